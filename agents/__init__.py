@@ -1,0 +1,1 @@
+"""Who acts: scripted, random and trainable agents."""

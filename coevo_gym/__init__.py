@@ -1,0 +1,109 @@
+"""LLM-agent benchmarks as Gymnasium envs, and a curriculum that evolves with the agent.
+
+Importing this package registers the envs; ``gym.make("coevo_gym:CoEvolve-WebShop-v0")`` does both.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from coevo_gym.benchmark import (
+    Benchmark,
+    BenchmarkSpec,
+    benchmark_specs,
+    find_task,
+    get_benchmark,
+    register_benchmark,
+)
+from coevo_gym.errors import CoevoError, ConfigError
+from coevo_gym.task import Split, Task, parse_split
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coevo_gym.curricula.sampler import EvolvingTaskSampler as EvolvingTaskSampler
+    from coevo_gym.curricula.vector_sampler import EvolvingVectorSampler as EvolvingVectorSampler
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Benchmark",
+    "BenchmarkSpec",
+    "CoevoError",
+    "EvolvingTaskSampler",
+    "EvolvingVectorSampler",
+    "Split",
+    "Task",
+    "benchmark_specs",
+    "find_task",
+    "get_benchmark",
+    "register_benchmark",
+    "tasks",
+]
+
+_LAZY = {
+    "EvolvingTaskSampler": "coevo_gym.curricula.sampler",
+    "EvolvingVectorSampler": "coevo_gym.curricula.vector_sampler",
+}
+_WINGS = ("agents", "curricula", "prompts", "trainers")
+
+
+def tasks(benchmark: str, split: str = "train", subset: str | None = None) -> Sequence[Task]:
+    """Native tasks of a benchmark.
+
+    Args:
+        benchmark: name, such as ``"webshop"``.
+        split: ``"train"``, ``"val"`` or ``"test"``.
+        subset: the benchmark's own name for a part; None for all.
+
+    Raises:
+        TaskError: if benchmark, split or subset is unknown.
+
+    Example:
+        >>> import coevo_gym
+        >>> coevo_gym.tasks("webshop", "val")[0].split
+        <Split.VAL: 'val'>
+    """
+    return get_benchmark(benchmark).tasks(parse_split(split), subset)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _check_wings(package: Path) -> None:
+    """Refuse a checkout whose symbolic links came out as text files."""
+    broken = [wing for wing in _WINGS if not (package / wing).is_dir()]
+    if broken:
+        raise ConfigError(
+            f"{package / broken[0]} is not a folder: this checkout has no symbolic links "
+            f"({', '.join(broken)} point to folders of the same name beside coevo_gym). "
+            "Clone again with `git config --global core.symlinks true` "
+            "(on Windows inside WSL), or install the wheel."
+        )
+
+
+def _register() -> None:
+    for name, camel, title in (
+        ("webshop", "WebShop", "find and buy the product that an instruction describes"),
+    ):
+        package = f"coevo_gym.envs.{name}"
+        register_benchmark(
+            BenchmarkSpec(
+                name=name,
+                env_id=f"CoEvolve-{camel}-v0",
+                benchmark=f"{package}:BENCHMARK",
+                env=f"{package}.env:{camel}Env",
+                world=f"{package}.tasks:{camel}World",
+                verifier=f"{package}.tasks:{camel}Verifier",
+                title=title,
+            )
+        )
+
+
+_check_wings(Path(__file__).parent)
+_register()

@@ -1,0 +1,147 @@
+"""What a benchmark supplies, and the register of benchmarks.
+
+A benchmark is one folder under ``coevo_gym/envs`` with an object that satisfies
+:class:`Benchmark`. It is registered by strings and imported on demand, so ``import coevo_gym``
+stays light, and an env's spec can be rebuilt in another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol, cast
+
+import gymnasium
+from numpy.random import Generator
+
+from coevo_gym.errors import TaskError
+from coevo_gym.evolution import Context, Draft
+from coevo_gym.task import Split, Task, register_models
+from coevo_gym.trajectory import Step, Trajectory, View
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What a list of actions does to a task in a fresh engine.
+
+    Attributes:
+        errors: error text of each action, "" where it worked; length n.
+        scores: score in [0, 1] if the episode ended here; ``scores[0]`` before any action, so
+            length n + 1.
+        fingerprint: hash of the final state.
+    """
+
+    errors: tuple[str, ...]
+    scores: tuple[float, ...]
+    fingerprint: str
+
+
+class Benchmark(Protocol):
+    """All that the curriculum, the agents and the trainers know of a benchmark."""
+
+    name: str
+    env_id: str
+
+    def tasks(self, split: Split, subset: str | None = None) -> Sequence[Task]:
+        """Native tasks of a split, always in the same order."""
+        ...
+
+    def split_of(self, scenario: str) -> Split:
+        """The side of the border a scenario lies on, also one without native tasks."""
+        ...
+
+    def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
+        """Abstract what an explorer did into drafts, without an LLM."""
+        ...
+
+    def build(self, draft: Draft) -> Task:
+        """Run the draft's actions in a fresh env and derive the verifier from what happened.
+
+        Raises:
+            BuildError: with the reason, if they do not prove a task.
+        """
+        ...
+
+    def replay(self, task: Task, actions: Sequence[str]) -> Replay:
+        """Run actions in a fresh engine, with the score after each."""
+        ...
+
+    def choices(self, view: View) -> tuple[str, ...]:
+        """Actions that a scorer may choose from; sees only what the policy sees."""
+        ...
+
+    def symbol(self, step: Step) -> str:
+        """The step's symbol in a behaviour pattern (for rare signals); "!" if it failed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkSpec:
+    """How to find a benchmark; every field is a string, nothing is imported.
+
+    Attributes:
+        name: short name, such as ``"webshop"``.
+        env_id: Gymnasium id, such as ``"CoEvolve-WebShop-v0"``.
+        benchmark: ``"module:OBJECT"`` of the :class:`Benchmark`.
+        env: ``"module:Class"`` of the env; its module also has ``make_vec(num_envs, **kwargs)``.
+        world: ``"module:Class"`` of its world model.
+        verifier: ``"module:Class"`` of its verifier model.
+        title: one line for people.
+    """
+
+    name: str
+    env_id: str
+    benchmark: str
+    env: str
+    world: str
+    verifier: str
+    title: str
+
+
+_SPECS: dict[str, BenchmarkSpec] = {}
+
+
+def register_benchmark(spec: BenchmarkSpec) -> None:
+    """Make a benchmark known here and its env known to Gymnasium; doing so twice is fine."""
+    _SPECS[spec.name] = spec
+    register_models(spec.name, world=spec.world, verifier=spec.verifier)
+    if spec.env_id not in gymnasium.registry:
+        gymnasium.register(
+            spec.env_id,
+            entry_point=spec.env,
+            vector_entry_point=spec.env.partition(":")[0] + ":make_vec",
+        )
+
+
+def benchmark_specs() -> tuple[BenchmarkSpec, ...]:
+    """All registered benchmarks, in order of registration."""
+    return tuple(_SPECS.values())
+
+
+def get_benchmark(name: str) -> Benchmark:
+    """Import and return a benchmark by name.
+
+    Raises:
+        TaskError: if no benchmark of that name is registered.
+    """
+    if name not in _SPECS:
+        raise TaskError(f"Unknown benchmark {name!r}. Registered: {', '.join(sorted(_SPECS))}.")
+    module, _, attribute = _SPECS[name].benchmark.partition(":")
+    return cast(Benchmark, getattr(import_module(module), attribute))
+
+
+def find_task(benchmark: str, name_or_id: str) -> Task:
+    """The native task with this name or id.
+
+    Raises:
+        TaskError: if there is none.
+    """
+    found = get_benchmark(benchmark)
+    for split in Split:
+        for task in found.tasks(split):
+            if name_or_id in (task.name, task.id):
+                return task
+    raise TaskError(
+        f"{benchmark} has no task {name_or_id!r}. `coevo tasks {benchmark}` lists their names."
+    )

@@ -1,0 +1,393 @@
+"""The shell that all benchmark envs share: tasks, budget, reward, info, record.
+
+A benchmark supplies ``_begin``, ``_act`` and ``_grade``; everything that Gymnasium, a curriculum
+or a trainer relies on lives here once.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, TypedDict
+
+import gymnasium as gym
+from numpy.random import Generator
+
+from coevo_gym.benchmark import find_task, get_benchmark
+from coevo_gym.errors import ConfigError, ResetNeeded, SplitLeakError, TaskError
+from coevo_gym.spaces import UnicodeText, clean_text
+from coevo_gym.task import FrozenDict, Split, Task, Verifier, World, freeze, parse_split
+from coevo_gym.task_file import read_tasks
+from coevo_gym.trajectory import EndReason, EvalTrajectory, Step, Trajectory, Turn, View
+
+OBSERVATION_CAP = 100_000
+ACTION_CAP = 20_000
+OBSERVATION_SPACE = UnicodeText(OBSERVATION_CAP)
+ACTION_SPACE = UnicodeText(ACTION_CAP)
+
+
+class Info(TypedDict):
+    """The keys of every env's info; a benchmark adds its own under its name as prefix.
+
+    ``score`` is -1.0 and ``end_reason`` "" until the episode is over.
+    """
+
+    task_id: str
+    step: int
+    success: bool
+    score: float
+    end_reason: str
+    action_valid: bool
+    error_kind: str
+    admissible: tuple[str, ...]
+
+
+PRIVATE_INFO = frozenset({"task_id", "success", "score", "end_reason"})
+"""Info keys that no policy is shown: an id is a hash of the verifier too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What an engine shows after a reset or an action.
+
+    Attributes:
+        observation: text for the agent.
+        done: the task's own end was reached.
+        valid: whether the action had an effect.
+        error_kind: why it had none, as a short word; "".
+        admissible: actions known to be possible now; () where they cannot be listed.
+        calls: names of the engine operations that ran.
+        extras: values of the benchmark's own info keys.
+    """
+
+    observation: str
+    done: bool = False
+    valid: bool = True
+    error_kind: str = ""
+    admissible: tuple[str, ...] = ()
+    calls: tuple[str, ...] = ()
+    extras: Mapping[str, Any] = FrozenDict()
+
+
+class Grade(NamedTuple):
+    """A finished episode's outcome.
+
+    Attributes:
+        score: the benchmark's own score, in [0, 1].
+        success: the binary outcome.
+        parts: values of the benchmark's own info keys about the score.
+        report: the grader's JSON for diagnosers; never shown to a policy.
+    """
+
+    score: float
+    success: bool
+    parts: Mapping[str, Any] = FrozenDict()
+    report: Mapping[str, Any] = FrozenDict()
+
+
+class TaskEnv(gym.Env[str, str]):
+    """A benchmark as a Gymnasium env: text in, text out, one task an episode.
+
+    Subclasses set the class variables and implement the three hooks.
+
+    Args:
+        split: ``"train"``, ``"val"`` or ``"test"``: which native tasks ``reset`` picks from.
+        subset: the benchmark's own name for a part of the split; None for all.
+        tasks: names or ids of the tasks to pick from, or the path of a JSONL file of tasks.
+        max_steps: most steps of an episode; None for the benchmark's default.
+        reward_mode: ``"success"`` gives 1.0 or 0.0 at the end; see the class for others.
+        render_mode: None or one of ``metadata["render_modes"]``.
+    """
+
+    metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (as Gymnasium reads it)
+    benchmark: ClassVar[str]
+    default_max_steps: ClassVar[int] = 15
+    reward_modes: ClassVar[tuple[str, ...]] = ("success", "score")
+    extra_info: ClassVar[Mapping[str, Any]] = FrozenDict()
+    """The benchmark's own info keys with the values they have when there is nothing to say."""
+
+    observation_space = OBSERVATION_SPACE
+    action_space = ACTION_SPACE
+
+    def __init__(
+        self,
+        *,
+        split: str = "train",
+        subset: str | None = None,
+        tasks: Sequence[str] | str | None = None,
+        max_steps: int | None = None,
+        reward_mode: str = "success",
+        render_mode: str | None = None,
+    ) -> None:
+        self.split = parse_split(split)
+        self.max_steps = _max_episode_steps() or max_steps or self.default_max_steps
+        if self.max_steps < 1 or max_steps == 0:
+            raise ConfigError(f"max_steps must be a positive int, actual: {max_steps!r}")
+        if reward_mode not in self.reward_modes:
+            raise ConfigError(
+                f"Unknown reward_mode {reward_mode!r}. Choose one of: "
+                f"{', '.join(self.reward_modes)}."
+            )
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise ConfigError(
+                f"Unknown render_mode {render_mode!r}. Choose one of: "
+                f"{', '.join(self.metadata['render_modes'])}."
+            )
+        self.reward_mode = reward_mode
+        self.render_mode = render_mode
+        self._tasks = self._select(subset, tasks)
+        self._task: Task | None = None
+        self._frame = Frame("")
+        self._steps: list[Step] = []
+        self._outcome: Grade | None = None
+        self._end_reason: EndReason | None = None
+
+    # What a benchmark supplies.
+
+    @abstractmethod
+    def _begin(self, world: World, rng: Generator) -> Frame:
+        """Start the engine; ``self.task.instruction`` may be shown."""
+
+    @abstractmethod
+    def _act(self, action: str) -> Frame:
+        """Carry out an action. Bad ones are answered, not raised."""
+
+    @abstractmethod
+    def _grade(self, verifier: Verifier) -> Grade:
+        """Judge the finished episode; called exactly once."""
+
+    # What everyone else calls.
+
+    @property
+    def task(self) -> Task:
+        """The task of the current episode."""
+        if self._task is None:
+            raise ResetNeeded("No episode has begun. Call reset() first.")
+        return self._task
+
+    @property
+    def view(self) -> View:
+        """What an agent may see now."""
+        history = tuple(Turn(step.observation, step.action) for step in self._steps)
+        info = {key: value for key, value in self._info().items() if key not in PRIVATE_INFO}
+        return View(self.task.instruction, self._frame.observation, info, history)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        """Begin an episode.
+
+        Args:
+            seed: seeds ``np_random``, which picks the task when ``options`` names none.
+            options: ``{"task": Task}`` or ``{"task_id": id or name}``; None to pick.
+
+        Returns:
+            The first observation and info (see :class:`Info`).
+        """
+        super().reset(seed=seed)
+        self._task = self._choose(options or {})
+        self._steps, self._outcome, self._end_reason = [], None, None
+        self._frame = self._clean(self._begin(self._task.world, self.np_random))
+        return self._frame.observation, self._info()
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Carry out one action.
+
+        Args:
+            action: text; over-long or malformed text is data, not an error.
+
+        Returns:
+            Observation, reward, terminated, truncated, info.
+
+        Raises:
+            ResetNeeded: if no episode is running.
+            TypeError: if ``action`` is not a string.
+        """
+        if self._task is None or self._end_reason is not None:
+            raise ResetNeeded(
+                "The episode is over; step() needs a reset() first."
+                if self._task
+                else "No episode has begun. Call reset() first."
+            )
+        if not isinstance(action, str):
+            raise TypeError(f"An action is a string, actual: {action!r} ({type(action).__name__})")
+        before = self._frame.observation
+        action = clean_text(action, ACTION_CAP)
+        self._frame = self._clean(self._act(action))
+        terminated = self._frame.done
+        truncated = not terminated and len(self._steps) + 1 >= self.max_steps
+        reward = self._finish(terminated) if terminated or truncated else 0.0
+        self._steps.append(
+            Step(
+                observation=before,
+                shown=before,
+                action=action,
+                reward=reward,
+                terminated=terminated,
+                truncated=truncated,
+                calls=self._frame.calls,
+                error_kind=self._frame.error_kind,
+                extras=self._frame.extras,
+            )
+        )
+        return self._frame.observation, reward, terminated, truncated, self._info()
+
+    def trajectory(self, *, group_id: str = "", policy_version: int = 0) -> Trajectory:
+        """The finished episode as a training record.
+
+        Raises:
+            SplitLeakError: if its task is not a training task.
+            ResetNeeded: if the episode is not over.
+        """
+        if self.task.split is not Split.TRAIN:
+            raise SplitLeakError(
+                f"{self.task.name} is a {self.task.split} task; its episodes are evaluation only. "
+                "Use eval_trajectory()."
+            )
+        return Trajectory(**self._record(), group_id=group_id, policy_version=policy_version)
+
+    def eval_trajectory(self) -> EvalTrajectory:
+        """The finished episode as an evaluation record.
+
+        Raises:
+            ResetNeeded: if the episode is not over.
+        """
+        return EvalTrajectory(**self._record())
+
+    def render(self) -> str | None:
+        """The current state as text (``ansi``); None without a render mode."""
+        if self.render_mode is None:
+            return None
+        lines = [f"task    {self.task.name}", f"wanted  {self.task.instruction}"]
+        if self._steps:
+            lines.append(f"action  {self._steps[-1].action}")
+        if self._end_reason and self._outcome:
+            lines.append(f"end     {self._end_reason}, score {self._outcome.score:.2f}")
+        lines.append(f"step {len(self._steps)} of {self.max_steps}")
+        return "\n".join(lines) + f"\n\n{self._frame.observation}\n"
+
+    # How it works.
+
+    def _select(
+        self, subset: str | None, tasks: Sequence[str] | str | None
+    ) -> Sequence[Task]:
+        """The tasks that ``reset`` picks from."""
+        benchmark = get_benchmark(self.benchmark)
+        if tasks is None:
+            return benchmark.tasks(self.split, subset)
+        if isinstance(tasks, str):
+            chosen: Sequence[Task] = read_tasks(Path(tasks))
+        else:
+            chosen = tuple(find_task(self.benchmark, name) for name in tasks)
+        for task in chosen:
+            self._check(task)
+            if task.split is not self.split:
+                raise TaskError(
+                    f"{task.name} is a {task.split} task, but this env was made with "
+                    f"split={str(self.split)!r}. Pass split={str(task.split)!r}."
+                )
+        if not chosen:
+            raise TaskError(f"tasks={tasks!r} names no task.")
+        return chosen
+
+    def _check(self, task: Task) -> None:
+        if task.benchmark != self.benchmark:
+            raise TaskError(
+                f"{task.name} is a task of {task.benchmark}, not of {self.benchmark}. "
+                f"Make its own env instead."
+            )
+
+    def _choose(self, options: Mapping[str, Any]) -> Task:
+        unknown = set(options) - {"task", "task_id"}
+        if unknown or len(options) > 1:
+            raise ConfigError(
+                'reset takes options={"task": Task} or {"task_id": id or name}, '
+                f"actual keys: {sorted(options)}"
+            )
+        if "task" in options:
+            task = options["task"]
+            if not isinstance(task, Task):
+                raise TaskError(
+                    f'options["task"] must be a Task, actual: {type(task).__name__}. '
+                    'Pass a name or id as options={"task_id": …}.'
+                )
+            self._check(task)
+            return task
+        if "task_id" in options:
+            wanted = options["task_id"]
+            own = next((t for t in self._tasks if wanted in (t.id, t.name)), None)
+            return own or find_task(self.benchmark, wanted)
+        return self._tasks[int(self.np_random.integers(len(self._tasks)))]
+
+    def _finish(self, terminated: bool) -> float:
+        """Grade the episode and say why it ended; returns its reward."""
+        grade = self._grade(self.task.verifier)
+        self._outcome = grade
+        if not terminated:
+            self._end_reason = EndReason.MAX_STEPS
+        else:
+            self._end_reason = EndReason.SOLVED if grade.success else EndReason.FAILED
+        if self.reward_mode == "success":
+            return 1.0 if grade.success else 0.0
+        return float(grade.score)
+
+    def _clean(self, frame: Frame) -> Frame:
+        text = clean_text(frame.observation, OBSERVATION_CAP)
+        if text is frame.observation:
+            return frame
+        return Frame(
+            text,
+            frame.done,
+            frame.valid,
+            frame.error_kind,
+            frame.admissible,
+            frame.calls,
+            frame.extras,
+        )
+
+    def _info(self) -> dict[str, Any]:
+        grade, frame = self._outcome, self._frame
+        info: Info = {
+            "task_id": self.task.id,
+            "step": len(self._steps),
+            "success": grade.success if grade else False,
+            "score": float(grade.score) if grade else -1.0,
+            "end_reason": str(self._end_reason or ""),
+            "action_valid": frame.valid,
+            "error_kind": frame.error_kind,
+            "admissible": frame.admissible,
+        }
+        return {**info, **self.extra_info, **frame.extras, **(grade.parts if grade else {})}
+
+    def _record(self) -> dict[str, Any]:
+        if self._outcome is None:
+            raise ResetNeeded("The episode is not over yet; there is no record of it.")
+        return {
+            "task_id": self.task.id,
+            "steps": tuple(self._steps),
+            "score": float(self._outcome.score),
+            "success": self._outcome.success,
+            "end_reason": self._end_reason,
+            "report": freeze(self._outcome.report),
+        }
+
+
+def _max_episode_steps() -> int | None:
+    """The ``max_episode_steps`` that ``gym.make`` is being called with, if it is.
+
+    Gymnasium hands this argument to its TimeLimit wrapper alone, which would cut an episode
+    without grading it. Reading it from the caller's frame is the one way to learn it, so that the
+    env itself ends the episode at that step. TimeLimit stays around it and has nothing left to do.
+    """
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_name == "__init__":
+        frame = frame.f_back
+    if frame.f_globals.get("__name__") != "gymnasium.envs.registration":
+        return None
+    limit = frame.f_locals.get("max_episode_steps")
+    if limit is None:
+        limit = getattr(frame.f_locals.get("env_spec"), "max_episode_steps", None)
+    return limit if limit is None or limit > 0 else None

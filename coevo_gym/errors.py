@@ -1,0 +1,59 @@
+"""Errors, by the boundary that failed.
+
+Bad model output is never an exception: it is an observation (see ``envs/base.py``). What is
+raised here is either a caller's mistake or a fault of the machinery, and no fault becomes a
+reward of 0.
+"""
+
+from __future__ import annotations
+
+from gymnasium.error import ResetNeeded
+
+__all__ = [
+    "BenchmarkNotInstalled",
+    "BuildError",
+    "CoevoError",
+    "ConfigError",
+    "DataError",
+    "EnvBackendError",
+    "ResetNeeded",
+    "SplitLeakError",
+    "StoreError",
+    "TaskError",
+]
+
+
+class CoevoError(Exception):
+    """Base of every error that coevo_gym raises on its own account."""
+
+
+class ConfigError(CoevoError, ValueError):
+    """A setting, argument or checkout is not usable as given."""
+
+
+class TaskError(CoevoError, ValueError):
+    """A task is unknown, malformed, or belongs to another benchmark."""
+
+
+class BuildError(TaskError):
+    """A draft could not be turned into a proven task; the message is the reason."""
+
+
+class SplitLeakError(CoevoError):
+    """A validation or test task was about to reach exploration, drafting or training."""
+
+
+class EnvBackendError(CoevoError):
+    """The engine behind an environment failed; the episode has no score."""
+
+
+class BenchmarkNotInstalled(EnvBackendError):
+    """A benchmark's engine or data is missing; the message names the install command."""
+
+
+class DataError(EnvBackendError):
+    """Benchmark data was found but is incomplete or corrupt."""
+
+
+class StoreError(CoevoError):
+    """A run folder, database or checkpoint cannot be read or written."""

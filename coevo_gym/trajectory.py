@@ -1,0 +1,185 @@
+"""What happened in an episode, and what an agent may see of it.
+
+A :class:`View` is all that an agent, a scorer's choices or a context manager ever get. It holds
+no task, so ground truth cannot leak through it. Training episodes are :class:`Trajectory`,
+evaluation episodes :class:`EvalTrajectory`: two types, and nothing that records, updates or adds
+accepts the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from coevo_gym.task import FrozenDict, Task
+
+
+class EndReason(StrEnum):
+    """Why an episode ended; ``info["end_reason"]`` is "" until then."""
+
+    SOLVED = "solved"
+    FAILED = "failed"
+    AGENT_DONE = "agent_done"
+    MAX_STEPS = "max_steps"
+    MAX_TOKENS = "max_tokens"
+    CONTEXT_OVERFLOW = "context_overflow"
+    TIME_LIMIT = "time_limit"
+    WORKER_LOST = "worker_lost"
+    ABANDONED = "abandoned"
+    """The trainer reset in mid-episode. Only the group ledger sees this one."""
+
+
+class Turn(NamedTuple):
+    """One past step as its agent remembers it."""
+
+    observation: str
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that an agent sees before it acts.
+
+    Attributes:
+        instruction: the task in words.
+        observation: the latest text from the env.
+        info: the public keys of the env's info (no ids, no outcome).
+        history: the agent's own earlier steps in this episode, oldest first.
+    """
+
+    instruction: str
+    observation: str
+    info: Mapping[str, Any] = FrozenDict()
+    history: tuple[Turn, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenDecision:
+    """Sampled tokens, as sampled: these ids are trained on, nothing is re-tokenised.
+
+    Attributes:
+        prompt_ids: token ids of the prompt.
+        ids: sampled token ids.
+        logprobs: log-probability of each sampled id under the sampling policy, same length.
+    """
+
+    prompt_ids: tuple[int, ...]
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceDecision:
+    """One of a list of candidate actions.
+
+    Attributes:
+        context: what the policy saw.
+        choices: the candidates, in the order it saw them.
+        index: which one it took.
+        logprob: log-probability of that choice under the sampling policy.
+    """
+
+    context: View
+    choices: tuple[str, ...]
+    index: int
+    logprob: float
+
+
+Decision = TokenDecision | ChoiceDecision
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One ``env.step``.
+
+    Attributes:
+        observation: the env's text that the agent acted on.
+        shown: the same text as the policy was shown it (an interface may annotate it).
+        action: what the agent sent.
+        decision: what a trainable policy did to produce ``action``; None for scripts.
+        reward: reward of this step.
+        terminated: the task's own end.
+        truncated: our budget, or a lost worker.
+        calls: names of the engine operations that the action ran, in order.
+        error_kind: why the action had no effect, or "".
+        extras: the benchmark's own JSON about this step.
+    """
+
+    observation: str
+    shown: str
+    action: str
+    decision: Decision | None = None
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    calls: tuple[str, ...] = ()
+    error_kind: str = ""
+    extras: Mapping[str, Any] = FrozenDict()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Episode:
+    task_id: str
+    steps: tuple[Step, ...]
+    score: float
+    success: bool
+    end_reason: EndReason
+    report: Mapping[str, Any] = field(default_factory=FrozenDict)
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.score <= 1.0:
+            raise ValueError(f"score must lie in [0, 1], actual: {self.score}")
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The actions alone, in order."""
+        return tuple(step.action for step in self.steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory(_Episode):
+    """The record of one training episode.
+
+    Attributes:
+        task_id: id of the task.
+        steps: what happened.
+        score: the benchmark's own score, in [0, 1].
+        success: the binary outcome that signals and group filters read.
+        end_reason: why it ended.
+        report: the grader's JSON, for diagnosers; never shown to a policy.
+        group_id: the group it belongs to, or "".
+        policy_version: version of the policy that acted.
+    """
+
+    group_id: str = ""
+    policy_version: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalTrajectory(_Episode):
+    """The record of one evaluation episode; never recorded, trained on or explored from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The trajectories of one task that are judged against each other.
+
+    Attributes:
+        id: unique within a run.
+        task: the one task of all its trajectories.
+        size: K, how many trajectories a whole group has.
+        trajectories: those that arrived, in ticket order.
+    """
+
+    id: str
+    task: Task
+    size: int
+    trajectories: tuple[Trajectory, ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether all K arrived under one policy version: what GRPO and boundary signals need."""
+        versions = {trajectory.policy_version for trajectory in self.trajectories}
+        return len(self.trajectories) == self.size and len(versions) == 1

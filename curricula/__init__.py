@@ -1,0 +1,1 @@
+"""What to practise next: signals, pool, groups, gates, samplers."""

@@ -1,0 +1,146 @@
+"""The smallest benchmark: press coloured buttons in the order that the instruction names.
+
+It implements the whole seam, so it is the fixture for everything above floor 1 and shows what a
+fifth benchmark has to supply.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+
+from numpy.random import Generator
+
+from coevo_gym.benchmark import BenchmarkSpec, Replay, register_benchmark
+from coevo_gym.envs.base import Frame, Grade, TaskEnv
+from coevo_gym.errors import BuildError, TaskError
+from coevo_gym.evolution import Context, Draft, digest
+from coevo_gym.task import Split, Task, Verifier, World
+from coevo_gym.trajectory import Step, Trajectory, View
+from coevo_gym.vector import TaskVectorEnv
+
+COLOURS = ("red", "green", "blue", "black", "white", "amber")
+
+
+class ToyWorld(World):
+    buttons: tuple[str, ...]
+
+
+class ToyVerifier(Verifier):
+    order: tuple[str, ...]
+
+
+class ToyEnv(TaskEnv):
+    benchmark = "toy"
+    default_max_steps = 8
+
+    def _begin(self, world: World, rng: Generator) -> Frame:
+        assert isinstance(world, ToyWorld)
+        self.buttons, self.pressed, self.done = world.buttons, list[str](), False
+        return self._frame_of()
+
+    def _act(self, action: str) -> Frame:
+        verb, _, colour = action.partition(" ")
+        if action == "done":
+            self.done = True
+            return self._frame_of(done=True, calls=("done",))
+        if verb != "press" or colour not in self.buttons:
+            return self._frame_of(valid=False, error_kind="no_such_button")
+        self.pressed.append(colour)
+        return self._frame_of(calls=("press",))
+
+    def _grade(self, verifier: Verifier) -> Grade:
+        assert isinstance(verifier, ToyVerifier)
+        right = sum(a == b for a, b in zip(self.pressed, verifier.order, strict=False))
+        success = self.done and tuple(self.pressed) == verifier.order
+        return Grade(1.0 if success else 0.5 * right / len(verifier.order), success)
+
+    def _frame_of(self, **keywords: object) -> Frame:
+        admissible = (*(f"press {button}" for button in self.buttons), "done")
+        text = f"{self.task.instruction} Pressed: {' '.join(self.pressed) or 'nothing'}."
+        return Frame(text, admissible=admissible, **keywords)  # type: ignore[arg-type]
+
+
+class ToyBenchmark:
+    name, env_id = "toy", "Toy-v0"
+
+    def tasks(self, split: Split, subset: str | None = None) -> Sequence[Task]:
+        if subset is not None:
+            raise TaskError(f"toy has no subset {subset!r}")
+        orders = itertools.product(COLOURS, repeat=3)
+        tasks = (self._task(order, f"toy/{'-'.join(order)}") for order in orders)
+        return tuple(task for task in tasks if task.split is split)
+
+    def split_of(self, scenario: str) -> Split:
+        return (Split.TRAIN, Split.TRAIN, Split.VAL, Split.TEST)[int(digest(scenario), 16) % 4]
+
+    def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
+        first, extra = context.task.solution[0], str(rng.choice(COLOURS))
+        actions = (first, f"press {extra}", f"press {COLOURS[int(rng.integers(6))]}", "done")
+        order = tuple(action.removeprefix("press ") for action in actions[:-1])
+        draft = Draft(
+            benchmark="toy",
+            scenario="-".join(order),
+            instruction=f"Press {', '.join(order)}.",
+            world=ToyWorld(buttons=COLOURS),
+            solution=actions,
+            parents=(context.task.id,),
+            context_id=context.id,
+        )
+        return [draft]
+
+    def build(self, draft: Draft) -> Task:
+        order = tuple(a.removeprefix("press ") for a in draft.solution if a.startswith("press "))
+        if len(order) + 1 != len(draft.solution) or not set(order) <= set(COLOURS):
+            raise BuildError(f"{draft.solution} does not press buttons and end with done")
+        return self._task(order, "", draft)
+
+    def replay(self, task: Task, actions: Sequence[str]) -> Replay:
+        env = ToyEnv(split=task.split)
+        env.reset(options={"task": task})
+        errors, scores = list[str](), [env._grade(task.verifier).score]
+        for action in actions:
+            frame = env._act(action)
+            errors.append(frame.error_kind)
+            scores.append(env._grade(task.verifier).score)
+        return Replay(tuple(errors), tuple(scores), digest(env.pressed))
+
+    def choices(self, view: View) -> tuple[str, ...]:
+        return tuple(view.info["admissible"])
+
+    def symbol(self, step: Step) -> str:
+        return "!" if step.error_kind else step.calls[0]
+
+    def _task(self, order: tuple[str, ...], name: str, draft: Draft | None = None) -> Task:
+        return Task(
+            benchmark="toy",
+            name=name,
+            split=self.split_of("-".join(order)),
+            scenario="-".join(order),
+            instruction=f"Press {', '.join(order)}.",
+            world=ToyWorld(buttons=COLOURS),
+            verifier=ToyVerifier(order=order),
+            solution=(*(f"press {colour}" for colour in order), "done"),
+            origin="evolved" if draft else "native",
+            parents=draft.parents if draft else (),
+        )
+
+
+BENCHMARK = ToyBenchmark()
+make_vec = functools.partial(TaskVectorEnv, "Toy-v0")
+
+
+def register() -> None:
+    module = __name__
+    register_benchmark(
+        BenchmarkSpec(
+            name="toy",
+            env_id="Toy-v0",
+            benchmark=f"{module}:BENCHMARK",
+            env=f"{module}:ToyEnv",
+            world=f"{module}:ToyWorld",
+            verifier=f"{module}:ToyVerifier",
+            title="press buttons in order",
+        )
+    )

@@ -1,0 +1,1 @@
+"""How to learn: rollouts, GRPO, evaluation, the loop."""
