@@ -1,0 +1,134 @@
+"""The official catalogue, read from a folder that the user has.
+
+The folder holds the original's data files under their own names. The products are a shop's texts
+without a licence; nothing of them is part of this project.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from coevo_gym.envs.webshop.catalogue import Catalogue
+from coevo_gym.errors import BenchmarkNotInstalled, DataError
+
+_HINT = "Point COEVO_WEBSHOP_DATA at a folder with the WebShop data files, or install them there."
+
+
+class _Files(NamedTuple):
+    """The files of one catalogue; "" for an optional one that is missing."""
+
+    items: str
+    attributes: str
+    human: str
+    nouns: str
+    prices: str
+
+
+def load_official(folder: str | Path, *, name: str | None = None, seed: int = 0) -> Catalogue:
+    """Read the official catalogue, once per process as long as its files do not change.
+
+    Wants ``items_shuffle*.json`` and ``items_ins_v2*.json``; takes ``items_human_ins.json``,
+    ``title_nouns*.json`` (asin to the tagged nouns of the title: the reward is exact with it)
+    and ``prices*.json`` (asin to price) where they are. Of several sizes, ``_1000`` is read.
+
+    Args:
+        folder: where the files are.
+        name: name of the catalogue; by default its size, such as ``1k``.
+        seed: see ``Catalogue.from_items``.
+
+    Raises:
+        BenchmarkNotInstalled: if the folder or a needed file is missing.
+        DataError: if a file is not what it should be.
+    """
+    root = Path(folder).expanduser()
+    if not root.is_dir():
+        raise BenchmarkNotInstalled(f"WebShop data folder not found at {root}. {_HINT}")
+    files = _Files(
+        items=_find(root, "items_shuffle*.json"),
+        attributes=_find(root, "items_ins_v2*.json"),
+        human=_find(root, "items_human_ins.json", needed=False),
+        nouns=_find(root, "title_nouns*.json", needed=False),
+        prices=_find(root, "prices*.json", needed=False),
+    )
+    stamps = tuple(_stamp(Path(path)) for path in files if path)
+    return _load(files, stamps, name, seed)
+
+
+@lru_cache(maxsize=4)
+def _load(
+    files: _Files, stamps: tuple[tuple[int, int], ...], name: str | None, seed: int
+) -> Catalogue:
+    """Read the files; the stamps are part of the cache's key, so that a changed file is read."""
+    items = _read(files.items, list)
+    attributes = _read(files.attributes, dict)
+    _check_values(files.attributes, attributes, dict, "an object with 'attributes'")
+    human = _read(files.human, dict)
+    _check_values(files.human, human, list, "a list of instructions")
+    for asin, entries in human.items():
+        for entry in entries:
+            _check_values(files.human, {asin: entry}, dict, "a list of objects")
+    nouns = _read(files.nouns, dict)
+    _check_values(files.nouns, nouns, list, "a list of words")
+    prices = _read(files.prices, dict)
+    _check_values(files.prices, prices, (int, float), "a number")
+    try:
+        return Catalogue.from_items(
+            name or _size_name(len(items)),
+            items,
+            attributes,
+            human=human,
+            title_nouns=nouns,
+            prices=prices,
+            seed=seed,
+        )
+    except DataError as error:
+        raise DataError(f"{files.items}: {error}") from error
+
+
+def _find(root: Path, pattern: str, *, needed: bool = True) -> str:
+    """Return the file that fits: the 1,000-product one if there are several."""
+    found = sorted(path for path in root.glob(pattern) if path.is_file())
+    if not found and needed:
+        raise BenchmarkNotInstalled(f"No {pattern} in the WebShop data folder {root}. {_HINT}")
+    small = [path for path in found if path.stem.endswith("_1000")]
+    return str((small or found)[0].resolve()) if found else ""
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    stat = path.stat()
+    return stat.st_mtime_ns, stat.st_size
+
+
+def _read(path: str, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
+    """Read a JSON file and check its outermost shape; an absent optional file is empty."""
+    if not path:
+        return kind()
+    try:
+        data = json.loads(Path(path).read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not valid JSON: {error}. Fetch the file again.") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error}. Check its permissions.") from error
+    if not isinstance(data, kind):
+        shape = "a list of products" if kind is list else "an object keyed by asin"
+        raise DataError(f"{path} must hold {shape}, got {type(data).__name__}. {_HINT}")
+    return data
+
+
+def _check_values(
+    path: str, data: Mapping[str, Any], kind: type | tuple[type, ...], shape: str
+) -> None:
+    for key, value in data.items():
+        if not isinstance(value, kind):
+            raise DataError(f"{path}: {key!r} must be {shape}, got {value!r:.60}.")
+
+
+def _size_name(count: int) -> str:
+    """Name a catalogue by its size: 1k, 100k, full."""
+    if count >= 1_000_000:
+        return "full"
+    return f"{count // 1000}k" if count and count % 1000 == 0 else str(count)
