@@ -77,10 +77,11 @@ _WORD = (
     f"(?:A{_X}(?:[MB]{_X}(?=A))?|N{_X}(?:[CB]{_X}(?=N))?)+"  # letters and digits
     f"|(?:K{_X})+"
 )
-_EMOJI = "Z*[JF][XZV]*(?:(?<=Z)J[XZV]*|F[XZV]*)*"
+_EMOJI = "(?:(?<!Z)Z+)?[JF][XZV]*(?:(?<=Z)J[XZV]*|F[XZV]*)*"
 _TOKEN = re.compile(
     f"(?:E{_X})*(?:{_WORD})(?:(?:E{_X})+(?:{_WORD}))*(?:E{_X})*"
     f"|{_EMOJI}|R{_X}R{_X}|[HI]{_X}|S[SXZVT]*"
+    f"|(?P<nothing>(?:E{_X})+)"  # connectors alone: taken at once, for linear time
 )
 
 
@@ -136,6 +137,8 @@ _classes = _Classes()
 def words(text: str) -> Iterator[str]:
     """Cut a text into its words, in order and with their case."""
     for match in _TOKEN.finditer(text.translate(_classes)):
+        if match.lastgroup:
+            continue
         start, end = match.span()
         for at in range(start, end, MAX_WORD):
             yield text[at : min(at + MAX_WORD, end)]

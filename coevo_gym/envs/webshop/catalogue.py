@@ -89,7 +89,7 @@ class Catalogue:
             products[asin] = read_product(
                 item, attributes.get(asin, {}), human.get(asin, ()), nouns=nouns.get(asin)
             )
-        drawn = draw_prices(products.values(), random.Random(seed)) | dict(prices or {})
+        drawn = draw_prices(products.values(), twister(seed)) | dict(prices or {})
         return cls(name, (replace(p, price=drawn[p.asin]) for p in products.values()), seed=seed)
 
     @cached_property
@@ -160,6 +160,11 @@ def _restore(name: str, products: tuple[Product, ...], seed: int, digest: str) -
         known.__dict__["digest"] = digest
         _restored[name, digest] = known
     return known
+
+
+def twister(seed: int) -> random.Random:
+    """Return the generator that the original uses, apart from the global one."""
+    return random.Random(seed)  # noqa: S311 - parity of draws, nothing secret
 
 
 def draw_prices(products: Iterable[Product], rng: random.Random) -> dict[str, float]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
-from coevo_gym.envs.webshop.catalogue import Catalogue, draw_prices
+from coevo_gym.envs.webshop.catalogue import Catalogue, draw_prices, twister
 from coevo_gym.envs.webshop.product import Product, Wish
 
 NO_CAP = 1_000_000.0
@@ -98,7 +98,7 @@ def synthetic_goals(catalogue: Catalogue) -> tuple[Goal, ...]:
     ]
     counts = Counter(name for goal in goals for name in goal.attributes)
     goals = [replace(goal, weight=_rarity(goal, counts)) for goal in goals]
-    random.Random(_ORDER_SEED).shuffle(goals)
+    twister(_ORDER_SEED).shuffle(goals)
     return tuple(goals)
 
 
@@ -124,13 +124,13 @@ def human_goals(catalogue: Catalogue) -> tuple[Goal, ...]:
                 kind="human",
             )
             goals.append(goal)
-    random.Random(_ORDER_SEED).shuffle(goals)
+    twister(_ORDER_SEED).shuffle(goals)
     return tuple(goals)
 
 
 def _after_prices(catalogue: Catalogue) -> random.Random:
     """Return the generator as it stands once all prices are drawn: caps continue its stream."""
-    rng = random.Random(catalogue.seed)
+    rng = twister(catalogue.seed)
     draw_prices(catalogue, rng)
     return rng
 

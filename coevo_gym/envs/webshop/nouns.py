@@ -3,7 +3,7 @@
 The original reward compares the nouns of two titles, as spaCy tags them. Where the tagged nouns
 of a catalogue are at hand they are used (see ``official.py``); otherwise these are: the title cut
 the way spaCy's tokenizer does, without function words, numbers and punctuation. Measured against
-the tagger on 6,000 hard pairs, the resulting type score is equal in about 98 of 100.
+the tagger on pairs of a goal and a search result, the type score is equal in about 97 of 100.
 """
 
 from __future__ import annotations

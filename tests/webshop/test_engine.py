@@ -1,0 +1,238 @@
+"""Pages, actions, scores and the picture for people."""
+
+import re
+import sys
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coevo_gym.envs.webshop.engine import Session, parse_action
+from coevo_gym.envs.webshop.html import render_html
+from coevo_gym.envs.webshop.pages import Page
+from coevo_gym.envs.webshop.reward import normalise_colour, score, similar
+from tests.webshop import handmade
+
+SHOP = handmade.catalogue()
+
+
+@pytest.fixture
+def session() -> Session:
+    session = Session(SHOP)
+    session.reset(handmade.goal(SHOP))
+    return session
+
+
+def _do(session: Session, *actions: str) -> str:
+    for action in actions:
+        result = session.step(action)
+        assert result.valid, (action, result.reason)
+    return result.observation
+
+
+def _parts(text: str) -> list[str]:
+    return text.split(" [SEP] ")
+
+
+def test_the_way_to_a_purchase(session: Session) -> None:
+    told = "Find me a heavy duty light blue mug"
+    assert session.observation() == f"WebShop [SEP] Instruction: [SEP] {told} [SEP] Search"
+    assert session.clickables() == ["search"]
+    text = _do(session, "search[stoneware mug]")
+    assert _parts(text)[:4] == ["Instruction:", told, "Back to Search", "Page 1 (Total results: 4)"]
+    assert _parts(text)[4:8] == ["Next >", "M000000001", "Stoneware mug", "$12.5"]
+    assert session.clickables()[:3] == ["back to search", "next >", "m000000001"]
+    text = _do(session, "click[M000000001]")
+    assert _parts(text)[4:10] == ["color", "light blue", "red | white", "size", "small", "large"]
+    end = ["Price: $12.5", "Rating: N.A.", "Description", "Features", "Reviews", "Buy Now"]
+    assert _parts(text)[11:] == end
+    assert _do(session, "click[large]", "click[Light Blue]", "click[large]") == text
+    assert dict(session.options) == {"size": "large", "color": "light blue"}
+    result = session.step("click[buy now]")
+    assert result.done
+    assert result.score is not None
+    assert result.score.reward == 1.0
+    assert '{"color": "light blue", "size": "large"}' in _parts(result.observation)
+    after = session.step("search[mug]")
+    assert (after.valid, after.error_kind, after.observation) == (
+        False,
+        "finished",
+        result.observation,
+    )
+
+
+def test_sub_pages_keep_the_options_and_results_forget_them(session: Session) -> None:
+    item = _do(session, "search[stoneware]", "click[m000000001]", "click[small]")
+    assert _parts(_do(session, "click[description]"))[4:] == ["A <b>heavy</b> mug & saucer."]
+    assert session.clickables() == ["back to search", "< prev"]
+    assert _do(session, "click[< prev]") == item
+    features = _parts(_do(session, "click[features]"))[4:]
+    assert features == ["fits 6.5 inch shelves", "", "dishwasher safe"]
+    assert len(_parts(_do(session, "click[< prev]", "click[reviews]"))) == 4
+    _do(session, "click[< prev]")
+    assert dict(session.options) == {"size": "small"}
+    assert "Page 1" in _do(session, "click[< prev]")
+    assert dict(session.options) == {}
+    assert _do(session, "click[back to search]").startswith("WebShop")
+    assert session.results == ()
+
+
+def test_empty_texts_leave_no_part(session: Session) -> None:
+    text = _do(session, "search[travel]", "click[m000000002]", "click[description]")
+    assert len(_parts(text)) == 4
+    assert _do(session, "click[< prev]", "click[features]").endswith("< Prev [SEP] ")
+
+
+def test_pages_go_on_beyond_the_last(session: Session) -> None:
+    _do(session, "search[mug]", "click[next >]")
+    text = _do(session, "click[next >]")
+    assert _parts(text)[3:] == ["Page 3 (Total results: 4)", "< Prev", "Next >"]
+    assert session.clickables() == ["back to search", "< prev", "next >"]
+    assert "M000000003" in _do(session, "click[< prev]", "click[< prev]")
+
+
+def test_a_search_works_on_every_page_and_may_find_nothing(session: Session) -> None:
+    _do(session, "search[mug]", "click[m000000001]", "click[small]")
+    assert "Total results: 0" in _do(session, "search[ ]")
+    for query in ("<r>", "<c> kitchen", "<q> mugs", "<a> heavy"):
+        _do(session, f"search[{query}]")
+        assert session.results == SHOP.search(query)
+
+
+def test_an_option_named_like_a_button_works_as_the_button(session: Session) -> None:
+    _do(session, "search[odd options]", "click[m000000004]")
+    assert session.clickables()[-3:] == ["large", "", "attributes"]
+    assert session.clickables().count("reviews") == 1
+    assert "DUMMY_ATTR" in _do(session, "click[attributes]")
+    assert session.page is Page.ATTRIBUTES
+    _do(session, "click[< prev]", "click[large]")
+    assert dict(session.options) == {"cup": "large"}
+
+
+@pytest.mark.parametrize(
+    ("action", "kind"),
+    [
+        ("", "unparsable"),
+        ("buy now", "unparsable"),
+        ("click[]", "unparsable"),
+        ("[mug]", "unparsable"),
+        ("search[mug", "unparsable"),
+        ("\nsearch[mug]", "unparsable"),
+        ("search[mu\ng]", "unparsable"),
+        ("search[]", "empty_search"),
+        ("Click[search]", "unknown_action"),
+        (" search[mug]", "unknown_action"),
+        ("search[a[b]]", "unknown_action"),
+        ("click[search]", "not_clickable"),
+        ("click[m000000001]", "not_clickable"),
+        ("click[\x00\x1b[31m\u202e\ud800]", "unknown_action"),
+        ("click[\x00\u202e\ud800]", "not_clickable"),
+        ("[" * 1_000_000, "unparsable"),
+        ("]" * 1_000_000, "unparsable"),
+        ("x" * 1_000_000, "unparsable"),
+        ("click[" + "x" * 1_000_000 + "]", "not_clickable"),
+    ],
+)
+def test_impossible_actions_change_nothing(session: Session, action: str, kind: str) -> None:
+    before = session.observation()
+    result = session.step(action)
+    assert (result.valid, result.error_kind, result.observation) == (False, kind, before)
+    assert result.score is None
+    assert 0 < len(result.reason) < 1000
+    result.reason.encode()
+
+
+@pytest.mark.parametrize("query", ["\x00", "\ud800 mug", "\x1b[0m", "\u202emug", "mug " * 50_000])
+def test_hostile_searches_are_only_searches(session: Session, query: str) -> None:
+    session.step(f"search[{query}]").observation.encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "verb", "argument"),
+    [
+        ("click[Buy Now] please", "click", "buy now"),
+        ("think[hm] click[x]", "think[hm] click", "x"),
+        ("search[a]]", "search", "a]"),
+        ("search[a] ]", "search", "a] "),
+        ("search[a]\nclick[b]", "search", "a"),
+        ("search[[]", "search", "["),
+        ("s[[]]", "s[", "]"),
+    ],
+)
+def test_actions_are_cut_as_originally(text: str, verb: str, argument: str | None) -> None:
+    action = parse_action(text)
+    assert action.argument == argument
+    if argument is not None:
+        assert action.verb == verb
+
+
+@given(st.text(alphabet="ab[]\n ", max_size=12))
+def test_actions_are_cut_like_the_greedy_pattern(text: str) -> None:
+    match = re.match(r"(.+)\[(.+)\]", text)
+    assert parse_action(text) == (match.groups() if match else (text, None))
+
+
+def test_colours_and_similarity() -> None:
+    assert normalise_colour("bordered") == "red"
+    assert normalise_colour("xl") == "xl"
+    assert similar("heavy duty", "Heavy-Duty!")
+    assert not similar("heavy duty", "light weight")
+
+
+def test_named_options_are_compared_as_pairs_unless_fixed() -> None:
+    mug = SHOP["M000000001"]
+    goal = handmade.goal(SHOP, options={"color": "navyish"}, attributes=["heavy duty"])
+    chosen = {"color": "navyish"}
+    assert score(goal, mug, chosen, 12.5).r_option == 0.0
+    assert score(goal, mug, chosen, 12.5, fixed_options=True).reward == 1.0
+
+
+def test_the_parts_of_a_score() -> None:
+    mug, lamp = SHOP["M000000001"], SHOP["L000000001"]
+    goal = handmade.goal(SHOP, attributes=["dishwasher safe", "see-through"], options=())
+    got = score(goal, mug, {}, 20.5)
+    assert (got.r_type, got.r_att, got.r_price, got.reward) == (1.0, 0.5, False, 1 / 3)
+    assert got.r_option != got.r_option
+    assert score(goal, lamp, {}, 1.0).reward == 0.0
+    bare = score(handmade.goal(SHOP, attributes=(), options=()), mug, {}, 1.0)
+    assert bare.reward == 1.0
+
+
+def test_sessions_are_small() -> None:
+    session = Session(SHOP)
+    session.reset(handmade.goal(SHOP))
+    _do(session, "search[mug]", "click[m000000001]", "click[small]")
+    assert not hasattr(session, "__dict__")
+    assert sys.getsizeof(session) + sys.getsizeof(session.options) < 500
+
+
+class _Tags(HTMLParser):
+    """Collects start tags and their attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+
+def test_html_is_escaped_and_self_contained() -> None:
+    session = Session(SHOP)
+    session.reset(handmade.goal(SHOP, instruction='<script>alert("x")</script> \ud800'))
+    walk = ["search[<img src=x> mug]", "click[m000000001]", "click[small]", "click[description]"]
+    for action in ["", *walk, "click[< prev]", "click[buy now]"]:
+        if action:
+            _do(session, action)
+        html = render_html(session)
+        html.encode()
+        tags = _Tags()
+        tags.feed(html)
+        names = {tag for tag, _ in tags.tags}
+        assert not names & {"script", "img", "link", "a", "b", "iframe"}
+        assert "http" not in html
+        shown = {a["value"] for t, a in tags.tags if t == "button" and "value" in a}
+        if session.page is not Page.SEARCH:
+            assert shown == {f"click[{text}]" for text in session.clickables()}
+    assert "Score 0.50 of 1" in html

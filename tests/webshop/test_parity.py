@@ -1,0 +1,128 @@
+"""Our engine against recordings of the original one.
+
+The recordings hold a shop's texts without a licence, so they are no part of the project: these
+tests look for them in ``COEVO_WEBSHOP_DATA`` or beside the checkout.
+"""
+
+import gzip
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevo_gym.envs.webshop.catalogue import Catalogue
+from coevo_gym.envs.webshop.engine import Session
+from coevo_gym.envs.webshop.goals import Goal, human_goals, synthetic_goals
+from coevo_gym.envs.webshop.official import load_official
+from coevo_gym.envs.webshop.reward import score
+
+_BESIDE = Path(__file__).parents[3] / "shared" / "data" / "webshop"
+DATA = Path(os.environ.get("COEVO_WEBSHOP_DATA", _BESIDE))
+
+pytestmark = pytest.mark.skipif(
+    not (DATA / "expected_episodes_100.jsonl").is_file(),
+    reason=f"no recordings of the original WebShop in {DATA} (set COEVO_WEBSHOP_DATA)",
+)
+
+
+def _lines(name: str) -> list[Any]:
+    path = DATA / name
+    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return [json.loads(line) for line in raw.split(b"\n") if line]
+
+
+@pytest.fixture(scope="module")
+def shop() -> Catalogue:
+    return load_official(DATA)
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
+    """The same shop with prices that we draw ourselves."""
+    folder = tmp_path_factory.mktemp("webshop")
+    for path in DATA.glob("*.json"):
+        if not path.name.startswith("prices"):
+            (folder / path.name).symlink_to(path)
+    return load_official(folder)
+
+
+def test_prices_are_drawn_as_originally(drawn: Catalogue) -> None:
+    expected = json.loads((DATA / "prices_seed0.json").read_text(encoding="utf-8"))
+    assert {product.asin: product.price for product in drawn} == expected
+
+
+def test_goals_and_their_order(drawn: Catalogue) -> None:
+    keys = ("instruction_text", "asin", "query", "category", "product_category", "price_upper")
+    ours = synthetic_goals(drawn)
+    expected = _lines("goals_synthetic_seed0.jsonl.gz")
+    assert len(ours) == len(expected) == 6910
+    for goal, other in zip(ours, expected, strict=True):
+        fields = (goal.instruction, goal.asin, goal.query, goal.category, goal.product_category)
+        assert (*fields, goal.price_cap) == tuple(other[key] for key in keys)
+        assert dict(goal.options) == other["goal_options"]
+        assert list(goal.attributes) == other["attributes"]
+        assert goal.weight == pytest.approx(other["weight"], abs=1e-12)
+
+
+def test_episodes(shop: Catalogue) -> None:
+    goals = {True: human_goals(shop), False: synthetic_goals(shop)}
+    for number, episode in enumerate(_lines("expected_episodes_100.jsonl")):
+        session = Session(shop)
+        texts = [session.reset(goals[episode["human"]][episode["goal_index"]])]
+        counts = []
+        for action in episode["actions"]:
+            result = session.step(action)
+            texts.append(result.observation)
+            counts.append(len(session.clickables()))
+        hashes = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts]
+        assert hashes == episode["obs_sha16"], number
+        assert counts[: len(episode["n_clickables"])] == episode["n_clickables"], number
+        assert result.done == episode["done"]
+        assert result.score is not None
+        assert result.score.reward == pytest.approx(episode["reward"], abs=1e-9), number
+        assert result.score.title_score == episode["info"]["title_score"]
+        assert session.product is not None
+        assert (session.product.asin, session.product.price) == (
+            episode["bought"],
+            episode["price"],
+        )
+
+
+def test_rewards_of_pairs(shop: Catalogue) -> None:
+    for pair in _lines("expected_pair_rewards_500.jsonl.gz"):
+        options = pair["goal_options"]
+        goal = Goal.for_product(
+            shop[pair["goal_asin"]],
+            instruction="",
+            attributes=pair["attributes"],
+            options=options if isinstance(options, dict) else [("", value) for value in options],
+            price_cap=pair["price_upper"],
+        )
+        got = score(goal, shop[pair["asin"]], pair["options"], pair["price"])
+        assert got.reward == pytest.approx(pair["reward"], abs=1e-9), pair
+
+
+def test_goals_that_the_original_never_rewards_in_full(shop: Catalogue) -> None:
+    expected = json.loads((DATA / "unsolvable_goal_indices_seed0.json").read_text(encoding="utf-8"))
+    goals = synthetic_goals(shop)
+
+    def perfect(goal: Goal, *, fixed: bool) -> float:
+        product = shop[goal.asin]
+        chosen = dict(goal.options)
+        return score(goal, product, chosen, product.price, fixed_options=fixed).reward
+
+    short = [i for i, goal in enumerate(goals) if perfect(goal, fixed=False) < 1]
+    assert short == expected
+    assert all(perfect(goals[i], fixed=True) == 1 for i in short)
+
+
+def test_searches(shop: Catalogue) -> None:
+    cases = _lines("expected_search_200.jsonl.gz")
+    expected = [[asin for asin, _ in case["top50"]] for case in cases]
+    found = [shop.index.search(case["query"]) for case in cases]
+    pairs = list(zip(found, expected, strict=True))
+    assert sum(set(a[:10]) == set(b[:10]) for a, b in pairs) >= 0.99 * len(cases)
+    assert sum(a == b for a, b in pairs) >= 0.95 * len(cases)

@@ -1,0 +1,92 @@
+"""From words to ranked products."""
+
+import time
+
+import pytest
+
+from coevo_gym.envs.webshop.analysis import analyze, words
+from coevo_gym.envs.webshop.nouns import title_nouns
+from coevo_gym.envs.webshop.porter import stem
+from coevo_gym.envs.webshop.search import SearchIndex, quantised_length
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        *(("caresses", "caress"), ("ponies", "poni"), ("cats", "cat"), ("ss", "ss")),
+        *(("feed", "feed"), ("agreed", "agre"), ("plastered", "plaster"), ("bled", "bled")),
+        *(("hopping", "hop"), ("falling", "fall"), ("filing", "file"), ("sized", "size")),
+        *(("happy", "happi"), ("sky", "sky"), ("relational", "relat"), ("possibly", "possibl")),
+        *(("technology", "technolog"), ("assembly", "assembl"), ("vietnamization", "vietnam")),
+        *(
+            ("electrical", "electr"),
+            ("hopeful", "hope"),
+            ("adoption", "adopt"),
+            ("region", "region"),
+        ),
+        *(("rate", "rate"), ("cease", "ceas"), ("controll", "control"), ("roll", "roll")),
+        *(("tv", "tv"), ("6.5", "6.5"), ("crème", "crème")),
+    ],
+)
+def test_stem(word: str, expected: str) -> None:
+    assert stem(word) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("wi-fi 6.5 1,000 d'orsay", ["wi", "fi", "6.5", "1,000", "d'orsay"]),
+        ("colour:red x_y __ _z_", ["colour:red", "x_y", "_z_"]),
+        ("1..2 a.:b", ["1", "2", "a", "b"]),
+        ("漢字 ひら カタカナ", ["漢", "字", "ひ", "ら", "カタカナ"]),
+        ("I ❤️ it ✅✿", ["I", "❤️", "it", "✅"]),
+        ("👨‍👩‍👧 👍🏽", ["👨‍👩‍👧", "👍🏽"]),
+        ("x" * 256, ["x" * 255, "x"]),
+        ("\x00 \ud800 \x1b[31m", ["31m"]),
+        ("", []),
+    ],
+)
+def test_words(text: str, expected: list[str]) -> None:
+    assert list(words(text)) == expected
+
+
+def test_analyze_drops_possessives_and_stop_words() -> None:
+    assert analyze("The women's and WOMEN’S shoes") == ["women", "women", "shoe"]
+
+
+@pytest.mark.parametrize("text", ["_" * 300_000, "\u200d" * 300_000, "a:" * 150_000])
+def test_analysis_takes_linear_time(text: str) -> None:
+    start = time.process_time()
+    analyze(text)
+    assert time.process_time() - start < 10
+
+
+@pytest.mark.parametrize(("length", "expected"), [(0, 0), (39, 39), (41, 40), (57, 56), (300, 280)])
+def test_lengths_are_rounded_as_lucene_does(length: int, expected: int) -> None:
+    assert quantised_length(length) == expected
+
+
+def test_equal_scores_are_ordered_by_id() -> None:
+    index = SearchIndex([("b", "red mug"), ("a", "red mug"), ("c", "blue mug")])
+    assert index.search("red mug") == ["a", "b", "c"]
+    assert index.search("mug", k=2) == ["a", "b"]
+
+
+def test_a_repeated_word_counts_again() -> None:
+    index = SearchIndex([("a", "red lamp"), ("b", "blue mug"), ("c", "blue lamp")])
+    assert index.search("red blue blue blue")[0] == "b"
+    assert index.scores("mug mug")[1] == pytest.approx(2 * index.scores("mug")[1])
+
+
+@pytest.mark.parametrize("query", ["", "the of", "zzz", "\ud800", "[]"])
+def test_nothing_known_finds_nothing(query: str) -> None:
+    assert SearchIndex([("a", "red mug")]).search(query) == []
+
+
+def test_an_empty_index_finds_nothing() -> None:
+    assert SearchIndex([]).search("mug") == []
+
+
+def test_title_nouns_cut_hyphens_and_units() -> None:
+    title = "Fir-wood table for the hall's end, 6.5ft (2 pack)"
+    assert title_nouns(title) == ("fir", "wood", "table", "hall", "end", "ft", "pack")
