@@ -42,6 +42,7 @@ class Benchmark(Protocol):
 
     name: str
     env_id: str
+    subsets: tuple[str, ...]
 
     def tasks(self, split: Split, subset: str | None = None) -> Sequence[Task]:
         """Native tasks of a split, always in the same order."""
@@ -138,10 +139,15 @@ def find_task(benchmark: str, name_or_id: str) -> Task:
         TaskError: if there is none.
     """
     found = get_benchmark(benchmark)
-    for split in Split:
-        for task in found.tasks(split):
-            if name_or_id in (task.name, task.id):
-                return task
+    for subset in (None, *found.subsets):
+        for split in Split:
+            try:
+                tasks = found.tasks(split, subset)
+            except TaskError:
+                continue  # this subset has no task in this split
+            for task in tasks:
+                if name_or_id in (task.name, task.id):
+                    return task
     raise TaskError(
         f"{benchmark} has no task {name_or_id!r}. `coevo tasks {benchmark}` lists their names."
     )

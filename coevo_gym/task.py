@@ -236,6 +236,11 @@ class Task(FrozenModel):
     def __hash__(self) -> int:
         return hash(self.id)
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Task:
+        """A validated copy with other field values, and so with an id of its own."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**{**fields, **(update or {})})
+
     def to_json(self) -> str:
         """One line of JSON; :meth:`from_json` reads it back, in any process."""
         return canonical_json(self.model_dump(mode="json"))

@@ -63,7 +63,7 @@ class ToyEnv(TaskEnv):
 
 
 class ToyBenchmark:
-    name, env_id = "toy", "Toy-v0"
+    name, env_id, subsets = "toy", "Toy-v0", ()
 
     def tasks(self, split: Split, subset: str | None = None) -> Sequence[Task]:
         if subset is not None:

@@ -1,0 +1,209 @@
+"""From a draft to a proven task, and from a trace to drafts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from numpy.random import Generator
+
+from coevo_gym.benchmark import Replay
+from coevo_gym.envs.webshop.catalogue import Catalogue
+from coevo_gym.envs.webshop.choices import searches
+from coevo_gym.envs.webshop.engine import Session
+from coevo_gym.envs.webshop.goals import NO_CAP, Goal
+from coevo_gym.envs.webshop.pages import PAGE_SIZE, Page
+from coevo_gym.envs.webshop.product import Product
+from coevo_gym.envs.webshop.tasks import (
+    WebShopVerifier,
+    WebShopWorld,
+    goal_of,
+    open_catalogue,
+    split_of,
+    world_of,
+)
+from coevo_gym.errors import BuildError
+from coevo_gym.evolution import Context, Draft, digest
+from coevo_gym.task import Split, Task
+from coevo_gym.trajectory import Trajectory
+
+DRAFTS_PER_TRACE = 2
+_CAP = re.compile(
+    r"(?:under|below|less than|lower than|cheaper than|no more than|at most|up to|within)"
+    r"\s+\$?\s*(\d+(?:\.\d+)?)"
+)
+_PHRASES = (
+    "I am looking for {what}{cap}.",
+    "Please find me {what}{cap}.",
+    "I want to buy {what}{cap}.",
+    "Could you order {what}{cap}?",
+)
+
+
+def build(draft: Draft) -> Task:
+    """Buy what the draft's actions buy, and ask for what its instruction names of it.
+
+    The verifier is the product bought, those of its attributes that the instruction names, the
+    options chosen (each must be named), and the price cap that the instruction states.
+
+    Raises:
+        BuildError: if an action fails, nothing is bought, or words and purchase disagree.
+    """
+    world = draft.world
+    if not isinstance(world, WebShopWorld):
+        raise BuildError(f"the world is a {type(world).__name__}, not a WebShopWorld")
+    catalogue = open_catalogue(world)
+    session = _run(draft, catalogue)
+    product = session.product
+    assert product is not None
+    if draft.scenario != product.asin:
+        raise BuildError(f"claims to buy {draft.scenario}, but buys {product.asin}")
+    wanted = draft.instruction.lower()
+    attributes = tuple(a for a in product.attributes if _names(wanted, a))
+    missing = [value for value in session.options.values() if not _names(wanted, value)]
+    if missing:
+        raise BuildError(f"the instruction does not name the option {missing[0]!r}")
+    if not attributes and not session.options:
+        raise BuildError("the instruction names no attribute and no option of the product")
+    cap = price_cap(wanted)
+    if product.price > cap:
+        raise BuildError(f"the product costs {product.price:.2f}, over the cap of {cap:.2f}")
+    return Task(
+        benchmark="webshop",
+        split=split_of(product.asin),
+        subset="evolved",
+        scenario=product.asin,
+        instruction=draft.instruction,
+        world=world,
+        verifier=WebShopVerifier(
+            asin=product.asin,
+            attributes=attributes,
+            options=tuple(session.options.items()),
+            price_cap=cap,
+        ),
+        solution=draft.solution,
+        origin="evolved",
+        parents=draft.parents,
+    )
+
+
+def _run(draft: Draft, catalogue: Catalogue) -> Session:
+    """Carry the draft's actions out up to the purchase, which must be the last of them."""
+    session = Session(catalogue)
+    # Pages depend on the instruction alone; what is bought is judged once it is known.
+    session.reset(Goal.for_product(catalogue.products[0], instruction=draft.instruction))
+    for number, action in enumerate(draft.solution, start=1):
+        if session.page is Page.DONE:
+            raise BuildError(f"action {number}, {action!r}, comes after the purchase")
+        result = session.step(action)
+        if not result.valid:
+            raise BuildError(f"action {number}, {action!r}: {result.reason}")
+    if session.page is not Page.DONE:
+        raise BuildError("the actions end without a purchase")
+    return session
+
+
+def price_cap(instruction: str) -> float:
+    """The price that an instruction states as the highest, 1,000,000 if it states none.
+
+    Example:
+        >>> price_cap("a red mug, for less than $25.50")
+        25.5
+    """
+    caps = [float(amount) for amount in _CAP.findall(instruction.lower())]
+    return min((cap for cap in caps if cap > 0), default=NO_CAP)
+
+
+def _names(text: str, phrase: str) -> bool:
+    """Whether a text has a phrase in it, as whole words."""
+    phrase = phrase.strip().lower()
+    return bool(phrase) and re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text) is not None
+
+
+def replay(task: Task, actions: Sequence[str]) -> Replay:
+    """Run actions in a fresh session, with the score after each."""
+    assert isinstance(task.world, WebShopWorld)
+    catalogue = open_catalogue(task.world)
+    session = Session(catalogue)
+    session.reset(goal_of(task, catalogue))
+    errors, scores = [], [0.0]
+    for action in actions:
+        result = session.step(action)
+        errors.append("" if result.valid else result.reason)
+        scores.append(0.0 if session.score is None else session.score.reward)
+    asin = session.product.asin if session.product else ""
+    state = [str(session.page), session.query, session.number, asin, dict(session.options)]
+    return Replay(tuple(errors), tuple(scores), digest(state))
+
+
+def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
+    """Ask for products of the context's own family, first those that the explorer looked at.
+
+    A family is all training products listed under the same search words. The story names some
+    of the product's attributes, one value of each option, and a price a little above its own.
+    """
+    world = context.task.world
+    assert isinstance(world, WebShopWorld)
+    catalogue = open_catalogue(world)
+    home = catalogue[context.task.scenario]
+    family = _families(catalogue)[home.query]
+    seen = {str(step.extras.get("webshop.asin", "")) for step in trace.steps}
+    visited = [product for product in family if product.asin in seen]
+    found = []
+    for _ in range(DRAFTS_PER_TRACE):
+        pool = visited if visited and rng.random() < 0.5 else family
+        product = pool[int(rng.integers(len(pool)))]
+        found.append(_draft(product, catalogue, context, rng))
+    return found
+
+
+@lru_cache(maxsize=4)
+def _families(catalogue: Catalogue) -> dict[str, list[Product]]:
+    """Training products by their search words."""
+    families: dict[str, list[Product]] = {}
+    for product in catalogue:
+        if split_of(product.asin) is Split.TRAIN and product.attributes:
+            families.setdefault(product.query, []).append(product)
+    return families
+
+
+def _draft(product: Product, catalogue: Catalogue, context: Context, rng: Generator) -> Draft:
+    """Invent a wish for a product, and the way to fulfil it."""
+    count = min(len(product.attributes), int(rng.integers(1, 4)))
+    picked = sorted(rng.choice(len(product.attributes), size=count, replace=False).tolist())
+    attributes = [product.attributes[i] for i in picked]
+    options = {name: values[int(rng.integers(len(values)))] for name, values in product.options}
+    what = f"{product.query} with {_enumerate(attributes)}"
+    if options:
+        what += f", in {_enumerate(list(dict.fromkeys(options.values())))}"
+    cap = 10 * (int(product.price // 10) + int(rng.integers(1, 4)))
+    phrase = _PHRASES[int(rng.integers(len(_PHRASES)))]
+    instruction = phrase.format(what=what, cap=f", for less than {cap} dollars")
+    clicks = [product.asin.lower(), *dict.fromkeys(options.values()), "buy now"]
+    return Draft(
+        benchmark="webshop",
+        scenario=product.asin,
+        instruction=instruction,
+        world=world_of(catalogue),
+        solution=(
+            f"search[{_query(instruction, product, catalogue)}]",
+            *(f"click[{text}]" for text in clicks),
+        ),
+        subset="evolved",
+        parents=(context.task.id,),
+        context_id=context.id,
+    )
+
+
+def _query(instruction: str, product: Product, catalogue: Catalogue) -> str:
+    """The first search cut from the instruction that shows the product on its first page."""
+    for query in searches(instruction):
+        if product in catalogue.search(query)[:PAGE_SIZE]:
+            return query
+    return searches(instruction)[0]  # the replay will show that it does not get there
+
+
+def _enumerate(words: Sequence[str]) -> str:
+    """Join words as people do: a, b and c."""
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]

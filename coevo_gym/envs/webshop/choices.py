@@ -1,0 +1,39 @@
+"""What a scorer may choose from on a page: its clicks, and searches cut from the instruction."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from coevo_gym.trajectory import View
+
+MAX_SEARCHES = 6
+_BRACKETS = re.compile(r"[\[\]\s]+")
+_CLAUSE = re.compile(r"[,;:.!?]\s+|\s+(?:with|and|that|for|in|under|below)\s+|[.!?]$")
+_PRICE = re.compile(r"[^,.;]*\d+(?:\.\d+)?\s*(?:dollars|\$)|[^,.;]*\$\s*\d+(?:\.\d+)?")
+
+
+def choices(view: View) -> tuple[str, ...]:
+    """Actions that make sense now, in the order of the page.
+
+    On the search page these are searches cut from the instruction; elsewhere the page's clicks.
+    """
+    if view.info.get("webshop.page") == "search":
+        return tuple(f"search[{query}]" for query in searches(view.instruction))
+    return tuple(view.info["admissible"])
+
+
+@lru_cache(maxsize=8192)
+def searches(instruction: str) -> tuple[str, ...]:
+    """Queries cut from an instruction: all of it, it without the price, and its longest clauses.
+
+    Example:
+        >>> searches("Find a red mug with a lid, for less than 20 dollars.")[:2]
+        ('find a red mug with a lid, for less than 20 dollars.', 'find a red mug with a lid')
+    """
+    text = _BRACKETS.sub(" ", instruction).strip().lower()
+    without_price = _PRICE.sub("", text).strip(" ,.;")
+    clauses = [clause.strip() for clause in _CLAUSE.split(without_price) if clause.strip()]
+    head = without_price.partition(",")[0]
+    pieces = [text, without_price, head, *sorted(clauses, key=len, reverse=True)]
+    return tuple(dict.fromkeys(piece for piece in pieces if piece))[:MAX_SEARCHES]

@@ -1,0 +1,158 @@
+"""WebShop as a Gymnasium env."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from typing import Any, ClassVar
+
+from numpy.random import Generator
+
+from coevo_gym.envs.base import Frame, Grade, TaskEnv
+from coevo_gym.envs.webshop.engine import Session, StepResult, parse_action
+from coevo_gym.envs.webshop.html import render_html
+from coevo_gym.envs.webshop.pages import SUB_PAGES, Page
+from coevo_gym.envs.webshop.tasks import WebShopWorld, goal_of, open_catalogue
+from coevo_gym.task import FrozenDict, Verifier, World
+from coevo_gym.vector import TaskVectorEnv
+
+_SYMBOLS = {"product": "item", "option": "option"}
+
+
+class WebShopEnv(TaskEnv):
+    """Find and buy the product that an instruction describes.
+
+    The engine is our own and equals the original (princeton-nlp/WebShop) in its ``text`` pages,
+    its search (BM25 as in Lucene) and its score.
+
+    Observation:
+        The page as text, its parts joined by `` [SEP] ``, the instruction first.
+
+    Action:
+        ``search[words]`` or ``click[thing]``, where thing is a button, a product's asin or an
+        option value of the page, in any case. Anything else leaves the page unchanged, and
+        ``info["error_kind"]`` and ``info["webshop.reason"]`` say why. The original's hidden query
+        shortcuts (``<r>`` and the like) are ordinary words here.
+
+    Reward:
+        In [0, 1], at the end. ``reward_mode="success"``: 1.0 for a purchase whose score is 1.
+        ``reward_mode="original"``: the original's score. ``info["score"]`` is always the latter.
+
+    Starting state:
+        The search page. ``reset`` picks a task of the split, or takes one by ``options``.
+
+    Episode end:
+        Terminated by ``click[buy now]``; truncated after ``max_steps`` (default 15), with score 0.
+
+    Options:
+        ``{"task": Task}`` or ``{"task_id": id or name}``.
+
+    Info keys:
+        Those of every env (:class:`coevo_gym.envs.base.Info`), and ``webshop.page``,
+        ``webshop.reason``, ``webshop.asin`` (product at hand), ``webshop.options`` (chosen so
+        far, JSON text), ``webshop.price`` (of the product at hand; -1.0 for none), and at the
+        end the score's parts ``webshop.r_type``, ``r_att``, ``r_option``, ``r_price`` (-1.0
+        where there is nothing to say).
+
+    Splits and versions:
+        By product (a hash of its asin): 60 % train, 20 % val, 20 % test. Subsets: ``synthetic``,
+        ``human`` (official data only), ``official_test`` (the original's 500 test goals,
+        evaluation only), ``builtin`` (the built-in catalogue, also with official data at hand).
+        v0: first version.
+
+    Arguments:
+        See :class:`coevo_gym.envs.base.TaskEnv`. ``render_mode`` is ``"ansi"`` or ``"html"``.
+
+    Citation:
+        Yao et al., WebShop: Towards Scalable Real-World Web Interaction with Grounded Language
+        Agents, NeurIPS 2022.
+    """
+
+    metadata = {"render_modes": ["ansi", "html"], "render_fps": 4}  # noqa: RUF012
+    benchmark = "webshop"
+    reward_modes = ("success", "original")
+    extra_info: ClassVar = FrozenDict(
+        {
+            "webshop.page": "",
+            "webshop.reason": "",
+            "webshop.asin": "",
+            "webshop.options": "{}",
+            "webshop.price": -1.0,
+            "webshop.r_type": -1.0,
+            "webshop.r_att": -1.0,
+            "webshop.r_option": -1.0,
+            "webshop.r_price": -1.0,
+        }
+    )
+
+    def _begin(self, world: World, rng: Generator) -> Frame:
+        assert isinstance(world, WebShopWorld)
+        catalogue = open_catalogue(world)
+        self._session = Session(catalogue)
+        return self._frame_of(StepResult(self._session.reset(goal_of(self.task, catalogue))), ())
+
+    def _act(self, action: str) -> Frame:
+        symbol = symbol_of(self._session, action)
+        result = self._session.step(action)
+        return self._frame_of(result, (symbol,) if result.valid else ())
+
+    def _grade(self, verifier: Verifier) -> Grade:
+        score = self._session.score
+        if score is None:
+            return Grade(0.0, False)
+        parts = {
+            f"webshop.{name}": -1.0 if math.isnan(value) else float(value)
+            for name, value in (
+                ("r_type", score.r_type),
+                ("r_att", score.r_att),
+                ("r_option", score.r_option),
+                ("r_price", score.r_price),
+            )
+        }
+        return Grade(score.reward, score.reward == 1.0, parts, parts)
+
+    def render(self) -> str | None:
+        """The state as text (``ansi``) or as one self-contained page (``html``)."""
+        return render_html(self._session) if self.render_mode == "html" else super().render()
+
+    def _frame_of(self, result: StepResult, calls: tuple[str, ...]) -> Frame:
+        session = self._session
+        extras: dict[str, Any] = {
+            "webshop.page": str(session.page),
+            "webshop.reason": result.reason,
+            "webshop.options": json.dumps(dict(session.options), ensure_ascii=False),
+        }
+        if session.product is not None:
+            extras["webshop.asin"] = session.product.asin
+            extras["webshop.price"] = session.product.price
+        return Frame(
+            observation=result.observation,
+            done=result.done,
+            valid=result.valid,
+            error_kind=result.error_kind,
+            admissible=admissible(session),
+            calls=calls,
+            extras=FrozenDict(extras),
+        )
+
+
+def admissible(session: Session) -> tuple[str, ...]:
+    """Every click that does something on the page; a search needs words of the agent's own."""
+    return tuple(f"click[{text}]" for text in session.targets() if text != "search")
+
+
+def symbol_of(session: Session, action: str) -> str:
+    """What kind of step an action is on the current page: search, page, item, option, …."""
+    verb, argument = parse_action(action)
+    if verb == "search" or argument is None:
+        return "search"
+    if argument == "buy now" and session.page is Page.ITEM:
+        return "buy"
+    if argument in SUB_PAGES:
+        return "subpage"
+    target = session.targets().get(argument)
+    return _SYMBOLS.get(target.kind, "page") if target else "page"
+
+
+make_vec = functools.partial(TaskVectorEnv, "CoEvolve-WebShop-v0")

@@ -1,0 +1,239 @@
+"""Native tasks: goals of a catalogue as tasks, split by product."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import overload
+
+from pydantic import Field
+
+from coevo_gym.envs.webshop.builtin import builtin_goals, builtin_items
+from coevo_gym.envs.webshop.catalogue import Catalogue
+from coevo_gym.envs.webshop.choices import searches
+from coevo_gym.envs.webshop.goals import NO_CAP, Goal, human_goals, synthetic_goals
+from coevo_gym.envs.webshop.official import load_official
+from coevo_gym.envs.webshop.pages import PAGE_SIZE
+from coevo_gym.errors import BenchmarkNotInstalled, DataError, TaskError
+from coevo_gym.provision import data_folder
+from coevo_gym.task import Split, Task, Verifier, World
+
+BUILTIN = "builtin"
+SUBSETS = ("synthetic", "human", "official_test", BUILTIN)
+OFFICIAL_TEST = range(500)
+"""Goal numbers of the original's test split. Its products also occur in the original's training
+goals, so it serves comparison with published numbers only."""
+
+
+class WebShopWorld(World):
+    """The shop.
+
+    Attributes:
+        catalogue: name of the catalogue.
+        digest: first 16 digits of its content hash.
+    """
+
+    catalogue: str
+    digest: str
+
+
+class WebShopVerifier(Verifier):
+    """What the purchase is compared with.
+
+    Attributes:
+        asin: the product that the task was made from.
+        attributes: properties that the purchase should have.
+        options: wanted (name, value) pairs.
+        price_cap: highest acceptable price in dollars.
+    """
+
+    asin: str
+    attributes: tuple[str, ...]
+    options: tuple[tuple[str, str], ...] = ()
+    price_cap: float = Field(default=NO_CAP, gt=0)
+
+
+def split_of(asin: str) -> Split:
+    """The split of a product: 60 % train, 20 % val, 20 % test, by a hash of its asin."""
+    place = int(hashlib.sha256(asin.encode()).hexdigest(), 16) % 10
+    return Split.TRAIN if place < 6 else Split.VAL if place < 8 else Split.TEST
+
+
+@lru_cache(maxsize=1)
+def builtin_catalogue() -> Catalogue:
+    """The self-written catalogue that needs nothing installed."""
+    return Catalogue.from_items(BUILTIN, *builtin_items())
+
+
+def active_catalogue() -> Catalogue:
+    """The catalogue that native tasks come from: the official one if it is at hand."""
+    folder = data_folder("webshop")
+    return builtin_catalogue() if folder is None else load_official(folder)
+
+
+def open_catalogue(world: WebShopWorld) -> Catalogue:
+    """The catalogue of a task.
+
+    Raises:
+        BenchmarkNotInstalled: if its data is not at hand.
+        DataError: if the data at hand is not what the task was made with.
+    """
+    if world.catalogue == BUILTIN:
+        catalogue = builtin_catalogue()
+    else:
+        folder = data_folder("webshop")
+        if folder is None:
+            raise BenchmarkNotInstalled(
+                f"The WebShop catalogue {world.catalogue!r} is not installed. Run `coevo install "
+                "webshop --from DIR`, or set COEVO_WEBSHOP_DATA to a folder with its files."
+            )
+        catalogue = load_official(folder)
+    if not catalogue.digest.startswith(world.digest):
+        raise DataError(
+            f"The WebShop catalogue at hand, {catalogue.name!r} ({catalogue.digest[:16]}), is not "
+            f"the one that the task was made with, {world.catalogue!r} ({world.digest}). "
+            "Install the same data, or choose native tasks of this catalogue."
+        )
+    return catalogue
+
+
+def world_of(catalogue: Catalogue) -> WebShopWorld:
+    """The world of every task in a catalogue."""
+    return WebShopWorld(catalogue=catalogue.name, digest=catalogue.digest[:16])
+
+
+def goal_of(task: Task, catalogue: Catalogue) -> Goal:
+    """What the engine compares a purchase with."""
+    verifier = task.verifier
+    assert isinstance(verifier, WebShopVerifier)
+    return Goal.for_product(
+        catalogue[verifier.asin],
+        instruction=task.instruction,
+        attributes=verifier.attributes,
+        options=verifier.options,
+        price_cap=verifier.price_cap,
+    )
+
+
+def reference(goal: Goal, catalogue: Catalogue) -> tuple[str, ...]:
+    """Actions that buy exactly what was asked for.
+
+    The search is the first one cut from the instruction that shows the product on its first
+    page; where none does, it is the product's own title.
+    """
+
+    def shown(query: str) -> bool:
+        return any(p.asin == goal.asin for p in catalogue.search(query)[:PAGE_SIZE])
+
+    query = next(filter(shown, searches(goal.instruction)), goal.title.lower())
+    asked = dict(goal.options)
+    if "" in asked:  # a person's goal names values only
+        names = {value: name for name, values in catalogue[goal.asin].options for value in values}
+        asked = {names[value]: value for _, value in goal.options if value in names}
+    clicks = [goal.asin.lower(), *asked.values(), "buy now"]
+    return (f"search[{query}]", *(f"click[{text}]" for text in clicks))
+
+
+class NativeTasks(Sequence[Task]):
+    """Tasks made from goals when they are asked for.
+
+    Args:
+        numbers: which goals, by number.
+        make: makes the task of a goal number.
+    """
+
+    def __init__(self, numbers: Sequence[int], make: Callable[[int], Task]) -> None:
+        self._numbers = tuple(numbers)
+        self._make = make
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
+        """The task at a place, or a part of the sequence."""
+        if isinstance(index, slice):
+            return NativeTasks(self._numbers[index], self._make)
+        return self._make(self._numbers[index])
+
+    def __len__(self) -> int:
+        """Number of tasks."""
+        return len(self._numbers)
+
+    def __iter__(self) -> Iterator[Task]:
+        """All tasks, in order."""
+        return map(self._make, self._numbers)
+
+
+def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
+    """Native tasks of a split; see :data:`SUBSETS`.
+
+    Raises:
+        TaskError: if the subset is unknown, or has no task in this split.
+    """
+    if subset is not None and subset not in SUBSETS:
+        raise TaskError(f"WebShop has no subset {subset!r}. Choose one of: {', '.join(SUBSETS)}.")
+    catalogue = builtin_catalogue() if subset == BUILTIN else active_catalogue()
+    found = _native(catalogue, split, None if subset == BUILTIN else subset)
+    if not found:
+        raise TaskError(
+            f"The WebShop catalogue {catalogue.name!r} has no {split} tasks of subset {subset!r}."
+            + (" It belongs to the test split." if subset == "official_test" else "")
+        )
+    return found
+
+
+@lru_cache(maxsize=32)
+def _native(catalogue: Catalogue, split: Split, subset: str | None) -> Sequence[Task]:
+    goals = _goals(catalogue)
+    numbers = [i for i, goal in enumerate(goals) if _in(catalogue, goal, split, subset)]
+    return NativeTasks(numbers, lambda number: _task(catalogue, number))
+
+
+@lru_cache(maxsize=4)
+def _goals(catalogue: Catalogue) -> tuple[tuple[Goal, int], ...]:
+    """Every goal of a catalogue with its number among those of its kind."""
+    if catalogue.name == BUILTIN:
+        kinds: list[tuple[Goal, ...]] = [builtin_goals(catalogue)]
+    else:
+        kinds = [synthetic_goals(catalogue), human_goals(catalogue)]
+    return tuple((goal, number) for goals in kinds for number, goal in enumerate(goals))
+
+
+def _split(catalogue: Catalogue, goal: Goal, number: int) -> Split:
+    """A goal of the original's test split is never trained on, whatever its product."""
+    if catalogue.name != BUILTIN and number in OFFICIAL_TEST:
+        return Split.TEST
+    return split_of(goal.asin)
+
+
+def _in(catalogue: Catalogue, entry: tuple[Goal, int], split: Split, subset: str | None) -> bool:
+    goal, number = entry
+    if subset == "official_test":
+        return split is Split.TEST and catalogue.name != BUILTIN and number in OFFICIAL_TEST
+    if subset is not None and goal.kind != subset:
+        return False
+    by_product = split_of(goal.asin)
+    return by_product is split and _split(catalogue, goal, number) is split
+
+
+@lru_cache(maxsize=20_000)
+def _task(catalogue: Catalogue, place: int) -> Task:
+    goal, number = _goals(catalogue)[place]
+    return Task(
+        benchmark="webshop",
+        name=f"webshop/{catalogue.name}/{goal.kind}/{number}",
+        split=_split(catalogue, goal, number),
+        subset=goal.kind,
+        scenario=goal.asin,
+        instruction=goal.instruction,
+        world=world_of(catalogue),
+        verifier=WebShopVerifier(
+            asin=goal.asin,
+            attributes=goal.attributes,
+            options=goal.options,
+            price_cap=goal.price_cap,
+        ),
+        solution=reference(goal, catalogue),
+    )

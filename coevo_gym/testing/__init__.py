@@ -1,0 +1,12 @@
+"""Helpers for tests that use the envs as deterministic fixtures.
+
+``pip install coevo-gym`` also installs a pytest plugin: the fixture ``coevo_env`` makes envs and
+closes them.
+"""
+
+from __future__ import annotations
+
+from coevo_gym.testing.contract import assert_env_contract
+from coevo_gym.testing.fixtures import ListAgent, make_env, replay
+
+__all__ = ["ListAgent", "assert_env_contract", "make_env", "replay"]

@@ -1,0 +1,235 @@
+"""What every registered env must keep, as checks that run over any env id."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import pickle
+import subprocess
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AsyncVectorEnv
+
+from coevo_gym.agents.random import RandomAgent
+from coevo_gym.benchmark import BenchmarkSpec, benchmark_specs, get_benchmark, register_benchmark
+from coevo_gym.envs.base import PRIVATE_INFO, TaskEnv
+from coevo_gym.errors import ResetNeeded
+from coevo_gym.task import Split, Task
+from coevo_gym.testing.fixtures import make_env, replay
+
+HOSTILE_ACTIONS = {
+    "empty": "",
+    "one megabyte": "x" * 1_000_000,
+    "NUL": "click[\0]",
+    "lone surrogate": "search[\ud800]",
+    "ANSI": "\x1b[2J\x1b[31mclick[buy now]\x1b[0m",
+    "right to left": "‮click[buy now]‬ שלום",
+    "broken brackets": "click[[buy now]",
+    "open bracket": "search[",
+    "brackets alone": "[]][",
+    "broken JSON": '{"name": "f", "arguments": {',
+    "line separator": "search[a\u2028b]",
+}
+
+
+def check_gymnasium(env_id: str) -> None:
+    """Gymnasium's own checker passes, with warnings as errors."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(gym.make(env_id, render_mode="ansi", disable_env_checker=True).unwrapped)
+
+
+def check_spec_round_trip(env_id: str) -> None:
+    """A spec survives JSON and pickle, and makes an env that behaves the same."""
+    env = gym.make(env_id, split="val", max_steps=3)
+    assert env.spec is not None
+    for spec in (
+        EnvSpec.from_json(env.spec.to_json()),
+        pickle.loads(pickle.dumps(env.spec)),  # noqa: S301 (our own bytes)
+    ):
+        again = gym.make(spec)
+        assert again.reset(seed=3)[0] == env.reset(seed=3)[0]
+        assert isinstance(again.unwrapped, TaskEnv)
+        assert again.unwrapped.max_steps == 3
+        again.close()
+    env.close()
+
+
+def check_same_in_another_process(env_id: str) -> None:
+    """Same seed and actions give the same bytes here and in a fresh process."""
+    spec = json.dumps(dataclasses.asdict(_spec(env_id)))
+    code = f"from coevo_gym.testing.contract import _print_digest; _print_digest({spec!r})"
+    done = subprocess.run(  # noqa: S603 (our own interpreter and code)
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == episode_digest(env_id)
+
+
+def check_vector(env_id: str) -> None:
+    """``make_vec`` and ``AsyncVectorEnv`` give what sequential stepping gives."""
+    singles = [gym.make(env_id) for _ in range(2)]
+    expected = [env.reset(seed=7 + i) for i, env in enumerate(singles)]
+    ours = gym.make_vec(env_id, num_envs=2)
+    observations, infos = ours.reset(seed=7)
+    assert list(observations) == [observation for observation, _ in expected]
+    assert list(infos["task_id"]) == [info["task_id"] for _, info in expected]
+    theirs = AsyncVectorEnv([lambda: gym.make(env_id)] * 2, shared_memory=False)
+    assert tuple(theirs.reset(seed=7)[0]) == tuple(observations)
+    for action in ("", "\ud800"):
+        stepped = [env.step(action) for env in singles]
+        for vector in (ours, theirs):
+            observations, rewards, terminated, truncated, _ = vector.step((action, action))
+            assert list(observations) == [result[0] for result in stepped]
+            assert rewards.tolist() == [result[1] for result in stepped]
+            assert terminated.tolist() == [result[2] for result in stepped]
+            assert truncated.tolist() == [result[3] for result in stepped]
+    for env in singles:
+        env.close()
+    ours.close()
+    theirs.close()
+
+
+def check_hostile_actions(env_id: str) -> None:
+    """Bad model output is an observation; the types of info never change."""
+    env = gym.make(env_id, disable_env_checker=True)
+    _, info = env.reset(seed=0)
+    types = {key: type(value) for key, value in info.items()}
+    for action in HOSTILE_ACTIONS.values():
+        observation, reward, terminated, truncated, info = env.step(action)
+        assert env.observation_space.contains(observation)
+        assert isinstance(reward, float)
+        assert {key: type(value) for key, value in info.items()} == types
+        json.dumps(info, ensure_ascii=False).encode()
+        if terminated or truncated:
+            env.reset(seed=0)
+    env.close()
+
+
+def check_end(env_id: str) -> None:
+    """Stepping before a reset or after the end raises; closing twice does not."""
+    env = gym.make(env_id, max_steps=1, disable_env_checker=True)
+    _raises_reset_needed(env)
+    env.reset(seed=0)
+    _, _, terminated, truncated, info = env.step("")
+    assert terminated or truncated
+    assert info["end_reason"]
+    _raises_reset_needed(env)
+    env.reset(seed=0)
+    env.close()
+    env.close()
+
+
+def check_reference_and_empty_agent(env_id: str, tasks: Sequence[Task] | None = None) -> None:
+    """The reference solution scores 1 with reward 1, and doing nothing scores below 1."""
+    for task in tasks or _sample_tasks(env_id):
+        solved, idle = replay(task), replay(task, ())
+        assert solved.success, f"{task.name}: the reference failed: {solved.report}"
+        assert solved.score == 1.0
+        assert solved.steps[-1].reward == 1.0
+        assert not idle.success, f"{task.name}: the empty agent succeeded"
+        assert idle.score < 1.0
+        assert idle.steps[-1].reward == 0.0
+
+
+def check_ground_truth_is_hidden(env_id: str) -> None:
+    """Swapping verifier and solution changes nothing that a policy sees until the end."""
+    tasks = _sample_tasks(env_id)
+    for task, other in itertools.pairwise(tasks):
+        swapped = task.model_copy(update={"verifier": other.verifier, "solution": other.solution})
+        assert _seen(task, task.solution) == _seen(swapped, task.solution)
+
+
+CHECKS = (
+    check_gymnasium,
+    check_spec_round_trip,
+    check_same_in_another_process,
+    check_vector,
+    check_hostile_actions,
+    check_end,
+    check_reference_and_empty_agent,
+    check_ground_truth_is_hidden,
+)
+
+
+def assert_env_contract(env_id: str) -> None:
+    """Run every check of the contract over an env.
+
+    Args:
+        env_id: Gymnasium id of a registered :class:`~coevo_gym.envs.base.TaskEnv`.
+
+    Raises:
+        AssertionError: at the first promise that is broken.
+    """
+    for check in CHECKS:
+        check(env_id)
+
+
+def episode_digest(env_id: str) -> str:
+    """Hash of all that a few seeded random episodes show."""
+    benchmark = get_benchmark(_spec(env_id).name)
+    env = gym.make(env_id, disable_env_checker=True)
+    assert isinstance(env.unwrapped, TaskEnv)
+    seen = hashlib.sha256()
+    for seed in range(3):
+        agent = RandomAgent(benchmark.choices, np.random.default_rng(seed))
+        observation, info = env.reset(seed=seed)
+        over = False
+        while not over:
+            seen.update(json.dumps([observation, info], sort_keys=True).encode())
+            action = agent.act([env.unwrapped.view])[0].text
+            observation, reward, terminated, truncated, info = env.step(action)
+            seen.update(repr(reward).encode())
+            over = terminated or truncated
+    env.close()
+    return seen.hexdigest()
+
+
+def _print_digest(spec: str) -> None:
+    known = BenchmarkSpec(**json.loads(spec))
+    register_benchmark(known)
+    print(episode_digest(known.env_id))
+
+
+def _spec(env_id: str) -> BenchmarkSpec:
+    return next(spec for spec in benchmark_specs() if spec.env_id == env_id)
+
+
+def _sample_tasks(env_id: str, n: int = 8) -> Sequence[Task]:
+    tasks = get_benchmark(_spec(env_id).name).tasks(Split.TRAIN)
+    return tasks[:: max(1, len(tasks) // n)][:n]
+
+
+def _raises_reset_needed(env: gym.Env[Any, Any]) -> None:
+    try:
+        env.step("")
+    except ResetNeeded:
+        return
+    raise AssertionError("step() outside an episode must raise ResetNeeded")
+
+
+def _seen(task: Task, actions: Sequence[str]) -> list[Any]:
+    """All that a policy could see of an episode, without its last frame."""
+    benchmark, env = get_benchmark(task.benchmark), make_env(task.benchmark, task)
+    seen: list[Any] = []
+    for action in actions:
+        info = {key: value for key, value in env.view.info.items() if key not in PRIVATE_INFO}
+        seen.append((env.view.observation, info, benchmark.choices(env.view)))
+        _, _, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            break
+    env.close()
+    return seen

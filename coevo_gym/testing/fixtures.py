@@ -1,0 +1,87 @@
+"""Envs, replays and a scripted agent for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+
+from coevo_gym.benchmark import benchmark_specs, find_task
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.errors import TaskError
+from coevo_gym.seams import Act
+from coevo_gym.task import Task
+from coevo_gym.trajectory import EvalTrajectory, View
+
+
+def make_env(benchmark: str, task: Task | str | None = None, **kwargs: Any) -> TaskEnv:
+    """A bare env (no wrappers), already reset to ``task``.
+
+    Args:
+        benchmark: name of the benchmark.
+        task: a Task, or the name or id of a native one; None for the first training task.
+        **kwargs: arguments of the env.
+
+    Example:
+        >>> env = make_env("webshop")
+        >>> env.task.split
+        <Split.TRAIN: 'train'>
+    """
+    if isinstance(task, str):
+        task = find_task(benchmark, task)
+    if task is not None:
+        kwargs.setdefault("split", str(task.split))
+    env = gym.make(_env_id(benchmark), disable_env_checker=True, **kwargs).unwrapped
+    assert isinstance(env, TaskEnv)
+    env.reset(seed=0, options=None if task is None else {"task": task})
+    return env
+
+
+def replay(task: Task, actions: Sequence[str] | None = None) -> EvalTrajectory:
+    """Play actions in a fresh env until it ends.
+
+    Args:
+        task: what to play.
+        actions: None for the task's own reference solution.
+
+    Returns:
+        The record of the episode. Actions left over are not played; if the actions run out
+        first, empty ones follow until the env's own limit cuts the episode.
+    """
+    env = make_env(task.benchmark, task)
+    agent = ListAgent(task.solution if actions is None else actions)
+    try:
+        over = False
+        while not over:
+            _, _, terminated, truncated, _ = env.step(agent.act([env.view])[0].text)
+            over = terminated or truncated
+        return env.eval_trajectory()
+    finally:
+        env.close()
+
+
+class ListAgent:
+    """An agent that plays a list of actions in one episode, then empty ones.
+
+    The place in the list is read from the view's own history, so the agent has no state.
+
+    Args:
+        actions: what to play, in order.
+    """
+
+    def __init__(self, actions: Sequence[str]) -> None:
+        self.actions = tuple(actions)
+
+    def act(self, views: Sequence[View]) -> list[Act]:
+        """The next action of the list for each view."""
+        places = (len(view.history) for view in views)
+        return [Act(self.actions[i] if i < len(self.actions) else "") for i in places]
+
+
+def _env_id(benchmark: str) -> str:
+    for spec in benchmark_specs():
+        if spec.name == benchmark:
+            return spec.env_id
+    names = ", ".join(spec.name for spec in benchmark_specs())
+    raise TaskError(f"Unknown benchmark {benchmark!r}. Registered: {names}.")

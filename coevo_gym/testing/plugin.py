@@ -1,0 +1,34 @@
+"""The pytest plugin: the fixture ``coevo_env``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from coevo_gym.envs.base import TaskEnv
+
+
+@pytest.fixture
+def coevo_env() -> Iterator[Callable[..., TaskEnv]]:
+    """Make envs as :func:`coevo_gym.testing.make_env` does; all are closed after the test.
+
+    Example:
+        def test_buying_nothing_scores_nothing(coevo_env):
+            env = coevo_env("webshop")
+            assert env.step("")[1] == 0.0
+    """
+    from coevo_gym.testing.fixtures import make_env
+
+    made: list[TaskEnv] = []
+
+    def make(benchmark: str, task: Any = None, **kwargs: Any) -> TaskEnv:
+        env = make_env(benchmark, task, **kwargs)
+        made.append(env)
+        return env
+
+    yield make
+    for env in made:
+        env.close()
