@@ -1,0 +1,198 @@
+"""How hard the built-in WebShop is: what simple shoppers solve, and how long the way is.
+
+Run ``python bench/webshop_difficulty.py [--goals N]``; about half a minute on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from collections.abc import Callable, Sequence
+
+from numpy.random import Generator, default_rng
+
+from coevo_gym.envs.webshop.builtin import builtin_goals
+from coevo_gym.envs.webshop.catalogue import Catalogue
+from coevo_gym.envs.webshop.choices import searches
+from coevo_gym.envs.webshop.engine import Session
+from coevo_gym.envs.webshop.goals import Goal
+from coevo_gym.envs.webshop.pages import PAGE_SIZE, Page
+from coevo_gym.envs.webshop.product import Product
+from coevo_gym.envs.webshop.reward import score
+from coevo_gym.envs.webshop.tasks import builtin_catalogue, reference, split_of
+from coevo_gym.task import Split
+
+MAX_STEPS = 15
+
+Shopper = Callable[[Session, Goal], None]
+
+
+def random_shopper(rng: Generator) -> Shopper:
+    """Shop with uniform draws among a page's clicks; on the first page, among searches."""
+
+    def shop(session: Session, goal: Goal) -> None:
+        for _ in range(MAX_STEPS):
+            actions = [f"click[{text}]" for text in session.clickables()]
+            if session.page is Page.SEARCH:
+                actions = [f"search[{query}]" for query in searches(goal.instruction)]
+            if session.step(actions[int(rng.integers(len(actions)))]).done:
+                return
+
+    return shop
+
+
+def first_hit_shopper(session: Session, goal: Goal) -> None:
+    """Buy the first hit of the whole instruction as it comes."""
+    session.step(f"search[{goal.instruction}]")
+    session.step(f"click[{session.results[0].asin}]")
+    session.step("click[buy now]")
+
+
+def overlap_shopper(session: Session, goal: Goal) -> None:
+    """Buy the hit whose title shares most with the instruction, with the options it names.
+
+    It reads the first page of results only: no price, no feature line.
+    """
+    told = goal.instruction.lower()
+    session.step(f"search[{told}]")
+    hits = session.results[:PAGE_SIZE]
+    best = max(hits, key=lambda hit: len(_words(hit.title) & _words(told)))
+    _buy(session, goal, best)
+
+
+def thrifty_shopper(session: Session, goal: Goal) -> None:
+    """Do the same, but only among hits that the budget allows."""
+    told = goal.instruction.lower()
+    session.step(f"search[{told}]")
+    hits = session.results[:PAGE_SIZE]
+    hits = tuple(hit for hit in hits if hit.prices[0] <= goal.price_cap) or hits
+    _buy(session, goal, max(hits, key=lambda hit: len(_words(hit.title) & _words(told))))
+
+
+def careful_shopper(session: Session, goal: Goal) -> None:
+    """Do the same with everything that the pages of each hit tell."""
+    told = goal.instruction.lower()
+    session.step(f"search[{told}]")
+    hits = session.results[:PAGE_SIZE]
+    hits = tuple(hit for hit in hits if hit.prices[0] <= goal.price_cap) or hits
+
+    def fit(hit: Product) -> int:
+        values = " ".join(v for _, offered in hit.options for v in offered if v in told)
+        text = f"{hit.title} {hit.description} {' '.join(hit.bullets)} {values}"
+        return len(_words(text) & _words(told))
+
+    _buy(session, goal, max(hits, key=fit))
+
+
+def reference_shopper(session: Session, goal: Goal) -> None:
+    """Follow the reference solution."""
+    for action in reference(goal, session.catalogue):
+        session.step(action)
+
+
+def _words(text: str) -> set[str]:
+    return set("".join(c if c.isalnum() else " " for c in text.lower()).split())
+
+
+def _buy(session: Session, goal: Goal, product: Product) -> None:
+    session.step(f"click[{product.asin}]")
+    for _, values in product.options:
+        named = [value for value in values if value in goal.instruction]
+        if named:
+            session.step(f"click[{max(named, key=len)}]")
+    session.step("click[buy now]")
+
+
+def solved(catalogue: Catalogue, goals: Sequence[Goal], shop: Shopper) -> float:
+    """Share of the goals that a shopper's purchase fulfils completely."""
+    wins = 0
+    for goal in goals:
+        session = Session(catalogue)
+        session.reset(goal)
+        shop(session, goal)
+        wins += session.score is not None and session.score.reward == 1.0
+    return wins / len(goals)
+
+
+def fulfilling(catalogue: Catalogue, goal: Goal) -> int:
+    """Number of products that can be bought for the full score."""
+    return sum(_can_fulfil(goal, product) for product in catalogue)
+
+
+def _can_fulfil(goal: Goal, product: Product) -> bool:
+    bare = score(goal, product, {}, product.price)
+    if not bare.r_price or bare.r_att < 1 or bare.r_type < 1:
+        return False
+    names = [name for name, _ in product.options]
+    return any(
+        score(goal, product, dict(zip(names, chosen, strict=True)), product.price).reward == 1.0
+        for chosen in itertools.product(*(values for _, values in product.options))
+    )
+
+
+def report(catalogue: Catalogue, goals: Sequence[Goal], sample: int) -> dict[str, str]:
+    """Measure everything; shoppers run on val goals, ``sample`` of them."""
+    val = [goal for goal in goals if split_of(goal.asin) is Split.VAL]
+    some = val[:: max(1, len(val) // sample)]
+    lengths = [len(reference(goal, catalogue)) for goal in goals]
+    found = [_on_first_page(catalogue, goal) for goal in goals]
+    ranked = [catalogue.search(goal.instruction)[0].asin == goal.asin for goal in goals]
+    fulfil = [fulfilling(catalogue, goal) for goal in some]
+    rows = {
+        "tasks (train / val / test)": " / ".join(
+            str(sum(split_of(goal.asin) is split for goal in goals)) for split in Split
+        ),
+        "products, with tasks": f"{len(catalogue)}, {len({goal.asin for goal in goals})}",
+        "families": str(len({product.query for product in catalogue})),
+        "categories": str(len({product.category for product in catalogue})),
+        "reference of at least 4 actions": _percent(sum(n >= 4 for n in lengths) / len(goals)),
+        "target on the first page of a cut search": _percent(sum(found) / len(goals)),
+        "target is the first hit of the instruction": _percent(sum(ranked) / len(goals)),
+        "products that score 1.0, mean": f"{sum(fulfil) / len(some):.2f}",
+    }
+    shoppers: dict[str, Shopper] = {
+        "random": random_shopper(default_rng(0)),
+        "first hit": first_hit_shopper,
+        "title overlap": overlap_shopper,
+        "title overlap within budget": thrifty_shopper,
+        "overlap on all pages within budget": careful_shopper,
+        "reference": reference_shopper,
+    }
+    for name, shop in shoppers.items():
+        repeated = some * 5 if name == "random" else some
+        rows[f"solved by: {name}"] = _percent(solved(catalogue, repeated, shop))
+    return rows
+
+
+def _on_first_page(catalogue: Catalogue, goal: Goal) -> bool:
+    return any(
+        product.asin == goal.asin
+        for query in searches(goal.instruction)
+        for product in catalogue.search(query)[:PAGE_SIZE]
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--goals", type=int, default=1_000, help="val goals to shop for")
+    sample = parser.parse_args().goals
+    start = time.perf_counter()
+    catalogue = builtin_catalogue()
+    made = time.perf_counter()
+    goals = builtin_goals(catalogue)
+    rows = {
+        "catalogue, goals: seconds": f"{made - start:.2f}, {time.perf_counter() - made:.2f}",
+        **report(catalogue, goals, sample),
+    }
+    for name, value in rows.items():
+        print(f"| {name} | {value} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,404 @@
+"""The built-in shop: a self-written catalogue and its goals, made from a committed seed.
+
+Everything is a function of ``SEED`` and ``builtin_words.json``: the same bytes in every process.
+Products come in families (desk lamps, rain jackets, ...). Within a family they come in lines of
+four that share their title words on purpose: the original, the same for slightly more money, the
+same in other colours, and one with another feature.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple, TypeVar
+
+from numpy.random import PCG64, SeedSequence
+
+from coevo_gym.envs.webshop.catalogue import Catalogue
+from coevo_gym.envs.webshop.goals import Goal
+from coevo_gym.envs.webshop.product import Product
+
+SEED = 7013
+"""Seed of the shop; another one is another shop, and other tasks."""
+
+_LINES = 4
+_GOAL_STREAM = 1_000_003
+_GOALS_EACH = (0, 1, 2, 2, 3, 3, 4)
+_PLAIN_GOALS_EACH = (0, 1, 1, 2, 2)
+_MINOR_WORDS = frozenset({"with", "for", "to", "and", "by", "of"})
+
+T = TypeVar("T")
+Values = tuple[str, ...]
+
+
+class BuiltinItems(NamedTuple):
+    """The raw files of the built-in shop, in the shape of the original's."""
+
+    items: list[dict[str, Any]]
+    attributes: dict[str, dict[str, Any]]
+
+
+class _Draw:
+    """A random stream that depends on its keys alone, not on the version of numpy."""
+
+    def __init__(self, *keys: int) -> None:
+        self._bits = PCG64(SeedSequence(keys))
+
+    def below(self, n: int) -> int:
+        """Draw an integer in [0, n)."""
+        return (int(self._bits.random_raw()) >> 11) * n >> 53
+
+    def chance(self, percent: int) -> bool:
+        return self.below(100) < percent
+
+    def pick(self, values: Sequence[T]) -> T:
+        return values[self.below(len(values))]
+
+    def sample(self, values: Sequence[T], n: int) -> list[T]:
+        """Draw up to n different values, in drawn order."""
+        left = list(values)
+        return [left.pop(self.below(len(left))) for _ in range(min(n, len(left)))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """Products that are listed under one query."""
+
+    category: str
+    noun: str
+    query: str
+    path: str
+    before: Values
+    with_: Values
+    for_: Values
+    options: tuple[tuple[str, Values], ...]
+    low: float
+    high: float
+    number: str
+
+    def phrase(self, attributes: Sequence[str]) -> str:
+        """Ask for one of the family in words, without punctuation."""
+        before = [a for a in attributes if a in self.before]
+        with_ = [a for a in attributes if a in self.with_]
+        for_ = [a for a in attributes if a in self.for_]
+        words = " ".join([*before, self.noun])
+        article = "an" if words[0] in "aeiou" else "a"
+        lead = {"one": article, "pair": "a pair of", "mass": "some"}[self.number]
+        parts = [lead, words]
+        if with_:
+            parts += ["with", " and ".join(with_)]
+        if for_:
+            parts += ["for", " and ".join(for_)]
+        return " ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """What distinguishes one product of a family.
+
+    Attributes:
+        shown: attributes in the title: one that stands before the noun, one that follows "with".
+        listed: attributes that only the feature lines or the description tell.
+        options: option names with the values on offer.
+        pricing: the raw price text.
+    """
+
+    shown: tuple[str, str]
+    listed: Values
+    options: tuple[tuple[str, Values], ...]
+    pricing: str
+
+
+@cache
+def _words() -> dict[str, Any]:
+    text = files(__package__).joinpath("builtin_words.json").read_text(encoding="utf-8")
+    words: dict[str, Any] = json.loads(text)
+    return words
+
+
+@cache
+def _families() -> tuple[_Family, ...]:
+    words, families = _words(), []
+    for category, (root, entries) in words["categories"].items():
+        for entry in entries:
+            family = _Family(
+                category=category,
+                noun=entry["noun"],
+                query=entry["query"],
+                path=f"{root} › {entry['path']}",
+                before=tuple(entry["pre"]),
+                with_=tuple(entry["with"]),
+                for_=tuple(entry["for"]),
+                options=tuple((n, tuple(words["values"][v])) for n, v in entry["options"].items()),
+                low=entry["price"][0],
+                high=entry["price"][1],
+                number=entry.get("number", "one"),
+            )
+            families.append(family)
+    return tuple(families)
+
+
+def builtin_items() -> BuiltinItems:
+    """Write the shop's raw items and attributes, as the original's two files hold them.
+
+    Example:
+        >>> items, attributes = builtin_items()
+        >>> len(items), sorted(attributes) == [item["asin"] for item in items]
+        (1152, True)
+    """
+    items, attributes = [], {}
+    for number, family in enumerate(_families()):
+        draw = _Draw(SEED, number)
+        for position, draft in enumerate(_family_drafts(family, draw)):
+            item = _item(family, draft, _asin(family, position), draw)
+            items.append(item)
+            attributes[item["asin"]] = {
+                "attributes": sorted(draft.shown + draft.listed),
+                "instruction": f"Find me {family.phrase(draft.shown)}",
+                "instruction_attributes": list(draft.shown),
+            }
+    items.sort(key=lambda item: str(item["asin"]))
+    return BuiltinItems(items, {item["asin"]: attributes[item["asin"]] for item in items})
+
+
+def _asin(family: _Family, position: int) -> str:
+    """Make an id whose hash, which decides the split, spreads a family over all splits."""
+    place = 3 * position % 10
+    for attempt in itertools.count():
+        digest = _sha256(f"{SEED}/{family.query}/{position}/{attempt}")
+        asin = "C" + base64.b32encode(digest).decode()[:9]
+        if int.from_bytes(_sha256(asin)) % 10 == place:
+            break
+    return asin
+
+
+def _sha256(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+def _family_drafts(family: _Family, draw: _Draw) -> Iterator[_Draft]:
+    """Draw the lines of a family, each with its original and three look-alikes."""
+    befores = draw.sample(family.before, _LINES)
+    withs = draw.sample(family.with_, _LINES)
+    for before, with_ in zip(befores, withs, strict=True):
+        shown = (before, with_)
+        options = () if draw.chance(27) else _draw_options(family, draw)
+        listed = _draw_listed(family, shown, draw)
+        line = _price_line(family, draw)
+        yield _Draft(shown, listed, options, f"${line - draw.pick((0.01, 0.05, 0.5, 1.01)):.2f}")
+        dearer = f"${line + draw.pick((0.25, 0.49, 0.99, 1.95)):.2f}"
+        yield _Draft(shown, listed, options, dearer)
+        other = _draw_options(family, draw, taken=options) if options else ()
+        again = _draw_listed(family, shown, draw)
+        yield _Draft(shown, again, other, _pricing(family, draw))
+        swapped = (before, draw.pick([w for w in family.with_ if w != with_]))
+        if draw.chance(50):
+            swapped = (draw.pick([b for b in family.before if b != before]), with_)
+        listed = _draw_listed(family, swapped, draw)
+        yield _Draft(swapped, listed, options or other, _pricing(family, draw))
+
+
+def _draw_listed(family: _Family, shown: Sequence[str], draw: _Draw) -> Values:
+    rest = [a for a in family.before + family.with_ if a not in shown]
+    return (draw.pick(family.for_), *draw.sample(rest, 1 + draw.below(2)))
+
+
+def _draw_options(
+    family: _Family, draw: _Draw, *, taken: tuple[tuple[str, Values], ...] = ()
+) -> tuple[tuple[str, Values], ...]:
+    """Draw up to five values of each option; of the first, only values not yet taken.
+
+    At most half of all values are drawn, so that enough are left for a second product.
+    """
+    gone = taken[0][1] if taken else ()
+    options = []
+    for name, values in family.options:
+        left = [v for v in values if v not in gone]
+        count = min(3 + draw.below(3), (len(values) + 1) // 2)
+        options.append((name, tuple(draw.sample(left, count))))
+        gone = ()
+    return tuple(options)
+
+
+def _price_line(family: _Family, draw: _Draw) -> int:
+    """Draw one of the round prices that goals use as caps."""
+    grid = [step for step in _words()["grid"] if family.low < step < family.high]
+    return int(draw.pick(grid))
+
+
+def _pricing(family: _Family, draw: _Draw) -> str:
+    """Draw a price text: one price, a range, or none."""
+    span = round((family.high - family.low) * 100)
+    cents = round(family.low * 100) + draw.below(span) // 50 * 50 + 49
+    kind = draw.below(100)
+    if kind < 14:
+        return ""
+    if kind < 32:
+        return f"${cents / 100:.2f}${(cents + 300 + draw.below(span // 4)) / 100:.2f}"
+    return f"${cents / 100:.2f}"
+
+
+def _item(family: _Family, draft: _Draft, asin: str, draw: _Draw) -> dict[str, Any]:
+    """Write one raw item."""
+    brand = draw.pick(_words()["brands_a"]) + draw.pick(_words()["brands_b"])
+    inside = draft.listed[-1] if len(draft.listed) > 2 and draw.chance(40) else ""
+    bullets = [a for a in draft.listed if a != inside]
+    described = "" if draw.chance(12) and not inside else _description(family, brand, inside, draw)
+    options = {n.title(): [{"value": v} for v in values] for n, values in draft.options}
+    return {
+        "asin": asin,
+        "name": _title(family, draft, brand, draw),
+        "full_description": described,
+        "pricing": draft.pricing,
+        "images": [],
+        "product_category": family.path,
+        "average_rating": "",
+        "small_description": _bullets(bullets, draw),
+        "customization_options": options or "",
+        "category": family.category,
+        "query": family.query,
+        "page": 1,
+    }
+
+
+def _title(family: _Family, draft: _Draft, brand: str, draw: _Draw) -> str:
+    before, with_ = draft.shown
+    words = {"b": brand, "s": draw.pick(_words()["series"]), "n": _headline(family.noun)}
+    words |= {"p": _headline(before), "w": _headline(with_), "f": _headline(draft.listed[0])}
+    template = str(draw.pick(_words()["titles"]))
+    if draw.chance(35):
+        template += draw.pick(_words()["title_tails"])
+    return template.format_map(words)
+
+
+def _headline(phrase: str) -> str:
+    """Write a phrase the way titles do."""
+    spelled = (
+        word.upper()
+        if word in _words()["acronyms"]
+        else word
+        if word in _MINOR_WORDS
+        else word.capitalize()
+        for word in phrase.split(" ")
+    )
+    return " ".join(spelled)
+
+
+def _bullets(listed: Sequence[str], draw: _Draw) -> list[str]:
+    """Write the feature lines; the search index knows the first one only."""
+    lines = [str(draw.pick(_words()["attribute_bullets"])).format(a=a) for a in listed]
+    lines += draw.sample(_words()["filler_bullets"], 2)
+    return [line[0].upper() + line[1:] for line in draw.sample(lines, len(lines))]
+
+
+def _description(family: _Family, brand: str, inside: str, draw: _Draw) -> str:
+    text = str(draw.pick(_words()["descriptions"])).format(n=family.noun, b=brand)
+    if inside:
+        text += " " + str(draw.pick(_words()["described"])).format(a=inside)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A goal before it is put into words."""
+
+    attributes: Values
+    options: tuple[tuple[str, str], ...]
+    cap: int
+
+
+def builtin_goals(catalogue: Catalogue) -> tuple[Goal, ...]:
+    """Ask for the products of the built-in catalogue, in catalogue order.
+
+    Of several drawn wishes for a product, those are kept that the fewest other products of its
+    family fulfil too.
+
+    Args:
+        catalogue: made by ``Catalogue.from_items`` from ``builtin_items()``.
+    """
+    members: dict[str, list[Product]] = {}
+    for product in catalogue:
+        members.setdefault(product.query, []).append(product)
+    goals: dict[str, list[Goal]] = {}
+    for number, family in enumerate(_families()):
+        draw = _Draw(SEED, _GOAL_STREAM, number)
+        rivals = [_Rival.of(product) for product in members.get(family.query, [])]
+        for product in members.get(family.query, []):
+            wishes = _wishes(product, rivals, draw)
+            goals[product.asin] = [_goal(family, product, wish, draw) for wish in wishes]
+    return tuple(goal for product in catalogue for goal in goals.get(product.asin, ()))
+
+
+class _Rival(NamedTuple):
+    """The part of a product that decides whether it fulfils a wish."""
+
+    attributes: frozenset[str]
+    values: frozenset[str]
+    price: float
+
+    @classmethod
+    def of(cls, product: Product) -> _Rival:
+        values = frozenset(value for _, offered in product.options for value in offered)
+        return cls(frozenset(product.attributes), values, product.price)
+
+    def fulfils(self, wish: _Wanted) -> bool:
+        return (
+            self.price <= wish.cap
+            and self.attributes.issuperset(wish.attributes)
+            and self.values.issuperset(value for _, value in wish.options)
+        )
+
+
+def _wishes(product: Product, rivals: Sequence[_Rival], draw: _Draw) -> list[_Wanted]:
+    """Draw up to four wishes that differ in more than the cap."""
+    kept: dict[tuple[Values, tuple[tuple[str, str], ...]], _Wanted] = {}
+    for _ in range(draw.pick(_GOALS_EACH if product.options else _PLAIN_GOALS_EACH)):
+        wanted = 0 if draw.chance(14) or not product.options else 1 + draw.below(2)
+        drawn = [_wish(product, wanted, draw) for _ in range(5 if wanted else 2)]
+        best = min(drawn, key=lambda wish: sum(rival.fulfils(wish) for rival in rivals))
+        kept.setdefault((tuple(sorted(best.attributes)), best.options), best)
+    return list(kept.values())
+
+
+def _wish(product: Product, wanted: int, draw: _Draw) -> _Wanted:
+    """Draw attributes, option values and a cap that the product fulfils."""
+    title = product.title.lower()
+    shown = [a for a in product.attributes if a in title]
+    hidden = [a for a in product.attributes if a not in title]
+    attributes = draw.sample(shown, 2 if draw.chance(60) else 1)
+    if len(attributes) < 2 or draw.chance(20):
+        attributes += draw.sample(hidden, 1)
+    options = []
+    for name, values in draw.sample(product.options, wanted):
+        allowed = [value for value in values if value not in _words()["never_wanted"]]
+        if allowed:
+            options.append((name, draw.pick(allowed)))
+    caps = [step for step in _words()["grid"] if step > max(product.prices)]
+    cap = caps[min(draw.pick((0, 0, 0, 0, 1, 1, 2)), len(caps) - 1)]
+    return _Wanted(tuple(attributes), tuple(sorted(options)), int(cap))
+
+
+def _goal(family: _Family, product: Product, wish: _Wanted, draw: _Draw) -> Goal:
+    """Put a wish into words."""
+    words = _words()
+    form, join = draw.pick(words["option_joins"])
+    ask = str(draw.pick(words["asks"] if wish.options else words["plain_asks"]))
+    instruction = ask.format(
+        p=family.phrase(wish.attributes),
+        o=str(join).join(str(form).format(n=n, v=v) for n, v in wish.options),
+        c=wish.cap,
+    )
+    return Goal.for_product(
+        product,
+        instruction=instruction,
+        attributes=wish.attributes,
+        options=wish.options,
+        price_cap=float(wish.cap),
+        kind="synthetic",
+    )

@@ -1,0 +1,218 @@
+"""The built-in shop: its shape, its traps, and how hard it is."""
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+
+import pytest
+from numpy.random import default_rng
+
+from bench.webshop_difficulty import (
+    first_hit_shopper,
+    fulfilling,
+    random_shopper,
+    reference_shopper,
+    solved,
+    thrifty_shopper,
+)
+from coevo_gym.envs.webshop.builtin import builtin_goals, builtin_items
+from coevo_gym.envs.webshop.catalogue import Catalogue
+from coevo_gym.envs.webshop.choices import searches
+from coevo_gym.envs.webshop.goals import Goal
+from coevo_gym.envs.webshop.pages import PAGE_SIZE
+from coevo_gym.envs.webshop.product import NO_PRICE
+from coevo_gym.envs.webshop.reward import normalise_colour, score
+from coevo_gym.envs.webshop.tasks import builtin_catalogue, reference, split_of
+from coevo_gym.task import Split
+
+ITEMS_SHA256 = "a38e0ab9cbd77cb562aff1f4b074e0a071017b939be45bc4fbd75ff3648f666b"
+GOALS_SHA256 = "003a522b0535adc7926e4e7bf7b50f0ad0c43105fd1ba22edd157a725bd6c3dd"
+
+DIGESTS = """
+import hashlib, json
+from coevo_gym.envs.webshop.builtin import builtin_goals, builtin_items
+from coevo_gym.envs.webshop.catalogue import Catalogue
+goals = builtin_goals(Catalogue.from_items("builtin", *builtin_items()))
+fields = [[g.asin, g.instruction, g.attributes, g.options, g.price_cap] for g in goals]
+for part in (builtin_items(), fields):
+    print(hashlib.sha256(json.dumps(part).encode()).hexdigest())
+"""
+
+
+@pytest.fixture(scope="module")
+def shop() -> Catalogue:
+    return builtin_catalogue()
+
+
+@pytest.fixture(scope="module")
+def goals(shop: Catalogue) -> tuple[Goal, ...]:
+    return builtin_goals(shop)
+
+
+@pytest.fixture(scope="module")
+def val(goals: tuple[Goal, ...]) -> list[Goal]:
+    return [goal for goal in goals if split_of(goal.asin) is Split.VAL]
+
+
+def test_another_process_makes_the_same_bytes() -> None:
+    """A changed shop is another set of tasks: change the digests knowingly, with a changelog."""
+    done = subprocess.run(
+        [sys.executable, "-c", DIGESTS], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == [ITEMS_SHA256, GOALS_SHA256]
+    here = json.dumps(builtin_items()).encode()
+    assert hashlib.sha256(here).hexdigest() == ITEMS_SHA256
+
+
+def test_items_have_the_raw_shape_of_the_original() -> None:
+    items, attributes = builtin_items()
+    asins = [item["asin"] for item in items]
+    assert len(set(asins)) == len(asins) >= 1_000
+    assert asins == list(attributes)
+    for item in items:
+        assert re.fullmatch(r"[A-Z2-7]{10}", item["asin"])
+        assert re.fullmatch(r"|\$\d+\.\d\d(\$\d+\.\d\d)?", item["pricing"])
+        assert item["product_category"].count(" › ") >= 2
+        assert item["small_description"]
+        for values in (item["customization_options"] or {}).values():
+            assert len({entry["value"] for entry in values}) == len(values) >= 2
+        assert set(attributes[item["asin"]]) == {
+            "attributes",
+            "instruction",
+            "instruction_attributes",
+        }
+    assert json.loads(json.dumps(items)) == items
+
+
+def test_items_are_fresh_each_time() -> None:
+    builtin_items().items[0]["name"] = "changed"
+    assert builtin_items().items[0]["name"] != "changed"
+
+
+def test_size(shop: Catalogue, goals: tuple[Goal, ...], val: list[Goal]) -> None:
+    each = Counter(goal.asin for goal in goals)
+    assert len({product.category for product in shop}) >= 5
+    assert 60 <= len({product.query for product in shop}) <= 100
+    assert len(goals) >= 2_000
+    assert len(each) >= 700
+    assert max(each.values()) <= 6
+    assert len(val) >= 300
+    assert len({goal.instruction for goal in goals}) >= 0.99 * len(goals)
+
+
+def test_each_family_has_tasks_in_each_split(goals: tuple[Goal, ...], shop: Catalogue) -> None:
+    splits = defaultdict(set)
+    for goal in goals:
+        splits[goal.query].add(split_of(goal.asin))
+    assert set(splits) == {product.query for product in shop}
+    assert {frozenset(found) for found in splits.values()} == {frozenset(Split)}
+
+
+def test_the_attributes_of_a_product_can_be_read_on_its_pages(shop: Catalogue) -> None:
+    for product in shop:
+        text = " ".join([product.title, *product.bullets, product.description]).lower()
+        assert all(attribute in text for attribute in product.attributes), product.asin
+
+
+def test_each_goal_can_be_solved(shop: Catalogue, goals: tuple[Goal, ...]) -> None:
+    for goal in goals:
+        product = shop[goal.asin]
+        offered = dict(product.options)
+        assert all(value in offered[name] for name, value in goal.options)
+        assert set(goal.attributes) <= set(product.attributes)
+        assert product.price <= max(product.prices) < goal.price_cap
+        assert score(goal, product, dict(goal.options), product.price).reward == 1.0
+
+
+def test_the_reference_solves_each_task(shop: Catalogue, goals: tuple[Goal, ...]) -> None:
+    assert solved(shop, goals, reference_shopper) == 1.0
+    long = sum(len(reference(goal, shop)) >= 4 for goal in goals)
+    assert long >= 0.7 * len(goals)
+
+
+def test_instructions_say_what_is_wanted_but_not_which_product(
+    shop: Catalogue, goals: tuple[Goal, ...]
+) -> None:
+    for goal in goals:
+        told = goal.instruction
+        assert all(attribute in told for attribute in goal.attributes)
+        assert all(value in told for _, value in goal.options)
+        assert f"{goal.price_cap:.0f} dollars" in told
+        assert goal.asin.lower() not in told.lower()
+        assert goal.title.lower() not in told.lower()
+        assert "{" not in told
+
+
+def test_a_search_cut_from_the_instruction_finds_the_product(
+    shop: Catalogue, val: list[Goal]
+) -> None:
+    found = first = 0
+    for goal in val:
+        pages = [shop.search(query)[:PAGE_SIZE] for query in searches(goal.instruction)]
+        found += any(product.asin == goal.asin for page in pages for product in page)
+        first += pages[0][0].asin == goal.asin
+    assert found >= 0.98 * len(val)
+    assert 0.3 * len(val) <= first <= 0.7 * len(val)
+
+
+def test_neither_trivial_nor_hopeless(shop: Catalogue, val: list[Goal]) -> None:
+    assert solved(shop, val * 3, random_shopper(default_rng(0))) < 0.05
+    assert 0.08 <= solved(shop, val, first_hit_shopper) <= 0.25
+    assert 0.6 <= solved(shop, val, thrifty_shopper) <= 0.95
+
+
+def test_few_products_fulfil_a_goal(shop: Catalogue, val: list[Goal]) -> None:
+    counts = [fulfilling(shop, goal) for goal in val[::5]]
+    assert min(counts) >= 1
+    assert sum(counts) / len(counts) < 2.5
+
+
+def test_trap_same_words_other_option_values(shop: Catalogue) -> None:
+    values = defaultdict(set)
+    for product in shop:
+        if product.options:
+            key = (product.query, frozenset(_shown(product.attributes, product.title)))
+            values[key].add(frozenset(product.options[0][1]))
+    disjoint = [a for found in values.values() for a in found if any(not a & b for b in found)]
+    assert len(disjoint) >= 100
+
+
+def test_trap_price_just_above_the_cap(shop: Catalogue, goals: tuple[Goal, ...]) -> None:
+    def close(goal: Goal) -> bool:
+        return any(
+            product.query == goal.query
+            and goal.price_cap < product.price < goal.price_cap + 2
+            and set(goal.attributes) <= set(product.attributes)
+            for product in shop
+        )
+
+    assert sum(close(goal) for goal in goals[::10]) >= 0.1 * len(goals[::10])
+
+
+def test_trap_colour_words_inside_other_values(shop: Catalogue, goals: tuple[Goal, ...]) -> None:
+    offered = {value for product in shop for _, values in product.options for value in values}
+    assert normalise_colour("bordered") == "red"
+    assert {"red", "bordered", "layered", "redwood"} <= offered
+    assert not {"bordered", "layered", "redwood"} & {v for g in goals for _, v in g.options}
+
+
+def test_other_traps(shop: Catalogue) -> None:
+    values = {value for product in shop for _, found in product.options for value in found}
+    assert {"s | m", "black | white", "crème brûlée"} <= values
+    assert any(
+        set(first) & set(second)
+        for product in shop
+        for (_, first), (_, second) in zip(product.options, product.options[1:], strict=False)
+    )
+    assert sum(product.prices == (NO_PRICE,) for product in shop) >= 30
+    assert sum(len(product.prices) == 2 for product in shop) >= 50
+    assert sum(not product.description for product in shop) >= 50
+    assert sum(not product.title.isascii() for product in shop) >= 50
+    assert sum(not product.options for product in shop) >= 100
+
+
+def _shown(attributes: tuple[str, ...], title: str) -> list[str]:
+    return [attribute for attribute in attributes if attribute in title.lower()]
