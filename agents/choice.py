@@ -1,0 +1,44 @@
+"""An agent that lets a policy choose among a benchmark's candidate actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from coevo_gym.errors import TaskError
+from coevo_gym.seams import Act, Choice, Policy, Sampling
+from coevo_gym.trajectory import View
+
+
+class ChoiceAgent:
+    """Turns views into choices for a policy, and its completions into acts.
+
+    Args:
+        policy: who chooses.
+        choices: what may be chosen in a view, ``benchmark.choices``.
+        sampling: how it draws; temperature 0 is greedy.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        choices: Callable[[View], tuple[str, ...]],
+        sampling: Sampling | None = None,
+    ) -> None:
+        self.policy = policy
+        self.choices = choices
+        self.sampling = sampling or Sampling()
+
+    def greedy(self) -> ChoiceAgent:
+        """The same agent without randomness, for evaluation."""
+        return ChoiceAgent(self.policy, self.choices, Sampling(temperature=0.0))
+
+    def act(self, views: Sequence[View]) -> list[Act]:
+        """One act per view, from one batch of requests."""
+        completions = self.policy.generate([self._request(view) for view in views])
+        return [Act(completion.text, completion.decision) for completion in completions]
+
+    def _request(self, view: View) -> Choice:
+        options = self.choices(view)
+        if not options:
+            raise TaskError(f"There is nothing to choose from after {view.observation[:200]!r}.")
+        return Choice(view, options, self.sampling)

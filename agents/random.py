@@ -1,0 +1,40 @@
+"""The floor that every agent has to beat: a uniform choice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from numpy.random import Generator
+
+from coevo_gym.errors import TaskError
+from coevo_gym.seams import Act
+from coevo_gym.trajectory import View
+
+
+class RandomAgent:
+    """Draws uniformly from a benchmark's choices.
+
+    Args:
+        choices: what may be chosen in a view, ``benchmark.choices``.
+        rng: all of its randomness.
+
+    Example:
+        >>> import numpy as np
+        >>> agent = RandomAgent(lambda view: ("left", "right"), np.random.default_rng(0))
+        >>> agent.act([View("Go.", "A fork.")])[0].text
+        'right'
+    """
+
+    def __init__(self, choices: Callable[[View], Sequence[str]], rng: Generator) -> None:
+        self._choices = choices
+        self._rng = rng
+
+    def act(self, views: Sequence[View]) -> list[Act]:
+        """One draw per view, in order."""
+        return [Act(self._draw(view)) for view in views]
+
+    def _draw(self, view: View) -> str:
+        options = self._choices(view)
+        if not options:
+            raise TaskError(f"There is nothing to choose from after {view.observation[:200]!r}.")
+        return options[int(self._rng.integers(len(options)))]

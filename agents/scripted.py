@@ -1,0 +1,57 @@
+"""Agents that play what they were given: references, demonstrations, test doubles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from coevo_gym.errors import ConfigError
+from coevo_gym.seams import Act
+from coevo_gym.trajectory import View
+
+Script = Callable[[View], str] | Mapping[str, Sequence[str]] | Sequence[str]
+
+
+class ScriptedAgent:
+    """Plays a script; it keeps no state, so any number of episodes may run at once.
+
+    A script is a list of actions for every episode, or a list per instruction, or a function of
+    the view. Lists are played by the length of the view's history.
+
+    Args:
+        script: what to play.
+        after: the action when a list is over; None raises.
+
+    Example:
+        >>> agent = ScriptedAgent(["press red", "done"])
+        >>> agent.act([View("Press red.", "Pressed: nothing.")])
+        [Act(text='press red', decision=None)]
+    """
+
+    def __init__(self, script: Script, *, after: str | None = None) -> None:
+        if isinstance(script, str):
+            raise ConfigError(f"A script is a list of actions, actual: the string {script!r}")
+        self._script = script
+        self._after = after
+
+    def act(self, views: Sequence[View]) -> list[Act]:
+        """The script's next action for each view."""
+        return [Act(self._next(view)) for view in views]
+
+    def _next(self, view: View) -> str:
+        if callable(self._script):
+            return self._script(view)
+        if isinstance(self._script, Mapping):
+            if view.instruction not in self._script:
+                raise ConfigError(f"No script for the instruction {view.instruction!r}.")
+            actions = self._script[view.instruction]
+        else:
+            actions = self._script
+        step = len(view.history)
+        if step < len(actions):
+            return actions[step]
+        if self._after is None:
+            raise ConfigError(
+                f"The script of {len(actions)} actions is over and the episode is not. "
+                "Pass after=… to say what to do then."
+            )
+        return self._after

@@ -1,0 +1,130 @@
+"""Evaluation: raw envs, evaluation types, nothing learned.
+
+What comes out is an :class:`Evaluation` of :class:`EvalTrajectory`, a type that nothing that
+records, trains or explores accepts. That is why any split may be evaluated, the training split
+too; a mixture of splits may not, since its rate would mean nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.errors import ConfigError, EnvBackendError
+from coevo_gym.seams import Agent
+from coevo_gym.task import Split, Task
+from coevo_gym.trainers.rollout import EnvPool, episode_seed, play
+from coevo_gym.trajectory import EvalTrajectory
+
+Z_95 = 1.959963984540054
+"""The 97.5 % point of the standard normal distribution."""
+
+
+def wilson_interval(successes: int, n: int, *, z: float = Z_95) -> tuple[float, float]:
+    """Wilson's score interval for a success rate.
+
+    Args:
+        successes: how many of ``n`` succeeded.
+        n: how many were tried, at least 1.
+        z: standard normal quantile of the confidence level (default: 95 %, two sides).
+
+    Returns:
+        Lower and upper end, within [0, 1].
+
+    Raises:
+        ValueError: if the counts are impossible.
+
+    Example:
+        >>> [round(end, 4) for end in wilson_interval(5, 10)]
+        [0.2366, 0.7634]
+    """
+    if n < 1 or not 0 <= successes <= n:
+        raise ValueError(
+            f"wilson_interval needs 0 <= successes <= n and n >= 1, got {successes}/{n}"
+        )
+    rate = successes / n
+    centre = rate + z * z / (2 * n)
+    spread = z * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
+    scale = 1 + z * z / n
+    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """How well an agent does on some tasks.
+
+    Attributes:
+        split: the split of all its tasks.
+        success_rate: share of episodes that succeeded.
+        low: lower end of the rate's 95 % Wilson interval.
+        high: upper end.
+        mean_score: mean of the benchmark's own score, in [0, 1].
+        env_steps: env steps taken.
+        faults: episodes lost to the engine; in none of the numbers above.
+        episodes: the finished episodes, in task order.
+    """
+
+    split: Split
+    success_rate: float
+    low: float
+    high: float
+    mean_score: float
+    env_steps: int
+    faults: int
+    episodes: tuple[EvalTrajectory, ...]
+
+    def metrics(self) -> dict[str, float]:
+        """Its numbers, for any sink."""
+        return {
+            "episodes": float(len(self.episodes)),
+            "success_rate": self.success_rate,
+            "success_rate_low": self.low,
+            "success_rate_high": self.high,
+            "mean_score": self.mean_score,
+            "env_steps": float(self.env_steps),
+            "faults": float(self.faults),
+        }
+
+
+def evaluate(agent: Agent, tasks: Sequence[Task], envs: EnvPool, *, seed: int = 0) -> Evaluation:
+    """Run one episode of each task and count.
+
+    Args:
+        agent: who acts; greedy for a policy under training, ``ChoiceAgent.greedy()``.
+        tasks: what to run, all of one split.
+        envs: raw envs, without a curriculum or an interface around them.
+        seed: with the task's id, it seeds the episode's env.
+
+    Raises:
+        ConfigError: if there is no task, or the tasks are of several splits.
+        EnvBackendError: if every episode was lost.
+    """
+    splits = {task.split for task in tasks}
+    if len(splits) != 1:
+        raise ConfigError(
+            f"evaluate needs tasks of exactly one split, actual: {sorted(splits) or 'no tasks'}"
+        )
+
+    def record(env: TaskEnv, index: int) -> EvalTrajectory:
+        return env.eval_trajectory()
+
+    seeded = [(task, episode_seed(seed, task.id)) for task in tasks]
+    outcomes, env_steps = play(seeded, agent, envs, record)
+    faults = [outcome for outcome in outcomes if isinstance(outcome, EnvBackendError)]
+    episodes = tuple(outcome for outcome in outcomes if isinstance(outcome, EvalTrajectory))
+    if not episodes:
+        raise EnvBackendError(f"All {len(faults)} evaluation episodes were lost.") from faults[0]
+    successes = sum(episode.success for episode in episodes)
+    low, high = wilson_interval(successes, len(episodes))
+    return Evaluation(
+        split=splits.pop(),
+        success_rate=successes / len(episodes),
+        low=low,
+        high=high,
+        mean_score=sum(episode.score for episode in episodes) / len(episodes),
+        env_steps=env_steps,
+        faults=len(faults),
+        episodes=episodes,
+    )

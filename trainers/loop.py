@@ -1,0 +1,168 @@
+"""The loop: it orders calls between the parts, and knows nothing else.
+
+Issue tickets → roll out → finish (the ledger records) → advantages → update; every so many steps
+plan a round, run it and apply it, and evaluate. All that it calls is a Protocol or a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from coevo_gym.errors import ConfigError, EnvBackendError
+from coevo_gym.evolution import Round, RoundResult
+from coevo_gym.seams import Agent, Curriculum, Evolver
+from coevo_gym.trainers.evaluate import Evaluation
+from coevo_gym.trainers.parts import Events, Learner, Ledger, LoopConfig, LoopState, Metrics
+from coevo_gym.trainers.rollout import EnvPool, rollout
+from coevo_gym.trajectory import EndReason, Group
+
+__all__ = ["Events", "Learner", "Ledger", "Loop", "LoopConfig", "LoopState", "Metrics"]
+
+
+class Loop:
+    """Trains a policy on what a curriculum gives it, and lets the curriculum evolve.
+
+    Args:
+        config: how long, and how often.
+        curriculum: what to practise.
+        ledger: issues the curriculum's tasks as tickets, and records groups.
+        agent: who acts in training; it samples.
+        learner: learns from groups.
+        envs: where training episodes run.
+        evolver: carries out rounds; None for a curriculum that does not evolve.
+        evaluate: evaluates the agent as it is now; None for never.
+        events: told what happens.
+
+    Raises:
+        ConfigError: if the config sets no limit.
+    """
+
+    def __init__(
+        self,
+        config: LoopConfig,
+        *,
+        curriculum: Curriculum,
+        ledger: Ledger,
+        agent: Agent,
+        learner: Learner,
+        envs: EnvPool,
+        evolver: Evolver | None = None,
+        evaluate: Callable[[], Evaluation] | None = None,
+        events: Events | None = None,
+    ) -> None:
+        if config.max_steps is None and config.max_env_steps is None:
+            raise ConfigError("A loop needs an end. Set max_steps, max_env_steps, or both.")
+        self.config, self.state = config, LoopState()
+        self.curriculum, self.ledger, self.agent = curriculum, ledger, agent
+        self.learner, self.envs, self.evolver = learner, envs, evolver
+        self.evaluate, self.events = evaluate, events or Events()
+        self._rng = np.random.default_rng(config.seed)
+
+    @property
+    def over(self) -> bool:
+        """Whether the budget is spent."""
+        steps, env_steps = self.config.max_steps, self.config.max_env_steps
+        return (steps is not None and self.state.step >= steps) or (
+            env_steps is not None and self.state.env_steps >= env_steps
+        )
+
+    def run(self) -> LoopState:
+        """Go on until the budget is spent or ``events.should_stop()``; both at step boundaries."""
+        self._evaluate(due=self.state.step == 0)
+        while not self.over and not self.events.should_stop():
+            self.step()
+        self._evaluate(due=self.over)
+        return self.state
+
+    def step(self) -> Metrics:
+        """One step of the learner, with the round and the evaluation that are due after it."""
+        config, state, started = self.config, self.state, perf_counter()
+        groups = self._groups()
+        self.events.on_groups(groups)
+        rolled_out = perf_counter()
+        whole = [group for group in groups if group.whole]
+        metrics = self.learner.update(whole, self.learner.advantages(whole))
+        state.step += 1
+        metrics |= {
+            "broken_groups": float(len(groups) - len(whole)),
+            "rollout_s": rolled_out - started,
+            "update_s": perf_counter() - rolled_out,
+        }
+        if _due(state.step, config.evolve_every_steps) and (
+            config.evolve_at_last_step or not self.over
+        ):
+            self._evolve()
+        self._evaluate(due=_due(state.step, config.evaluate_every_steps))
+        metrics |= {name: float(value) for name, value in asdict(state).items()}
+        metrics |= {f"curriculum.{k}": v for k, v in self.curriculum.metrics().items()}
+        self.events.on_step(metrics)
+        return metrics
+
+    def run_round(self, round: Round) -> RoundResult:
+        """Carry out a round and apply it; before :meth:`run`, this is how D_0 is made."""
+        if self.evolver is None:
+            raise ConfigError("This loop has no evolver; pass one to run rounds.")
+        result = self.evolver.run(round)
+        self.curriculum.apply(result)
+        self.state.env_steps += result.env_steps
+        self.events.on_round(round, result)
+        return result
+
+    def state_dict(self) -> dict[str, Any]:
+        """Progress, curriculum and open groups as JSON; learner and policy keep their own state."""
+        return {
+            "state": asdict(self.state),
+            "rng": self._rng.bit_generator.state,
+            "curriculum": self.curriculum.state_dict(),
+            "ledger": self.ledger.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`."""
+        self.state = LoopState(**state["state"])
+        self._rng.bit_generator.state = state["rng"]
+        self.curriculum.load_state_dict(state["curriculum"])
+        self.ledger.load_state_dict(state["ledger"])
+
+    def _groups(self) -> list[Group]:
+        """Roll out until a step's tickets are finished; those lost to an engine are run again."""
+        groups: list[Group] = []
+        missing = self.config.groups_per_step * self.ledger.group_size
+        version = self.learner.version
+        while missing:
+            tickets = [self.ledger.issue(policy_version=version) for _ in range(missing)]
+            result = rollout(
+                tickets, self.agent, self.envs, policy_version=version, seed=self.config.seed
+            )
+            self.state.env_steps += result.env_steps
+            for ticket, trajectory in zip(tickets, result.trajectories, strict=True):
+                if trajectory is None:
+                    self.ledger.give_back(ticket, EndReason.WORKER_LOST)
+                    continue
+                self.state.episodes += 1
+                group = self.ledger.finish(ticket, trajectory)
+                groups += [group] if group else []
+            if len(result.faults) == len(tickets):
+                raise EnvBackendError("Every episode was lost.") from result.faults[0]
+            missing = len(result.faults)
+        return groups
+
+    def _evolve(self) -> None:
+        round = self.curriculum.plan(self._rng) if self.evolver else None
+        if round is not None:
+            self.run_round(round)
+
+    def _evaluate(self, *, due: bool) -> None:
+        if due and self.evaluate and self.state.evaluated != self.state.step:
+            evaluation = self.evaluate()
+            self.state.evaluated = self.state.step
+            self.events.on_eval(evaluation)
+
+
+def _due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0

@@ -1,0 +1,119 @@
+"""The parts around the loop: its settings, its progress, and the seams it calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pydantic import Field
+
+from coevo_gym.evolution import Round, RoundResult
+from coevo_gym.seams import Ticket
+from coevo_gym.task import FrozenModel
+from coevo_gym.trainers.evaluate import Evaluation
+from coevo_gym.trajectory import EndReason, Group, Trajectory
+
+Metrics = dict[str, float]
+
+
+class LoopConfig(FrozenModel):
+    """How long, and how often.
+
+    Attributes:
+        max_steps: steps of the learner; None for no limit.
+        max_env_steps: env steps of training, exploration and gate replays; None for no limit.
+        groups_per_step: groups that one step learns from.
+        evolve_every_steps: steps between rounds of evolution; 0 for none.
+        evolve_at_last_step: plan a round after ``max_steps`` too, though nothing trains on it.
+        evaluate_every_steps: steps between evaluations; 0 for none but the first and the last.
+        seed: seed of planning and of the episodes' envs.
+    """
+
+    max_steps: int | None = Field(default=None, ge=0)
+    max_env_steps: int | None = Field(default=None, ge=0)
+    groups_per_step: int = Field(default=16, ge=1)
+    evolve_every_steps: int = Field(default=10, ge=0)
+    evolve_at_last_step: bool = False
+    evaluate_every_steps: int = Field(default=10, ge=0)
+    seed: int = Field(default=0, ge=0)
+
+
+class Ledger(Protocol):
+    """Who may run which episode; ``curricula/groups.py`` is one."""
+
+    group_size: int
+
+    def issue(self, *, policy_version: int = 0) -> Ticket:
+        """The right to run one more episode."""
+        ...
+
+    def finish(self, ticket: Ticket, trajectory: Trajectory) -> Group | None:
+        """Hand in an episode; the group, if this was its last one."""
+        ...
+
+    def give_back(self, ticket: Ticket, reason: EndReason) -> Any:
+        """Return a ticket whose episode was lost."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Its open groups as JSON."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`."""
+        ...
+
+
+class Learner(Protocol):
+    """What learns from groups; ``trainers/grpo.py`` is one."""
+
+    @property
+    def version(self) -> int:
+        """Version of the policy under training."""
+        ...
+
+    def advantages(self, groups: Sequence[Group]) -> list[list[float]]:
+        """One advantage for each trajectory of each group."""
+        ...
+
+    def update(self, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> Metrics:
+        """Learn from groups; returns every term of the loss by name."""
+        ...
+
+
+class Events:
+    """What a run does with what happens; override what you need."""
+
+    def on_groups(self, groups: Sequence[Group]) -> None:
+        """Groups are finished and recorded; they are about to be learned from."""
+
+    def on_round(self, round: Round, result: RoundResult) -> None:
+        """A round of evolution is applied."""
+
+    def on_eval(self, evaluation: Evaluation) -> None:
+        """An evaluation is over."""
+
+    def on_step(self, metrics: Metrics) -> None:
+        """A step is over, its round and evaluation included: the place for a checkpoint."""
+
+    def should_stop(self) -> bool:
+        """Asked at every step boundary."""
+        return False
+
+
+@dataclass(slots=True)
+class LoopState:
+    """How far a loop has come.
+
+    Attributes:
+        step: steps done.
+        env_steps: env steps of training, exploration and gate replays.
+        episodes: training episodes finished.
+        evaluated: step of the latest evaluation; -1 before any.
+    """
+
+    step: int = 0
+    env_steps: int = 0
+    episodes: int = 0
+    evaluated: int = -1

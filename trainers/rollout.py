@@ -1,0 +1,218 @@
+"""Many episodes in lock step, in one process.
+
+All live episodes ask the agent at once, so a policy answers in batches. An episode whose engine
+fails is data, not a crash: its siblings go on, and its place in the result holds the error.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar, cast
+
+import gymnasium as gym
+
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.errors import ConfigError, EnvBackendError, SplitLeakError
+from coevo_gym.evolution import digest
+from coevo_gym.seams import Act, Agent, Ticket
+from coevo_gym.task import Split, Task
+from coevo_gym.trajectory import EvalTrajectory, Step, Trajectory
+
+_LOG = logging.getLogger(__name__)
+RecordT = TypeVar("RecordT", Trajectory, EvalTrajectory)
+
+
+class EnvPool:
+    """Envs of one kind that are reset, not rebuilt, from episode to episode.
+
+    Args:
+        make_env: makes one env; a :class:`TaskEnv`, wrapped or bare.
+        max_envs: most episodes alive at once.
+
+    Example:
+        >>> pool = EnvPool(lambda: gym.make("CoEvolve-WebShop-v0"), max_envs=16)
+        >>> pool.close()
+    """
+
+    def __init__(self, make_env: Callable[[], gym.Env[str, str]], *, max_envs: int = 128) -> None:
+        if max_envs < 1:
+            raise ConfigError(f"max_envs must be a positive int, actual: {max_envs}")
+        self.max_envs = max_envs
+        self._make_env = make_env
+        self._idle: list[gym.Env[str, str]] = []
+
+    @contextmanager
+    def open(self) -> Iterator[Callable[[], gym.Env[str, str]]]:
+        """A scope that lends envs; those not put back by its end are closed."""
+        lent: list[gym.Env[str, str]] = []
+
+        def take() -> gym.Env[str, str]:
+            env = self._idle.pop() if self._idle else self._make_env()
+            lent.append(env)
+            return env
+
+        try:
+            yield take
+        finally:
+            idle = {id(env) for env in self._idle}
+            for env in lent:
+                if id(env) not in idle:
+                    env.close()
+
+    def put(self, env: gym.Env[str, str]) -> None:
+        """Take an env back for later episodes."""
+        self._idle.append(env)
+
+    def close(self) -> None:
+        """Close every idle env; twice is fine."""
+        while self._idle:
+            self._idle.pop().close()
+
+
+class Rollout(NamedTuple):
+    """The episodes of some tickets.
+
+    Attributes:
+        trajectories: one per ticket, in order; None where the engine failed.
+        faults: the errors of those that failed, by position.
+        env_steps: env steps taken, failed episodes included.
+    """
+
+    trajectories: tuple[Trajectory | None, ...]
+    faults: dict[int, EnvBackendError]
+    env_steps: int
+
+
+def rollout(
+    tickets: Sequence[Ticket],
+    agent: Agent,
+    envs: EnvPool,
+    *,
+    policy_version: int = 0,
+    seed: int = 0,
+) -> Rollout:
+    """Run one training episode for each ticket.
+
+    Args:
+        tickets: what to run; their tasks must be training tasks.
+        agent: who acts.
+        envs: where.
+        policy_version: version of the policy behind ``agent``, put into the trajectories.
+        seed: with the ticket's id, it seeds the episode's env.
+
+    Raises:
+        SplitLeakError: if a ticket's task is not a training task.
+    """
+    for ticket in tickets:
+        if ticket.task.split is not Split.TRAIN:
+            raise SplitLeakError(
+                f"{ticket.task.name} is a {ticket.task.split} task; train on training tasks only. "
+                "Use evaluate() for the others."
+            )
+
+    def record(env: TaskEnv, index: int) -> Trajectory:
+        group_id = tickets[index].group_id
+        return env.trajectory(group_id=group_id, policy_version=policy_version)
+
+    episodes = [(ticket.task, episode_seed(seed, ticket.id)) for ticket in tickets]
+    outcomes, env_steps = play(episodes, agent, envs, record)
+    faults = {i: o for i, o in enumerate(outcomes) if isinstance(o, EnvBackendError)}
+    trajectories = tuple(o if isinstance(o, Trajectory) else None for o in outcomes)
+    return Rollout(trajectories, faults, env_steps)
+
+
+def episode_seed(seed: int, name: str) -> int:
+    """A seed for one episode, the same in every process."""
+    return int(digest([seed, name]), 16) % 2**31
+
+
+def play(
+    episodes: Sequence[tuple[Task, int]],
+    agent: Agent,
+    envs: EnvPool,
+    record: Callable[[TaskEnv, int], RecordT],
+) -> tuple[list[RecordT | EnvBackendError], int]:
+    """Run episodes in lock step; at most ``envs.max_envs`` of them live at once.
+
+    Args:
+        episodes: task and env seed of each.
+        agent: who acts.
+        envs: where.
+        record: makes the record of a finished episode from its env and its position.
+
+    Returns:
+        A record, or the engine's error, for each episode in order; and the env steps taken.
+    """
+    outcomes: dict[int, RecordT | EnvBackendError] = {}
+    waiting = deque(enumerate(episodes))
+    live: list[_Live] = []
+    env_steps = 0
+    with envs.open() as take:
+        while waiting or live:
+            while waiting and len(live) < envs.max_envs:
+                index, (task, seed) = waiting.popleft()
+                episode = _Live(index, task, take())
+                error = episode.begin(seed)
+                if error is None:
+                    live.append(episode)
+                else:
+                    outcomes[index] = error
+            if not live:
+                continue
+            acts = agent.act([episode.inner.view for episode in live])
+            still: list[_Live] = []
+            for episode, act in zip(live, acts, strict=True):
+                env_steps += 1
+                done, error = episode.step(act)
+                if error is not None:
+                    outcomes[episode.index] = error
+                elif done:
+                    outcomes[episode.index] = episode.finish(record)
+                    envs.put(episode.env)
+                else:
+                    still.append(episode)
+            live = still
+    return [outcomes[index] for index in range(len(episodes))], env_steps
+
+
+@dataclass(slots=True)
+class _Live:
+    """An episode under way."""
+
+    index: int
+    task: Task
+    env: gym.Env[str, str]
+    acts: list[Act] = field(default_factory=list)
+
+    @property
+    def inner(self) -> TaskEnv:
+        return cast(TaskEnv, self.env.unwrapped)
+
+    def begin(self, seed: int) -> EnvBackendError | None:
+        try:
+            self.env.reset(seed=seed, options={"task": self.task})
+        except EnvBackendError as error:
+            return self._fault(error)
+        return None
+
+    def step(self, act: Act) -> tuple[bool, EnvBackendError | None]:
+        self.acts.append(act)
+        try:
+            _, _, terminated, truncated, _ = self.env.step(act.text)
+        except EnvBackendError as error:
+            return True, self._fault(error)
+        return bool(terminated or truncated), None
+
+    def finish(self, record: Callable[[TaskEnv, int], RecordT]) -> RecordT:
+        bare = record(self.inner, self.index)
+        pairs = zip(bare.steps, self.acts, strict=True)
+        steps: tuple[Step, ...] = tuple(replace(s, decision=act.decision) for s, act in pairs)
+        return cast(RecordT, replace(cast(Any, bare), steps=steps))
+
+    def _fault(self, error: EnvBackendError) -> EnvBackendError:
+        _LOG.warning("episode lost task=%s step=%d error=%s", self.task.name, len(self.acts), error)
+        return error
