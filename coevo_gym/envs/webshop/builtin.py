@@ -269,8 +269,9 @@ def _item(family: _Family, draft: _Draft, asin: str, draw: _Draw) -> dict[str, A
 
 def _title(family: _Family, draft: _Draft, brand: str, draw: _Draw) -> str:
     before, with_ = draft.shown
-    words = {"b": brand, "s": draw.pick(_words()["series"]), "n": _headline(family.noun)}
-    words |= {"p": _headline(before), "w": _headline(with_), "f": _headline(draft.listed[0])}
+    words = {"b": brand, "s": draw.pick(_words()["series"])}
+    told = {"n": family.noun, "p": before, "w": with_, "f": draft.listed[0]}
+    words |= {key: _headline(phrase) for key, phrase in told.items()}
     template = str(draw.pick(_words()["titles"]))
     if draw.chance(35):
         template += draw.pick(_words()["title_tails"])
@@ -279,15 +280,9 @@ def _title(family: _Family, draft: _Draft, brand: str, draw: _Draw) -> str:
 
 def _headline(phrase: str) -> str:
     """Write a phrase the way titles do."""
-    spelled = (
-        word.upper()
-        if word in _words()["acronyms"]
-        else word
-        if word in _MINOR_WORDS
-        else word.capitalize()
-        for word in phrase.split(" ")
-    )
-    return " ".join(spelled)
+    spelled = {word: word for word in _MINOR_WORDS}
+    spelled |= {word: word.upper() for word in _words()["acronyms"]}
+    return " ".join(spelled.get(word, word.capitalize()) for word in phrase.split(" "))
 
 
 def _bullets(listed: Sequence[str], draw: _Draw) -> list[str]:
