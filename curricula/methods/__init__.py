@@ -1,0 +1,1 @@
+"""Methods: each file assembles the parts of a curriculum from a config."""
