@@ -101,6 +101,7 @@ def _register() -> None:
                 world=f"{package}.tasks:{camel}World",
                 verifier=f"{package}.tasks:{camel}Verifier",
                 title=title,
+                setup=f"{package}.setup",
             )
         )
 

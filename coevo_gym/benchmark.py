@@ -89,6 +89,8 @@ class BenchmarkSpec:
         world: ``"module:Class"`` of its world model.
         verifier: ``"module:Class"`` of its verifier model.
         title: one line for people.
+        setup: module with ``install(source: Path | None) -> Path`` and
+            ``installation() -> Installation``; "" if there is nothing to install.
     """
 
     name: str
@@ -98,6 +100,7 @@ class BenchmarkSpec:
     world: str
     verifier: str
     title: str
+    setup: str = ""
 
 
 _SPECS: dict[str, BenchmarkSpec] = {}

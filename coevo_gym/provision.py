@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -59,3 +60,20 @@ def install_files(benchmark: str, files: Iterable[Path]) -> Path:
         shutil.rmtree(staging, ignore_errors=True)
         raise
     return target
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What `coevo doctor` says of a benchmark.
+
+    Attributes:
+        ready: whether its env can be made now.
+        engine: the engine in use.
+        data: the data in use.
+        isolation: how model-written code is kept apart, or why there is none to keep.
+    """
+
+    ready: bool
+    engine: str
+    data: str
+    isolation: str

@@ -60,9 +60,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         if max_episode_steps is not None:
             kwargs["max_steps"] = max_episode_steps
         self.num_envs = num_envs
-        self.envs = [
-            gym.make(env_id, disable_env_checker=True, **kwargs) for _ in range(num_envs)
-        ]
+        self.envs = [gym.make(env_id, disable_env_checker=True, **kwargs) for _ in range(num_envs)]
         self.metadata = {**self.envs[0].metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = self.envs[0].render_mode
         self.single_observation_space = self.envs[0].observation_space

@@ -271,9 +271,7 @@ class TaskEnv(gym.Env[str, str]):
 
     # How it works.
 
-    def _select(
-        self, subset: str | None, tasks: Sequence[str] | str | None
-    ) -> Sequence[Task]:
+    def _select(self, subset: str | None, tasks: Sequence[str] | str | None) -> Sequence[Task]:
         """The tasks that ``reset`` picks from."""
         benchmark = get_benchmark(self.benchmark)
         if tasks is None:

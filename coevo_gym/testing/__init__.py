@@ -6,7 +6,8 @@ closes them.
 
 from __future__ import annotations
 
+from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.testing.contract import assert_env_contract
-from coevo_gym.testing.fixtures import ListAgent, make_env, replay
+from coevo_gym.testing.fixtures import make_env, replay
 
-__all__ = ["ListAgent", "assert_env_contract", "make_env", "replay"]
+__all__ = ["ScriptedAgent", "assert_env_contract", "make_env", "replay"]

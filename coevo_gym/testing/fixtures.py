@@ -1,4 +1,4 @@
-"""Envs, replays and a scripted agent for tests."""
+"""Envs and replays for tests."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import gymnasium as gym
 
+from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.benchmark import benchmark_specs, find_task
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.errors import TaskError
-from coevo_gym.seams import Act
 from coevo_gym.task import Task
-from coevo_gym.trajectory import EvalTrajectory, View
+from coevo_gym.trajectory import EvalTrajectory
 
 
 def make_env(benchmark: str, task: Task | str | None = None, **kwargs: Any) -> TaskEnv:
@@ -50,7 +50,7 @@ def replay(task: Task, actions: Sequence[str] | None = None) -> EvalTrajectory:
         first, empty ones follow until the env's own limit cuts the episode.
     """
     env = make_env(task.benchmark, task)
-    agent = ListAgent(task.solution if actions is None else actions)
+    agent = ScriptedAgent(task.solution if actions is None else actions, after="")
     try:
         over = False
         while not over:
@@ -59,24 +59,6 @@ def replay(task: Task, actions: Sequence[str] | None = None) -> EvalTrajectory:
         return env.eval_trajectory()
     finally:
         env.close()
-
-
-class ListAgent:
-    """An agent that plays a list of actions in one episode, then empty ones.
-
-    The place in the list is read from the view's own history, so the agent has no state.
-
-    Args:
-        actions: what to play, in order.
-    """
-
-    def __init__(self, actions: Sequence[str]) -> None:
-        self.actions = tuple(actions)
-
-    def act(self, views: Sequence[View]) -> list[Act]:
-        """The next action of the list for each view."""
-        places = (len(view.history) for view in views)
-        return [Act(self.actions[i] if i < len(self.actions) else "") for i in places]
 
 
 def _env_id(benchmark: str) -> str:

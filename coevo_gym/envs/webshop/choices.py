@@ -8,8 +8,9 @@ from functools import lru_cache
 from coevo_gym.trajectory import View
 
 MAX_SEARCHES = 6
+_EDGES = " ,.;:!?"
 _BRACKETS = re.compile(r"[\[\]\s]+")
-_CLAUSE = re.compile(r"[,;:.!?]\s+|\s+(?:with|and|that|for|in|under|below)\s+|[.!?]$")
+_CLAUSE = re.compile(r"[,;:.!?]\s+|\s+(?:with|and|that|for|in|under|below)\s+")
 _PRICE = re.compile(r"[^,.;]*\d+(?:\.\d+)?\s*(?:dollars|\$)|[^,.;]*\$\s*\d+(?:\.\d+)?")
 
 
@@ -32,8 +33,8 @@ def searches(instruction: str) -> tuple[str, ...]:
         ('find a red mug with a lid, for less than 20 dollars.', 'find a red mug with a lid')
     """
     text = _BRACKETS.sub(" ", instruction).strip().lower()
-    without_price = _PRICE.sub("", text).strip(" ,.;")
-    clauses = [clause.strip() for clause in _CLAUSE.split(without_price) if clause.strip()]
+    without_price = _PRICE.sub("", text).strip(_EDGES)
+    clauses = [clause.strip(_EDGES) for clause in _CLAUSE.split(without_price)]
     head = without_price.partition(",")[0]
     pieces = [text, without_price, head, *sorted(clauses, key=len, reverse=True)]
     return tuple(dict.fromkeys(piece for piece in pieces if piece))[:MAX_SEARCHES]

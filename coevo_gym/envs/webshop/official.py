@@ -44,18 +44,30 @@ def load_official(folder: str | Path, *, name: str | None = None, seed: int = 0)
         BenchmarkNotInstalled: if the folder or a needed file is missing.
         DataError: if a file is not what it should be.
     """
-    root = Path(folder).expanduser()
+    files = _files(Path(folder).expanduser())
+    stamps = tuple(_stamp(Path(path)) for path in files if path)
+    return _load(files, stamps, name, seed)
+
+
+def official_files(folder: str | Path) -> list[Path]:
+    """List the files of a folder that ``load_official`` reads.
+
+    Raises:
+        BenchmarkNotInstalled: if the folder or a needed file is missing.
+    """
+    return [Path(path) for path in _files(Path(folder).expanduser()) if path]
+
+
+def _files(root: Path) -> _Files:
     if not root.is_dir():
         raise BenchmarkNotInstalled(f"WebShop data folder not found at {root}. {_HINT}")
-    files = _Files(
+    return _Files(
         items=_find(root, "items_shuffle*.json"),
         attributes=_find(root, "items_ins_v2*.json"),
         human=_find(root, "items_human_ins.json", needed=False),
         nouns=_find(root, "title_nouns*.json", needed=False),
         prices=_find(root, "prices*.json", needed=False),
     )
-    stamps = tuple(_stamp(Path(path)) for path in files if path)
-    return _load(files, stamps, name, seed)
 
 
 @lru_cache(maxsize=4)

@@ -1,0 +1,157 @@
+"""The ``coevo`` command."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import gymnasium as gym
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from coevo_gym import __version__
+from coevo_gym.benchmark import BenchmarkSpec, benchmark_specs
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.errors import BenchmarkNotInstalled, CoevoError, ConfigError, TaskError
+from coevo_gym.play import play as play_episode
+
+DONE, FAILED, USAGE, MISSING, INTERRUPTED = 0, 1, 2, 3, 130
+
+app = typer.Typer(
+    name="coevo",
+    help="LLM-agent benchmarks as Gymnasium envs, and a curriculum that evolves with the agent.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+console = Console()
+errors = Console(stderr=True)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+BenchmarkName = Annotated[str, typer.Argument(help="Name of a benchmark; see `coevo envs`.")]
+
+
+def main() -> None:
+    """Run the command and turn errors into messages and exit codes."""
+    try:
+        code = app(standalone_mode=False)
+    except typer.Exit as exit_:
+        code = exit_.exit_code
+    except (typer.Abort, KeyboardInterrupt):
+        errors.print("interrupted", style="yellow")
+        code = INTERRUPTED
+    except (CoevoError, OSError, ModuleNotFoundError) as error:
+        errors.print(f"{type(error).__name__}: {error}", style="red", markup=False, soft_wrap=True)
+        code = exit_code(error)
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        errors.print(f"{error.format_message()} Try --help.", style="red", markup=False)
+        code = USAGE
+    sys.exit(code if isinstance(code, int) else DONE)
+
+
+def exit_code(error: BaseException) -> int:
+    """The exit code that an error stands for."""
+    if isinstance(error, (BenchmarkNotInstalled, ModuleNotFoundError)):
+        return MISSING
+    return USAGE if isinstance(error, (ConfigError, TaskError)) else FAILED
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        console.print(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def envs(as_json: AsJson = False) -> None:
+    """List the environments and how many native tasks each split has."""
+    rows = [_env_row(spec) for spec in benchmark_specs()]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table("id", "benchmark", "train", "val", "test", "what")
+    for row in rows:
+        table.add_row(*(str(row[key]) for key in row))
+    console.print(table)
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Say what is installed for each benchmark, which data it uses, and how code is isolated."""
+    found = {spec.name: _setup(spec).installation() for spec in benchmark_specs() if spec.setup}
+    if as_json:
+        typer.echo(json.dumps({name: vars(row) for name, row in found.items()}, indent=2))
+    else:
+        table = Table("benchmark", "ready", "engine", "data", "isolation")
+        for name, row in found.items():
+            ready = "[green]yes[/]" if row.ready else "[red]no[/]"
+            table.add_row(name, ready, row.engine, row.data, row.isolation)
+        console.print(table)
+    if not all(row.ready for row in found.values()):
+        raise typer.Exit(MISSING)
+
+
+@app.command()
+def install(
+    benchmark: BenchmarkName,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="Folder with the benchmark's official files.")
+    ] = None,
+) -> None:
+    """Install what a benchmark needs, into its own folder under $COEVO_HOME."""
+    folder = _setup(_spec(benchmark)).install(source)
+    console.print(f"{benchmark} is installed in {folder}", soft_wrap=True)
+
+
+@app.command()
+def play(
+    benchmark: BenchmarkName,
+    task: Annotated[str | None, typer.Option(help="Name or id of a task.")] = None,
+    split: Annotated[str, typer.Option(help="train, val or test.")] = "train",
+    seed: Annotated[int | None, typer.Option(help="Picks the task, the same one again.")] = None,
+) -> None:
+    """Play an episode by hand: choose actions by number, or type them."""
+    env = gym.make(_spec(benchmark).env_id, split=split, disable_env_checker=True).unwrapped
+    assert isinstance(env, TaskEnv)
+    env.reset(seed=seed, options={"task_id": task} if task else None)
+    play_episode(env, console, lambda: console.input("> "))
+
+
+def _env_row(spec: BenchmarkSpec) -> dict[str, Any]:
+    from coevo_gym import tasks
+
+    try:
+        counts: dict[str, Any] = {name: len(tasks(spec.name, name)) for name in _SPLITS}
+    except CoevoError:
+        counts = dict.fromkeys(_SPLITS, "–")
+    return {"id": spec.env_id, "benchmark": spec.name, **counts, "what": spec.title}
+
+
+_SPLITS = ("train", "val", "test")
+
+
+def _spec(benchmark: str) -> BenchmarkSpec:
+    for spec in benchmark_specs():
+        if benchmark.lower() in (spec.name, spec.env_id.lower()):
+            return spec
+    names = ", ".join(spec.name for spec in benchmark_specs())
+    raise TaskError(f"Unknown benchmark {benchmark!r}. Choose one of: {names}.")
+
+
+def _setup(spec: BenchmarkSpec) -> Any:
+    if not spec.setup:
+        raise ConfigError(f"{spec.name} needs no installation.")
+    return import_module(spec.setup)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Imports run downwards, and importing the package stays light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coevo_gym import _check_wings
+from coevo_gym.errors import ConfigError
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "coevo_gym"
+FLOOR_0 = {"errors", "spaces", "task", "trajectory", "evolution", "benchmark", "seams"}
+FLOOR_1 = {"envs", "sandbox", "provision", "vector", "wrappers", "prompts", "task_file"}
+FLOOR_OF = (
+    dict.fromkeys(FLOOR_0, 0)
+    | dict.fromkeys(FLOOR_1, 1)
+    | dict.fromkeys(("agents", "curricula"), 2)
+    | dict.fromkeys(("trainers", "testing"), 3)
+)
+HEAVY = {
+    "torch", "transformers", "vllm", "openai", "sentence_transformers", "textworld", "pandas",
+    "matplotlib",
+}  # fmt: skip
+
+
+def floor(module: str) -> int:
+    """Floor of ``coevo_gym.<room>...``; the package itself only registers, so it may be seen."""
+    parts = module.split(".")
+    return 0 if len(parts) == 1 else FLOOR_OF.get(parts[1], 4)
+
+
+def sources() -> list[tuple[str, Path]]:
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")) + [
+        path
+        for wing in ("agents", "curricula", "trainers", "prompts")
+        for path in sorted((PACKAGE / wing).rglob("*.py"))
+    ]:
+        relative = path.relative_to(ROOT).with_suffix("")
+        found.append((".".join(relative.parts).removesuffix(".__init__"), path))
+    return found
+
+
+def imports(path: Path) -> list[str]:
+    names = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names.append(node.module)
+        elif isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+    return names
+
+
+def test_all_sources_are_seen() -> None:
+    rooms = {module.split(".")[1] for module, _ in sources() if "." in module}
+    assert {"agents", "curricula", "trainers", "prompts", "envs", "testing"} <= rooms
+
+
+def test_imports_run_downwards() -> None:
+    wrong = [
+        f"{module} imports {name}"
+        for module, path in sources()
+        if module != "coevo_gym"
+        for name in imports(path)
+        if name.startswith("coevo_gym") and floor(name) > floor(module)
+    ]
+    assert not wrong
+
+
+def test_neighbours_do_not_know_each_other() -> None:
+    wrong = []
+    for module, path in sources():
+        room = module.split(".")[1] if "." in module else ""
+        for name in imports(path):
+            other = name.split(".")[1] if name.startswith("coevo_gym.") else ""
+            if {room, other} == {"agents", "curricula"}:
+                wrong.append(f"{module} imports {name}")
+            if room == other == "envs":
+                mine, theirs = module.split(".")[2:3], name.split(".")[2:3]
+                if mine != theirs and theirs not in ([], ["base"]):
+                    wrong.append(f"{module} imports {name}")
+            if room == "curricula" and name.split(".")[0] == "torch":
+                wrong.append(f"{module} imports {name}")
+    assert not wrong
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = "import sys, coevo_gym; print(*{name.split('.')[0] for name in sys.modules})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert not HEAVY & set(done.stdout.split())
+
+
+def test_gym_make_imports_the_package_by_its_name() -> None:
+    code = (
+        "import gymnasium as gym; env = gym.make('coevo_gym:CoEvolve-WebShop-v0');"
+        "print(env.reset(seed=0)[0][:7])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout.strip() == "WebShop"
+
+
+def test_a_checkout_without_symbolic_links_is_explained(tmp_path: Path) -> None:
+    for wing in ("agents", "prompts", "trainers"):
+        (tmp_path / wing).mkdir()
+    (tmp_path / "curricula").write_text("../curricula")
+    with pytest.raises(ConfigError, match=r"curricula is not a folder.*core.symlinks true"):
+        _check_wings(tmp_path)

@@ -1,0 +1,26 @@
+"""Every registered env keeps every promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from coevo_gym.benchmark import benchmark_specs
+from coevo_gym.testing.contract import CHECKS, assert_env_contract
+
+IDS = [spec.env_id for spec in benchmark_specs()]
+
+
+@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_contract(env_id: str, check: Callable[[str], None]) -> None:
+    check(env_id)
+
+
+def test_the_contract_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.toy import ToyEnv
+
+    monkeypatch.setattr(ToyEnv, "_grade", lambda self, verifier: (_ for _ in ()).throw(OSError()))
+    with pytest.raises((AssertionError, OSError)):
+        assert_env_contract("Toy-v0")

@@ -1,0 +1,197 @@
+"""The env shell, on the toy benchmark."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+import coevo_gym
+from coevo_gym.envs.base import Frame, TaskEnv
+from coevo_gym.errors import ConfigError, ResetNeeded, SplitLeakError, TaskError
+from coevo_gym.task import Task
+from coevo_gym.task_file import write_tasks
+from coevo_gym.testing import make_env
+from coevo_gym.trajectory import EndReason, EvalTrajectory, Trajectory, Turn, View
+from tests.toy import ToyEnv
+
+TRAIN = coevo_gym.tasks("toy", "train")
+VAL = coevo_gym.tasks("toy", "val")
+
+
+def test_a_solved_episode() -> None:
+    env = make_env("toy", TRAIN[0])
+    for action in TRAIN[0].solution[:-1]:
+        _, reward, terminated, truncated, info = env.step(action)
+        assert (reward, terminated, truncated) == (0.0, False, False)
+        assert (info["end_reason"], info["score"], info["success"]) == ("", -1.0, False)
+    _, reward, terminated, truncated, info = env.step("done")
+    assert (reward, terminated, truncated) == (1.0, True, False)
+    assert (info["end_reason"], info["score"], info["success"]) == ("solved", 1.0, True)
+    record = env.trajectory(group_id="g", policy_version=3)
+    assert record.actions == TRAIN[0].solution
+    assert record.steps[-1].terminated
+    assert (record.success, record.end_reason) == (True, EndReason.SOLVED)
+    assert (record.group_id, record.policy_version) == ("g", 3)
+
+
+def test_the_budget_is_the_envs_own_and_the_cut_episode_is_graded() -> None:
+    env = make_env("toy", TRAIN[0], max_steps=2, reward_mode="score")
+    env.step(TRAIN[0].solution[0])
+    _, reward, terminated, truncated, info = env.step("nonsense")
+    assert (terminated, truncated, info["end_reason"]) == (False, True, "max_steps")
+    assert reward == info["score"] == pytest.approx(1 / 6)
+
+
+def test_a_win_on_the_last_allowed_step_is_terminated() -> None:
+    env = make_env("toy", TRAIN[0], max_steps=len(TRAIN[0].solution))
+    for action in TRAIN[0].solution:
+        _, _, terminated, truncated, info = env.step(action)
+    assert (terminated, truncated, info["end_reason"]) == (True, False, "solved")
+
+
+def test_max_episode_steps_is_mapped_to_max_steps() -> None:
+    env = gym.make("Toy-v0", max_episode_steps=2)
+    assert env.unwrapped.max_steps == 2  # type: ignore[attr-defined]
+    again = gym.make(env.spec)  # type: ignore[arg-type]
+    assert again.unwrapped.max_steps == 2  # type: ignore[attr-defined]
+    env.reset(seed=0)
+    env.step("")
+    _, _, terminated, truncated, info = env.step("")
+    assert (terminated, truncated, info["end_reason"]) == (False, True, "max_steps")
+    assert gym.make("Toy-v0", max_episode_steps=-1).unwrapped.max_steps == 8  # type: ignore[attr-defined]
+    assert gym.make_vec("Toy-v0", max_episode_steps=2).unwrapped_env(0).max_steps == 2  # type: ignore[attr-defined]
+
+
+def test_grading_happens_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    grade = ToyEnv._grade
+    monkeypatch.setattr(ToyEnv, "_grade", lambda self, v: calls.append(1) or grade(self, v))
+    env = make_env("toy", TRAIN[0])
+    assert not calls
+    env.step("done")
+    with pytest.raises(ResetNeeded):
+        env.step("done")
+    assert len(calls) == 1
+
+
+def test_views_hold_no_task_and_no_outcome() -> None:
+    env = make_env("toy", TRAIN[0])
+    first = env.view.observation
+    env.step("press red")
+    view = env.view
+    assert {field.name for field in dataclasses.fields(View)} == {
+        "instruction", "observation", "info", "history",
+    }  # fmt: skip
+    assert view.history == (Turn(first, "press red"),)
+    assert not {"task_id", "score", "success", "end_reason"} & set(view.info)
+
+
+def test_seeds_pick_tasks_and_options_override() -> None:
+    env = gym.make("Toy-v0")
+    picks = {env.reset(seed=seed)[1]["task_id"] for seed in range(20)}
+    assert len(picks) > 10
+    assert env.reset(seed=1)[1] == env.reset(seed=1)[1]
+    assert env.reset(options={"task": TRAIN[5]})[1]["task_id"] == TRAIN[5].id
+    assert env.reset(options={"task_id": TRAIN[6].name})[1]["task_id"] == TRAIN[6].id
+    assert env.reset(options={"task_id": TRAIN[7].id})[1]["task_id"] == TRAIN[7].id
+
+
+def test_tasks_by_name_and_by_file(tmp_path: Path) -> None:
+    env = gym.make("Toy-v0", tasks=[TRAIN[3].name])
+    assert env.reset(seed=5)[1]["task_id"] == TRAIN[3].id
+    evolved = TRAIN[3].model_copy(update={"name": "", "origin": "evolved"})
+    write_tasks(tmp_path / "tasks.jsonl", [evolved])
+    env = gym.make("Toy-v0", tasks=str(tmp_path / "tasks.jsonl"))
+    assert env.reset(options={"task_id": evolved.name})[1]["task_id"] == evolved.id
+
+
+def test_evaluation_episodes_have_a_type_of_their_own() -> None:
+    env = make_env("toy", VAL[0])
+    env.step("done")
+    assert type(env.eval_trajectory()) is EvalTrajectory
+    assert not isinstance(env.eval_trajectory(), Trajectory)
+    with pytest.raises(SplitLeakError, match="evaluation only"):
+        env.trajectory()
+
+
+def test_engine_text_is_cleaned_and_capped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ToyEnv, "_act", lambda self, a: Frame("\ud800" + "x" * 200_000))
+    env = make_env("toy")
+    observation = env.step("anything")[0]
+    assert env.observation_space.contains(observation)
+    assert observation.endswith("characters cut]")
+
+
+def test_rendering() -> None:
+    env = make_env("toy", TRAIN[0], render_mode="ansi")
+    env.step("done")
+    text = env.render()
+    assert text is not None
+    assert "failed, score 0.00" in text
+    assert make_env("toy").render() is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"split": "dev"}, TaskError, "Unknown split 'dev'. Choose one of: train, val, test"),
+        ({"subset": "hard"}, TaskError, "no subset 'hard'"),
+        ({"tasks": ["toy/nothing"]}, TaskError, "toy has no task 'toy/nothing'. `coevo tasks toy`"),
+        ({"tasks": []}, TaskError, "names no task"),
+        ({"tasks": [VAL[0].name]}, TaskError, "is a val task.*Pass split='val'"),
+        ({"tasks": "/nowhere.jsonl"}, TaskError, "Cannot read tasks from /nowhere.jsonl: No such"),
+        ({"max_steps": 0}, ConfigError, "max_steps must be a positive int, actual: 0"),
+        ({"max_steps": -3}, ConfigError, "max_steps must be a positive int, actual: -3"),
+        ({"reward_mode": "dense"}, ConfigError, "Unknown reward_mode 'dense'. Choose one of: succ"),
+    ],
+)  # fmt: skip
+def test_bad_arguments(arguments: dict[str, object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        ToyEnv(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"task": TRAIN[0].model_copy(update={"benchmark": "bfcl"})}, TaskError, "a task of bfcl"),
+        ({"task": TRAIN[0].name}, TaskError, 'must be a Task, actual: str. Pass.*"task_id"'),
+        ({"task_id": "toy/nothing"}, TaskError, "toy has no task 'toy/nothing'"),
+        ({"tasks": 1}, ConfigError, "actual keys: \\['tasks'\\]"),
+    ],
+)
+def test_bad_options(options: dict[str, object], error: type[Exception], message: str) -> None:
+    env = make_env("toy")
+    with pytest.raises(error, match=message):
+        env.reset(options=options)
+
+
+def test_a_bad_line_in_a_task_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    path.write_text(TRAIN[0].to_json() + "\n{oops\n")
+    with pytest.raises(TaskError, match=r"tasks\.jsonl, line 2: This is not the JSON of a task"):
+        ToyEnv(tasks=str(path))
+
+
+def test_a_task_file_survives_line_separators(tmp_path: Path) -> None:
+    task = TRAIN[0].model_copy(update={"instruction": "a\u2028b\u0085c"})
+    write_tasks(tmp_path / "tasks.jsonl", [task])
+    env: TaskEnv = ToyEnv(tasks=str(tmp_path / "tasks.jsonl"))
+    assert env.reset(seed=0)[1]["task_id"] == task.id
+
+
+def test_actions_must_be_text() -> None:
+    with pytest.raises(TypeError, match="An action is a string, actual: 3"):
+        make_env("toy").step(3)  # type: ignore[arg-type]
+
+
+def test_unknown_benchmark() -> None:
+    with pytest.raises(TaskError, match=r"Unknown benchmark 'atari'\. Registered: .*toy"):
+        coevo_gym.tasks("atari")
+
+
+def test_copies_of_a_task_are_found_by_content() -> None:
+    claimed: Task = VAL[0].model_copy(update={"split": "train", "name": "mine"})
+    assert claimed.id == VAL[0].id

@@ -1,0 +1,53 @@
+"""sdist → wheel → empty venv: what a user installs is complete."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+USE = """
+import importlib, pathlib, sys
+sys.path[1:1] = {extra!r}
+import coevo_gym
+for wing in ("agents.random", "curricula.groups", "trainers.rollout", "prompts"):
+    importlib.import_module("coevo_gym." + wing)
+package = pathlib.Path(coevo_gym.__file__).parent
+assert {site!r} in str(package), package
+for file in ("py.typed", "prompts/__init__.py", "envs/webshop/builtin_words.json",
+             "envs/webshop/templates/shop.html"):
+    assert (package / file).read_text() is not None
+import gymnasium
+print(gymnasium.make("CoEvolve-WebShop-v0").reset(seed=0)[0][:7])
+"""
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_sdist_to_wheel_to_empty_venv(tmp_path: Path) -> None:
+    build = ("-m", "build", "--no-isolation", "--outdir", tmp_path)
+    run(sys.executable, *build, "--sdist", ROOT, cwd=tmp_path)
+    sdist = next(tmp_path.glob("*.tar.gz"))
+    unpacked = tmp_path / "unpacked"
+    unpacked.mkdir()
+    run("tar", "xzf", sdist, "-C", unpacked, cwd=tmp_path)
+    run(sys.executable, *build, "--wheel", next(unpacked.iterdir()), cwd=tmp_path)
+    wheel = next(tmp_path.glob("*.whl"))
+    venv.create(tmp_path / "venv", with_pip=False)
+    python = tmp_path / "venv" / "bin" / "python"
+    site = run(
+        python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path
+    ).strip()
+    run(sys.executable, "-m", "pip", "install", "--no-deps", "--target", site, wheel, cwd=tmp_path)
+    top = {path.name for path in Path(site).iterdir()}
+    assert not top & {"agents", "curricula", "trainers", "prompts", "tests"}
+    own = [path for path in sys.path if path.endswith("site-packages")]  # the dependencies
+    assert run(python, "-c", USE.format(extra=own, site=site), cwd=tmp_path).strip() == "WebShop"

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+import coevo_gym
+from coevo_gym.errors import TaskError
+from coevo_gym.evolution import Context, Draft, Round, RoundResult, Verdict
+from coevo_gym.task import FrozenDict, Split, Task, UnknownWorld, freeze, thaw
+from tests.toy import ToyVerifier, ToyWorld
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8")),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner),
+    max_leaves=10,
+)  # fmt: skip
+
+
+@pytest.fixture
+def task() -> Task:
+    return coevo_gym.tasks("toy", "train")[0]
+
+
+def test_labels_are_outside_the_id(task: Task) -> None:
+    other = task.model_copy(
+        update={"name": "x", "split": Split.TEST, "solution": (), "provenance": {"a": 1}}
+    )
+    assert other.id == task.id
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"instruction": "Press nothing."},
+        {"scenario": "elsewhere"},
+        {"world": ToyWorld(buttons=("red",))},
+        {"verifier": ToyVerifier(order=("red",))},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_content_is_in_the_id(task: Task, change: dict[str, Any]) -> None:
+    assert task.model_copy(update=change).id != task.id
+
+
+def test_json_and_pickle_round_trip(task: Task) -> None:
+    for again in (Task.from_json(task.to_json()), pickle.loads(pickle.dumps(task))):
+        assert again == task
+        assert again.id == task.id
+        assert type(again.world) is ToyWorld
+    assert pickle.loads(pickle.dumps(task)).id == task.id
+
+
+def test_evolved_tasks_are_named_by_their_id(task: Task) -> None:
+    assert task.model_copy(update={"name": ""}).name == f"toy/evolved/{task.id[:12]}"
+
+
+@given(world=st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1), JSON))
+def test_unknown_benchmarks_keep_their_json(world: dict[str, Any]) -> None:
+    text = coevo_gym.tasks("toy", "train")[0].to_json()
+    raw = json.loads(text) | {"benchmark": "nobody-knows", "world": world}
+    task = Task.from_json(json.dumps(raw))
+    assert type(task.world) is UnknownWorld
+    assert json.loads(task.to_json()) == raw
+
+
+def test_the_id_does_not_depend_on_knowing_the_benchmark(task: Task) -> None:
+    raw = json.loads(task.to_json()) | {"benchmark": "nobody-knows"}
+    unknown = Task.from_json(json.dumps(raw))
+    known = task.model_copy(update={"benchmark": "nobody-knows"})
+    assert unknown.id == known.id
+
+
+def test_nothing_can_be_changed(task: Task) -> None:
+    with pytest.raises(ValidationError):
+        task.instruction = "other"  # type: ignore[misc]
+    with pytest.raises(TypeError, match="does not support modification"):
+        task.model_copy(update={"provenance": {"a": 1}}).provenance["a"] = 2  # type: ignore[index]
+
+
+def test_infinite_numbers_and_surrogates_are_refused(task: Task) -> None:
+    with pytest.raises(ValidationError, match="not a finite number"):
+        task.model_copy(update={"provenance": {"a": float("inf")}})
+    with pytest.raises(ValidationError):
+        task.model_copy(update={"instruction": "\ud800"})
+
+
+def test_bad_json_is_a_task_error() -> None:
+    with pytest.raises(TaskError, match="not the JSON of a task"):
+        Task.from_json('{"benchmark": "toy"}')
+
+
+@given(JSON)
+def test_freeze_and_thaw(value: Any) -> None:
+    frozen = freeze(value)
+    hash(frozen)
+    assert thaw(frozen) == value
+    assert pickle.loads(pickle.dumps(frozen)) == frozen
+
+
+def test_frozen_dict_refuses_every_change() -> None:
+    frozen = FrozenDict(a=1)
+    for change in (frozen.clear, frozen.popitem, lambda: frozen.update(b=2)):
+        with pytest.raises(TypeError):
+            change()
+    with pytest.raises(TypeError):
+        frozen |= {"b": 2}
+
+
+def test_evolution_data_round_trips(task: Task) -> None:
+    context = Context(kind="boundary", task=task, actions=("press red",), summary="s")
+    draft = Draft(
+        benchmark="toy",
+        scenario="s",
+        instruction="i",
+        world=task.world,
+        solution=("a", "b", "c"),
+        context_id=context.id,
+    )
+    again = Draft.model_validate_json(draft.model_dump_json())
+    assert again == draft
+    assert again.id == draft.id
+    order = Round(id="round-1", contexts=(context,), budget=3, seed=1, known=(task,))
+    assert Round.model_validate_json(order.model_dump_json()).contexts[0].id == context.id
+    verdict = Verdict(draft_id=draft.id, accepted=True, task_id=task.id, draft={"a": [1]})
+    result = RoundResult(round_id="round-1", accepted=(task,), verdicts=(verdict,))
+    assert RoundResult.model_validate_json(result.model_dump_json()) == result

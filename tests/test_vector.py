@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import coevo_gym
+from coevo_gym.errors import ConfigError, ResetNeeded
+from coevo_gym.vector import TaskVectorEnv
+
+TRAIN = coevo_gym.tasks("toy", "train")
+IDS = ["Toy-v0", "CoEvolve-WebShop-v0"]
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_equal_to_sequential_stepping(env_id: str) -> None:
+    """All the way to the end of every episode, with tasks of different lengths."""
+    benchmark = "toy" if env_id == "Toy-v0" else "webshop"
+    tasks = coevo_gym.tasks(benchmark, "train")[:12]
+    envs = TaskVectorEnv(env_id, num_envs=3)
+    for start in range(0, 12, 3):
+        batch = tasks[start : start + 3]
+        singles = [gym.make(env_id) for _ in batch]
+        observations, infos = envs.reset(options={"tasks": list(batch)})
+        for i, (env, task) in enumerate(zip(singles, batch, strict=True)):
+            observation, info = env.reset(options={"task": task})
+            assert observations[i] == observation
+            assert {key: infos[key][i] for key in info} == info
+        shortest = min(len(task.solution) for task in batch)
+        for step in range(shortest):
+            actions = [task.solution[step] for task in batch]
+            observations, rewards, terminated, truncated, infos = envs.step(actions)
+            for i, env in enumerate(singles):
+                observation, reward, over, cut, info = env.step(actions[i])
+                assert (observations[i], rewards[i]) == (observation, reward)
+                assert (terminated[i], truncated[i]) == (over, cut)
+                assert {key: infos[key][i] for key in info} == info
+
+
+def test_each_env_has_its_own_task_and_a_mask_resets_some() -> None:
+    envs = TaskVectorEnv("Toy-v0", num_envs=3)
+    envs.reset(options={"tasks": [TRAIN[0], TRAIN[1].name, None]}, seed=[None, None, 7])
+    assert envs.tasks[:2] == (TRAIN[0], TRAIN[1])
+    observations, *_ = envs.step(["press red", "done", "press blue"])
+    with pytest.raises(ResetNeeded, match=r"Envs \[1\] have no running episode"):
+        envs.step(["", "", ""])
+    mask = np.array([False, True, False])
+    after, infos = envs.reset(options={"tasks": [None, TRAIN[2], None], "reset_mask": mask})
+    assert after[0] == observations[0]
+    assert infos["_task_id"].tolist() == mask.tolist()
+    assert envs.tasks[:2] == (TRAIN[0], TRAIN[2])
+    assert [len(view.history) for view in envs.views] == [1, 0, 1]
+
+
+def test_next_step_autoreset_ignores_the_action_after_the_end() -> None:
+    envs = gym.make_vec("Toy-v0", num_envs=1, autoreset_mode="NextStep")
+    envs.reset(seed=0)
+    *_, terminated, _, infos = envs.step(["done"])
+    assert terminated.tolist() == [True]
+    assert infos["end_reason"][0] == "failed"
+    _, rewards, terminated, _, infos = envs.step(["done"])
+    assert (rewards.tolist(), terminated.tolist()) == ([0.0], [False])
+    assert infos["step"][0] == 0
+
+
+def test_seeds() -> None:
+    envs = TaskVectorEnv("Toy-v0", num_envs=2)
+    assert envs.reset(seed=4)[0] == envs.reset(seed=[4, 5])[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_envs": 0}, "num_envs must be a positive int, actual: 0"),
+        ({"autoreset_mode": "SameStep"}, "Disabled or NextStep, actual: SameStep"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TaskVectorEnv("Toy-v0", **arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tasks": [None]}, "tasks needs one entry for each of 2 envs"),
+        ({"reset_mask": [1, 0]}, "reset_mask must be a bool array of shape \\(2,\\)"),
+        ({"task": TRAIN[0]}, "actual keys: \\['task'\\]"),
+    ],
+)
+def test_bad_options(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TaskVectorEnv("Toy-v0", num_envs=2).reset(options=options)
+
+
+def test_actions_for_every_env() -> None:
+    envs = TaskVectorEnv("Toy-v0", num_envs=2)
+    envs.reset(seed=0)
+    with pytest.raises(ConfigError, match="actions needs one entry"):
+        envs.step(["done"])
+    envs.close()
+    envs.close()

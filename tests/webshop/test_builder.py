@@ -1,0 +1,107 @@
+"""Drafts around a trace, and what it takes to become a task."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import coevo_gym
+from coevo_gym.benchmark import get_benchmark
+from coevo_gym.envs.webshop.builder import price_cap
+from coevo_gym.envs.webshop.goals import NO_CAP
+from coevo_gym.envs.webshop.tasks import WebShopVerifier, builtin_catalogue, split_of
+from coevo_gym.errors import BuildError
+from coevo_gym.evolution import Context, Draft
+from coevo_gym.task import Split, Task
+from coevo_gym.testing import make_env
+from coevo_gym.trajectory import Trajectory
+
+WEBSHOP = get_benchmark("webshop")
+TRAIN = coevo_gym.tasks("webshop", "train", "builtin")
+WITH_OPTIONS = next(task for task in TRAIN if len(task.solution) == 4)
+
+
+def trace_of(task: Task) -> Trajectory:
+    env = make_env("webshop", task)
+    for action in task.solution:
+        env.step(action)
+    return env.trajectory()
+
+
+def draft_of(task: Task, **changes: object) -> Draft:
+    fields = {
+        "benchmark": "webshop",
+        "scenario": task.scenario,
+        "instruction": task.instruction,
+        "world": task.world,
+        "solution": task.solution,
+    }
+    return Draft(**(fields | changes))  # type: ignore[arg-type]
+
+
+def test_a_native_task_is_rebuilt_from_its_own_reference() -> None:
+    built = WEBSHOP.build(draft_of(WITH_OPTIONS))
+    verifier = built.verifier
+    assert isinstance(verifier, WebShopVerifier)
+    assert verifier.asin == WITH_OPTIONS.scenario
+    assert verifier.options == WITH_OPTIONS.verifier.options  # type: ignore[attr-defined]
+    assert (built.split, built.origin) == (Split.TRAIN, "evolved")
+    assert WEBSHOP.replay(built, built.solution).scores[-1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"solution": WITH_OPTIONS.solution[:-1]}, "end without a purchase"),
+        ({"solution": (*WITH_OPTIONS.solution, "click[back to search]")}, "comes after the purch"),
+        ({"solution": ("search[mug]", "click[b000000000]", "click[buy now]")}, "action 2"),
+        ({"solution": ("buy it all",) * 3}, "action 1, 'buy it all'"),
+        ({"scenario": TRAIN[50].scenario}, "claims to buy"),
+        ({"instruction": "Buy me something nice."}, "does not name the option"),
+        ({"instruction": WITH_OPTIONS.instruction + " Under 1 dollar."}, "over the cap of 1.00"),
+    ],
+)
+def test_what_does_not_prove_a_task(changes: dict[str, object], reason: str) -> None:
+    with pytest.raises(BuildError, match=reason):
+        WEBSHOP.build(draft_of(WITH_OPTIONS, **changes))
+
+
+def test_an_instruction_must_name_something() -> None:
+    plain = next(task for task in TRAIN if len(task.solution) == 3)
+    with pytest.raises(BuildError, match="names no attribute and no option"):
+        WEBSHOP.build(draft_of(plain, instruction="Buy me something nice."))
+
+
+@pytest.mark.parametrize(
+    ("text", "cap"),
+    [
+        ("under 40 dollars", 40.0),
+        ("for less than $25.50, please", 25.5),
+        ("a 12 inch pan", NO_CAP),
+        ("below 30 dollars, no, under 20 dollars", 20.0),
+        ("under 0 dollars", NO_CAP),
+    ],
+)
+def test_price_caps_are_read_from_words(text: str, cap: float) -> None:
+    assert price_cap(text) == cap
+
+
+def test_drafts_stay_in_the_family_of_their_context_and_most_can_be_built() -> None:
+    catalogue, rng = builtin_catalogue(), np.random.default_rng(0)
+    built, drafts = 0, []
+    for task in TRAIN[::25]:
+        context = Context(kind="boundary", task=task)
+        for draft in WEBSHOP.drafts(trace_of(task), context, rng):
+            assert catalogue[draft.scenario].query == catalogue[task.scenario].query
+            assert split_of(draft.scenario) is Split.TRAIN
+            drafts.append(draft)
+            try:
+                made = WEBSHOP.build(draft)
+            except BuildError:
+                continue
+            built += WEBSHOP.replay(made, made.solution).scores[-1] == 1.0
+    assert built / len(drafts) > 0.7
+    assert len({draft.id for draft in drafts}) > 0.9 * len(drafts)
+    assert len(Counter(draft.scenario for draft in drafts)) > 0.5 * len(drafts)

@@ -1,0 +1,221 @@
+"""CoEvolve-WebShop-v0: tasks, splits, rewards, rendering and bad input."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import coevo_gym
+from coevo_gym.benchmark import find_task, get_benchmark
+from coevo_gym.envs.webshop.env import WebShopEnv
+from coevo_gym.envs.webshop.tasks import open_catalogue, split_of
+from coevo_gym.errors import BenchmarkNotInstalled, CoevoError, DataError, TaskError
+from coevo_gym.task import Split
+from coevo_gym.testing import make_env, replay
+
+TRAIN = coevo_gym.tasks("webshop", "train", "builtin")
+
+
+def test_enough_of_everything() -> None:
+    counts = {split: len(coevo_gym.tasks("webshop", split)) for split in Split}
+    assert sum(counts.values()) >= 2000
+    assert counts[Split.VAL] >= 200
+    assert counts[Split.TEST] >= 200
+
+
+def test_splits_share_no_product_and_no_task() -> None:
+    tasks = {split: coevo_gym.tasks("webshop", split) for split in Split}
+    products = {split: {task.scenario for task in tasks[split]} for split in Split}
+    ids = {split: {task.id for task in tasks[split]} for split in Split}
+    for one, other in (("train", "val"), ("train", "test"), ("val", "test")):
+        assert not products[Split(one)] & products[Split(other)]
+        assert not ids[Split(one)] & ids[Split(other)]
+    for split in Split:
+        assert all(split_of(task.scenario) is task.split is split for task in tasks[split])
+        assert len(ids[split]) == len(tasks[split])
+
+
+def test_every_reference_solves_its_task() -> None:
+    benchmark = get_benchmark("webshop")
+    for split in Split:
+        for task in coevo_gym.tasks("webshop", split):
+            result = benchmark.replay(task, task.solution)
+            assert result.scores[-1] == 1.0, task.name
+            assert max(result.scores[:-1]) == 0.0
+            assert not any(result.errors)
+
+
+def test_every_reference_can_be_chosen() -> None:
+    """A scorer of ``choices(view)`` can play it: nothing but page and instruction is needed."""
+    benchmark = get_benchmark("webshop")
+    for task in TRAIN[::40]:
+        env = make_env("webshop", task)
+        for action in task.solution:
+            assert action in benchmark.choices(env.view)
+            env.step(action)
+
+
+def test_reward_modes() -> None:
+    task = next(task for task in TRAIN if len(task.solution) > 3)
+    skipped = (*task.solution[:2], "click[buy now]")  # buys without choosing options
+    rewards = {}
+    for mode in WebShopEnv.reward_modes:
+        env = make_env("webshop", task, reward_mode=mode)
+        for action in skipped:
+            _, rewards[mode], _, _, info = env.step(action)
+        assert 0.0 < info["score"] < 1.0
+        assert info["end_reason"] == "failed"
+    assert rewards == {"success": 0.0, "original": info["score"]}
+
+
+def test_info_says_why_nothing_happened() -> None:
+    env = make_env("webshop", TRAIN[0])
+    before = env.view.observation
+    observation, _, _, _, info = env.step("click[buy now]")
+    assert observation == before
+    assert (info["action_valid"], info["error_kind"]) == (False, "not_clickable")
+    assert "'buy now' can be clicked" in info["webshop.reason"]
+
+
+def test_info_follows_the_purchase() -> None:
+    task = next(task for task in TRAIN if len(task.solution) > 3)
+    env = make_env("webshop", task)
+    for action in task.solution[:-1]:
+        _, _, _, _, info = env.step(action)
+    assert info["webshop.asin"] == task.scenario
+    assert len(json.loads(info["webshop.options"])) == len(task.solution) - 3
+    assert info["webshop.r_type"] == -1.0
+    _, _, _, _, info = env.step(task.solution[-1])
+    assert (info["webshop.r_type"], info["webshop.r_price"]) == (1.0, 1.0)
+
+
+def test_behaviour_symbols() -> None:
+    env = make_env("webshop", TRAIN[0])
+    item = TRAIN[0].solution[1]
+    for action in (
+        TRAIN[0].solution[0],
+        item,
+        "click[features]",
+        "click[< prev]",
+        "nonsense",
+        "click[buy now]",
+    ):
+        env.step(action)
+    symbols = [get_benchmark("webshop").symbol(step) for step in env.trajectory().steps]
+    assert symbols == ["search", "item", "subpage", "page", "!", "buy"]
+
+
+def test_html_is_one_escaped_page_without_links() -> None:
+    task = TRAIN[0].model_copy(update={"instruction": "<script>alert(1)</script> & a mug"})
+    env = make_env("webshop", task, render_mode="html")
+    page = env.render()
+    assert page is not None
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert "http" not in page
+    for action in task.solution:
+        env.step(action)
+        assert "</html>" in (env.render() or "")
+
+
+def test_a_budget_of_fifteen_steps() -> None:
+    outcome = replay(TRAIN[0], [])
+    assert len(outcome.steps) == 15
+    assert outcome.end_reason == "max_steps"
+
+
+def test_recorded_episodes_of_the_original(official_data: Path) -> None:
+    """Through ``gym.make``, found by the original's goal number."""
+    lines = (official_data / "expected_episodes_100.jsonl").read_text().splitlines()
+    for line in lines:
+        case = json.loads(line)
+        kind = "human" if case["human"] else "synthetic"
+        task = find_task("webshop", f"webshop/1k/{kind}/{case['goal_index']}")
+        env = make_env("webshop", task, reward_mode="original", max_steps=100)
+        seen, reward, terminated = [env.view.observation], 0.0, False
+        for action in case["actions"]:
+            observation, reward, terminated, _, _ = env.step(action)
+            seen.append(observation)
+        hashes = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in seen]
+        assert hashes == case["obs_sha16"]
+        assert (reward, terminated) == (case["reward"], case["done"])
+
+
+def test_the_originals_test_goals_are_for_evaluation_only(official_data: Path) -> None:
+    official = coevo_gym.tasks("webshop", "test", "official_test")
+    assert len(official) >= 500
+    assert {task.split for task in official} == {Split.TEST}
+    ids = {task.id for task in official}
+    for split in ("train", "val"):
+        assert not ids & {task.id for task in coevo_gym.tasks("webshop", split)}
+        with pytest.raises(TaskError, match="It belongs to the test split"):
+            gym.make("CoEvolve-WebShop-v0", split=split, subset="official_test")
+
+
+def test_official_data_is_used_when_it_is_at_hand(official_data: Path) -> None:
+    assert coevo_gym.tasks("webshop", "train")[0].name.startswith("webshop/1k/")
+    assert TRAIN[0].name.startswith("webshop/builtin/")
+    assert find_task("webshop", TRAIN[0].name) == TRAIN[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"split": "dev"}, "Unknown split 'dev'"),
+        ({"subset": "tiny"}, "no subset 'tiny'. Choose one of: synthetic, human"),
+        ({"subset": "human"}, "has no train tasks of subset 'human'"),
+        ({"tasks": ["webshop/builtin/synthetic/99999"]}, "webshop has no task"),
+        ({"tasks": ["webshop/1k/synthetic/1"]}, "webshop has no task 'webshop/1k/synthetic/1'"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        gym.make("CoEvolve-WebShop-v0", **arguments)
+
+
+def test_a_missing_data_folder_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("COEVO_WEBSHOP_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(BenchmarkNotInstalled, match=r"not found at .*nowhere.*COEVO_WEBSHOP_DATA"):
+        gym.make("CoEvolve-WebShop-v0")
+
+
+def test_corrupt_data_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "items_shuffle_1000.json").write_text("[{")
+    (tmp_path / "items_ins_v2_1000.json").write_text("{}")
+    monkeypatch.setenv("COEVO_WEBSHOP_DATA", str(tmp_path))
+    with pytest.raises(DataError, match=r"items_shuffle_1000\.json is not valid JSON"):
+        gym.make("CoEvolve-WebShop-v0")
+
+
+def test_a_task_of_other_data_is_refused() -> None:
+    world = TRAIN[0].world.model_copy(update={"digest": "0" * 16})
+    env = gym.make("CoEvolve-WebShop-v0")
+    with pytest.raises(DataError, match="is not the one that the task was made with"):
+        env.reset(options={"task": TRAIN[0].model_copy(update={"world": world})})
+    world = TRAIN[0].world.model_copy(update={"catalogue": "1k"})
+    with pytest.raises(BenchmarkNotInstalled, match="coevo install webshop --from DIR"):
+        env.reset(options={"task": TRAIN[0].model_copy(update={"world": world})})
+
+
+def test_the_catalogue_is_shared_and_drawn_the_same() -> None:
+    catalogue = open_catalogue(TRAIN[0].world)  # type: ignore[arg-type]
+    assert catalogue is open_catalogue(TRAIN[1].world)  # type: ignore[arg-type]
+    assert len(catalogue) >= 1000
+    assert len({product.category for product in catalogue}) >= 5
+
+
+def test_errors_are_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("COEVO_WEBSHOP_DATA", str(tmp_path))
+    with pytest.raises(CoevoError):
+        coevo_gym.tasks("webshop", "train")
+
+
+def test_seeded_resets_spread_over_the_tasks() -> None:
+    env = gym.make("CoEvolve-WebShop-v0", split="val")
+    names = {env.reset(seed=int(seed))[1]["task_id"] for seed in np.arange(50)}
+    assert len(names) > 40
