@@ -1,0 +1,1 @@
+"""Run report: one self-contained HTML file, and a standalone picture."""

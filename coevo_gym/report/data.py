@@ -1,0 +1,203 @@
+"""What a run report is drawn from: plain frozen values, with no trace of where they were read.
+
+A loader fills :class:`ReportData` from a run folder, a test fills it by hand; the drawing code
+knows nothing else. Every sequence may be empty and every number may be NaN: a part without data
+is left out or says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+NAN = math.nan
+
+
+class CurvePoint(NamedTuple):
+    """One measurement on a curve.
+
+    Attributes:
+        env_steps: env steps spent until then, exploration included.
+        success: success rate in [0, 1], or NaN.
+        low: lower end of the 95 % interval, or NaN.
+        high: upper end of the 95 % interval, or NaN.
+    """
+
+    env_steps: float
+    success: float
+    low: float = NAN
+    high: float = NAN
+
+
+class ArmCount(NamedTuple):
+    """How many drafts of one arm one gate rejected."""
+
+    arm: str
+    gate: str
+    count: int
+
+
+class Similarity(NamedTuple):
+    """How close a set of tasks lies to the validation tasks.
+
+    Attributes:
+        label: name of the set, such as ``D_0`` or ``evolved``.
+        counts: tasks by highest cosine to a validation intent, in equal bins over [0, 1].
+    """
+
+    label: str
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One line of the final table: an arm (or a baseline) on held-out tasks.
+
+    Attributes:
+        name: name of the arm.
+        success: success rate in [0, 1].
+        low: lower end of its 95 % interval.
+        high: upper end of its 95 % interval.
+        score: mean score in [0, 1].
+        n_tasks: held-out tasks behind the numbers.
+        env_steps: env steps spent on training and exploration; 0 for a policy never trained.
+    """
+
+    name: str
+    success: float
+    low: float = NAN
+    high: float = NAN
+    score: float = NAN
+    n_tasks: int = 0
+    env_steps: int = 0
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Success of one arm over env steps, in order."""
+
+    arm: str
+    points: tuple[CurvePoint, ...] = ()
+
+
+@dataclass(frozen=True)
+class RoundRow:
+    """One pass of evolution.
+
+    Attributes:
+        arm: name of the arm it belongs to.
+        id: id of the round, unique within its arm.
+        env_steps: env steps that the arm had spent when the round was applied.
+        signals: signals that led to it, by kind (``forgetting``, ``boundary``, ``rare``).
+        contexts: contexts given to the explorer.
+        drafts: drafts that were tried.
+        accepted: drafts that passed every gate.
+        pool_size: tasks in the pool after the round.
+    """
+
+    arm: str
+    id: str
+    env_steps: float
+    signals: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    contexts: int = 0
+    drafts: int = 0
+    accepted: int = 0
+    pool_size: int = 0
+
+    @property
+    def pass_rate(self) -> float:
+        """Share of the drafts that passed every gate; NaN without drafts."""
+        return self.accepted / self.drafts if self.drafts else NAN
+
+
+@dataclass(frozen=True)
+class LineageRow:
+    """How one evolved task came to be, and how the agent did on it.
+
+    Attributes:
+        task: short name or id of the task.
+        instruction: what the agent is asked to do.
+        arm: name of the arm whose pool holds it.
+        round_id: the round that made it.
+        signal: kind of the signal, or ``unguided`` / ``blind``.
+        context: the weakness in a sentence.
+        parent: short name of the task it grew from, or "".
+        parent_instruction: what that task asked for, or "".
+        actions: actions of the draft's reference solution.
+        verdict: how it was accepted, in words: the gates it passed.
+        served: episodes that trained on it.
+        success: training success rate on it, or None if it was never served.
+    """
+
+    task: str
+    instruction: str
+    arm: str = ""
+    round_id: str = ""
+    signal: str = ""
+    context: str = ""
+    parent: str = ""
+    parent_instruction: str = ""
+    actions: tuple[str, ...] = ()
+    verdict: str = ""
+    served: int = 0
+    success: float | None = None
+
+
+@dataclass(frozen=True)
+class RejectedRow:
+    """A draft that a gate turned down.
+
+    Attributes:
+        instruction: what it would have asked the agent to do.
+        gate: name of the gate.
+        reason: why, in words.
+        signal: kind of the signal it was drafted from.
+        round_id: the round it was drafted in.
+        arm: name of the arm.
+    """
+
+    instruction: str
+    gate: str
+    reason: str = ""
+    signal: str = ""
+    round_id: str = ""
+    arm: str = ""
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """Everything that a report shows. All parts but the title may be empty.
+
+    Attributes:
+        title: headline of the report.
+        subtitle: one line below it: benchmark, policy, date or name of the run.
+        manifest: what was run, and with what: JSON values, nested as they come.
+        table: final success on held-out tasks, in the order to show; the arm that the
+            report is about comes last.
+        curves: held-out success over env steps, one curve an arm.
+        training: success on training tasks over env steps, one curve an arm.
+        rounds: rounds of evolution of all arms, in order of env steps.
+        rejections: rejected drafts by arm and gate.
+        similarity: likeness of sets of tasks to the validation tasks.
+        lineage: evolved tasks, oldest first.
+        rejected: a sample of rejected drafts.
+        warmup_loss: loss of each imitation step before training, in order.
+        notes: what the numbers do and do not show, one sentence or two each.
+    """
+
+    title: str
+    subtitle: str = ""
+    manifest: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    table: tuple[TableRow, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    training: tuple[Curve, ...] = ()
+    rounds: tuple[RoundRow, ...] = ()
+    rejections: tuple[ArmCount, ...] = ()
+    similarity: tuple[Similarity, ...] = ()
+    lineage: tuple[LineageRow, ...] = ()
+    rejected: tuple[RejectedRow, ...] = ()
+    warmup_loss: tuple[float, ...] = ()
+    notes: tuple[str, ...] = ()
