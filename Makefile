@@ -21,7 +21,7 @@ demo: $(VENV)/train.stamp
 test: $(VENV)/dev.stamp
 	$(RUN)/python -m pytest -n 2 -m "not slow" $(ARGS)
 
-test-slow: $(VENV)/dev.stamp
+test-slow: $(VENV)/slow.stamp
 	$(RUN)/python -m pytest -n 2 --timeout 1800 $(ARGS)
 
 lint: $(VENV)/dev.stamp
@@ -59,4 +59,8 @@ $(VENV)/train.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/dev.stamp: $(VENV)/train.stamp
 	$(PIP) -e '.[train,dev]'
+	@touch $@
+
+$(VENV)/slow.stamp: $(VENV)/dev.stamp
+	$(PIP) -e '.[train,dev,sb3]'
 	@touch $@

@@ -1,0 +1,87 @@
+"""Speed and memory of CoEvolve-WebShop-v0, on the built-in catalogue.
+
+Run: python bench/webshop.py
+"""
+
+from __future__ import annotations
+
+import gc
+import platform
+import time
+import tracemalloc
+from collections.abc import Callable
+
+import gymnasium as gym
+
+import coevo_gym
+from coevo_gym.envs.webshop.builtin import builtin_items
+from coevo_gym.envs.webshop.catalogue import Catalogue
+from coevo_gym.envs.webshop.engine import Session
+from coevo_gym.envs.webshop.tasks import builtin_catalogue, goal_of
+from coevo_gym.task import Task
+
+COUNT = 10_000
+
+
+def memory_of(make: Callable[[int], object]) -> float:
+    """Megabytes of Python objects that 10,000 of something keep alive."""
+    gc.collect()
+    tracemalloc.start()
+    kept = [make(i) for i in range(COUNT)]
+    gc.collect()
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(kept) == COUNT
+    return grown / 1e6
+
+
+def steps_per_second(tasks: list[Task]) -> float:
+    """Reference episodes through gym.make, one env, one core."""
+    env = gym.make("CoEvolve-WebShop-v0", disable_env_checker=True)
+    steps, started = 0, time.perf_counter()
+    while time.perf_counter() - started < 3.0:
+        for task in tasks:
+            env.reset(options={"task": task})
+            for action in task.solution:
+                env.step(action)
+            steps += len(task.solution)
+    return steps / (time.perf_counter() - started)
+
+
+def main() -> None:
+    items = builtin_items()
+    started = time.perf_counter()
+    catalogue = Catalogue.from_items("builtin", *items)
+    loaded = time.perf_counter()
+    len(catalogue.index)
+    indexed = time.perf_counter()
+
+    tasks = list(coevo_gym.tasks("webshop", "train", "builtin"))
+    shop = builtin_catalogue()
+    goal = goal_of(tasks[0], shop)
+
+    def session(_: int) -> Session:
+        made = Session(shop)
+        made.reset(goal)
+        return made
+
+    def env(index: int) -> gym.Env[str, str]:
+        made = gym.make("CoEvolve-WebShop-v0")
+        made.reset(options={"task": tasks[index % len(tasks)]})
+        return made
+
+    env(0)  # fills the caches that all envs share
+    rows = [
+        ("steps per second, reference episodes", f"{steps_per_second(tasks):,.0f}", ">= 5,000"),
+        (f"{COUNT:,} engine sessions", f"{memory_of(session):.1f} MB", "< 10 MB"),
+        (f"{COUNT:,} envs, made and reset", f"{memory_of(env):.1f} MB", "< 60 MB"),
+        (f"catalogue of {len(catalogue):,} products", f"{loaded - started:.2f} s", ""),
+        ("its search index", f"{indexed - loaded:.2f} s", "< 1.5 s"),
+    ]
+    print(f"Python {platform.python_version()}, {platform.machine()}, {time.strftime('%Y-%m-%d')}")
+    for name, value, wanted in rows:
+        print(f"{name:42} {value:>12}  {wanted}")
+
+
+if __name__ == "__main__":
+    main()
