@@ -365,12 +365,12 @@ class GRPO:
             )
             terms.loss.backward()  # type: ignore[no-untyped-call]
             for name, value in terms._asdict().items():
-                sums[name] += float(value)
+                sums[name] += value.item()
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, self.config.max_grad_norm)
-        if not math.isfinite(float(norm)):
+        if not math.isfinite(norm.item()):
             raise FloatingPointError(f"GRPO's gradient is not finite: {sums}. Lower lr?")
         self._optimizer.step()
-        return sums | {"grad_norm": float(norm)}
+        return sums | {"grad_norm": norm.item()}
 
     def _reference_logprobs(self, batch: _Batch) -> Tensor | None:
         """(D, T) log-probabilities under the reference; None if no term needs them."""
@@ -395,6 +395,7 @@ class GRPO:
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
         """Restore :meth:`state_dict`; load the policy's own state first."""
         self._optimizer.load_state_dict(state["optimizer"])
+        self._reference = self.policy.frozen_copy()
         self._reference.load_state_dict(state["reference"])
         self.updates = int(state["updates"])
         self._rng.bit_generator.state = state["rng"]
