@@ -32,7 +32,7 @@ def clean_text(text: str, max_length: int) -> str:
         A string of at most ``max_length`` characters that encodes as UTF-8.
 
     Example:
-        >>> clean_text("a\ud800b", 100)
+        >>> clean_text("a" + chr(0xD800) + "b", 100)
         'a�b'
         >>> clean_text("x" * 200, 64)
         'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx [168 characters cut]'

@@ -61,6 +61,17 @@ class WebShopEnv(TaskEnv):
         evaluation only), ``builtin`` (the built-in catalogue, also with official data at hand).
         v0: first version.
 
+    Differences from the original:
+        The hidden query shortcuts are gone; nothing can be searched after the purchase; a query
+        counts its first 1,024 distinct words, where Lucene refuses longer ones; a query that
+        holds the name of a page does not confuse the shop. Everything else is kept, oddities
+        included: ``click[search]`` does nothing, empty result pages follow the last one, and
+        458 of the official 6,910 synthetic goals can never score 1.0, because the original
+        compares a wanted colour option unreduced with a bought one reduced to its colour word.
+        With the official data, title nouns come from a ``title_nouns*.json`` beside it if there
+        is one (then the score is exact); otherwise they are cut without a language model, which
+        changes the score of about 1 % of purchases.
+
     Arguments:
         See :class:`coevo_gym.envs.base.TaskEnv`. ``render_mode`` is ``"ansi"`` or ``"html"``.
 

@@ -1,0 +1,64 @@
+"""What the documentation shows is true: its Python runs, its env pages are up to date."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from coevo_gym.benchmark import benchmark_specs
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+_PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+DOCTESTS = (
+    "coevo_gym",
+    "coevo_gym.spaces",
+    "coevo_gym.vector",
+    "coevo_gym.wrappers",
+    "coevo_gym.agents.random",
+    "coevo_gym.agents.scripted",
+    "coevo_gym.testing.fixtures",
+    "coevo_gym.envs.webshop.builder",
+    "coevo_gym.envs.webshop.choices",
+    "coevo_gym.envs.webshop.engine",
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_python_of_a_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, object] = {"__name__": "page"}
+    for block in _PYTHON.findall(page.read_text()):
+        exec(compile(block, str(page), "exec"), scope)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in _LINK.findall(page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("name", DOCTESTS)
+def test_examples_in_docstrings(name: str) -> None:
+    result = doctest.testmod(import_module(name))
+    assert result.failed == 0
+
+
+def test_env_pages_are_written_from_the_docstrings() -> None:
+    spec = importlib.util.spec_from_file_location("build", ROOT / "docs" / "build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    build = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build)
+    for benchmark in benchmark_specs():
+        if benchmark.name != "toy":
+            written = (ROOT / "docs" / "envs" / f"{benchmark.name}.md").read_text()
+            assert written == build.page(benchmark), "run `make docs`"
