@@ -35,6 +35,10 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         max_episode_steps: most steps of an episode; mapped to the env's ``max_steps``.
         **kwargs: arguments of the env.
 
+    Attributes:
+        next_tasks: for each env, the Task, name or id that its next automatic reset begins (used
+            once); None lets the env pick.
+
     Example:
         >>> envs = TaskVectorEnv("CoEvolve-WebShop-v0", num_envs=2)
         >>> observations, infos = envs.reset(seed=0)
@@ -67,6 +71,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         self.single_action_space = self.envs[0].action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
+        self.next_tasks: list[Task | str | None] = [None] * num_envs
         self._observations = [""] * num_envs
         self._over = np.ones(num_envs, dtype=np.bool_)
 
@@ -138,7 +143,8 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         infos: dict[str, Any] = {}
         for index, env in enumerate(self.envs):
             if self._over[index]:
-                info = self._reset_one(index, None, None)
+                task, self.next_tasks[index] = self.next_tasks[index], None
+                info = self._reset_one(index, None, task)
             else:
                 observation, reward, terminated[index], truncated[index], info = env.step(
                     actions[index]

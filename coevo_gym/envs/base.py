@@ -169,6 +169,11 @@ class TaskEnv(gym.Env[str, str]):
         return self._task
 
     @property
+    def tasks(self) -> Sequence[Task]:
+        """The tasks that ``reset`` picks from when it is told none."""
+        return self._tasks
+
+    @property
     def view(self) -> View:
         """What an agent may see now."""
         history = tuple(Turn(step.observation, step.action) for step in self._steps)

@@ -1,0 +1,162 @@
+"""The stream of tickets behind both samplers: curriculum, ledger and evolver put together."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+from numpy.random import SeedSequence
+
+from coevo_gym.benchmark import get_benchmark
+from coevo_gym.curricula.evolver import GatedEvolver
+from coevo_gym.curricula.explorer import ScriptedExplorer
+from coevo_gym.curricula.groups import LOST, GroupLedger
+from coevo_gym.curricula.registry import make_curriculum
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.errors import ConfigError, ResetNeeded, SplitLeakError
+from coevo_gym.evolution import RoundResult
+from coevo_gym.seams import Curriculum, Evolver, Ticket
+from coevo_gym.task import Split
+from coevo_gym.trajectory import EndReason, Group
+
+logger = logging.getLogger(__name__)
+
+EvolveMode = Literal["inline", "manual"]
+DEFAULT_EVERY = 320
+
+
+class TaskStream:
+    """Tickets to run, episodes taken in, and rounds of evolution in between.
+
+    Args:
+        env: one of the envs that episodes run in; says which tasks are native.
+        curriculum: a preset's name (see ``registry.py``), or a curriculum.
+        group_size: K, episodes a group.
+        evolve: ``"inline"`` runs a round that is due before the next ticket; ``"manual"`` leaves
+            rounds to :meth:`evolve`.
+        evolve_every_groups: groups between two rounds, for a preset.
+        seed: seed of the stream; the envs' seeds come from it too.
+        evolver: carries out rounds; None explores without a model, in fresh copies of ``env``.
+
+    Raises:
+        SplitLeakError: if the env is not on the training split.
+        ConfigError: if an argument is not usable.
+    """
+
+    def __init__(
+        self,
+        env: TaskEnv,
+        curriculum: Curriculum | str,
+        *,
+        group_size: int,
+        evolve: EvolveMode,
+        evolve_every_groups: int,
+        seed: int,
+        evolver: Evolver | None,
+    ) -> None:
+        if evolve not in ("inline", "manual"):
+            raise ConfigError(f"evolve must be 'inline' or 'manual', actual: {evolve!r}")
+        if isinstance(curriculum, str):
+            curriculum = make_curriculum(curriculum, evolve_every_groups=evolve_every_groups)
+        elif evolve_every_groups != DEFAULT_EVERY:
+            raise ConfigError(
+                "evolve_every_groups is for presets; set it in the curriculum that you pass."
+            )
+        self.curriculum: Curriculum = curriculum
+        self.evolver = evolver or scripted_evolver(env)
+        self.ledger = GroupLedger(
+            curriculum, group_size=group_size, seed=SeedSequence(seed, spawn_key=(0,))
+        )
+        self._mode = evolve
+        self._seed = seed
+        self._rng = np.random.default_rng(SeedSequence(seed, spawn_key=(1,)))
+
+    def take(self) -> Ticket:
+        """The next ticket; runs a due round first if rounds are inline.
+
+        Raises:
+            ConfigError: if the pool is empty, because no round has filled it.
+        """
+        if self._mode == "inline":
+            self.evolve()
+        return self.ledger.issue()
+
+    def seed_of(self, ticket: Ticket) -> int:
+        """The env seed of a ticket's episode: a function of stream, group and place alone."""
+        return zlib.crc32(f"{self._seed}/{ticket.group_id}/{ticket.index}".encode())
+
+    def report(self, ticket: Ticket, env: TaskEnv) -> Group | None:
+        """Take in the episode that has just ended in ``env``; returns the group it closes."""
+        try:
+            trajectory = env.trajectory(
+                group_id=ticket.group_id, policy_version=ticket.policy_version
+            )
+        except ResetNeeded:
+            logger.warning(
+                "ticket=%s: a wrapper cut the episode before its env could grade it, so it is run "
+                "again. Limit steps with gym.make(…, max_episode_steps=n) instead.",
+                ticket.id,
+            )
+            self.ledger.give_back(ticket, EndReason.TIME_LIMIT)
+            return None
+        if trajectory.end_reason in LOST:
+            self.ledger.give_back(ticket, trajectory.end_reason)
+            return None
+        return self.ledger.finish(ticket, trajectory)
+
+    def evolve(self) -> RoundResult | None:
+        """Run the round that is due, if one is."""
+        round = self.curriculum.plan(self._rng)
+        if round is None:
+            return None
+        result = self.evolver.run(round)
+        self.curriculum.apply(result)
+        return result
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the stream depends on, as JSON."""
+        return {
+            "curriculum": self.curriculum.state_dict(),
+            "ledger": self.ledger.state_dict(),
+            "rng": self._rng.bit_generator.state,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`; tickets that were out are the first to be taken again."""
+        self.curriculum.load_state_dict(state["curriculum"])
+        self.ledger.load_state_dict(state["ledger"])
+        self._rng.bit_generator.state = state["rng"]
+
+
+def scripted_evolver(env: TaskEnv) -> GatedEvolver:
+    """An evolver that explores without a model, in fresh copies of ``env``."""
+    benchmark = get_benchmark(env.benchmark)
+    spec: Any = env.spec or benchmark.env_id
+    explorer = ScriptedExplorer(
+        benchmark, make_env=lambda: gym.make(spec, disable_env_checker=True)
+    )
+    return GatedEvolver(benchmark, explorer, native=env.tasks)
+
+
+def require_train_env(env: object) -> TaskEnv:
+    """Return the bare env, if it is one of ours and on the training split.
+
+    Raises:
+        ConfigError: if it is not a coevo_gym env.
+        SplitLeakError: if it is on the validation or test split.
+    """
+    if not isinstance(env, TaskEnv):
+        raise ConfigError(
+            f"The sampler needs a coevo_gym env inside, actual: {type(env).__name__}. "
+            "Make one with gym.make('CoEvolve-…-v0')."
+        )
+    if env.split is not Split.TRAIN:
+        raise SplitLeakError(
+            f"The sampler records and trains, but this env was made with split={str(env.split)!r}. "
+            "Make it with split='train', and evaluate on an env without a sampler."
+        )
+    return env

@@ -1,0 +1,148 @@
+"""A curriculum around many envs at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from numpy.typing import NDArray
+
+from coevo_gym.curricula.groups import GroupLedger
+from coevo_gym.curricula.stream import DEFAULT_EVERY, EvolveMode, TaskStream, require_train_env
+from coevo_gym.errors import ConfigError
+from coevo_gym.evolution import RoundResult
+from coevo_gym.seams import Curriculum, Evolver, Ticket
+from coevo_gym.trajectory import EndReason
+from coevo_gym.vector import TaskVectorEnv
+
+
+class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
+    """:class:`~coevo_gym.curricula.sampler.EvolvingTaskSampler` for a vector env of ours.
+
+    Each reset of an env, explicit or automatic, begins the curriculum's next episode there; the K
+    episodes of a task may run side by side and end in any order. Envs that ``options["tasks"]``
+    names a task for run it unrecorded.
+
+    Args:
+        env: a :class:`~coevo_gym.vector.TaskVectorEnv`, as from ``gym.make_vec``, on the training
+            split.
+        curriculum: a preset name or a curriculum object.
+        group_size: K, episodes of each task.
+        evolve: ``"inline"`` or ``"manual"``; see :meth:`evolve`.
+        evolve_every_groups: groups between two rounds, for a preset name.
+        seed: seed of the whole stream of tasks, rounds and episodes.
+        evolver: carries out rounds; None explores without a model.
+
+    Raises:
+        SplitLeakError: if an env is not on the training split.
+        ConfigError: if the vector env is not one of ours, or an argument is not usable.
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv[Any, Any, Any],
+        curriculum: Curriculum | str = "coevolve",
+        *,
+        group_size: int = 8,
+        evolve: EvolveMode = "inline",
+        evolve_every_groups: int = DEFAULT_EVERY,
+        seed: int = 0,
+        evolver: Evolver | None = None,
+    ) -> None:
+        super().__init__(env)
+        if not isinstance(env.unwrapped, TaskVectorEnv):
+            raise ConfigError(
+                f"EvolvingVectorSampler needs a TaskVectorEnv, actual: "
+                f"{type(env.unwrapped).__name__}. Make one with gym.make_vec('CoEvolve-…-v0')."
+            )
+        self._envs = env.unwrapped
+        bare = [require_train_env(self._envs.unwrapped_env(i)) for i in range(env.num_envs)]
+        self._stream = TaskStream(
+            bare[0],
+            curriculum,
+            group_size=group_size,
+            evolve=evolve,
+            evolve_every_groups=evolve_every_groups,
+            seed=seed,
+            evolver=evolver,
+        )
+        self._tickets: list[Ticket | None] = [None] * env.num_envs
+        self._over = np.zeros(env.num_envs, dtype=np.bool_)
+
+    @property
+    def curriculum(self) -> Curriculum:
+        """What decides on the tasks."""
+        return self._stream.curriculum
+
+    @property
+    def ledger(self) -> GroupLedger:
+        """What makes groups of episodes."""
+        return self._stream.ledger
+
+    @property
+    def tickets(self) -> tuple[Ticket | None, ...]:
+        """The ticket of each env's running episode; None where there is none."""
+        return tuple(self._tickets)
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin the next episode in all envs, or in those of ``options["reset_mask"]``.
+
+        Args:
+            seed: passed on; None for seeds that the stream derives.
+            options: ``"reset_mask"`` and ``"tasks"`` as in ``TaskVectorEnv.reset``; an env that
+                ``"tasks"`` names a task for is not recorded.
+        """
+        options = dict(options or {})
+        mask = options.get("reset_mask")
+        chosen = range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist()
+        tasks = list(options.get("tasks") or [None] * self.num_envs)
+        seeds: list[int | None] = [None] * self.num_envs
+        for index in chosen:
+            self._give_back(index)
+        for index in chosen:
+            self._over[index] = False
+            if tasks[index] is None:
+                self._tickets[index] = ticket = self._stream.take()
+                tasks[index], seeds[index] = ticket.task, self._stream.seed_of(ticket)
+        return self.env.reset(
+            seed=cast(Any, seeds if seed is None else seed), options={**options, "tasks": tasks}
+        )
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step all envs; the ends of episodes are recorded."""
+        if self._envs.autoreset_mode is AutoresetMode.NEXT_STEP:
+            for index in np.flatnonzero(self._over).tolist():
+                self._tickets[index] = ticket = self._stream.take()
+                self._envs.next_tasks[index] = ticket.task
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        self._over = np.logical_or(terminated, truncated)
+        for index in np.flatnonzero(self._over).tolist():
+            ended, self._tickets[index] = self._tickets[index], None
+            if ended is not None:
+                self._stream.report(ended, self._envs.unwrapped_env(index))
+        return observations, rewards, terminated, truncated, infos
+
+    def evolve(self) -> RoundResult | None:
+        """Run the round of evolution that is due; None if none is."""
+        return self._stream.evolve()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The whole stream as JSON; the episodes under way will be run again."""
+        return self._stream.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue the stream of :meth:`state_dict`; call ``reset()`` next."""
+        self._stream.load_state_dict(state)
+        self._tickets = [None] * self.num_envs
+
+    def _give_back(self, index: int) -> None:
+        ticket, self._tickets[index] = self._tickets[index], None
+        if ticket is not None:
+            self._stream.ledger.give_back(ticket, EndReason.ABANDONED)
