@@ -18,6 +18,8 @@ from coevo_gym.envs.webshop.product import Product
 from coevo_gym.envs.webshop.tasks import (
     WebShopVerifier,
     WebShopWorld,
+    active_catalogue,
+    builtin_catalogue,
     goal_of,
     open_catalogue,
     split_of,
@@ -53,6 +55,8 @@ def build(draft: Draft) -> Task:
     world = draft.world
     if not isinstance(world, WebShopWorld):
         raise BuildError(f"the world is a {type(world).__name__}, not a WebShopWorld")
+    if world not in (world_of(active_catalogue()), world_of(builtin_catalogue())):
+        raise BuildError(f"the shop {world.catalogue!r} ({world.digest}) is not at hand")
     catalogue = open_catalogue(world)
     session = _run(draft, catalogue)
     product = session.product
