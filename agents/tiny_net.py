@@ -74,9 +74,8 @@ class Scorer(nn.Module):
             self.embedding = nn.Parameter(torch.randn(buckets, dim) * 0.3)
             self.first = nn.Linear(4 * dim + N_DENSE, hidden)
             self.second = nn.Linear(3 * hidden, hidden)
-            self.score = nn.Linear(hidden, 1)
+            self.score = nn.Linear(hidden, 1, bias=False)  # a softmax ignores it
             nn.init.zeros_(self.score.weight)
-            nn.init.zeros_(self.score.bias)
         self.dropout = dropout
         self.noise = torch.Generator().manual_seed(seed)
 

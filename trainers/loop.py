@@ -73,6 +73,8 @@ class Loop:
 
     def run(self) -> LoopState:
         """Go on until the budget is spent or ``events.should_stop()``; both at step boundaries."""
+        if self.state.step == 0:
+            self._evolve()  # a curriculum without tasks looks for its first ones
         self._evaluate(due=self.state.step == 0)
         while not self.over and not self.events.should_stop():
             self.step()
@@ -104,7 +106,7 @@ class Loop:
         return metrics
 
     def run_round(self, round: Round) -> RoundResult:
-        """Carry out a round and apply it; before :meth:`run`, this is how D_0 is made."""
+        """Carry out a round, apply it, and count what it cost."""
         if self.evolver is None:
             raise ConfigError("This loop has no evolver; pass one to run rounds.")
         result = self.evolver.run(round)

@@ -24,8 +24,9 @@ class LoopConfig(FrozenModel):
         max_steps: steps of the learner; None for no limit.
         max_env_steps: env steps of training, exploration and gate replays; None for no limit.
         groups_per_step: groups that one step learns from.
-        evolve_every_steps: steps between rounds of evolution; 0 for none.
-        evolve_at_last_step: plan a round after ``max_steps`` too, though nothing trains on it.
+        evolve_every_steps: steps after which the curriculum is asked for a round; 0 for never. It
+            has its own idea of when one is due.
+        evolve_at_last_step: ask after the last step too, though nothing trains on what it finds.
         evaluate_every_steps: steps between evaluations; 0 for none but the first and the last.
         seed: seed of planning and of the episodes' envs.
     """
@@ -33,7 +34,7 @@ class LoopConfig(FrozenModel):
     max_steps: int | None = Field(default=None, ge=0)
     max_env_steps: int | None = Field(default=None, ge=0)
     groups_per_step: int = Field(default=16, ge=1)
-    evolve_every_steps: int = Field(default=10, ge=0)
+    evolve_every_steps: int = Field(default=1, ge=0)
     evolve_at_last_step: bool = False
     evaluate_every_steps: int = Field(default=10, ge=0)
     seed: int = Field(default=0, ge=0)

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import Tensor  # noqa: E402
+
+from coevo_gym.trainers.grpo import GRPOConfig, group_advantages, grpo_loss, k3  # noqa: E402
+
+VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())
+
+
+def surrogate(ratio: float, advantage: float, **clips: float) -> float:
+    """The policy objective of one decision with this ratio."""
+    logp, zero = torch.tensor([[math.log(ratio)]], dtype=torch.float64), torch.zeros(1, 1)
+    mask = torch.ones(1, 1, dtype=torch.bool)
+    terms = grpo_loss(logp, zero, logp, torch.tensor([float(advantage)]), mask, **clips)
+    return -terms.policy_loss.item()
+
+
+def batch(seed: int = 0) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    mask = torch.tensor(
+        [[1, 1, 1, 1], [1, 1, 0, 0], [0, 1, 1, 0], [1, 0, 0, 0], [0, 0, 1, 1]]
+    ).bool()
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    old = -draw(5, 4).abs()
+    return {
+        "logp": old + 0.3 * draw(5, 4),
+        "old_logp": old,
+        "ref_logp": old + 0.2 * draw(5, 4),
+        "advantage": draw(5),
+        "mask": mask,
+    }
+
+
+class TestAdvantages:
+    @pytest.mark.parametrize("name", ["grpo.sample_std", "grpo.no_std", "grpo.zero_variance"])
+    def test_vectors(self, name: str) -> None:
+        vector = VECTORS[name]
+        rewards = torch.tensor([vector["R"]], dtype=torch.float64)
+        found = group_advantages(rewards, normalise_std=name != "grpo.no_std")
+        assert found[0].tolist() == pytest.approx(vector["expected"], abs=1e-9)
+
+    def test_equal_rewards_that_do_not_add_up_exactly_are_still_zero(self) -> None:
+        found = group_advantages(torch.full((1, 7), 0.1, dtype=torch.float64))
+        assert found.tolist() == [[0.0] * 7]
+
+    def test_a_group_of_one_has_no_baseline(self) -> None:
+        with pytest.raises(ValueError, match="K >= 2"):
+            group_advantages(torch.ones(3, 1))
+
+    def test_lost_rollouts_are_left_out_not_scored_0(self) -> None:
+        rewards = torch.tensor([[1.0, 0.0, 0.0, 9.0], [1.0, 9.0, 9.0, 9.0]])
+        mask = torch.tensor([[True, True, True, False], [True, False, False, False]])
+        found = group_advantages(rewards, mask)
+        alone = group_advantages(rewards[:1, :3])
+        assert found[0, :3].tolist() == pytest.approx(alone[0].tolist())
+        assert found[0, 3] == 0
+        assert found[1].tolist() == [0, 0, 0, 0]
+
+
+class TestLoss:
+    def test_clip_vectors(self) -> None:
+        vector = VECTORS["grpo.clip"]
+        found = [surrogate(ratio, advantage) for ratio, advantage in vector["r_A"]]
+        assert found == pytest.approx(vector["expected"])
+
+    @pytest.mark.parametrize(
+        ("ratio", "advantage", "expected"),
+        [(1.35, 1, 1.28), (0.7, -1, -0.8), (1.35, -1, -1.35), (0.7, 1, 0.7)],
+    )
+    def test_only_the_pessimistic_side_is_clipped(
+        self, ratio: float, advantage: float, expected: float
+    ) -> None:
+        assert surrogate(ratio, advantage) == pytest.approx(expected)
+
+    def test_k3(self) -> None:
+        vector = VECTORS["kl.k3"]
+        found = k3(torch.tensor(vector["lp"]), torch.tensor(vector["ref"]))
+        assert found.tolist() == pytest.approx(vector["expected"], abs=1e-6)
+        one = k3(torch.tensor(0.1, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64))
+        assert one.item() == pytest.approx(0.0214028, abs=1e-7)
+
+    def test_mean_over_tokens_not_over_sequences(self) -> None:
+        vector = VECTORS["grpo.aggregation"]
+        ratio = torch.tensor([[*vector["per_token"][0]], [1.0, 9.0, 9.0]], dtype=torch.float64)
+        mask = torch.tensor([[True, True, True], [True, False, False]])
+        zero = torch.zeros(2, 3, dtype=torch.float64)
+        # With advantage 1 and ratios below 1.28 the surrogate is the ratio itself.
+        terms = grpo_loss(ratio.log(), zero, zero, torch.ones(2), mask, kl_coef=0.0)
+        assert -terms.policy_loss.item() == pytest.approx(vector["token_mean"])
+
+    def test_a_group_without_spread_leaves_the_kl_term_only(self) -> None:
+        values = batch() | {"advantage": torch.zeros(5, dtype=torch.float64)}
+        values["logp"].requires_grad_()
+        terms = grpo_loss(**values, kl_coef=0.5)
+        mask = values["mask"]
+        kl = k3(values["logp"], values["ref_logp"])[mask].mean()
+        assert terms.policy_loss.item() == 0.0
+        assert terms.loss.item() == pytest.approx(0.5 * kl.item())
+        (found,) = torch.autograd.grad(terms.loss, values["logp"], retain_graph=True)
+        (expected,) = torch.autograd.grad(0.5 * kl, values["logp"])
+        torch.testing.assert_close(found, expected)
+
+    def test_masked_positions_have_no_gradient_whatever_they_hold(self) -> None:
+        values = batch()
+        clean = grpo_loss(**values).loss.item()
+        for name in ("logp", "old_logp", "ref_logp"):
+            values[name] = values[name].masked_fill(~values["mask"], math.nan)
+        values["logp"].requires_grad_()
+        terms = grpo_loss(**values)
+        terms.loss.backward()
+        assert terms.loss.item() == pytest.approx(clean)
+        gradient = values["logp"].grad
+        assert gradient is not None
+        assert gradient[~values["mask"]].tolist() == [0.0] * int((~values["mask"]).sum())
+        assert (gradient[values["mask"]] != 0).any()
+
+    def test_parts_of_a_batch_add_up_to_the_whole(self) -> None:
+        values = batch()
+        logp = values["logp"].requires_grad_()
+        whole = grpo_loss(**values)
+        whole.loss.backward()
+        expected, logp.grad = logp.grad, None
+        total = float(values["mask"].sum())
+        losses = []
+        for rows in ([0], [1, 2], [3, 4]):
+            part = {name: value[rows] for name, value in values.items()}
+            losses.append(grpo_loss(**part, total=total).loss)
+        torch.stack(losses).sum().backward()
+        assert sum(loss.item() for loss in losses) == pytest.approx(whole.loss.item())
+        torch.testing.assert_close(logp.grad, expected)
+
+    def test_gradient_by_hand(self) -> None:
+        values = batch(seed=3)
+        logp = values["logp"].requires_grad_()
+        grpo_loss(**values, kl_coef=0.1).loss.backward()
+        expected = torch.zeros_like(logp)
+        count = int(values["mask"].sum())
+        for b, t in values["mask"].nonzero().tolist():
+            lp, adv = logp[b, t].item(), values["advantage"][b].item()
+            ratio = math.exp(lp - values["old_logp"][b, t].item())
+            frozen = (adv > 0 and ratio > 1.28) or (adv < 0 and ratio < 0.8)
+            policy = 0.0 if frozen else -adv * ratio
+            kl = 1.0 - math.exp(values["ref_logp"][b, t].item() - lp)
+            expected[b, t] = (policy + 0.1 * kl) / count
+        assert logp.grad is not None
+        torch.testing.assert_close(logp.grad, expected)
+
+    def test_upper_clip_per_decision(self) -> None:
+        logp = torch.full((2, 1), math.log(1.5))
+        zero, mask = torch.zeros(2, 1), torch.ones(2, 1, dtype=torch.bool)
+        terms = grpo_loss(
+            logp, zero, logp, torch.ones(2), mask, clip_high=torch.tensor([0.28, 0.6])
+        )
+        assert -terms.policy_loss.item() == pytest.approx((1.28 + 1.5) / 2)
+        assert terms.clip_fraction.item() == pytest.approx(0.5)
+
+
+def test_config_names_the_bound() -> None:
+    with pytest.raises(ValueError, match="greater than 0"):
+        GRPOConfig(lr=0)

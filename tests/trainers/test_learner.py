@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from coevo_gym.agents.choice import ChoiceAgent  # noqa: E402
+from coevo_gym.agents.random import RandomAgent  # noqa: E402
+from coevo_gym.agents.tiny import TinyConfig, TinyPolicy  # noqa: E402
+from coevo_gym.errors import SplitLeakError  # noqa: E402
+from coevo_gym.seams import Ticket  # noqa: E402
+from coevo_gym.task import Split  # noqa: E402
+from coevo_gym.trainers.evaluate import evaluate  # noqa: E402
+from coevo_gym.trainers.grpo import GRPO, GRPOConfig  # noqa: E402
+from coevo_gym.trainers.imitation import (  # noqa: E402
+    Demonstrations,
+    ImitationConfig,
+    demonstrate,
+    imitate,
+)
+from coevo_gym.trainers.rollout import EnvPool, rollout  # noqa: E402
+from coevo_gym.trajectory import Group  # noqa: E402
+from tests.toy import BENCHMARK  # noqa: E402
+
+TRAIN, VAL = BENCHMARK.tasks(Split.TRAIN), BENCHMARK.tasks(Split.VAL)
+SMALL = TinyConfig(buckets=256, dim=8, hidden=32)
+
+
+def collect(policy: TinyPolicy, envs: EnvPool, *, groups: int, size: int, seed: int) -> list[Group]:
+    rng = np.random.default_rng([seed, policy.version])
+    tasks = [TRAIN[int(i)] for i in rng.integers(len(TRAIN), size=groups)]
+    tickets = [
+        Ticket(f"{g}/{k}", task, str(g), k) for g, task in enumerate(tasks) for k in range(size)
+    ]
+    agent = ChoiceAgent(policy, BENCHMARK.choices)
+    found = rollout(tickets, agent, envs, policy_version=policy.version, seed=seed).trajectories
+    return [
+        Group(str(g), task, size, tuple(t for t in found[g * size : (g + 1) * size] if t))
+        for g, task in enumerate(tasks)
+    ]
+
+
+def weights(policy: TinyPolicy) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in policy.parameters()])
+
+
+def test_grpo_learns_what_a_few_epochs_of_imitation_did_not(envs: EnvPool) -> None:
+    policy = TinyPolicy(seed=4)
+    few = ImitationConfig(max_epochs=12, lr=1e-3, batch_decisions=8)
+    imitate(policy, demonstrate(TRAIN[:10], envs, BENCHMARK.choices), few)
+    greedy = ChoiceAgent(policy, BENCHMARK.choices).greedy()
+    chance = evaluate(RandomAgent(BENCHMARK.choices, np.random.default_rng(0)), VAL, envs)
+    warm = evaluate(greedy, VAL, envs)
+    learner = GRPO(policy)
+    for _ in range(25):
+        metrics = learner.update(collect(policy, envs, groups=12, size=8, seed=4))
+    learned = evaluate(greedy, VAL, envs)
+    assert chance.high < warm.low
+    assert warm.success_rate < 0.9
+    assert learned.success_rate > 0.95
+    assert metrics["reward"] > 0.9
+    assert learner.updates == 25
+    assert policy.version == 26
+
+
+def test_every_term_is_logged(envs: EnvPool) -> None:
+    policy = TinyPolicy(SMALL)
+    metrics = GRPO(policy).update(collect(policy, envs, groups=3, size=4, seed=0))
+    names = {"loss", "policy_loss", "kl", "clip_fraction", "grad_norm", "entropy", "reward"}
+    assert names | {"degenerate_share", "broken_share", "decisions"} <= set(metrics)
+    assert all(np.isfinite(value) for value in metrics.values())
+
+
+def test_microbatches_equal_the_whole_batch(envs: EnvPool) -> None:
+    policies = [TinyPolicy(SMALL.model_copy(update={"dropout": 0.0}), seed=2) for _ in range(2)]
+    groups = collect(policies[0], envs, groups=3, size=4, seed=0)
+    for policy, size in zip(policies, (4096, 7), strict=True):
+        config = GRPOConfig(outcome="score", epochs=2, microbatch_decisions=size)
+        GRPO(policy, config).update(groups)
+    torch.testing.assert_close(weights(policies[0]), weights(policies[1]), atol=1e-5, rtol=1e-4)
+
+
+def test_groups_that_are_not_whole_teach_nothing(envs: EnvPool) -> None:
+    policy = TinyPolicy(SMALL)
+    groups = collect(policy, envs, groups=2, size=4, seed=0)
+    broken = [dataclasses.replace(g, trajectories=g.trajectories[1:]) for g in groups]
+    before = weights(policy)
+    metrics = GRPO(policy).update(broken)
+    assert metrics["broken_share"] == 1.0
+    assert metrics["decisions"] == 0.0
+    assert policy.version == 0
+    torch.testing.assert_close(weights(policy), before)
+
+
+def test_an_action_that_was_not_the_decision_is_refused(envs: EnvPool) -> None:
+    policy = TinyPolicy(SMALL)
+    (group,) = collect(policy, envs, groups=1, size=2, seed=0)
+    first = group.trajectories[0]
+    step = dataclasses.replace(first.steps[0], action="something else")
+    forged = dataclasses.replace(first, steps=(step, *first.steps[1:]))
+    group = dataclasses.replace(group, trajectories=(forged, group.trajectories[1]))
+    with pytest.raises(ValueError, match="something else"):
+        GRPO(policy).update([group])
+
+
+def test_saved_and_loaded_learner_goes_on_as_before(envs: EnvPool) -> None:
+    config = GRPOConfig(outcome="score", minibatches=2)
+    straight = GRPO(TinyPolicy(SMALL, seed=3), config)
+    first = collect(straight.policy, envs, groups=2, size=4, seed=0)  # type: ignore[arg-type]
+    straight.update(first)
+    policy = TinyPolicy(SMALL, seed=9)
+    policy.load_state_dict(straight.policy.state_dict())
+    resumed = GRPO(policy, config, seed=9)
+    resumed.load_state_dict(straight.state_dict())
+    second = collect(policy, envs, groups=2, size=4, seed=0)
+    policy.load_state_dict(straight.policy.state_dict())  # the draws of `second` are undone
+    assert straight.update(second) == resumed.update(second)
+    torch.testing.assert_close(
+        weights(policy),
+        weights(straight.policy),
+        atol=0,
+        rtol=0,  # type: ignore[arg-type]
+    )
+    assert resumed.version == 2
+
+
+class TestImitation:
+    def test_converges_and_solves_unseen_tasks(self, envs: EnvPool) -> None:
+        demonstrations = demonstrate(TRAIN[:40], envs, BENCHMARK.choices)
+        policy = TinyPolicy(seed=0)
+        policy.fit_words(demonstrations.texts)
+        found = imitate(policy, demonstrations, seed=0)
+        assert found.converged
+        assert found.watched[found.best_epoch - 1] < 0.2 * found.watched[0]
+        learned = evaluate(ChoiceAgent(policy, BENCHMARK.choices).greedy(), VAL, envs)
+        assert learned.success_rate > 0.8
+
+    def test_counts_what_cannot_be_imitated(self, envs: EnvPool) -> None:
+        wrong = TRAIN[1].model_copy(update={"solution": ("press red", "done")})
+        found = demonstrate([TRAIN[0], wrong], envs, lambda view: ("done",))
+        assert found.skipped == len(TRAIN[0].solution) - 1 + 1
+        assert found.unsolved == 1
+        assert [len(decisions) for decisions in found.decisions] == [1]
+
+    def test_refuses_other_splits(self, envs: EnvPool) -> None:
+        with pytest.raises(SplitLeakError, match="val task"):
+            demonstrate(VAL[:1], envs, BENCHMARK.choices)
+
+    def test_nothing_to_imitate(self) -> None:
+        with pytest.raises(ValueError, match="nothing to imitate"):
+            imitate(TinyPolicy(SMALL), Demonstrations((), 0, 0, 0))
+
+    def test_stops_at_the_most_epochs(self, envs: EnvPool) -> None:
+        demonstrations = demonstrate(TRAIN[:4], envs, BENCHMARK.choices)
+        config = ImitationConfig(max_epochs=2, holdout=0)
+        found = imitate(TinyPolicy(SMALL), demonstrations, config)
+        assert not found.converged
+        assert found.losses == found.watched
+        assert len(found.losses) == 2

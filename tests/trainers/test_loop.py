@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from numpy.random import Generator
+
+from coevo_gym.agents.random import RandomAgent
+from coevo_gym.agents.scripted import ScriptedAgent
+from coevo_gym.curricula.groups import GroupLedger
+from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
+from coevo_gym.curricula.stream import scripted_evolver
+from coevo_gym.errors import ConfigError, EnvBackendError
+from coevo_gym.evolution import Round, RoundResult, Signal
+from coevo_gym.task import Split, Task
+from coevo_gym.trainers.evaluate import Evaluation, evaluate
+from coevo_gym.trainers.loop import Events, Loop, LoopConfig, Metrics
+from coevo_gym.trainers.rollout import EnvPool
+from coevo_gym.trajectory import Group
+from tests.toy import BENCHMARK, ToyEnv
+from tests.trainers.test_rollout import BreaksOn
+
+TRAIN, VAL = BENCHMARK.tasks(Split.TRAIN), BENCHMARK.tasks(Split.VAL)
+REFERENCES = ScriptedAgent({task.instruction: task.solution for task in (*TRAIN, *VAL)})
+
+
+class Rotation:
+    """A curriculum that gives its tasks in turn, and plans a round at every other asking."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self.tasks, self.given, self.asked = list(tasks), 0, 0
+        self.recorded: list[Group] = []
+        self.results: list[RoundResult] = []
+
+    def next(self, n: int, rng: Generator) -> list[Task]:
+        self.given += n
+        return [self.tasks[i % len(self.tasks)] for i in range(self.given - n, self.given)]
+
+    def record(self, groups: Sequence[Group]) -> list[Signal]:
+        self.recorded += groups
+        return []
+
+    def plan(self, rng: Generator) -> Round | None:
+        self.asked += 1
+        number = self.asked // 2
+        if self.asked % 2:
+            return None
+        return Round(id=f"round-{number}", n_unguided=1, budget=4, seed=int(rng.integers(9)))
+
+    def apply(self, result: RoundResult) -> None:
+        self.results.append(result)
+        self.tasks += result.accepted
+
+    def metrics(self) -> dict[str, float]:
+        return {"pool_size": float(len(self.tasks))}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"given": self.given, "asked": self.asked}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.given, self.asked = state["given"], state["asked"]
+
+
+class FindsOne:
+    """An evolver that finds a task a round, at a price of 7 env steps."""
+
+    def run(self, round: Round) -> RoundResult:
+        return RoundResult(round_id=round.id, accepted=(TRAIN[50],), env_steps=7)
+
+
+class Counts:
+    """A learner that only counts."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.seen: list[tuple[str, tuple[int, ...]]] = []
+
+    def advantages(self, groups: Sequence[Group]) -> list[list[float]]:
+        return [[0.0] * len(group.trajectories) for group in groups]
+
+    def update(self, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> Metrics:
+        for group in groups:
+            versions = tuple(t.policy_version for t in group.trajectories)
+            self.seen.append((group.task.id, versions))
+        self.version += 1
+        return {"reward": float(np.mean([t.success for g in groups for t in g.trajectories]))}
+
+
+class Log(Events):
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.calls: list[str] = []
+        self.metrics: list[Metrics] = []
+        self.stop_after = stop_after
+
+    def on_groups(self, groups: Sequence[Group]) -> None:
+        self.calls.append(f"groups {len(groups)}")
+
+    def on_round(self, round: Round, result: RoundResult) -> None:
+        self.calls.append(round.id)
+
+    def on_eval(self, evaluation: Evaluation) -> None:
+        self.calls.append(f"eval {evaluation.success_rate:.1f}")
+
+    def on_step(self, metrics: Metrics) -> None:
+        self.calls.append(f"step {metrics['step']:.0f}")
+        self.metrics.append(metrics)
+
+    def should_stop(self) -> bool:
+        return len(self.metrics) == self.stop_after
+
+
+def make_loop(envs: EnvPool, events: Events | None = None, **settings: Any) -> Loop:
+    curriculum = Rotation(TRAIN[:5])
+    defaults = {"max_steps": 4, "groups_per_step": 3, "evaluate_every_steps": 2}
+    return Loop(
+        LoopConfig(**(defaults | settings)),
+        curriculum=curriculum,
+        ledger=GroupLedger(curriculum, group_size=2),
+        agent=REFERENCES,
+        learner=Counts(),
+        envs=envs,
+        evolver=FindsOne(),
+        evaluate=lambda: evaluate(REFERENCES, VAL[:2], envs),
+        events=events,
+    )
+
+
+class TestLoop:
+    def test_order_of_calls(self, envs: EnvPool) -> None:
+        log = Log()
+        state = make_loop(envs, log).run()
+        assert log.calls == [
+            "eval 1.0",
+            *("groups 3", "round-1", "step 1"),
+            *("groups 3", "eval 1.0", "step 2"),
+            *("groups 3", "round-2", "step 3"),
+            *("groups 3", "eval 1.0", "step 4"),
+        ]
+        assert (state.step, state.episodes) == (4, 24)
+        assert state.env_steps == 24 * 4 + 2 * 7
+
+    def test_groups_are_recorded_and_learned_under_the_version_that_acted(
+        self, envs: EnvPool
+    ) -> None:
+        loop = make_loop(envs)
+        loop.run()
+        assert isinstance(loop.learner, Counts)
+        assert isinstance(loop.curriculum, Rotation)
+        assert [versions for _, versions in loop.learner.seen] == [
+            (step, step) for step in range(4) for _ in range(3)
+        ]
+        assert [g.task.id for g in loop.curriculum.recorded] == [id for id, _ in loop.learner.seen]
+
+    def test_the_last_step_evolves_only_on_request(self, envs: EnvPool) -> None:
+        for asked, rounds in ((False, 1), (True, 2)):
+            log = Log()
+            make_loop(envs, log, max_steps=3, evolve_at_last_step=asked).run()
+            assert sum(call.startswith("round") for call in log.calls) == rounds
+
+    def test_exploration_counts_against_the_budget(self, envs: EnvPool) -> None:
+        state = make_loop(envs, max_steps=None, max_env_steps=3 * 2 * 4 + 7).run()
+        assert (state.step, state.env_steps) == (1, 31)
+
+    def test_metrics_say_how_far_it_is(self, envs: EnvPool) -> None:
+        log = Log()
+        make_loop(envs, log).run()
+        last = log.metrics[-1]
+        assert last["reward"] == 1.0
+        assert last["broken_groups"] == 0.0
+        assert last["curriculum.pool_size"] == 7.0
+        assert last["evaluated"] == last["step"] == 4.0
+
+    def test_it_ends_with_an_evaluation(self, envs: EnvPool) -> None:
+        log = Log()
+        make_loop(envs, log, max_steps=1).run()
+        assert log.calls == ["eval 1.0", "groups 3", "step 1", "eval 1.0"]
+
+    def test_stops_and_goes_on_at_a_step_boundary(self, envs: EnvPool) -> None:
+        straight, first, second = Log(), Log(stop_after=1), Log()
+        make_loop(envs, straight).run()
+        stopped = make_loop(envs, first)
+        stopped.run()
+        state = json.loads(json.dumps(stopped.state_dict()))
+        resumed = make_loop(envs, second)
+        resumed.curriculum.tasks += [TRAIN[50]]  # type: ignore[attr-defined]
+        resumed.learner.version = 1  # type: ignore[misc]
+        resumed.load_state_dict(state)
+        resumed.run()
+        assert first.calls + second.calls == straight.calls
+        times = {"rollout_s", "update_s"}
+        numbers = [
+            [{k: v for k, v in m.items() if k not in times} for m in log]
+            for log in (first.metrics + second.metrics, straight.metrics)
+        ]
+        assert numbers[0] == numbers[1]
+
+    def test_an_end_is_needed(self, envs: EnvPool) -> None:
+        with pytest.raises(ConfigError, match="needs an end"):
+            make_loop(envs, max_steps=None)
+
+    def test_a_round_needs_an_evolver(self, envs: EnvPool) -> None:
+        loop = make_loop(envs)
+        loop.evolver = None
+        loop.run()
+        with pytest.raises(ConfigError, match="no evolver"):
+            loop.run_round(Round.unguided(1))
+
+
+class Flaky:
+    """Makes envs, of which some break at the reference's last action."""
+
+    def __init__(self, broken: int) -> None:
+        self.left = broken
+
+    def __call__(self) -> gym.Env[str, str]:
+        self.left -= 1
+        return BreaksOn(gym.make("Toy-v0"), "done" if self.left >= 0 else "never")
+
+
+def test_lost_episodes_are_run_again_in_the_same_step() -> None:
+    loop = make_loop(EnvPool(Flaky(broken=2)), max_steps=1, evaluate_every_steps=0)
+    loop.evaluate = None
+    state = loop.run()
+    assert state.episodes == 6
+    assert state.env_steps == 8 * 4
+    assert isinstance(loop.learner, Counts)
+    assert len(loop.learner.seen) == 3
+
+
+def test_an_engine_that_loses_everything_ends_the_run() -> None:
+    loop = make_loop(EnvPool(Flaky(broken=1000)), max_steps=1)
+    loop.evaluate = None
+    with pytest.raises(EnvBackendError, match="Every episode was lost"):
+        loop.run()
+
+
+def test_the_real_curriculum_finds_its_first_tasks_and_grows(envs: EnvPool) -> None:
+    settings = CoEvolveConfig(
+        initial_size=8, evolve="random", evolve_every_groups=6, drafts_per_round=6
+    )
+    curriculum, log = CoEvolve(settings), Log()
+    loop = Loop(
+        LoopConfig(max_steps=6, groups_per_step=3, evaluate_every_steps=0),
+        curriculum=curriculum,
+        ledger=GroupLedger(curriculum, group_size=4),
+        agent=RandomAgent(BENCHMARK.choices, np.random.default_rng(0)),
+        learner=Counts(),
+        envs=envs,
+        evolver=scripted_evolver(ToyEnv()),
+        events=log,
+    )
+    loop.run()
+    assert log.calls[0] == "round-0"
+    assert log.metrics[0]["curriculum.pool_size"] > 0
+    assert loop.state.episodes == 6 * 3 * 4
