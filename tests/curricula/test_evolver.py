@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from numpy.random import Generator
+
+from coevo_gym.curricula.evolver import GatedEvolver
+from coevo_gym.curricula.explorer import Exploration, ScriptedExplorer
+from coevo_gym.errors import ConfigError, DataError, SplitLeakError
+from coevo_gym.evolution import Context, Draft, Round, RoundResult, Verdict
+from coevo_gym.task import Split
+from coevo_gym.trajectory import Trajectory
+from tests.curricula.episodes import HELD_OUT, TRAIN
+from tests.toy import BENCHMARK, ToyBenchmark
+
+RNG = np.random.default_rng
+
+
+def context(index: int = 0, **fields: object) -> Context:
+    known = {"kind": "boundary", "task": TRAIN[index], "actions": TRAIN[index].solution}
+    return Context(**{**known, **fields})  # type: ignore[arg-type]
+
+
+def evolver(**fields: object) -> GatedEvolver:
+    explorer = ScriptedExplorer(BENCHMARK)
+    return GatedEvolver(BENCHMARK, explorer, **fields)  # type: ignore[arg-type]
+
+
+def guided(n: int = 5, budget: int = 20, seed: int = 3) -> Round:
+    contexts = tuple(context(i) for i in range(n))
+    return Round(id="round-4", contexts=contexts, budget=budget, seed=seed)
+
+
+def content(result: RoundResult) -> dict[str, object]:
+    return result.model_dump(exclude={"seconds"})
+
+
+class Watched(ToyBenchmark):
+    """Keeps the walks it is asked to abstract."""
+
+    def __init__(self) -> None:
+        self.walks: list[Trajectory] = []
+
+    def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
+        self.walks.append(trace)
+        return super().drafts(trace, context, rng)
+
+
+def test_walks_follow_the_agent_for_a_while_and_then_wander() -> None:
+    benchmark = Watched()
+    explorer = ScriptedExplorer(benchmark, rounds=200)
+    found = explorer.explore(context(), RNG(0))
+    assert found.env_steps == sum(len(walk.steps) for walk in benchmark.walks)
+    assert len(found.drafts) == len(benchmark.walks) == 200
+    assert {walk.task_id for walk in benchmark.walks} == {TRAIN[0].id}
+    mine = context().actions
+    shared = [
+        next((i for i, (a, b) in enumerate(zip(walk.actions, mine, strict=False)) if a != b), 4)
+        for walk in benchmark.walks
+    ]
+    assert {0, 1, 2, 4} <= set(shared)
+    assert max(len(walk.steps) for walk in benchmark.walks) == 8  # the env's own limit
+
+
+def test_walks_end_at_the_explorers_limit_and_at_dead_ends() -> None:
+    benchmark = Watched()
+    ScriptedExplorer(benchmark, rounds=20, max_steps=2).explore(context(), RNG(0))
+    assert max(len(walk.steps) for walk in benchmark.walks) == 2
+    benchmark.choices = lambda view: ()  # type: ignore[method-assign]
+    found = ScriptedExplorer(benchmark).explore(context(actions=()), RNG(0))
+    assert found == Exploration((), 0)
+
+
+def test_exploring_is_a_function_of_context_and_generator() -> None:
+    explorer = ScriptedExplorer(BENCHMARK)
+    assert explorer.explore(context(), RNG(1)) == explorer.explore(context(), RNG(1))
+    assert explorer.explore(context(), RNG(1)) != explorer.explore(context(), RNG(2))
+
+
+def test_nothing_held_out_is_explored() -> None:
+    leak = context(task=HELD_OUT[0])
+    disguised = context(task=HELD_OUT[0].model_copy(update={"split": Split.TRAIN}))
+    for bad in (leak, disguised):
+        with pytest.raises(SplitLeakError, match="explore from"):
+            ScriptedExplorer(BENCHMARK).explore(bad, RNG(0))
+    with pytest.raises(SplitLeakError):
+        evolver().run(guided().model_copy(update={"contexts": (leak,)}))
+    with pytest.raises(SplitLeakError):
+        evolver(native=HELD_OUT[:1]).run(Round.unguided(2))
+
+
+def test_a_round_is_a_function_of_itself() -> None:
+    assert content(evolver().run(guided())) == content(evolver().run(guided()))
+    assert content(evolver().run(guided())) != content(evolver().run(guided(seed=4)))
+    used = evolver()
+    used.run(guided(seed=9))
+    assert content(used.run(guided())) == content(evolver().run(guided()))
+
+
+def test_accepted_tasks_say_where_they_come_from() -> None:
+    round = guided()
+    result = evolver().run(round)
+    assert result.accepted
+    by_id = {c.id: c for c in round.contexts}
+    drafts = {v.draft_id for v in result.verdicts if v.accepted}
+    for task in result.accepted:
+        source = by_id[task.provenance["context"]]
+        assert task.provenance["kind"] == "boundary"
+        assert task.provenance["round"] == "round-4"
+        assert task.provenance["draft"] in drafts
+        assert task.parents[0] == source.task.id
+        assert task.origin == "evolved"
+        assert task.split is Split.TRAIN
+    assert len({task.id for task in result.accepted}) == len(result.accepted)
+    assert [v.task_id for v in result.verdicts if v.accepted] == [t.id for t in result.accepted]
+
+
+def test_known_tasks_are_not_found_again() -> None:
+    first = evolver().run(guided())
+    again = evolver().run(guided().model_copy(update={"known": first.accepted}))
+    assert again.accepted == ()
+    rejected = {v.gate for v in again.verdicts}
+    assert rejected <= {"near_duplicate", "duplicate", "split_leak"}
+
+
+def test_the_budget_is_shared_out_among_contexts() -> None:
+    class Eager:
+        def explore(self, context: Context, rng: Generator) -> Exploration:
+            return Exploration(("no draft",) * 50, 1)
+
+    result = GatedEvolver(BENCHMARK, Eager()).run(guided(n=4, budget=10))
+    shares = [sum(v.context_id == context(i).id for v in result.verdicts) for i in range(4)]
+    assert len(result.verdicts) == 10
+    assert sorted(shares) == [2, 2, 3, 3]
+
+
+def test_an_unguided_round_finds_as_many_as_it_was_asked_for() -> None:
+    result = evolver().run(Round.unguided(12, seed=1))
+    assert len(result.accepted) == 12
+    assert {task.provenance["kind"] for task in result.accepted} == {"unguided"}
+    sources = {task.parents[0] for task in result.accepted}
+    assert sources <= {task.id for task in TRAIN}
+    assert len(sources) > 6
+    few = evolver(native=TRAIN[:1]).run(Round.unguided(12, seed=1))
+    assert {task.parents[0] for task in few.accepted} == {TRAIN[0].id}
+    with pytest.raises(ConfigError, match="no training task"):
+        evolver(native=()).run(Round.unguided(2))
+
+
+def test_an_unguided_round_ends_though_nothing_is_ever_found() -> None:
+    class Idle:
+        def explore(self, context: Context, rng: Generator) -> Exploration:
+            return Exploration((), 5)
+
+    result = GatedEvolver(BENCHMARK, Idle()).run(Round.unguided(3))
+    assert (result.accepted, result.verdicts, result.env_steps) == ((), (), 5 * 12)
+
+
+def test_a_round_that_was_stopped_goes_on_after_its_last_verdict() -> None:
+    whole = evolver().run(guided())
+    seen: list[Verdict] = []
+
+    def stop_at_three(verdict: Verdict) -> None:
+        seen.append(verdict)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    stopped = evolver(on_verdict=stop_at_three)
+    with pytest.raises(KeyboardInterrupt):
+        stopped.run(guided())
+    assert content(stopped.run(guided())) == content(whole)
+    assert tuple(seen) == whole.verdicts
+
+
+def test_an_engine_fault_stops_the_round_and_loses_nothing() -> None:
+    class Flaky(ToyBenchmark):
+        def __init__(self) -> None:
+            self.builds = 0
+
+        def build(self, draft: Draft):  # type: ignore[no-untyped-def]
+            self.builds += 1
+            if self.builds == 2:
+                raise DataError("engine went away")
+            return super().build(draft)
+
+    benchmark = Flaky()
+    flaky = GatedEvolver(benchmark, ScriptedExplorer(benchmark))
+    with pytest.raises(DataError):
+        flaky.run(guided())
+    assert content(flaky.run(guided())) == content(evolver().run(guided()))

@@ -1,0 +1,228 @@
+"""Bad drafts, each rejected by the one gate that is there for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+
+from coevo_gym.benchmark import Replay
+from coevo_gym.curricula.candidate import Candidate, Gate
+from coevo_gym.curricula.gates import GateResult, default_gates, run_gates
+from coevo_gym.errors import DataError
+from coevo_gym.evolution import Draft
+from coevo_gym.task import Split, Task, World
+from tests.curricula.episodes import HELD_OUT, TRAIN
+from tests.toy import BENCHMARK, COLOURS, ToyBenchmark, ToyWorld
+
+KNOWN = TRAIN[0]
+
+
+class Bent(ToyBenchmark):
+    """The toy benchmark, with faults that drafts ask for in their instruction."""
+
+    def __init__(self) -> None:
+        self.replays = 0
+
+    def build(self, draft: Draft) -> Task:
+        if "crash" in draft.instruction:
+            raise RuntimeError("engine \ud800 bug")
+        if "no engine" in draft.instruction:
+            raise DataError("the engine's data is gone")
+        task = super().build(draft)
+        changed: dict[str, Any] = {"instruction": draft.instruction, "solution": draft.solution}
+        if "mislabel" in draft.instruction:
+            changed["split"] = Split.TEST
+        if "known" in draft.instruction:
+            return KNOWN
+        return task.model_copy(update={**changed, "name": ""})
+
+    def replay(self, task: Task, actions: Sequence[str]) -> Replay:
+        played = super().replay(task, actions)
+        scores, n = list(played.scores), len(played.scores)
+        if "trip" in task.instruction:
+            return replace(played, errors=("no_such_button", *played.errors[1:]))
+        if "flicker" in task.instruction:
+            self.replays += 1
+            return replace(played, fingerprint=str(self.replays))
+        if "half" in task.instruction:
+            scores = [min(score, 0.5) for score in scores]
+        if "early" in task.instruction and n > 2:
+            scores[-2] = 1.0
+        if "gift" in task.instruction:
+            scores[0] = 1.0
+        if "idle" in task.instruction and n == 1:
+            scores[0] = 1.0
+        return replace(played, scores=tuple(scores))
+
+
+BENT = Bent()
+
+
+def draft(instruction: str = "Do something new.", index: int = 9, **fields: Any) -> Draft:
+    task = TRAIN[index]
+    known = {
+        "benchmark": "toy",
+        "scenario": task.scenario,
+        "instruction": instruction,
+        "world": task.world,
+        "solution": task.solution,
+    }
+    return Draft(**{**known, **fields})
+
+
+def raw(**fields: Any) -> str:
+    return json.dumps({**draft().model_dump(mode="json"), **fields})
+
+
+class OtherWorld(World):
+    buttons: tuple[str, ...] = COLOURS
+
+
+class Bad(NamedTuple):
+    gate: str
+    reason: str
+    proposal: Draft | str
+
+
+HELD = HELD_OUT[0]
+BAD = {
+    "no JSON": Bad("parse", "Invalid JSON", "Sure! Here is a task:"),
+    "cut off": Bad("parse", "EOF", raw()[:-20]),
+    "not an object": Bad("parse", "object", "[1, 2]"),
+    "nested beyond reason": Bad("parse", "recursion", "[" * 100_000),
+    "lone surrogate": Bad("parse", "Invalid JSON", raw(instruction="press \ud800")),
+    "surrogate in the world": Bad(
+        "parse", "not valid Unicode", draft(world=ToyWorld(buttons=("\ud800",)))
+    ),
+    "wrong types": Bad("parse", "solution", raw(solution="press red")),
+    "a field too many": Bad("parse", "Extra inputs", raw(reward=1.0)),
+    "a field too few": Bad("parse", "instruction", '{"benchmark": "toy", "scenario": "x"}'),
+    "world of wrong types": Bad("parse", "buttons", raw(world={"buttons": 3})),
+    "other benchmark": Bad("schema", "for 'elsewhere'", raw(benchmark="elsewhere", world={"a": 1})),
+    "other world": Bad("schema", "not a world of toy", draft(world=OtherWorld())),
+    "blank instruction": Bad("schema", "empty", draft(" \n\t")),
+    "too short": Bad("schema", "fewer than 3", draft(solution=("press red", "done"))),
+    "held-out scenario": Bad(
+        "split_leak", "scenario", draft(scenario=HELD.scenario, solution=HELD.solution)
+    ),
+    "built into a held-out scenario": Bad("split_leak", "scenario", draft(solution=HELD.solution)),
+    "built as a test task": Bad("split_leak", "a test task", draft("mislabel this")),
+    "retyped copy": Bad(
+        "near_duplicate", "repeats", draft(KNOWN.instruction.upper().replace(",", ""), index=0)
+    ),
+    "actions that do nothing": Bad("build", "does not press", draft(solution=("look",) * 3)),
+    "crashing build": Bad("build", "RuntimeError: engine � bug", draft("crash the builder")),
+    "the same task again": Bad("duplicate", KNOWN.name, draft("known already")),
+    "an action that fails": Bad("replay", "'press", draft("trip over")),
+    "never twice the same": Bad("replay", "differently", draft("flicker")),
+    "reference falls short": Bad("prefix", "scores 0.50", draft("half a success")),
+    "solved before the end": Bad("prefix", "after 3 of 4", draft("early success")),
+    "solved at the start": Bad("empty_agent", "without any action", draft("gift")),
+    "solved by waiting": Bad("empty_agent", "without any action", draft("idle wins")),
+}
+GATES = default_gates(BENT, [KNOWN])
+NAMES = list(dict.fromkeys(gate.name for gate in GATES))
+
+
+def judge(proposal: Draft | str, gates: Sequence[Gate] = GATES) -> GateResult:
+    return run_gates(gates, proposal, context_id="context-1")
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_draft_is_rejected_by_the_gate_for_it(name: str) -> None:
+    bad = BAD[name]
+    task, verdict = judge(bad.proposal).task, judge(bad.proposal).verdict
+    assert task is None
+    assert (verdict.accepted, verdict.gate) == (False, bad.gate), verdict.reason
+    assert bad.reason in verdict.reason
+    assert verdict.context_id == "context-1"
+    assert verdict.draft
+    verdict.model_dump_json().encode()  # any store takes it
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_gate_is_needed(name: str) -> None:
+    without = [gate for gate in GATES if gate.name != name]
+    mine = [bad for bad in BAD.values() if bad.gate == name]
+    assert mine
+    assert any(judge(bad.proposal, without).verdict.gate != name for bad in mine)
+
+
+@pytest.mark.parametrize("name", ["near_duplicate", "duplicate", "replay", "prefix", "empty_agent"])
+def test_without_the_last_gates_bad_tasks_would_be_accepted(name: str) -> None:
+    without = [gate for gate in GATES if gate.name != name]
+    accepted = [
+        bad for bad in BAD.values() if bad.gate == name and judge(bad.proposal, without).task
+    ]
+    # Without a replay, the prefix gate has nothing to look at and rejects all.
+    assert bool(accepted) is (name != "replay")
+
+
+def test_a_good_draft_passes_with_its_costs() -> None:
+    result = judge(draft())
+    assert result.verdict.accepted
+    assert (result.verdict.gate, result.verdict.reason) == ("", "")
+    assert result.task is not None
+    assert result.verdict.task_id == result.task.id
+    assert result.verdict.draft_id == draft().id
+    assert result.env_steps == 3 * 4  # built once, replayed twice
+    assert judge(raw()).verdict == result.verdict
+
+
+def test_a_copy_of_a_held_out_task_is_caught_by_its_id() -> None:
+    benchmark = Bent()
+    stolen = HELD_OUT[0].model_copy(update={"split": Split.TRAIN})
+    benchmark.build = lambda draft: stolen  # type: ignore[method-assign]
+    benchmark.tasks = BENCHMARK.tasks  # type: ignore[method-assign]
+    benchmark.split_of = lambda scenario: Split.TRAIN  # type: ignore[method-assign]
+    verdict = run_gates(default_gates(benchmark), draft()).verdict
+    assert verdict.gate == "split_leak"
+    assert "copy of a validation or test task" in verdict.reason
+
+
+def test_steps_of_rejected_drafts_are_counted() -> None:
+    assert judge(BAD["no JSON"].proposal).env_steps == 0
+    assert judge(BAD["actions that do nothing"].proposal).env_steps == 3
+    assert judge(BAD["never twice the same"].proposal).env_steps == 3 * 4
+
+
+def test_an_engine_fault_is_no_verdict() -> None:
+    with pytest.raises(DataError, match="gone"):
+        judge(draft("no engine today"))
+
+
+def test_a_gate_that_breaks_is_a_rejection(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken:
+        name = "mine"
+
+        def check(self, candidate: Candidate) -> Candidate:
+            raise ZeroDivisionError("oops")
+
+    verdict = judge(draft(), [*GATES, Broken()]).verdict
+    assert (verdict.gate, verdict.reason) == ("mine", "mine failed: ZeroDivisionError: oops")
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_no_gates_prove_nothing() -> None:
+    result = judge(draft(), [])
+    assert not result.verdict.accepted
+    assert result.task is None
+
+
+def test_the_gates_come_in_the_order_of_their_cost() -> None:
+    assert [gate.name for gate in default_gates(BENCHMARK)] == [
+        "parse",
+        "schema",
+        "split_leak",
+        "near_duplicate",
+        "build",
+        "split_leak",
+        "duplicate",
+        "replay",
+        "prefix",
+        "empty_agent",
+    ]

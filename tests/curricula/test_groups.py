@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coevo_gym.curricula.groups import GroupLedger, group_trajectories
+from coevo_gym.curricula.methods.coevolve import CoEvolve
+from coevo_gym.errors import ConfigError, SplitLeakError, TaskError
+from coevo_gym.evolution import Signal
+from coevo_gym.seams import Ticket
+from coevo_gym.task import Task
+from coevo_gym.trajectory import (
+    ChoiceDecision,
+    EndReason,
+    EvalTrajectory,
+    Group,
+    Step,
+    TokenDecision,
+    Trajectory,
+    Turn,
+    View,
+)
+from tests.curricula.episodes import HELD_OUT, TRAIN, trajectory
+
+
+class Recorder(CoEvolve):
+    """A static curriculum that keeps what it is told."""
+
+    def __init__(self, tasks: Sequence[Task] = TRAIN[:10]) -> None:
+        super().__init__(tasks=tasks)
+        self.seen: list[Group] = []
+
+    def record(self, groups: Sequence[Group]) -> list[Signal]:
+        self.seen += groups
+        return super().record(groups)
+
+
+def ledger(k: int = 3, **fields: Any) -> tuple[GroupLedger, Recorder]:
+    curriculum = Recorder()
+    return GroupLedger(curriculum, group_size=k, **fields), curriculum
+
+
+def played(ticket: Ticket, outcome: float = 1.0) -> Trajectory:
+    return trajectory(ticket.task, outcome, policy_version=ticket.policy_version)
+
+
+def places(tickets: Sequence[Ticket]) -> list[tuple[str, int, str]]:
+    return [(t.group_id, t.index, t.task.id) for t in tickets]
+
+
+def test_k_tickets_a_task_and_then_the_next() -> None:
+    book, _ = ledger(k=3)
+    tickets = [book.issue(policy_version=7) for _ in range(9)]
+    assert [t.group_id for t in tickets] == [f"group-{i}" for i in (0, 0, 0, 1, 1, 1, 2, 2, 2)]
+    assert [t.index for t in tickets] == [0, 1, 2] * 3
+    assert all(len({t.task.id for t in tickets[i : i + 3]}) == 1 for i in (0, 3, 6))
+    assert len({t.id for t in tickets}) == 9
+    assert {t.policy_version for t in tickets} == {7}
+
+
+def test_a_group_closes_with_its_last_episode_in_ticket_order_and_is_recorded_by_then() -> None:
+    book, curriculum = ledger(k=3)
+    tickets = [book.issue() for _ in range(3)]
+    outcomes = {0: 1.0, 1: 0.25, 2: 0.5}
+    assert book.finish(tickets[2], played(tickets[2], outcomes[2])) is None
+    assert book.finish(tickets[0], played(tickets[0], outcomes[0])) is None
+    closed = book.finish(tickets[1], played(tickets[1], outcomes[1]))
+    assert closed is not None
+    assert [t.score for t in closed.trajectories] == [1.0, 0.25, 0.5]
+    assert closed.whole
+    assert {t.group_id for t in closed.trajectories} == {closed.id}
+    assert curriculum.seen == [closed]
+    assert book.outstanding == ()
+
+
+def test_a_group_of_two_policy_versions_is_not_whole() -> None:
+    book, _ = ledger(k=2)
+    first, second = book.issue(policy_version=1), book.issue(policy_version=2)
+    book.finish(first, played(first))
+    closed = book.finish(second, played(second))
+    assert closed is not None
+    assert not closed.whole
+
+
+def test_what_does_not_fit_raises_and_changes_nothing() -> None:
+    book, _ = ledger(k=2)
+    ticket, other = book.issue(), book.issue()
+    good = played(ticket)
+    before = book.state_dict()
+    stranger = Ticket("group-9/0", TRAIN[0], "group-9", 0)
+    evaluation = EvalTrajectory(
+        task_id=ticket.task.id, steps=(), score=1.0, success=True, end_reason=EndReason.SOLVED
+    )
+    for bad_ticket, bad, error, message in (
+        (stranger, good, TaskError, "never issued"),
+        (ticket, trajectory(TRAIN[50]), TaskError, "is of task"),
+        (ticket, trajectory(ticket.task, group_id="group-5"), TaskError, "group-5"),
+        (
+            ticket,
+            trajectory(ticket.task, end_reason=EndReason.WORKER_LOST),
+            TaskError,
+            "give_back",
+        ),
+        (ticket, evaluation, SplitLeakError, "EvalTrajectory"),
+    ):
+        with pytest.raises(error, match=message):
+            book.finish(bad_ticket, bad)  # type: ignore[arg-type]
+    with pytest.raises(TaskError, match="never issued"):
+        book.give_back(stranger, EndReason.ABANDONED)
+    assert book.state_dict() == before
+    book.finish(ticket, good)
+    for again in (
+        lambda: book.finish(ticket, good),
+        lambda: book.give_back(ticket, EndReason.FAILED),
+    ):
+        with pytest.raises(TaskError, match="finished or given back"):
+            again()
+    book.give_back(other, EndReason.ABANDONED)
+    with pytest.raises(TaskError, match="finished or given back"):
+        book.finish(other, played(other))
+
+
+def test_a_ticket_given_back_is_issued_before_any_new_one() -> None:
+    book, _ = ledger(k=3)
+    first, second = book.issue(), book.issue()
+    book.give_back(first, EndReason.WORKER_LOST)
+    again = book.issue()
+    assert places([again]) == places([first])
+    assert again.id != first.id
+    assert book.issue().index == second.index + 1
+
+
+def test_after_three_more_attempts_a_group_is_broken() -> None:
+    book, curriculum = ledger(k=4)
+    kept, running, doomed = book.issue(), book.issue(), book.issue()
+    book.finish(kept, played(kept))
+    for _ in range(3):
+        book.give_back(doomed, EndReason.WORKER_LOST)
+        doomed = book.issue()
+        assert doomed.index == 2
+    book.give_back(doomed, EndReason.WORKER_LOST)
+    assert curriculum.seen == []  # one episode of the group is still running
+    assert book.issue().group_id == "group-1"  # the place that was not begun is dropped
+    closed = book.finish(running, played(running, 0.0))
+    assert curriculum.seen == [closed]
+    assert closed is not None
+    assert not closed.whole
+    assert [t.score for t in closed.trajectories] == [1.0, 0.0]
+
+
+def test_a_group_whose_only_ticket_is_lost_closes_empty() -> None:
+    book, curriculum = ledger(k=1, max_reissues=0)
+    book.give_back(book.issue(), EndReason.WORKER_LOST)
+    assert [(g.id, g.whole, g.trajectories) for g in curriculum.seen] == [("group-0", False, ())]
+    assert book.issue().group_id == "group-1"
+
+
+def test_bad_arguments_and_empty_pools_are_refused() -> None:
+    with pytest.raises(ConfigError, match="group_size"):
+        GroupLedger(Recorder(), group_size=0)
+    with pytest.raises(ConfigError, match="pool is empty"):
+        GroupLedger(CoEvolve()).issue()
+    book, _ = ledger(k=3)
+    with pytest.raises(ConfigError, match="group_size=3"):
+        book.load_state_dict(GroupLedger(Recorder(), group_size=2).state_dict())
+
+
+def test_a_curriculum_that_leaks_is_stopped() -> None:
+    class Leaky(Recorder):
+        def next(self, n: int, rng: np.random.Generator) -> list[Task]:
+            return list(HELD_OUT[:n])
+
+    with pytest.raises(SplitLeakError, match="practise"):
+        GroupLedger(Leaky()).issue()
+
+
+def test_many_threads_share_one_ledger() -> None:
+    book, curriculum = ledger(k=4)
+    errors: list[Exception] = []
+
+    def work(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        try:
+            for _ in range(100):
+                held = [book.issue() for _ in range(int(rng.integers(1, 4)))]
+                for ticket in rng.permutation(np.array(held, dtype=object)):
+                    if rng.random() < 0.05:
+                        book.give_back(ticket, EndReason.WORKER_LOST)
+                    else:
+                        book.finish(ticket, played(ticket))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert errors == []
+    assert len({g.id for g in curriculum.seen}) == len(curriculum.seen) > 100
+    for group in curriculum.seen:
+        assert {t.task_id for t in group.trajectories} == {group.task.id}
+        assert len(group.trajectories) == 4 or not group.whole
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(["issue", "issue", "finish", "lose"]), max_size=40), st.data())
+def test_a_saved_ledger_continues_the_same_stream(moves: list[str], data: st.DataObject) -> None:
+    book, curriculum = ledger(k=3, seed=5)
+    for move in moves:
+        held = book.outstanding
+        if move == "issue" or not held:
+            book.issue()
+            continue
+        ticket = held[data.draw(st.integers(0, len(held) - 1))]
+        if move == "finish":
+            book.finish(ticket, played(ticket))
+        else:
+            book.give_back(ticket, EndReason.ABANDONED)
+    saved = json.loads(json.dumps(book.state_dict()))
+    copy, told = ledger(k=3, seed=99)
+    copy.load_state_dict(saved)
+    # Episodes that were under way are the first to be issued again; then both go on alike.
+    running = book.outstanding
+    again = [copy.issue() for _ in running]
+    assert places(again) == places(running)
+    closed_before = len(curriculum.seen)
+    for mine, theirs in zip(running, again, strict=True):
+        assert book.finish(mine, played(mine, 0.0)) == copy.finish(theirs, played(theirs, 0.0))
+    for _ in range(12):
+        mine, theirs = book.issue(), copy.issue()
+        assert places([mine]) == places([theirs])
+        assert book.finish(mine, played(mine)) == copy.finish(theirs, played(theirs))
+    assert curriculum.seen[closed_before:] == told.seen
+    assert book.state_dict() == copy.state_dict()
+
+
+def test_decisions_survive_in_a_half_finished_group() -> None:
+    view = View("do it", "a room", {"admissible": ("go", "stay"), "n": 1}, (Turn("a", "b"),))
+    chosen = ChoiceDecision(view, ("go", "stay"), 0, -0.7)
+    sampled = TokenDecision((1, 2), (3,), (-0.1,))
+    steps = (
+        Step("a", "a", "go", decision=chosen, calls=("press",)),
+        Step("b", "b", "x", decision=sampled, calls=("done",), extras={"k": (1, 2)}),
+    )
+    book, _ = ledger(k=2)
+    first = book.issue()
+    book.finish(first, trajectory(first.task, steps=steps, report={"turns": (True, False)}))
+    copy, _ = ledger(k=2)
+    copy.load_state_dict(json.loads(json.dumps(book.state_dict())))
+    last = copy.issue()
+    closed = copy.finish(last, played(last))
+    assert closed is not None
+    assert closed.trajectories[0].steps == steps
+    assert closed.trajectories[0].report == {"turns": (True, False)}
+
+
+def test_group_trajectories_by_group_id_or_by_runs_of_k() -> None:
+    a, b = TRAIN[0], TRAIN[1]
+    marked = [trajectory(a, group_id="x"), trajectory(b, group_id="y"), trajectory(a, group_id="x")]
+    groups = group_trajectories(marked, TRAIN, group_size=2)
+    assert [(g.id, g.task, len(g.trajectories), g.whole) for g in groups] == [
+        ("x", a, 2, True),
+        ("y", b, 1, False),
+    ]
+    unmarked = [trajectory(t) for t in (a, b, a, a, b, a, a)]
+    sizes = [len(g.trajectories) for g in group_trajectories(unmarked, TRAIN, group_size=2)]
+    assert Counter(sizes) == {2: 3, 1: 1}
+    assert len({g.id for g in group_trajectories(unmarked, TRAIN, group_size=2)}) == 4
+
+
+def test_group_trajectories_leaves_lost_episodes_out_and_refuses_strangers() -> None:
+    lost = trajectory(end_reason=EndReason.ABANDONED)
+    (broken,) = group_trajectories([trajectory(), lost], TRAIN, group_size=2)
+    assert not broken.whole
+    assert len(broken.trajectories) == 1
+    with pytest.raises(TaskError, match="not among the tasks"):
+        group_trajectories([trajectory()], TRAIN[1:], group_size=2)
+    with pytest.raises(SplitLeakError):
+        group_trajectories([trajectory(HELD_OUT[0])], HELD_OUT, group_size=2)

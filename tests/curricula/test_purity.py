@@ -1,0 +1,50 @@
+"""A curriculum decides; it does not read, write or look at the clock."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import socket
+import sqlite3
+import time
+from typing import NoReturn
+
+import numpy as np
+import pytest
+
+from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
+from coevo_gym.evolution import RoundResult
+from tests.curricula.episodes import TRAIN, group
+
+
+@pytest.mark.parametrize("mode", ["guided", "blind", "random", "off"])
+def test_a_whole_life_without_files_sockets_databases_or_clocks(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("a curriculum is pure")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(builtins, "open", refuse)
+        patch.setattr(socket, "socket", refuse)
+        patch.setattr(sqlite3, "connect", refuse)
+        for clock in ("time", "monotonic", "perf_counter"):
+            patch.setattr(time, clock, refuse)
+        rounds = _live(mode)
+    assert rounds == (1 if mode == "off" else 4)
+
+
+def _live(mode: str) -> float:
+    config = CoEvolveConfig(evolve=mode, evolve_every_groups=5, initial_size=10)  # type: ignore[arg-type]
+    curriculum, rng = CoEvolve(config), np.random.default_rng(0)
+    for i in range(16):
+        if planned := curriculum.plan(rng):
+            number = int(planned.id.removeprefix("round-"))
+            found = TRAIN[10 * number : 10 * number + 10]
+            curriculum.apply(RoundResult(round_id=planned.id, accepted=found))
+        (task,) = curriculum.next(1, rng)
+        curriculum.record([group([1, 0], task, id=f"g{i}")])
+        again = CoEvolve(config)
+        again.load_state_dict(json.loads(json.dumps(curriculum.state_dict())))
+        assert again.metrics() == curriculum.metrics()
+    return curriculum.metrics()["rounds"]

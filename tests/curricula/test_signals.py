@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import json
+import logging
+import math
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coevo_gym.curricula.patterns import NOTHING, sequence_pattern, set_pattern
+from coevo_gym.curricula.signals import SignalDetector, boundary, forgetting, rare
+from coevo_gym.evolution import Signal, SignalKind
+from tests.curricula.episodes import TRAIN, group, trajectory
+
+FORGETTING, BOUNDARY, RARE = SignalKind
+
+
+def kinds(signals: list[Signal]) -> list[tuple[int, SignalKind]]:
+    return [(signal.index, signal.kind) for signal in signals]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -0.1, 1.1])
+def test_outcomes_that_are_not_in_the_unit_interval_are_refused(bad: float) -> None:
+    for call in (
+        lambda: boundary([1, bad]),
+        lambda: forgetting([bad], 0),
+        lambda: forgetting([], bad),
+    ):
+        with pytest.raises(ValueError, match=r"number in \[0, 1\]"):
+            call()
+
+
+def test_edges_of_the_rules() -> None:
+    assert not forgetting([], 0.0)
+    assert not boundary([])
+    assert not boundary([1.0])
+    assert not rare({}, ("a",), n_min=0)
+
+
+def test_one_episode_of_a_new_task_fires_nothing() -> None:
+    assert SignalDetector().detect([group([0.0])]) == []
+    assert SignalDetector().detect([group([1.0])]) == []
+
+
+def test_all_pass_then_all_fail_is_forgetting_and_no_boundary() -> None:
+    detector = SignalDetector()
+    assert detector.detect([group([1, 1, 1])]) == []
+    signals = detector.detect([group([0, 0, 0])])
+    assert kinds(signals) == [(0, FORGETTING), (1, FORGETTING), (2, FORGETTING)]
+    assert signals[0].evidence == {"history": (1.0,), "now": 0.0}
+
+
+def test_a_visit_leaves_one_entry_the_mean_or_the_max_of_its_group() -> None:
+    for visit, fires in (("mean", False), ("max", True)):
+        detector = SignalDetector(visit=visit)  # type: ignore[arg-type]
+        detector.detect([group([1, 0, 0])])
+        assert bool(detector.detect([group([0])])) is fires
+
+
+def test_success_slides_out_of_the_window() -> None:
+    detector = SignalDetector(window=2)
+    detector.detect([group([1])])
+    fired = [bool(detector.detect([group([0])])) for _ in range(4)]
+    assert fired == [True, True, False, False]
+
+
+def test_tasks_have_windows_of_their_own() -> None:
+    detector = SignalDetector()
+    detector.detect([group([1], TRAIN[0])])
+    assert detector.detect([group([0], TRAIN[1])]) == []
+
+
+def test_a_broken_group_is_no_boundary_but_feeds_forgetting_and_rare() -> None:
+    detector = SignalDetector(n_min=1, theta=50)
+    detector.detect([group([1, 1])])
+    broken = group([1, 0], size=3, calls=("other",))
+    signals = detector.detect([broken])
+    assert FORGETTING in {signal.kind for signal in signals}
+    assert BOUNDARY not in {signal.kind for signal in signals}
+    assert sum(detector.patterns.values()) == 4
+    assert detector.detect([group([], size=3)]) == []
+
+
+def test_score_can_be_read_in_place_of_success() -> None:
+    assert SignalDetector().detect([group([0.8, 0.1])]) == []
+    signals = SignalDetector(outcome="score").detect([group([0.8, 0.1])])
+    assert kinds(signals) == [(0, BOUNDARY), (1, BOUNDARY)]
+
+
+def test_one_episode_may_carry_several_signals_and_kinds_can_be_left_out() -> None:
+    for wanted in ((FORGETTING, BOUNDARY, RARE), (BOUNDARY,), (RARE, FORGETTING)):
+        detector = SignalDetector(signals=wanted, n_min=10, theta=20)
+        detector.detect([group([1] * 20)])
+        signals = detector.detect([group([0, 1], calls=("look",))])
+        expected = {(0, FORGETTING), (0, BOUNDARY), (1, BOUNDARY), (0, RARE), (1, RARE)}
+        assert set(kinds(signals)) == {pair for pair in expected if pair[1] in wanted}
+
+
+def test_the_whole_batch_is_counted_before_any_of_it_is_called_rare() -> None:
+    seldom = [group([1], TRAIN[i], calls=("look",), id=f"g{i}") for i in range(4)]
+    batch = [group([1] * 16, TRAIN[5]), *seldom]
+    assert SignalDetector(n_min=17, theta=20).detect(batch) == []  # 4 of 20 is not below 20 %
+    one_by_one = SignalDetector(n_min=17, theta=20)
+    assert [bool(one_by_one.detect([g])) for g in batch] == [False, True, True, True, False]
+
+
+@given(st.permutations(range(4)))
+def test_the_order_of_groups_in_a_batch_changes_nothing(order: list[int]) -> None:
+    groups = [
+        group(outcomes, TRAIN[i % 2], calls=("press",) * (i + 1), id=f"g{i}")
+        for i, outcomes in enumerate(([1, 0], [0, 0], [1, 1], [0, 1]))
+    ]
+    detectors = [SignalDetector(n_min=4, theta=50) for _ in range(2)]
+    for detector in detectors:
+        detector.detect([group([1], TRAIN[0]), group([1], TRAIN[1])])
+    straight = detectors[0].detect(groups)
+    shuffled = detectors[1].detect([groups[i] for i in order])
+    assert {s.model_dump_json() for s in straight} == {s.model_dump_json() for s in shuffled}
+
+
+def test_state_round_trips_through_json() -> None:
+    detector, copy = (SignalDetector(window=3, n_min=8) for _ in range(2))
+    batches = [
+        [group([float(a), float(b)], TRAIN[i % 3], calls=("press",) * (i % 2) + ("done",))]
+        for i, (a, b) in enumerate(product((0, 1), repeat=2))
+    ] * 4
+    for batch in batches[:7]:
+        detector.detect(batch)
+    copy.load_state_dict(json.loads(json.dumps(detector.state_dict())))
+    for batch in batches[7:]:
+        assert detector.detect(batch) == copy.detect(batch)
+    assert detector.state_dict() == copy.state_dict()
+
+
+def test_it_warns_once_when_most_episodes_are_rare(caplog: pytest.LogCaptureFixture) -> None:
+    detector = SignalDetector(n_min=30, theta=5)
+    with caplog.at_level(logging.WARNING):
+        for i in range(100):
+            detector.detect([group([1], calls=(f"tool_{i}",))])
+    assert [record.message for record in caplog.records if "rare_share" in record.message] == [
+        caplog.records[0].message
+    ]
+    assert "coarser step symbols" in caplog.text
+
+
+def test_patterns() -> None:
+    def symbol(step: object) -> str:
+        return step.calls[0]  # type: ignore[attr-defined, no-any-return]
+
+    walk = trajectory(calls="aabbbacdefgh")
+    assert sequence_pattern(walk, symbol) == ("a", "b", "a", "c", "d", "e")
+    assert set_pattern(walk, symbol) == tuple("abcdefgh")
+    assert sequence_pattern(trajectory(calls=()), symbol) == NOTHING == ("-",)
+    assert set_pattern(trajectory(calls=()), symbol) == NOTHING

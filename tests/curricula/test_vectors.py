@@ -1,0 +1,131 @@
+"""Every formula against numbers worked out by hand (vectors.json)."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coevo_gym.curricula import metrics
+from coevo_gym.curricula.signals import SignalDetector, boundary, forgetting, rare
+from coevo_gym.evolution import SignalKind
+from tests.curricula.episodes import group
+
+VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())
+
+
+def of(prefix: str) -> list[Any]:
+    found = [pytest.param(v, id=v["id"]) for v in VECTORS if v["id"].startswith(prefix)]
+    assert found, prefix
+    return found
+
+
+def one(id: str) -> dict[str, Any]:
+    return next(v for v in VECTORS if v["id"] == id)
+
+
+@pytest.mark.parametrize("vector", of("coevolve.forgetting.")[:-1])
+def test_forgetting(vector: dict[str, Any]) -> None:
+    inputs = vector["inputs"]
+    window = deque(inputs["history"], maxlen=inputs["W"])
+    assert forgetting(window, inputs["s_now"]) is vector["expected"]
+
+
+def test_a_group_is_judged_before_it_enters_the_window() -> None:
+    vector = one("coevolve.forgetting.group_order")
+    history, outcomes = vector["inputs"]["history"], vector["inputs"]["group"]
+    detector = SignalDetector(window=vector["inputs"]["W"])
+    for outcome in history:
+        detector.detect([group([outcome])])
+    signals = detector.detect([group(outcomes)])
+    fired = {s.index for s in signals if s.kind is SignalKind.FORGETTING}
+    assert [index in fired for index in range(len(outcomes))] == vector["expected"]["correct"]
+    one_by_one = []
+    for outcome in outcomes:
+        one_by_one.append(forgetting(history, outcome))
+        history = [*history, outcome]
+    assert one_by_one == vector["expected"]["wrong_if_pushed_one_by_one"]
+
+
+@pytest.mark.parametrize("vector", of("coevolve.boundary."))
+def test_boundary(vector: dict[str, Any]) -> None:
+    assert boundary(vector["inputs"]["R"]) is vector["expected"]
+
+
+@pytest.mark.parametrize("vector", of("coevolve.rare."))
+def test_rare(vector: dict[str, Any]) -> None:
+    inputs = dict(vector["inputs"])
+    counts = {(name,): count for name, count in inputs.pop("counts").items()}
+    assert rare(counts, (inputs.pop("pattern"),), **inputs) is vector["expected"]
+
+
+def test_signal_shares() -> None:
+    vector = one("coevolve.signal_shares")
+    kinds = [kind for fired in vector["inputs"].values() for kind in fired]
+    shares = metrics.signal_shares(kinds)
+    assert shares.counts == vector["expected"]["counts"]
+    assert shares.shares == pytest.approx(vector["expected"]["shares"])
+
+
+@pytest.mark.parametrize("vector", of("coevolve.sr_"))
+def test_self_similarity(vector: dict[str, Any]) -> None:
+    inputs = vector["inputs"]
+    assert metrics.self_similarity(inputs["Y"], inputs["k"]) == pytest.approx(vector["expected"])
+
+
+@pytest.mark.parametrize("vector", of("coevolve.ed_rel."))
+def test_energy_distance(vector: dict[str, Any]) -> None:
+    inputs, expected = vector["inputs"], vector["expected"]
+    estimator = "v" if vector["id"].endswith(".v") else "u"
+    distance = metrics.energy_distance(inputs["X"], inputs["Y"], estimator)
+    if isinstance(expected, dict):
+        assert distance == pytest.approx((expected["ED"], expected["ED_rel"]))
+    else:
+        assert expected in (pytest.approx(distance.absolute), pytest.approx(distance.relative))
+
+
+def test_table_15_is_a_mean_and_a_sample_variance() -> None:
+    vector = one("coevolve.table15")
+    for name in ("SR", "ED"):
+        column = np.array(vector["inputs"][name])
+        actual = column.mean(), column.var(), column.var(ddof=1)
+        wanted = [vector["expected"][f"{name}_{part}"] for part in ("mean", "pvar", "svar")]
+        assert actual == pytest.approx(tuple(wanted))
+
+
+def test_max_similarity() -> None:
+    vector = one("coevolve.max_similarity")
+    found = metrics.max_similarity(vector["inputs"]["Y"], vector["inputs"]["validation"])
+    assert found.similarity == pytest.approx(vector["expected"]["sim"])
+    assert found.counts.tolist() == vector["expected"]["hist"]
+
+
+def test_feedback_ratio_and_relative_gain() -> None:
+    ratio, gain = one("coevolve.feedback_ratio"), one("coevolve.relative_gain")
+    for name in ("appworld", "bfcl"):
+        assert metrics.feedback_ratio(*ratio["inputs"][name]) == pytest.approx(
+            ratio["expected"][name]
+        )
+        assert metrics.relative_gain(*gain["inputs"][name]) == pytest.approx(gain["expected"][name])
+
+
+def test_cross_table() -> None:
+    vector = one("coevolve.cross_table")
+    table = metrics.cross_table(vector["inputs"]["baseline"], vector["inputs"]["ours"])
+    assert table == pytest.approx(tuple(vector["expected"].values()))
+
+
+def test_cross_table_marginals() -> None:
+    vector = one("coevolve.cross_table.marginals")
+    for name, shares in vector["inputs"].items():
+        table = metrics.CrossTable(*shares)
+        assert (table.ours, table.baseline) == pytest.approx(tuple(vector["expected"][name]))
+
+
+def test_conversion() -> None:
+    vector = one("coevolve.conversion")
+    assert metrics.conversion(**vector["inputs"]) == pytest.approx(tuple(vector["expected"]))
