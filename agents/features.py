@@ -85,9 +85,9 @@ class WordWeights:
         return cls(dict(sorted(counts.items())), len(distinct))
 
     def total(self, words: Iterable[str]) -> float:
-        """Sum of the words' weights."""
+        """Sum of the words' weights, whatever their order (a set's differs between processes)."""
         weights, unseen = self._weights, self._unseen
-        return sum([weights.get(word, unseen) for word in words])
+        return math.fsum([weights.get(word, unseen) for word in words])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, WordWeights):
@@ -132,7 +132,7 @@ class Encoder:
         max_cached: encodings kept; the oldest are dropped.
     """
 
-    def __init__(self, weights: WordWeights, *, buckets: int, max_cached: int = 20_000) -> None:
+    def __init__(self, weights: WordWeights, *, buckets: int, max_cached: int = 8_000) -> None:
         self.weights, self.buckets, self.max_cached = weights, buckets, max_cached
         self._pages: OrderedDict[Any, _Page] = OrderedDict()
         self._whole: OrderedDict[Any, Encoded] = OrderedDict()
@@ -162,7 +162,7 @@ class Encoder:
         wanted, page = parse(instruction), parse(shown)
         split = [split_candidate(choice) for choice in choices]
         spans = contexts([argument for _, argument in split], shown)
-        rows = self._page_rows(wanted, page, instruction, split, spans)
+        rows = self._page_rows(wanted, page, instruction.lower(), split, spans)
         texts = [parse(choice) for choice in choices]
         return _Page(
             words=self._ids(word for text in texts for word in text.words),
@@ -181,36 +181,27 @@ class Encoder:
         self,
         wanted: Text,
         page: Text,
-        instruction: str,
+        told: str,
         split: Sequence[tuple[str, str]],
         spans: Sequence[tuple[float, str]],
     ) -> Floats:
-        total = self.weights.total
+        """What each candidate has in common with the instruction, (n, _N_PAGE)."""
         around = [parse(context) for _, context in spans]
         local = _local_weights(wanted, around)
-        local_total = sum(local.values()) or 1.0
-        told = instruction.lower()
-        want = total(wanted.distinct) or 1.0
-        seen = total(wanted.distinct & page.distinct) / want
         share = Counter(leading for leading, _ in split)
-        shared_view = (*_numbers(page, wanted), seen, min(len(split), 40) / 20)
+        want = self.weights.total(wanted.distinct) or 1.0
+        shared = (
+            *_numbers(page, wanted),
+            self.weights.total(wanted.distinct & page.distinct) / want,
+            min(len(split), 40) / 20,
+        )
         rows = []
         for (leading, argument), (position, _), context in zip(split, spans, around, strict=True):
             arg = parse(argument)
-            common, near = arg.distinct & wanted.distinct, context.distinct & wanted.distinct
-            arg_weight = total(common)
-            near_weight = total(near)
             rows.append(
                 (
-                    arg_weight / (total(arg.distinct) or 1.0),
-                    arg_weight / want,
+                    *self._overlaps(arg, context, wanted, want, local),
                     float(_word_start(told, argument) >= 0),
-                    len(arg.pairs & wanted.pairs) / (len(arg.pairs) or 1),
-                    near_weight / (total(context.distinct) or 1.0),
-                    near_weight / want,
-                    sum(local.get(word, 0.0) for word in near) / local_total,
-                    len(context.pairs & wanted.pairs) / (len(wanted.pairs) or 1),
-                    total((arg.distinct | context.distinct) & wanted.distinct) / want,
                     float(position >= 0),
                     max(position, 0.0),
                     *_numbers(context, wanted),
@@ -218,10 +209,28 @@ class Encoder:
                     float(bool(set(arg.numbers) & set(wanted.numbers))),
                     math.log1p(len(arg.words)) / 3,
                     share[leading] / len(split),
-                    *shared_view,
+                    *shared,
                 )
             )
         return np.array(rows, dtype=np.float32).reshape(len(split), _N_PAGE)
+
+    def _overlaps(
+        self, arg: Text, context: Text, wanted: Text, want: float, local: Mapping[str, float]
+    ) -> tuple[float, ...]:
+        """The _N_COMPARED comparisons of an argument and its context with the instruction."""
+        total = self.weights.total
+        near = context.distinct & wanted.distinct
+        in_arg, in_context = total(arg.distinct & wanted.distinct), total(near)
+        return (
+            in_arg / (total(arg.distinct) or 1.0),
+            in_arg / want,
+            len(arg.pairs & wanted.pairs) / (len(arg.pairs) or 1),
+            in_context / (total(context.distinct) or 1.0),
+            in_context / want,
+            math.fsum(local[word] for word in near) / (math.fsum(local.values()) or 1.0),
+            len(context.pairs & wanted.pairs) / (len(wanted.pairs) or 1),
+            total((arg.distinct | context.distinct) & wanted.distinct) / want,
+        )
 
 
 @lru_cache(maxsize=65536)
@@ -364,7 +373,7 @@ def _remember(cache: OrderedDict[Any, Any], key: Any, value: Any, limit: int) ->
         cache.popitem(last=False)
 
 
-_N_COMPARED = 9
+_N_COMPARED = 8
 _N_PAGE = 25
 _N_PAST = 9
 N_DENSE = _N_PAGE + _N_PAST + 2 * _N_COMPARED + 6

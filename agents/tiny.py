@@ -34,7 +34,7 @@ class TinyConfig(FrozenModel):
     dim: int = Field(default=32, ge=1)
     hidden: int = Field(default=64, ge=1)
     dropout: float = Field(default=0.3, ge=0, lt=1)
-    max_cached: int = Field(default=20_000, ge=0)
+    max_cached: int = Field(default=8_000, ge=0)
 
 
 class TinyPolicy:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 
@@ -202,8 +203,27 @@ class TestFeatures:
 
     def test_the_candidate_whose_context_matches_stands_out(self) -> None:
         dense = Encoder(WordWeights(), buckets=64).encode(SHOP, CLICKS).dense
-        matches = dense[:, 5]  # share of the instruction that the context covers
+        matches = dense[:, 4]  # share of the instruction that the context covers
         assert matches[1] > matches[0] > matches[2]
+
+    def test_the_same_numbers_in_every_process(self) -> None:
+        code = (
+            "import hashlib; from tests.agents.test_tiny import *\n"
+            "encoder = Encoder(WordWeights.fit([SHOP.observation, 'a red cup']), buckets=64)\n"
+            "print(hashlib.sha256(encoder.encode(SHOP, CLICKS).dense.tobytes()).hexdigest())"
+        )
+        found = {
+            subprocess.run(
+                [sys.executable, "-c", code],
+                env={**os.environ, "PYTHONHASHSEED": seed},
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=True,
+            ).stdout
+            for seed in ("1", "2")
+        }
+        assert len(found) == 1
 
     def test_rare_words_weigh_more(self) -> None:
         weights = WordWeights.fit(["a red mug", "a blue mug", "a green cup", "a green cup"])
