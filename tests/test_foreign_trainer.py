@@ -1,0 +1,80 @@
+"""Plug the sampler into a trainer that knows nothing of it, and watch the loop close."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from coevo_gym import EvolvingTaskSampler
+from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
+from coevo_gym.evolution import RoundResult, Signal
+from coevo_gym.trajectory import Group
+from tests.foreign_trainer import train
+
+K = 4
+ENV_IDS = ["Toy-v0", "CoEvolve-WebShop-v0"]
+
+
+class Watched(CoEvolve):
+    """CoEvolve that remembers what it was told."""
+
+    def __init__(self) -> None:
+        super().__init__(CoEvolveConfig(initial_size=20, evolve_every_groups=15, n_min=32))
+        self.groups: list[Group] = []
+        self.rounds: list[RoundResult] = []
+
+    def record(self, groups: Sequence[Group]) -> list[Signal]:
+        self.groups += groups
+        return super().record(groups)
+
+    def apply(self, result: RoundResult) -> None:
+        self.rounds.append(result)
+        super().apply(result)
+
+
+def sampler(env_id: str, seed: int = 0) -> tuple[EvolvingTaskSampler, Watched]:
+    watched = Watched()
+    return EvolvingTaskSampler(gym.make(env_id), watched, group_size=K, seed=seed), watched
+
+
+@pytest.mark.parametrize("env_id", ENV_IDS)
+def test_the_loop_closes_around_a_trainer_that_only_resets_and_steps(env_id: str) -> None:
+    env, watched = sampler(env_id)
+    log = train(env, 400)
+    assert len(watched.rounds) >= 2
+    assert any(reward is None for _, reward in log)
+    assert any(reward for _, reward in log)
+    evolved = {task.id for result in watched.rounds[1:] for task in result.accepted}
+    assert evolved & {task_id for task_id, _ in log}
+    finished = [task_id for task_id, reward in log if reward is not None]
+    assert sum(len(group.trajectories) for group in watched.groups) > len(finished) - K
+    for group in watched.groups:
+        assert group.whole
+        assert len(group.trajectories) == K
+        assert {trajectory.task_id for trajectory in group.trajectories} == {group.task.id}
+
+
+@pytest.mark.parametrize("env_id", ENV_IDS)
+@pytest.mark.parametrize("episodes", [0, 61, 150])
+def test_a_saved_sampler_continues_the_same_stream(env_id: str, episodes: int) -> None:
+    env, _ = sampler(env_id)
+    train(env, episodes, seed=1)
+    if episodes:
+        env.reset()  # saved in mid-episode, to be run again
+    saved: dict[str, Any] = json.loads(json.dumps(env.state_dict()))
+    copy, _ = sampler(env_id, seed=episodes)
+    copy.load_state_dict(saved)
+    env.load_state_dict(saved)
+    assert train(env, 120, seed=2) == train(copy, 120, seed=2)
+    assert env.curriculum.metrics() == copy.curriculum.metrics()
+
+
+def test_it_works_with_nothing_else() -> None:
+    env = EvolvingTaskSampler(gym.make("coevo_gym:CoEvolve-WebShop-v0"))
+    log = train(env, 20)
+    assert len({task_id for task_id, _ in log}) >= 2
+    assert env.curriculum.metrics()["pool_size"] == 100
