@@ -1,0 +1,1 @@
+"""A run: its folder, its store, its checkpoints, and how it is trained and resumed."""

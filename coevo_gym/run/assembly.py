@@ -1,0 +1,174 @@
+"""The parts of a run, made from its config: benchmark, envs, policy, evolver, evaluation."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.random import Generator
+
+from coevo_gym.agents.choice import ChoiceAgent
+from coevo_gym.agents.random import RandomAgent
+from coevo_gym.agents.scripted import ScriptedAgent
+from coevo_gym.agents.tiny import TinyPolicy
+from coevo_gym.benchmark import Benchmark, get_benchmark
+from coevo_gym.config import RunConfig
+from coevo_gym.curricula.evolver import GatedEvolver
+from coevo_gym.curricula.explorer import ScriptedExplorer
+from coevo_gym.errors import ConfigError
+from coevo_gym.evolution import Round, RoundResult, Verdict
+from coevo_gym.run.store import RunStore
+from coevo_gym.seams import Agent, Evolver
+from coevo_gym.task import Split, Task, parse_split
+from coevo_gym.trainers.evaluate import Evaluation, evaluate
+from coevo_gym.trainers.rollout import EnvPool, episode_seed
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """Makes the parts of a run; equal configs make equal parts.
+
+    Attributes:
+        config: the run's settings.
+    """
+
+    config: RunConfig
+
+    @cached_property
+    def benchmark(self) -> Benchmark:
+        """What is practised."""
+        return get_benchmark(self.config.benchmark.name)
+
+    @cached_property
+    def train_tasks(self) -> Sequence[Task]:
+        """Native training tasks."""
+        return self.benchmark.tasks(Split.TRAIN, self.config.benchmark.subset)
+
+    @cached_property
+    def held_out_tasks(self) -> Sequence[Task]:
+        """The tasks that arms are compared on; they depend on no seed."""
+        return self.tasks_to_evaluate(self.config.evaluation.split)
+
+    @property
+    def task_sets(self) -> dict[str, Sequence[Task]]:
+        """The native tasks in use, by what they are used for."""
+        return {"training": self.train_tasks, "held-out": self.held_out_tasks}
+
+    def tasks_to_evaluate(self, split: str) -> Sequence[Task]:
+        """The first ``evaluation.n_tasks`` of a split in the order of their ids."""
+        tasks = self.benchmark.tasks(parse_split(split), self.config.benchmark.subset)
+        if not tasks:
+            raise ConfigError(f"{self.benchmark.name} has no {split} task to evaluate on.")
+        return sorted(tasks, key=lambda task: task.id)[: self.config.evaluation.n_tasks]
+
+    def warmup_tasks(self) -> Sequence[Task]:
+        """The native training tasks that the warm-up imitates."""
+        tasks = [task for task in self.train_tasks if task.solution]
+        n = min(self.config.warmup.n_tasks, len(tasks))
+        drawn = self.rng("warm-up tasks").choice(len(tasks), size=n, replace=False) if n else ()
+        return [tasks[int(index)] for index in drawn]
+
+    def seed(self, purpose: str) -> int:
+        """The seed of one part of the run."""
+        return episode_seed(self.config.seed, purpose)
+
+    def rng(self, purpose: str) -> Generator:
+        """A generator for one part of the run."""
+        return np.random.default_rng(self.seed(purpose))
+
+    def make_env(self, split: str = "train") -> gym.Env[str, str]:
+        """One raw env."""
+        settings = self.config.benchmark
+        keywords: dict[str, Any] = {"split": split, "subset": settings.subset}
+        if settings.max_steps is not None:
+            keywords["max_steps"] = settings.max_steps
+        env: gym.Env[str, str] = gym.make(
+            self.benchmark.env_id, disable_env_checker=True, **keywords
+        )
+        return env.unwrapped
+
+    def envs(self, split: str = "train") -> EnvPool:
+        """Where episodes run."""
+        return EnvPool(lambda: self.make_env(split), max_envs=self.config.rollout.max_envs)
+
+    def policy(self) -> TinyPolicy:
+        """A policy that has learned nothing yet."""
+        return TinyPolicy(self.config.policy.tiny, seed=self.seed("policy"))
+
+    def agent(self, policy: TinyPolicy) -> ChoiceAgent:
+        """Who acts with it in training; its ``greedy()`` acts in evaluation."""
+        return ChoiceAgent(policy, self.benchmark.choices)
+
+    def random_agent(self) -> RandomAgent:
+        """The floor that every arm has to beat."""
+        return RandomAgent(self.benchmark.choices, self.rng("random agent"))
+
+    def evolver(self, store: RunStore, on_verdict: Callable[[Verdict], None]) -> Evolver:
+        """Who carries out rounds, none of them twice."""
+        settings = self.config.explorer
+        explorer = ScriptedExplorer(
+            self.benchmark,
+            rounds=settings.walks,
+            max_steps=settings.max_steps,
+            make_env=self.make_env,
+        )
+        inner = GatedEvolver(
+            self.benchmark, explorer, native=self.train_tasks, on_verdict=on_verdict
+        )
+        return StoredEvolver(inner, store)
+
+    def initial_round(self) -> Round:
+        """The unguided round that finds D_0."""
+        return Round.unguided(self.config.curriculum.initial_size, seed=self.seed("D_0"))
+
+    def evaluate(self, agent: Agent, split: str | None = None) -> Evaluation:
+        """Run the agent on held-out tasks, or on those of another split."""
+        tasks = self.held_out_tasks if split is None else self.tasks_to_evaluate(split)
+        envs = self.envs(split or self.config.evaluation.split)
+        try:
+            return evaluate(agent, tasks, envs, seed=self.config.seed)
+        finally:
+            envs.close()
+
+
+class StoredEvolver:
+    """Keeps the result of every round, and gives it again when the same round is asked for.
+
+    So all arms begin with one D_0, and a resumed run does not depend on its explorer saying the
+    same thing twice.
+
+    Args:
+        inner: who carries out rounds that were not.
+        store: where results are kept.
+    """
+
+    def __init__(self, inner: Evolver, store: RunStore) -> None:
+        self.inner = inner
+        self.store = store
+
+    def run(self, round: Round) -> RoundResult:
+        """See :class:`~coevo_gym.seams.Evolver`."""
+        known = self.store.result(round)
+        if known is not None:
+            return known
+        result = self.inner.run(round)
+        self.store.add_result(round, result)
+        return result
+
+
+def scripted_agent(tasks: Sequence[Task]) -> ScriptedAgent:
+    """Plays the reference solutions of tasks: the ceiling."""
+    return ScriptedAgent({task.instruction: task.solution for task in tasks}, after="")
+
+
+def weights_hash(policy: TinyPolicy) -> str:
+    """Hash of a policy's weights, bit by bit."""
+    state = hashlib.sha256()
+    for parameter in policy.parameters():
+        state.update(parameter.detach().numpy().tobytes())
+    return state.hexdigest()

@@ -1,0 +1,102 @@
+"""Checkpoints: all that a phase needs to go on, whole or not there at all."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from coevo_gym.run.folder import storing, write_atomic
+
+logger = logging.getLogger(__name__)
+
+_NAME = re.compile(r"step-(\d+)\.([0-9a-f]{16})\.pt")
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint as read.
+
+    Attributes:
+        step: the step it was saved after.
+        state: what was saved.
+        path: its file.
+    """
+
+    step: int
+    state: dict[str, Any]
+    path: Path
+
+
+class Checkpoints:
+    """The checkpoints of one phase of a run.
+
+    The name of each file holds a hash of its content, so that a damaged one is noticed, named and
+    passed over in favour of the one before.
+
+    Args:
+        folder: where they are.
+        keep: how many of the latest stay.
+    """
+
+    def __init__(self, folder: Path, *, keep: int = 2) -> None:
+        self.folder = folder
+        self.keep = keep
+
+    def save(self, step: int, state: Mapping[str, Any]) -> Path:
+        """Save a state after a step, and delete what is older than the last few.
+
+        Args:
+            step: counts what the phase has done.
+            state: JSON values and tensors.
+
+        Raises:
+            StoreError: if it cannot be written; earlier checkpoints stay.
+        """
+        import torch
+
+        buffer = io.BytesIO()
+        torch.save(dict(state), buffer)
+        data = buffer.getvalue()
+        path = self.folder / f"step-{step:06d}.{_hash(data)}.pt"
+        with storing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, data)
+        with storing(self.folder):
+            found = [(at, file) for at, file in self._found() if file != path]
+            for place, (at, old) in enumerate(found, start=2):
+                if at == step or place > self.keep:
+                    old.unlink()
+        return path
+
+    def latest(self) -> Checkpoint | None:
+        """The latest checkpoint that is whole, or None; damaged ones are logged by name."""
+        import torch
+
+        for step, path in self._found():
+            try:
+                data = path.read_bytes()
+            except OSError as error:
+                logger.warning("checkpoint=%s cannot be read: %s", path, error.strerror)
+                continue
+            if _hash(data) != _NAME.fullmatch(path.name)[2]:  # type: ignore[index]
+                logger.warning("checkpoint=%s is damaged; going back to the one before", path)
+                with storing(path):
+                    path.rename(path.with_suffix(".damaged"))
+                continue
+            # Nothing but tensors and plain values is ever unpickled.
+            state = torch.load(io.BytesIO(data), weights_only=True)
+            return Checkpoint(step, state, path)
+        return None
+
+    def _found(self) -> list[tuple[int, Path]]:
+        """Steps and files, the latest first."""
+        matches = [(_NAME.fullmatch(path.name), path) for path in self.folder.glob("step-*.pt")]
+        return sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]

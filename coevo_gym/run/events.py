@@ -1,0 +1,156 @@
+"""What a run writes down while an arm trains: store, metrics, checkpoints, progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.random import Generator
+
+from coevo_gym.evolution import Round, RoundResult, Signal
+from coevo_gym.run.folder import RunFolder, append_line, keep_lines
+from coevo_gym.run.progress import RunProgress
+from coevo_gym.run.store import RunStore
+from coevo_gym.seams import Curriculum
+from coevo_gym.task import Task
+from coevo_gym.trainers.evaluate import Evaluation
+from coevo_gym.trainers.parts import Events, LoopState, Metrics
+from coevo_gym.trajectory import Group
+
+
+class SignalTap:
+    """A curriculum whose signals someone else may read too.
+
+    Args:
+        inner: the curriculum; everything is passed on to it.
+    """
+
+    def __init__(self, inner: Curriculum) -> None:
+        self.inner = inner
+        self._heard: list[Signal] = []
+
+    def take(self) -> list[Signal]:
+        """The signals since the last call."""
+        heard, self._heard = self._heard, []
+        return heard
+
+    def record(self, groups: Sequence[Group]) -> list[Signal]:
+        """See :class:`~coevo_gym.seams.Curriculum`."""
+        signals = self.inner.record(groups)
+        self._heard += signals
+        return signals
+
+    def next(self, n: int, rng: Generator) -> list[Task]:
+        """See :class:`~coevo_gym.seams.Curriculum`."""
+        return self.inner.next(n, rng)
+
+    def plan(self, rng: Generator) -> Round | None:
+        """See :class:`~coevo_gym.seams.Curriculum`."""
+        return self.inner.plan(rng)
+
+    def apply(self, result: RoundResult) -> None:
+        """See :class:`~coevo_gym.seams.Curriculum`."""
+        self.inner.apply(result)
+
+    def metrics(self) -> dict[str, float]:
+        """See :class:`~coevo_gym.seams.Curriculum`."""
+        return self.inner.metrics()
+
+    def state_dict(self) -> dict[str, Any]:
+        """See :class:`~coevo_gym.seams.Curriculum`."""
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See :class:`~coevo_gym.seams.Curriculum`."""
+        self.inner.load_state_dict(state)
+
+
+@dataclass
+class ArmEvents(Events):
+    """Listens to the loop of one arm.
+
+    Attributes:
+        arm: name of the arm.
+        folder: where files go.
+        store: where structured records go.
+        tap: where the signals come from.
+        state: how far the loop has come.
+        progress: what a person sees.
+        stop: whether to stop at the next step boundary.
+        save: writes a checkpoint.
+        every_steps: steps between checkpoints.
+        max_steps: steps that the arm may take, or None.
+        evaluation: numbers of the latest evaluation.
+    """
+
+    arm: str
+    folder: RunFolder
+    store: RunStore
+    tap: SignalTap
+    state: Callable[[], LoopState]
+    progress: RunProgress
+    stop: Callable[[], bool]
+    save: Callable[[], object]
+    every_steps: int
+    max_steps: int | None = None
+    evaluation: dict[str, float] = field(default_factory=dict)
+
+    def on_groups(self, groups: Sequence[Group]) -> None:
+        """Store what was practised; the step's number is one up from those done."""
+        self.store.add_groups(self.arm, self.state().step + 1, groups, self.tap.take())
+
+    def on_round(self, round: Round, result: RoundResult) -> None:
+        """Store what evolved."""
+        state, numbers = self.state(), self.tap.metrics()
+        pool_size = int(numbers.get("pool_size", 0))
+        self.store.add_round(self.arm, state.step, state.env_steps, pool_size, round, result)
+        self._log("round", round=round.id, accepted=len(result.accepted), pool_size=pool_size)
+
+    def on_eval(self, evaluation: Evaluation) -> None:
+        """Note how good the policy is now."""
+        self.note_evaluation(evaluation.metrics())
+        state = self.state()
+        self.progress.say(
+            f"  {self.arm}, step {state.step}, {state.env_steps:,} env steps: solves "
+            f"{evaluation.success_rate:.1%} of {len(evaluation.episodes)} held-out tasks"
+        )
+
+    def note_evaluation(self, numbers: Mapping[str, float]) -> None:
+        """Write down an evaluation's numbers; its env steps are not the arm's."""
+        self.evaluation = dict(numbers)
+        self._log("eval", **{f"eval.{name}": value for name, value in numbers.items()})
+
+    def on_step(self, metrics: Metrics) -> None:
+        """Note the step's numbers, and save where it is due."""
+        self._log("step", **metrics)
+        state = self.state()
+        done = state.env_steps if self.max_steps is None else state.step
+        self.progress.update(
+            done,
+            step=str(state.step),
+            training_success=f"{metrics.get('reward', 0.0):.0%}",
+            pool=f"{metrics.get('curriculum.pool_size', 0.0):.0f}",
+            rounds=f"{metrics.get('curriculum.rounds', 0.0):.0f}",
+        )
+        if state.step % self.every_steps == 0:
+            self.save()
+
+    def should_stop(self) -> bool:
+        """See :class:`~coevo_gym.trainers.parts.Events`."""
+        return self.stop()
+
+    def rewind(self, step: int) -> None:
+        """Forget what was written down after a step; -1 forgets all."""
+        self.store.rewind(self.arm, step)
+
+        def keep(line: Mapping[str, Any]) -> bool:
+            return line.get("arm") != self.arm or line.get("step", 0) <= step
+
+        if self.folder.metrics.exists():
+            keep_lines(self.folder.metrics, keep)
+
+    def _log(self, event: str, **numbers: Any) -> None:
+        state = self.state()
+        line = {"event": event, "arm": self.arm, "step": state.step, "env_steps": state.env_steps}
+        append_line(self.folder.metrics, line | numbers | line)

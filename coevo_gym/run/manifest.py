@@ -1,0 +1,145 @@
+"""The manifest: what was run, and with what. Written before the first step."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from coevo_gym import __version__
+from coevo_gym.config import Resolved, RunConfig
+from coevo_gym.errors import StoreError
+from coevo_gym.evolution import digest
+from coevo_gym.run.folder import RunFolder, read_json
+from coevo_gym.task import Task
+
+SCHEMA = 1
+_PACKAGES = ("gymnasium", "numpy", "pydantic", "torch")
+_SECRET_WORDS = frozenset({"key", "secret", "password", "token", "credential", "credentials"})
+
+
+def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]) -> dict[str, Any]:
+    """Everything that decides how a run goes.
+
+    Args:
+        resolved: the config and the origin of its values.
+        task_sets: the native tasks in use, by what they are used for.
+    """
+    config = resolved.config
+    manifest = {
+        "schema": SCHEMA,
+        "name": config.name,
+        "model": model_id(config),
+        "config": config.to_json(),
+        "origins": dict(resolved.origins),
+        "seed": config.seed,
+        "task_sets": {name: task_set_hash(tasks) for name, tasks in task_sets.items()},
+        "versions": versions(),
+        "git_commit": git_commit(),
+    }
+    redacted: dict[str, Any] = redact(manifest)
+    return redacted
+
+
+def read_manifest(folder: RunFolder) -> tuple[dict[str, Any], RunConfig]:
+    """A run's manifest, and its config.
+
+    Raises:
+        StoreError: if it is missing, damaged, or of a later version.
+    """
+    manifest = read_json(folder.manifest)
+    schema = manifest.get("schema") if isinstance(manifest, dict) else None
+    if schema != SCHEMA:
+        raise StoreError(
+            f"{folder.manifest} has schema {schema!r}; this version of coevo_gym reads {SCHEMA}."
+        )
+    try:
+        return manifest, RunConfig.model_validate(manifest["config"])
+    except (KeyError, ValueError) as error:
+        raise StoreError(f"{folder.manifest} holds no config that can be read: {error}") from error
+
+
+def check_unchanged(
+    manifest: Mapping[str, Any], task_sets: Mapping[str, Iterable[Task]]
+) -> list[str]:
+    """What differs between a run's start and now; each a sentence.
+
+    Raises:
+        StoreError: if the tasks differ, because the run would not go on as the same run.
+    """
+    for name, tasks in task_sets.items():
+        if manifest["task_sets"].get(name) != task_set_hash(tasks):
+            raise StoreError(
+                f"The {name} tasks are not those that this run began with: the benchmark's data "
+                "has changed. Bring the old data back (see `coevo doctor`), or train anew."
+            )
+    now = versions()
+    return [
+        f"{package} was {before} and is {now.get(package, 'missing')} now; results may differ."
+        for package, before in manifest["versions"].items()
+        if now.get(package) != before
+    ]
+
+
+def model_id(config: RunConfig) -> str:
+    """The policy in a word: its kind and a hash of its size."""
+    return f"{config.policy.kind}-{digest(config.policy.tiny.model_dump(mode='json'))[:8]}"
+
+
+def task_set_hash(tasks: Iterable[Task]) -> str:
+    """Hash of the ids of tasks, in order."""
+    return hashlib.sha256("\n".join(task.id for task in tasks).encode()).hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Versions of what a run depends on."""
+    found = {"coevo_gym": __version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def git_commit() -> str:
+    """Commit of the checkout that this package runs from, with ``+`` if it was changed; or ""."""
+    git, root = shutil.which("git"), Path(__file__).resolve().parents[2]
+    if git is None or not (root / ".git").exists():
+        return ""
+    found = []
+    for command in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"]):
+        done = subprocess.run(  # noqa: S603 (a fixed command)
+            [git, "-C", str(root), *command],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        found.append(done.stdout.strip())
+    commit, changes = found
+    return f"{commit}+" if commit and changes else commit
+
+
+def redact(value: Any) -> Any:
+    """The JSON value without the values of keys that name a secret, such as ``api_key``."""
+    if isinstance(value, Mapping):
+        return {
+            key: "<redacted>"
+            if isinstance(item, str) and item and _is_secret(str(key))
+            else redact(item)
+            for key, item in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [redact(item) for item in value]
+    return value
+
+
+def _is_secret(key: str) -> bool:
+    return bool(_SECRET_WORDS & set(re.split(r"[^a-z0-9]+", key.lower())))

@@ -1,0 +1,59 @@
+"""Ctrl-C: once stops at the next step boundary, twice at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+INTERRUPTED = 130
+_SHOW_CURSOR = "\x1b[?25h"
+
+
+class Stopped(Exception):
+    """The work ended early because someone asked for it; what is done is saved."""
+
+
+class StopRequest:
+    """Whether someone asked to stop; a context manager that listens to SIGINT and SIGTERM.
+
+    The first signal is noted and the work goes on to where it can be saved. The second ends the
+    process on the spot: what was reported as saved is on disk already.
+
+    Args:
+        say: told of the first signal.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.requested = False
+        self._say = say
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __call__(self) -> bool:
+        """Whether to stop at the next boundary."""
+        return self.requested
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            if sys.stdout.isatty():
+                os.write(sys.stdout.fileno(), _SHOW_CURSOR.encode())
+            os._exit(INTERRUPTED)
+        self.requested = True
+        self._say("Stopping after this step and saving. Press Ctrl-C again to exit now.")

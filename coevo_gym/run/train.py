@@ -1,0 +1,341 @@
+"""A run from its config to its table: baselines, warm-up, D_0, then each arm.
+
+Every phase ends in something that is saved, and begins by looking for it. So a run that was cut
+short anywhere is resumed by running it again, and ends as if it had never stopped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from coevo_gym.agents.tiny import TinyPolicy
+from coevo_gym.config import Resolved, RunConfig
+from coevo_gym.curricula.groups import GroupLedger
+from coevo_gym.curricula.registry import make_curriculum
+from coevo_gym.evolution import Verdict
+from coevo_gym.report.data import TableRow
+from coevo_gym.run.assembly import Assembly, weights_hash
+from coevo_gym.run.checkpoint import Checkpoint, Checkpoints
+from coevo_gym.run.events import ArmEvents, SignalTap
+from coevo_gym.run.folder import RunFolder, append_line, keep_lines, write_json
+from coevo_gym.run.manifest import check_unchanged, make_manifest, read_manifest
+from coevo_gym.run.progress import RunProgress
+from coevo_gym.run.stop import Stopped, StopRequest
+from coevo_gym.run.store import RunStore
+from coevo_gym.seams import Evolver
+from coevo_gym.trainers.grpo import GRPO
+from coevo_gym.trainers.imitation import demonstrate, imitate
+from coevo_gym.trainers.loop import Loop
+from coevo_gym.trainers.rollout import EnvPool
+
+RANDOM, WARMUP = "random", "warm-up"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a run ended.
+
+    Attributes:
+        name: name of the run.
+        benchmark: what was practised.
+        split: the held-out split that the table is about.
+        table: baselines first, then the arms in order.
+        arms: what each arm did: steps, env steps, rounds, pool size, hash of its weights.
+    """
+
+    name: str
+    benchmark: str
+    split: str
+    table: tuple[TableRow, ...]
+    arms: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where all arms start from.
+
+    Attributes:
+        policy: state of the warmed-up policy.
+        random: numbers of the random agent on the held-out tasks.
+        warmup: numbers of the warmed-up policy on them.
+        env_steps: env steps that the demonstrations took.
+    """
+
+    policy: Mapping[str, Any]
+    random: Mapping[str, float]
+    warmup: Mapping[str, float]
+    env_steps: int
+
+
+def train(
+    folder: RunFolder,
+    resolved: Resolved,
+    progress: RunProgress,
+    stop: StopRequest,
+    *,
+    overwrite: bool = False,
+) -> Summary:
+    """Train all arms of a new run.
+
+    Args:
+        folder: where to; it must not hold a run yet.
+        resolved: the settings and where they came from.
+        progress: what a person sees.
+        stop: asked at every step boundary.
+        overwrite: delete an earlier run in the folder.
+
+    Raises:
+        Stopped: if ``stop`` said so; what is done is saved.
+        ConfigError: if the folder is taken.
+        StoreError: if something cannot be written.
+    """
+    assembly = Assembly(resolved.config)
+    manifest = make_manifest(resolved, task_sets=assembly.task_sets)
+    with folder.locked():
+        folder.create(overwrite=overwrite)
+        write_json(folder.manifest, manifest)
+        return _Run(folder, assembly, progress, stop).go()
+
+
+def resume(folder: RunFolder, progress: RunProgress, stop: StopRequest) -> Summary:
+    """Go on with a run where it stopped, by any means; see :func:`train`.
+
+    Raises:
+        Stopped: if ``stop`` said so; what is done is saved.
+        StoreError: if its files are damaged beyond the last checkpoints, or its tasks changed.
+    """
+    with folder.locked():
+        manifest, config = read_manifest(folder)
+        assembly = Assembly(config)
+        for change in check_unchanged(manifest, assembly.task_sets):
+            progress.say(change)
+        return _Run(folder, assembly, progress, stop).go()
+
+
+class _Run:
+    """One run under way."""
+
+    def __init__(
+        self, folder: RunFolder, assembly: Assembly, progress: RunProgress, stop: StopRequest
+    ) -> None:
+        self.folder, self.assembly, self.config = folder, assembly, assembly.config
+        self.progress, self.stop = progress, stop
+        self._found: int | None = 0
+
+    def go(self) -> Summary:
+        start = self._start()
+        table = [
+            _row(RANDOM, start.random, 0),
+            _row(WARMUP, start.warmup, start.env_steps),
+        ]
+        arms: dict[str, dict[str, Any]] = {}
+        with closing(RunStore(self.folder.database, record=self.config.store.record)) as store:
+            store.add_tasks(self.assembly.warmup_tasks())
+            evolver = self.assembly.evolver(store, self._on_verdict)
+            self._find_initial_tasks(evolver)
+            for arm in self.config.arms:
+                row, arms[arm] = self._train_arm(arm, start, store, evolver)
+                table.append(row)
+        summary = Summary(
+            name=self.config.name,
+            benchmark=self.config.benchmark.name,
+            split=self.config.evaluation.split,
+            table=tuple(table),
+            arms=arms,
+        )
+        write_json(self.folder.summary, asdict(summary))
+        return summary
+
+    # Baselines, warm-up, D_0.
+
+    def _start(self) -> Start:
+        checkpoints = Checkpoints(self.folder.checkpoints / WARMUP, keep=1)
+        saved = checkpoints.latest()
+        if saved is None:
+            start = self._warm_up()
+            checkpoints.save(0, asdict(start))
+            return start
+        return Start(**saved.state)
+
+    def _warm_up(self) -> Start:
+        """Evaluate the random agent, imitate references, evaluate again."""
+        assembly, tasks = self.assembly, self.assembly.warmup_tasks()
+        self.progress.phase("warm-up", total=3)
+        random = assembly.evaluate(assembly.random_agent()).metrics()
+        self.progress.update(1, random_agent=_percent(random))
+        self._check_stop()
+        policy, env_steps = assembly.policy(), 0
+        losses: Sequence[float] = ()
+        if tasks:
+            with closing(assembly.envs()) as envs:
+                demonstrations = demonstrate(
+                    tasks, envs, assembly.benchmark.choices, seed=assembly.seed("demonstrations")
+                )
+            policy.fit_words(demonstrations.texts)
+            imitation = imitate(
+                policy, demonstrations, self.config.warmup, seed=assembly.seed("imitation")
+            )
+            losses, env_steps = imitation.losses, imitation.env_steps
+        self.progress.update(2, tasks=str(len(tasks)))
+        self._check_stop()
+        warmup = assembly.evaluate(assembly.agent(policy).greedy()).metrics()
+        self.progress.update(3, random_agent=_percent(random), warmed_up=_percent(warmup))
+        self._log_once(WARMUP, losses=list(losses), env_steps=env_steps)
+        return Start(policy.state_dict(), random, warmup, env_steps)
+
+    def _find_initial_tasks(self, evolver: Evolver) -> None:
+        """Carry out the round that all arms begin with; its result is kept in the store."""
+        wanted = self.config.curriculum.initial_size
+        self.progress.phase("first task set", total=wanted)
+        self._found = 0
+        result = evolver.run(self.assembly.initial_round())
+        self._found = None
+        self.progress.update(
+            wanted, tasks=str(len(result.accepted)), env_steps=f"{result.env_steps:,}"
+        )
+
+    def _on_verdict(self, verdict: Verdict) -> None:
+        if self._found is None:
+            return  # a round within an arm; the step that it belongs to is finished first
+        self._check_stop()
+        self._found += verdict.accepted
+        self.progress.update(self._found)
+
+    def _check_stop(self) -> None:
+        if self.stop():
+            raise Stopped
+
+    def _log_once(self, event: str, **numbers: Any) -> None:
+        if self.folder.metrics.exists():
+            keep_lines(self.folder.metrics, lambda line: line.get("event") != event)
+        append_line(self.folder.metrics, {"event": event, **numbers})
+
+    # Arms.
+
+    def _train_arm(
+        self, arm: str, start: Start, store: RunStore, evolver: Evolver
+    ) -> tuple[TableRow, dict[str, Any]]:
+        """Train one arm to its end, from wherever it stands."""
+        self._check_stop()
+        policy = self.assembly.policy()
+        policy.load_state_dict(start.policy)
+        with closing(self.assembly.envs()) as envs:
+            training = _Arm(arm, self.assembly, policy, envs, evolver)
+            events = training.events = ArmEvents(
+                arm=arm,
+                folder=self.folder,
+                store=store,
+                tap=training.tap,
+                state=lambda: training.loop.state,
+                progress=self.progress,
+                stop=self.stop,
+                save=lambda: training.save(checkpoints),
+                every_steps=self.config.store.checkpoint_every_steps,
+                max_steps=self.config.loop.max_steps,
+            )
+            training.loop.events = events
+            checkpoints = Checkpoints(
+                self.folder.checkpoints / arm, keep=self.config.store.keep_checkpoints
+            )
+            saved = checkpoints.latest()
+            events.rewind(saved.step if saved else -1)
+            if saved:
+                training.load(saved)
+            else:
+                training.loop.run_round(self.assembly.initial_round())
+                training.loop.state.evaluated = 0  # the warm-up's evaluation is this arm's first
+                events.note_evaluation(start.warmup)
+            return self._run_loop(training, checkpoints)
+
+    def _run_loop(
+        self, training: _Arm, checkpoints: Checkpoints
+    ) -> tuple[TableRow, dict[str, Any]]:
+        loop, config = training.loop, self.config.loop
+        by_steps = config.max_steps is not None
+        total = config.max_steps if by_steps else config.max_env_steps
+        done = loop.state.step if by_steps else loop.state.env_steps
+        self.progress.phase(f"train {training.arm}", total=total or 0, done=done)
+        loop.run()
+        training.save(checkpoints)
+        if not loop.over:
+            raise Stopped
+        numbers = training.tap.metrics()
+        outcome = {
+            "steps": loop.state.step,
+            "env_steps": loop.state.env_steps,
+            "episodes": loop.state.episodes,
+            "rounds": int(numbers.get("rounds", 0)),
+            "pool_size": int(numbers.get("pool_size", 0)),
+            "weights": weights_hash(training.policy),
+        }
+        return _row(training.arm, training.events.evaluation, loop.state.env_steps), outcome
+
+
+class _Arm:
+    """The parts of one arm, and their state as one."""
+
+    events: ArmEvents
+
+    def __init__(
+        self,
+        arm: str,
+        assembly: Assembly,
+        policy: TinyPolicy,
+        envs: EnvPool,
+        evolver: Evolver,
+    ) -> None:
+        config: RunConfig = assembly.config
+        agent = assembly.agent(policy)
+        self.arm, self.policy = arm, policy
+        self.learner = GRPO(policy, config.learner, seed=assembly.seed("learner"))
+        settings = config.curriculum.model_dump(exclude={"evolve"})
+        self.tap = SignalTap(make_curriculum(arm, **settings))
+        self.loop = Loop(
+            config.loop,
+            curriculum=self.tap,
+            ledger=GroupLedger(
+                self.tap, group_size=config.rollout.group_size, seed=assembly.seed("ledger")
+            ),
+            agent=agent,
+            learner=self.learner,
+            envs=envs,
+            evolver=evolver,
+            evaluate=lambda: assembly.evaluate(agent.greedy()),
+        )
+
+    def save(self, checkpoints: Checkpoints) -> None:
+        """Save all that the arm needs to go on."""
+        state = {
+            "policy": self.policy.state_dict(),
+            "learner": self.learner.state_dict(),
+            "loop": json.dumps(self.loop.state_dict()),
+            "evaluation": self.events.evaluation,
+        }
+        checkpoints.save(self.loop.state.step, state)
+
+    def load(self, saved: Checkpoint) -> None:
+        """Restore :meth:`save`."""
+        self.policy.load_state_dict(saved.state["policy"])
+        self.learner.load_state_dict(saved.state["learner"])
+        self.loop.load_state_dict(json.loads(saved.state["loop"]))
+        self.events.evaluation = dict(saved.state["evaluation"])
+
+
+def _row(name: str, numbers: Mapping[str, float], env_steps: int) -> TableRow:
+    return TableRow(
+        name=name,
+        success=numbers["success_rate"],
+        low=numbers["success_rate_low"],
+        high=numbers["success_rate_high"],
+        score=numbers["mean_score"],
+        n_tasks=int(numbers["episodes"]),
+        env_steps=env_steps,
+    )
+
+
+def _percent(numbers: Mapping[str, float]) -> str:
+    return f"{numbers['success_rate']:.1%}"
