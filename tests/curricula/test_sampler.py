@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import json
+import multiprocessing
+import pickle
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from gymnasium.envs.registration import EnvSpec
+
+import coevo_gym
+from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
+from coevo_gym.curricula.sampler import EvolvingTaskSampler
+from coevo_gym.errors import ConfigError, ResetNeeded, SplitLeakError
+from coevo_gym.trajectory import EndReason
+from tests.curricula.episodes import HELD_OUT, TRAIN
+from tests.curricula.test_groups import Recorder
+
+SOLVE, FAIL = "solve", "fail"
+
+
+def sampler(k: int = 3, **fields: Any) -> tuple[EvolvingTaskSampler, Recorder]:
+    curriculum = Recorder()
+    return EvolvingTaskSampler(gym.make("Toy-v0"), curriculum, group_size=k, **fields), curriculum
+
+
+def play(env: gym.Env[Any, Any], how: str = SOLVE) -> dict[str, Any]:
+    """Finish the running episode."""
+    actions = env.unwrapped.task.solution if how == SOLVE else ("done",)  # type: ignore[attr-defined]
+    for action in actions:
+        *_, info = env.step(action)
+    assert info["end_reason"]
+    return info
+
+
+def test_it_repeats_each_task_k_times_and_records_by_itself() -> None:
+    env, curriculum = sampler(k=3)
+    served = []
+    for how in (SOLVE, FAIL, SOLVE, SOLVE):
+        _, info = env.reset()
+        served.append(info["task_id"])
+        play(env, how)
+    assert len(set(served[:3])) == 1
+    assert [[t.success for t in group.trajectories] for group in curriculum.seen] == [
+        [True, False, True]
+    ]
+    (group,) = curriculum.seen
+    assert {t.group_id for t in group.trajectories} == {group.id}
+    assert len(group.trajectories[0].steps) == 4
+
+
+def test_success_is_read_and_reward_is_not() -> None:
+    curriculum = Recorder()
+    inverted = gym.wrappers.TransformReward(gym.make("Toy-v0"), lambda reward: 1 - reward)
+    env = EvolvingTaskSampler(inverted, curriculum, group_size=2)
+    for how in (SOLVE, FAIL):
+        env.reset()
+        play(env, how)
+    assert [t.success for t in curriculum.seen[0].trajectories] == [True, False]
+
+
+def test_reset_in_mid_episode_gives_the_episode_back() -> None:
+    env, curriculum = sampler(k=2)
+    env.reset()
+    first = env.ticket
+    env.step("press red")
+    env.reset()
+    assert (env.ticket.group_id, env.ticket.index) == (first.group_id, first.index)  # type: ignore[union-attr]
+    play(env)
+    assert env.ticket is None
+    env.reset()
+    play(env)
+    assert [len(group.trajectories) for group in curriculum.seen] == [2]
+    assert EndReason.ABANDONED not in {t.end_reason for t in curriculum.seen[0].trajectories}
+
+
+def test_a_task_of_your_own_runs_unrecorded() -> None:
+    env, curriculum = sampler(k=1)
+    for options in ({"task": HELD_OUT[0]}, {"task_id": HELD_OUT[0].name}):
+        _, info = env.reset(options=options)
+        assert info["task_id"] == HELD_OUT[0].id
+        assert env.ticket is None
+        play(env)
+    assert curriculum.seen == []
+    env.reset()
+    env.reset(options={"task": TRAIN[90]})
+    play(env)
+    env.reset(options={})
+    assert env.ticket is not None
+    assert env.ticket.id.endswith("#1")  # the episode that made way comes back
+
+
+def test_seeds_are_passed_on_or_follow_from_the_place_in_the_stream() -> None:
+    env, _ = sampler(seed=4)
+    env.reset(seed=123)
+    assert env.unwrapped.np_random_seed == 123
+    seeds = []
+    for _ in range(2):
+        env, _ = sampler(seed=4)
+        env.reset()
+        seeds.append(env.unwrapped.np_random_seed)
+    assert seeds[0] == seeds[1] != 123
+
+
+def test_it_refuses_envs_that_are_not_for_training() -> None:
+    for split in ("val", "test"):
+        with pytest.raises(SplitLeakError, match=f"split='{split}'"):
+            EvolvingTaskSampler(gym.make("Toy-v0", split=split))
+    with pytest.raises(ConfigError, match="coevo_gym env"):
+        EvolvingTaskSampler(gym.make("CartPole-v1"))
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(ConfigError, match="'inline' or 'manual'"):
+        sampler(evolve="sometimes")
+    with pytest.raises(ConfigError, match="Did you mean"):
+        EvolvingTaskSampler(gym.make("Toy-v0"), "statik")
+    with pytest.raises(ConfigError, match="curriculum that you pass"):
+        sampler(evolve_every_groups=3)
+
+
+def test_manual_rounds_are_run_when_asked_for() -> None:
+    config = CoEvolveConfig(initial_size=5)
+    env = EvolvingTaskSampler(gym.make("Toy-v0"), CoEvolve(config), evolve="manual")
+    with pytest.raises(ConfigError, match="pool is empty"):
+        env.reset()
+    result = env.evolve()
+    assert result is not None
+    assert len(result.accepted) == 5
+    assert env.evolve() is None
+    _, info = env.reset()
+    assert info["task_id"] in {task.id for task in result.accepted}
+
+
+def test_exploration_uses_the_inner_envs_own_settings() -> None:
+    names = [TRAIN[3].name, TRAIN[4].name]
+    env = EvolvingTaskSampler(
+        gym.make("Toy-v0", tasks=names, max_episode_steps=4),
+        CoEvolve(CoEvolveConfig(initial_size=4)),
+    )
+    env.reset()
+    state = env.curriculum.state_dict()
+    parents = {json.loads(text)["parents"][0] for text in state["pool"]["tasks"]}
+    assert parents <= {TRAIN[3].id, TRAIN[4].id}
+
+
+def test_an_episode_that_a_wrapper_cuts_is_run_again(caplog: pytest.LogCaptureFixture) -> None:
+    curriculum = Recorder()
+    cut = gym.wrappers.TimeLimit(gym.make("Toy-v0"), max_episode_steps=2)
+    env = EvolvingTaskSampler(cut, curriculum, group_size=1)
+    env.reset()
+    for _ in range(2):
+        env.step("press red")
+    assert curriculum.seen == []
+    assert "max_episode_steps" in caplog.text
+    env.reset()
+    assert env.ticket is not None
+    assert env.ticket.id.endswith("#1")
+
+
+def test_stepping_past_the_end_is_the_envs_own_error() -> None:
+    env, _ = sampler()
+    env.reset()
+    play(env)
+    with pytest.raises(ResetNeeded):
+        env.step("done")
+
+
+def test_a_sampler_made_from_a_name_has_a_json_spec() -> None:
+    env = EvolvingTaskSampler(gym.make("Toy-v0"), "blind", group_size=2, seed=3)
+    assert env.spec is not None
+    spec = EnvSpec.from_json(env.spec.to_json())
+    assert pickle.loads(pickle.dumps(env.spec)) == env.spec
+    again = gym.make(spec)
+    assert isinstance(again, EvolvingTaskSampler)
+    assert again.ledger.group_size == 2
+    assert isinstance(again.curriculum, CoEvolve)
+    assert again.curriculum.config.evolve == "blind"
+
+
+def test_a_sampler_made_from_an_object_has_no_spec() -> None:
+    assert sampler()[0].spec is None
+    assert gym.wrappers.RecordEpisodeStatistics(sampler()[0]).spec is None
+
+
+def _build_in_child(queue: Any) -> None:
+    from tests import toy
+
+    toy.register()
+    try:
+        EvolvingTaskSampler(gym.make("Toy-v0"))
+    except ConfigError as error:
+        queue.put(str(error))
+
+
+def test_a_child_process_is_sent_to_the_vector_sampler() -> None:
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    child = context.Process(target=_build_in_child, args=(queue,))
+    child.start()
+    assert "EvolvingVectorSampler" in queue.get(timeout=60)
+    child.join(timeout=60)
+
+
+def test_it_is_exported_from_the_package() -> None:
+    assert coevo_gym.EvolvingTaskSampler is EvolvingTaskSampler

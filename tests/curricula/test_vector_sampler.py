@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from coevo_gym.curricula.vector_sampler import EvolvingVectorSampler
+from coevo_gym.errors import ConfigError, SplitLeakError
+from coevo_gym.vector import TaskVectorEnv
+from tests.curricula.episodes import HELD_OUT
+from tests.curricula.test_groups import Recorder
+
+
+def sampler(
+    n: int = 4, k: int = 3, mode: str = "Disabled", seed: int = 0
+) -> tuple[EvolvingVectorSampler, Recorder]:
+    curriculum = Recorder()
+    envs = TaskVectorEnv("Toy-v0", n, autoreset_mode=mode)
+    return EvolvingVectorSampler(envs, curriculum, group_size=k, seed=seed), curriculum
+
+
+def tasks(envs: EvolvingVectorSampler) -> list[str]:
+    return [task.id for task in envs.unwrapped.tasks]  # type: ignore[attr-defined]
+
+
+def drive(envs: EvolvingVectorSampler, steps: int, seed: int = 0) -> list[list[str]]:
+    """Mostly follow the solutions; reset what ends; returns the tasks under way at each step."""
+    rng = np.random.default_rng(seed)
+    n, bare = envs.num_envs, envs.unwrapped
+    assert isinstance(bare, TaskVectorEnv)
+    served = []
+    envs.reset()
+    for _ in range(steps):
+        served.append(tasks(envs))
+        actions = []
+        for i in range(n):
+            at = len(bare.unwrapped_env(i).view.history)
+            solution = bare.unwrapped_env(i).task.solution
+            actions.append(solution[min(at, 3)] if rng.random() < 0.9 else "done")
+        _, _, terminated, truncated, _ = envs.step(actions)
+        over = np.logical_or(terminated, truncated)
+        if over.any() and bare.autoreset_mode is AutoresetMode.DISABLED:
+            envs.reset(options={"reset_mask": over})
+    return served
+
+
+@pytest.mark.parametrize("mode", ["Disabled", "NextStep"])
+def test_groups_form_across_envs_whatever_ends_first(mode: str) -> None:
+    envs, curriculum = sampler(mode=mode)
+    envs.reset()
+    served = tasks(envs)
+    assert served[0] == served[1] == served[2]
+    drive(envs, 60)
+    assert len(curriculum.seen) > 10
+    for group in curriculum.seen:
+        assert group.whole
+        assert {t.task_id for t in group.trajectories} == {group.task.id}
+    outcomes = {t.success for group in curriculum.seen for t in group.trajectories}
+    assert outcomes == {True, False}
+
+
+def test_a_masked_reset_in_mid_episode_gives_back_only_what_it_hits() -> None:
+    envs, _ = sampler(n=3)
+    envs.reset()
+    before = envs.tickets
+    envs.step(["press red"] * 3)
+    envs.reset(options={"reset_mask": np.array([False, True, False])})
+    after = envs.tickets
+    assert (after[0], after[2]) == (before[0], before[2])
+    assert before[1] is not None
+    assert after[1] is not None
+    assert (after[1].group_id, after[1].index) == (before[1].group_id, before[1].index)
+    assert after[1].id != before[1].id
+
+
+def test_a_task_of_your_own_runs_unrecorded() -> None:
+    envs, curriculum = sampler(n=2, k=1)
+    envs.reset(options={"tasks": [HELD_OUT[0], None]})
+    assert tasks(envs)[0] == HELD_OUT[0].id
+    assert [ticket is None for ticket in envs.tickets] == [True, False]
+    envs.step(["done", "done"])
+    assert len(curriculum.seen) == 1
+
+
+@pytest.mark.parametrize("mode", ["Disabled", "NextStep"])
+def test_a_saved_vector_sampler_continues_the_same_stream(mode: str) -> None:
+    envs, _ = sampler(mode=mode)
+    drive(envs, 25)
+    saved: dict[str, Any] = json.loads(json.dumps(envs.state_dict()))
+    copy, _ = sampler(mode=mode, seed=8)
+    for each in (envs, copy):
+        each.load_state_dict(saved)
+    assert drive(envs, 40, seed=3) == drive(copy, 40, seed=3)
+    assert envs.state_dict() == copy.state_dict()
+
+
+def test_it_works_around_make_vec_with_a_preset() -> None:
+    envs = EvolvingVectorSampler(gym.make_vec("Toy-v0", num_envs=2), "static", evolve="manual")
+    with pytest.raises(ConfigError, match="pool is empty"):
+        envs.reset()
+    assert envs.evolve() is not None
+    envs.reset()
+    assert envs.ledger.outstanding == envs.tickets
+
+
+def test_it_refuses_other_envs() -> None:
+    with pytest.raises(SplitLeakError):
+        EvolvingVectorSampler(TaskVectorEnv("Toy-v0", 2, split="test"))
+    with pytest.raises(ConfigError, match="TaskVectorEnv"):
+        EvolvingVectorSampler(gym.make_vec("CartPole-v1", num_envs=2))
