@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from coevo_gym.curricula.methods.coevolve import CoEvolve
+from coevo_gym.evolution import Signal
 from coevo_gym.task import Split, Task
 from coevo_gym.trajectory import EndReason, Group, Step, Trajectory
 from tests.toy import BENCHMARK
@@ -36,3 +38,15 @@ def group(
     """A group with one trajectory for each outcome."""
     episodes = tuple(trajectory(task, outcome, calls) for outcome in outcomes)
     return Group(id, task, size or len(outcomes), episodes)
+
+
+class Recorder(CoEvolve):
+    """A static curriculum that keeps what it is told."""
+
+    def __init__(self, tasks: Sequence[Task] = TRAIN[:10]) -> None:
+        super().__init__(tasks=tasks)
+        self.seen: list[Group] = []
+
+    def record(self, groups: Sequence[Group]) -> list[Signal]:
+        self.seen += groups
+        return super().record(groups)

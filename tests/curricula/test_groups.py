@@ -14,33 +14,19 @@ from hypothesis import strategies as st
 from coevo_gym.curricula.groups import GroupLedger, group_trajectories
 from coevo_gym.curricula.methods.coevolve import CoEvolve
 from coevo_gym.errors import ConfigError, SplitLeakError, TaskError
-from coevo_gym.evolution import Signal
 from coevo_gym.seams import Ticket
 from coevo_gym.task import Task
 from coevo_gym.trajectory import (
     ChoiceDecision,
     EndReason,
     EvalTrajectory,
-    Group,
     Step,
     TokenDecision,
     Trajectory,
     Turn,
     View,
 )
-from tests.curricula.episodes import HELD_OUT, TRAIN, trajectory
-
-
-class Recorder(CoEvolve):
-    """A static curriculum that keeps what it is told."""
-
-    def __init__(self, tasks: Sequence[Task] = TRAIN[:10]) -> None:
-        super().__init__(tasks=tasks)
-        self.seen: list[Group] = []
-
-    def record(self, groups: Sequence[Group]) -> list[Signal]:
-        self.seen += groups
-        return super().record(groups)
+from tests.curricula.episodes import HELD_OUT, TRAIN, Recorder, trajectory
 
 
 def ledger(k: int = 3, **fields: Any) -> tuple[GroupLedger, Recorder]:

@@ -10,12 +10,14 @@ import pytest
 from gymnasium.envs.registration import EnvSpec
 
 import coevo_gym
+from coevo_gym.benchmark import get_benchmark
 from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
 from coevo_gym.curricula.sampler import EvolvingTaskSampler
 from coevo_gym.errors import ConfigError, ResetNeeded, SplitLeakError
+from coevo_gym.task import Split
 from coevo_gym.trajectory import EndReason
-from tests.curricula.episodes import HELD_OUT, TRAIN
-from tests.curricula.test_groups import Recorder
+from coevo_gym.wrappers import ChooseAction, HashText
+from tests.curricula.episodes import HELD_OUT, TRAIN, Recorder
 
 SOLVE, FAIL = "solve", "fail"
 
@@ -101,6 +103,26 @@ def test_seeds_are_passed_on_or_follow_from_the_place_in_the_stream() -> None:
         env.reset()
         seeds.append(env.unwrapped.np_random_seed)
     assert seeds[0] == seeds[1] != 123
+
+
+@pytest.mark.parametrize("env_id", ["Toy-v0", "CoEvolve-WebShop-v0"])
+@pytest.mark.parametrize("outside", [False, True])
+def test_it_goes_inside_and_outside_other_wrappers(env_id: str, outside: bool) -> None:
+    tasks = get_benchmark("toy" if env_id == "Toy-v0" else "webshop").tasks(Split.TRAIN)
+    curriculum, env = Recorder(tasks[:5]), gym.make(env_id, max_episode_steps=3)
+    if outside:
+        wrapped = EvolvingTaskSampler(ChooseAction(HashText(env)), curriculum, group_size=2)
+    else:
+        inner = EvolvingTaskSampler(env, curriculum, group_size=2)
+        wrapped = ChooseAction(HashText(inner))  # type: ignore[assignment]
+    for _ in range(4):
+        wrapped.reset()
+        over = False
+        while not over:
+            observation, _, terminated, truncated, _ = wrapped.step(0)
+            over = terminated or truncated
+        assert wrapped.observation_space.contains(observation)
+    assert [len(group.trajectories) for group in curriculum.seen] == [2, 2]
 
 
 def test_it_refuses_envs_that_are_not_for_training() -> None:

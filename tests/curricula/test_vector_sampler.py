@@ -11,8 +11,7 @@ from gymnasium.vector import AutoresetMode
 from coevo_gym.curricula.vector_sampler import EvolvingVectorSampler
 from coevo_gym.errors import ConfigError, SplitLeakError
 from coevo_gym.vector import TaskVectorEnv
-from tests.curricula.episodes import HELD_OUT
-from tests.curricula.test_groups import Recorder
+from tests.curricula.episodes import HELD_OUT, Recorder
 
 
 def sampler(
