@@ -18,6 +18,7 @@ from coevo_gym.benchmark import BenchmarkSpec, benchmark_specs
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.errors import BenchmarkNotInstalled, CoevoError, ConfigError, TaskError
 from coevo_gym.play import play as play_episode
+from coevo_gym.run.commands import add_commands
 
 DONE, FAILED, USAGE, MISSING, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -44,8 +45,9 @@ def main() -> None:
     except (typer.Abort, KeyboardInterrupt):
         errors.print("interrupted", style="yellow")
         code = INTERRUPTED
-    except (CoevoError, OSError, ModuleNotFoundError) as error:
-        errors.print(f"{type(error).__name__}: {error}", style="red", markup=False, soft_wrap=True)
+    except (CoevoError, OSError, ImportError) as error:
+        text = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+        errors.print(text, style="red", markup=False, soft_wrap=True)
         code = exit_code(error)
     except Exception as error:
         if not hasattr(error, "format_message"):
@@ -57,7 +59,7 @@ def main() -> None:
 
 def exit_code(error: BaseException) -> int:
     """The exit code that an error stands for."""
-    if isinstance(error, (BenchmarkNotInstalled, ModuleNotFoundError)):
+    if isinstance(error, (BenchmarkNotInstalled, ImportError)):
         return MISSING
     return USAGE if isinstance(error, (ConfigError, TaskError)) else FAILED
 
@@ -73,7 +75,10 @@ def _root(
 
 @app.command()
 def envs(as_json: AsJson = False) -> None:
-    """List the environments and how many native tasks each split has."""
+    """List the environments and how many native tasks each split has.
+
+    For example: coevo envs --json
+    """
     rows = [_env_row(spec) for spec in benchmark_specs()]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
@@ -86,7 +91,10 @@ def envs(as_json: AsJson = False) -> None:
 
 @app.command()
 def doctor(as_json: AsJson = False) -> None:
-    """Say what is installed for each benchmark, which data it uses, and how code is isolated."""
+    """Say what is installed for each benchmark, which data it uses, and how code is isolated.
+
+    For example: coevo doctor
+    """
     found = {spec.name: _setup(spec).installation() for spec in benchmark_specs() if spec.setup}
     if as_json:
         typer.echo(json.dumps({name: vars(row) for name, row in found.items()}, indent=2))
@@ -107,7 +115,10 @@ def install(
         Path | None, typer.Option("--from", help="Folder with the benchmark's official files.")
     ] = None,
 ) -> None:
-    """Install what a benchmark needs, into its own folder under $COEVO_HOME."""
+    """Install what a benchmark needs, into its own folder under $COEVO_HOME.
+
+    For example: coevo install webshop --from ~/downloads/webshop
+    """
     folder = _setup(_spec(benchmark)).install(source)
     console.print(f"{benchmark} is installed in {folder}", soft_wrap=True)
 
@@ -119,11 +130,17 @@ def play(
     split: Annotated[str, typer.Option(help="train, val or test.")] = "train",
     seed: Annotated[int | None, typer.Option(help="Picks the task, the same one again.")] = None,
 ) -> None:
-    """Play an episode by hand: choose actions by number, or type them."""
+    """Play an episode by hand: choose actions by number, or type them.
+
+    For example: coevo play webshop --seed 1
+    """
     env = gym.make(_spec(benchmark).env_id, split=split, disable_env_checker=True).unwrapped
     assert isinstance(env, TaskEnv)
     env.reset(seed=seed, options={"task_id": task} if task else None)
     play_episode(env, console, lambda: console.input("> "))
+
+
+add_commands(app)
 
 
 def _env_row(spec: BenchmarkSpec) -> dict[str, Any]:

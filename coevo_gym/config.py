@@ -191,8 +191,9 @@ class Resolved:
     def rows(self) -> list[tuple[str, Any, str]]:
         """Dotted key, value and origin of every setting, in the order of the tree."""
         values = dict(_flat(self.config.to_json()))
+        origins = {"loop.seed": "seed", **self.origins}
         return [
-            (key, values[key], self.origins.get(key, "default"))
+            (key, values[key], origins.get(key, "default"))
             for key in _leaves(RunConfig)
             if key in values
         ]

@@ -129,8 +129,8 @@ class _Run:
     def go(self) -> Summary:
         start = self._start()
         table = [
-            _row(RANDOM, start.random, 0),
-            _row(WARMUP, start.warmup, start.env_steps),
+            table_row(RANDOM, start.random, 0),
+            table_row(WARMUP, start.warmup, start.env_steps),
         ]
         arms: dict[str, dict[str, Any]] = {}
         with closing(RunStore(self.folder.database, record=self.config.store.record)) as store:
@@ -272,7 +272,7 @@ class _Run:
             "pool_size": int(numbers.get("pool_size", 0)),
             "weights": weights_hash(training.policy),
         }
-        return _row(training.arm, training.events.evaluation, loop.state.env_steps), outcome
+        return table_row(training.arm, training.events.evaluation, loop.state.env_steps), outcome
 
 
 class _Arm:
@@ -325,7 +325,8 @@ class _Arm:
         self.events.evaluation = dict(saved.state["evaluation"])
 
 
-def _row(name: str, numbers: Mapping[str, float], env_steps: int) -> TableRow:
+def table_row(name: str, numbers: Mapping[str, float], env_steps: int) -> TableRow:
+    """A row of the final table, from an evaluation's numbers."""
     return TableRow(
         name=name,
         success=numbers["success_rate"],

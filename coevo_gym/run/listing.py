@@ -1,0 +1,60 @@
+"""Tasks as rows for a listing."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+from coevo_gym.benchmark import benchmark_specs, get_benchmark
+from coevo_gym.run.folder import RunFolder
+from coevo_gym.run.store import RunStore, StoredRound
+from coevo_gym.task import Task, parse_split
+
+
+def native_rows(benchmark: str, split: str, subset: str | None) -> list[dict[str, Any]] | None:
+    """Native tasks of a benchmark; None if there is no benchmark of that name."""
+    if benchmark not in {spec.name for spec in benchmark_specs()}:
+        return None
+    tasks = get_benchmark(benchmark).tasks(parse_split(split), subset)
+    return [_row(task) for task in tasks]
+
+
+def run_rows(folder: RunFolder, *, evolved: bool = False) -> list[dict[str, Any]]:
+    """Tasks of a run's arms with the round, the signal and the parents they came from.
+
+    Args:
+        folder: the run.
+        evolved: leave out the first task set (D_0).
+    """
+    with closing(RunStore(folder.database)) as store:
+        rounds, stored = store.rounds(), store.tasks()
+    names = {task.id: task.name for task in stored}
+    rows = []
+    for applied in rounds:
+        first = not applied.round.contexts and applied.step == 0
+        if not (evolved and first):
+            rows += [_evolved_row(task, applied, names) for task in applied.result.accepted]
+    return rows
+
+
+def _row(task: Task) -> dict[str, Any]:
+    return {
+        "name": task.name,
+        "id": task.id,
+        "split": str(task.split),
+        "subset": task.subset,
+        "instruction": task.instruction,
+    }
+
+
+def _evolved_row(task: Task, applied: StoredRound, names: dict[str, str]) -> dict[str, Any]:
+    return {
+        "name": task.name,
+        "id": task.id,
+        "arm": applied.arm,
+        "round": applied.round.id,
+        "signal": str(task.provenance.get("kind", "")),
+        "parents": [names.get(parent, parent) for parent in task.parents],
+        "instruction": task.instruction,
+        "actions": list(task.solution),
+    }
