@@ -1,0 +1,225 @@
+"""Turn the data of a run into one HTML file that needs nothing else, or into one picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from coevo_gym.report import words
+from coevo_gym.report.bars import whisker, whisker_axis
+from coevo_gym.report.charts import draw_lines
+from coevo_gym.report.data import LineageRow, ReportData, RoundRow
+from coevo_gym.report.figures import (
+    STEPS_LABEL,
+    Figure,
+    arm_styles,
+    focus_arm,
+    gates_figure,
+    pool_figure,
+    pool_panel,
+    signals_figure,
+    similarity_figure,
+    success_chart,
+    success_figure,
+    training_figure,
+    warmup_figure,
+)
+from coevo_gym.report.svg import clean, shorten
+
+MAX_LINEAGE = 80
+"""Evolved tasks that are listed; of more, an even sample from the first to the last."""
+
+MAX_REJECTED = 30
+"""Rejected drafts that are listed."""
+
+MAX_ACTIONS = 30
+"""Actions of a draft that are listed."""
+
+MAX_SETTINGS = 300
+"""Lines of a manifest section that are listed."""
+
+PICTURE_WIDTH = 820
+
+_KINDS = ("forgetting", "boundary", "rare", "unguided", "blind")
+
+
+class Choice(NamedTuple):
+    """One way to filter the lineage: a class of rows, its label, and how many rows have it."""
+
+    css: str
+    label: str
+    n: int
+
+
+class Origin(NamedTuple):
+    """An evolved task and the classes that filters see."""
+
+    row: LineageRow
+    kind: str
+    css: str
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Evolved tasks as the page lists them."""
+
+    shown: tuple[Origin, ...]
+    total: int
+    kinds: tuple[Choice, ...]
+    arms: tuple[Choice, ...]
+
+
+def render_report(data: ReportData) -> str:
+    """Render the report of a run.
+
+    Args:
+        data: everything that it shows. Texts may be hostile: they are escaped, stripped of
+            control characters and cut to a bounded length.
+
+    Returns:
+        A whole HTML document. The same data gives the same bytes.
+
+    Example:
+        >>> from coevo_gym.report.data import ReportData
+        >>> render_report(ReportData(title="A first run")).splitlines()[0]
+        '<!doctype html>'
+    """
+    styles = arm_styles(data)
+    template = _environment().get_template("report.html")
+    return template.render(
+        data=data,
+        words=words,
+        focus=focus_arm(data),
+        styles=styles,
+        whiskers=[whisker(r.success, r.low, r.high, styles.get(r.name)) for r in data.table],
+        axis=whisker_axis(),
+        figures=_figures(data),
+        curve_arms=[curve for curve in data.curves if curve.points],
+        round_arms=_by_arm(data.rounds),
+        lineage=_lineage(data, styles),
+        rejected=data.rejected[:MAX_REJECTED],
+        settings=_settings(data),
+        max_actions=MAX_ACTIONS,
+    )
+
+
+def render_picture(data: ReportData) -> str:
+    """Render success and pool size over env steps as one standalone SVG file.
+
+    It brings its own background and colours for light and dark, so that it reads on any page.
+
+    Args:
+        data: the data of a report; the curves, rounds and table are drawn.
+
+    Returns:
+        An SVG document. The same data gives the same bytes.
+    """
+    success = success_chart(data, "picture", 230)
+    panels = success.panels
+    if data.rounds:
+        panels += (pool_panel(data, 100),)
+    title = f"{success.title}, and pool size" if data.rounds else success.title
+    inner = PICTURE_WIDTH - 48
+    chart = replace(success, panels=panels, title=title, x_label=STEPS_LABEL)
+    drawn = draw_lines(chart, inner) if not chart.empty else None
+    height = float(dict(drawn.attributes)["height"]) if drawn else 40.0
+    return (
+        _environment()
+        .get_template("picture.svg")
+        .render(
+            title=shorten(data.title, inner, 17),
+            lines=_wrap(words.headline(data.table), inner - 90) if data.table else [],
+            chart=drawn,
+            width=PICTURE_WIDTH,
+            inner=inner,
+            chart_height=height,
+        )
+    )
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("coevo_gym.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def _finalize(value: object) -> object:
+    """Clean every text on its way into a page; markup and numbers pass."""
+    return clean(value) if type(value) is str else value
+
+
+def _figures(data: ReportData) -> dict[str, Figure | None]:
+    return {
+        "success": success_figure(data),
+        "training": training_figure(data),
+        "pool": pool_figure(data),
+        "signals": signals_figure(data),
+        "similarity": similarity_figure(data),
+        "gates": gates_figure(data),
+        "warmup": warmup_figure(data),
+    }
+
+
+def _by_arm(rounds: Sequence[RoundRow]) -> dict[str, list[RoundRow]]:
+    grouped: dict[str, list[RoundRow]] = {}
+    for row in rounds:
+        grouped.setdefault(row.arm, []).append(row)
+    return grouped
+
+
+def _lineage(data: ReportData, styles: dict[str, int]) -> Lineage:
+    rows = [data.lineage[i] for i in words.spread(len(data.lineage), MAX_LINEAGE)]
+    shown = []
+    for row in rows:
+        kind = row.signal if row.signal in _KINDS else "other"
+        shown.append(Origin(row, kind, f"is-{kind} arm-{styles[row.arm]}"))
+    kinds = [
+        (f"is-{kind}", kind, sum(o.kind == kind for o in shown)) for kind in (*_KINDS, "other")
+    ]
+    arms = [
+        (f"arm-{styles[arm]}", arm or "no arm", sum(o.row.arm == arm for o in shown))
+        for arm in dict.fromkeys(o.row.arm for o in shown)
+    ]
+    return Lineage(
+        tuple(shown),
+        len(data.lineage),
+        tuple(Choice(*item) for item in kinds if item[2]),
+        tuple(Choice(*item) for item in arms),
+    )
+
+
+def _settings(data: ReportData) -> list[tuple[str, list[tuple[str, str]], int]]:
+    """Manifest as sections of (name, lines, lines left out); plain values come first, unnamed."""
+    plain: list[tuple[str, str]] = []
+    sections: list[tuple[str, list[tuple[str, str]], int]] = []
+    for name, value in data.manifest.items():
+        lines = list(words.flatten(value))
+        if len(lines) == 1 and not lines[0][0]:
+            plain.append((name, lines[0][1]))
+        else:
+            left = max(0, len(lines) - MAX_SETTINGS)
+            sections.append((name, lines[:MAX_SETTINGS], left))
+    return [("", plain, 0), *sections] if plain else sections
+
+
+def _wrap(text: str, width: float, size: float = 13) -> list[str]:
+    """Break a text into lines that fit; at most three, the last one cut."""
+    lines = [""]
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}".strip()
+        if lines[-1] and len(longer) * 0.52 * size > width and len(lines) < 3:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return [shorten(line, width + 80, size) for line in lines]

@@ -1,0 +1,136 @@
+"""Numbers and findings in words, the same in text, tables and figures."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from coevo_gym.report.data import ReportData, RoundRow, TableRow
+
+NARROW = "\u202f"
+"""Space between a number and its unit that never breaks a line."""
+
+NONE = "–"
+"""Shown where there is no number."""
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """Share in [0, 1] as a percentage, or a dash."""
+    if share is None or not math.isfinite(share):
+        return NONE
+    return f"{100 * share:.{digits}f}{NARROW}%"
+
+
+def interval(low: float, high: float) -> str:
+    """Two shares as ``46.1–57.9 %``, or a dash."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return NONE
+    return f"{100 * low:.1f}–{percent(high)}"
+
+
+def decimal(value: float) -> str:
+    """Score with three decimals, or a dash."""
+    return f"{value:.3f}" if math.isfinite(value) else NONE
+
+
+def count(value: float) -> str:
+    """Whole number with separators, or a dash."""
+    return f"{round(value):,}" if math.isfinite(value) else NONE
+
+
+def plural(n: int, noun: str) -> str:
+    """``1 task``, ``12 tasks``."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def compact(value: float) -> str:
+    """Number on an axis: ``500``, ``20k``, ``1.5M``."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
+
+
+def headline(table: Sequence[TableRow]) -> str:
+    """The result in a sentence: the last row against the strongest other trained one."""
+    rows = [row for row in table if math.isfinite(row.success)]
+    if not rows:
+        return "This run holds no evaluation on held-out tasks."
+    focus = rows[-1]
+    tasks = plural(focus.n_tasks, "held-out task")
+    first = f"{focus.name} solves {percent(focus.success)} of {tasks}"
+    if math.isfinite(focus.low) and math.isfinite(focus.high):
+        first += f" (95{NARROW}% interval {interval(focus.low, focus.high)})"
+    others = [row for row in rows[:-1] if row.env_steps > 0] or rows[:-1]
+    if not others:
+        return f"{first}."
+    rival = max(others, key=lambda row: row.success)
+    return f"{first}{_against(focus, rival)}."
+
+
+def _against(focus: TableRow, rival: TableRow) -> str:
+    points = 100 * (focus.success - rival.success)
+    theirs = percent(rival.success)
+    if math.isfinite(rival.low) and math.isfinite(rival.high):
+        theirs += f", {interval(rival.low, rival.high)}"
+    if abs(points) < 0.05:
+        text = f", as many as {rival.name} ({theirs})"
+    else:
+        word = "more" if points > 0 else "fewer"
+        text = f", {abs(points):.1f} points {word} than {rival.name} ({theirs})"
+    ends = (focus.low, focus.high, rival.low, rival.high)
+    if not all(math.isfinite(end) for end in ends):
+        return text
+    overlap = focus.low <= rival.high and rival.low <= focus.high
+    return f"{text}; the intervals {'overlap' if overlap else 'do not overlap'}"
+
+
+def rounds_sentence(rounds: Sequence[RoundRow]) -> str:
+    """What the rounds of each arm came to."""
+    parts = []
+    for arm in dict.fromkeys(row.arm for row in rounds):
+        mine = [row for row in rounds if row.arm == arm]
+        drafts, accepted = sum(row.drafts for row in mine), sum(row.accepted for row in mine)
+        rate = percent(accepted / drafts if drafts else None)
+        pool = count(mine[-1].pool_size)
+        parts.append(
+            f"{arm}: {plural(len(mine), 'round')}, {plural(drafts, 'draft')}, "
+            f"{count(accepted)} accepted ({rate}), {pool} in the pool at the end."
+        )
+    return " ".join(parts)
+
+
+def signals_sentence(data: ReportData) -> str:
+    """How many signals of each kind there were."""
+    total: dict[str, int] = {}
+    for row in data.rounds:
+        for kind, n in row.signals.items():
+            total[kind] = total.get(kind, 0) + n
+    return "In all: " + ", ".join(f"{count(n)} {kind}" for kind, n in total.items()) + "."
+
+
+def flatten(value: object, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Nested JSON values as pairs of a dotted name and a text, in their own order."""
+    if isinstance(value, Mapping) and value:
+        for name, inner in value.items():
+            yield from flatten(inner, f"{prefix}.{name}" if prefix else str(name))
+    elif isinstance(value, str):
+        yield prefix, value
+    else:
+        yield prefix, json.dumps(_plain(value), ensure_ascii=False, default=str)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value
+
+
+def spread(n: int, most: int) -> list[int]:
+    """At most ``most`` of ``n`` positions, evenly from the first to the last."""
+    if n <= most:
+        return list(range(n))
+    return [round(i * (n - 1) / (most - 1)) for i in range(most)]

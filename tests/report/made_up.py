@@ -1,0 +1,149 @@
+"""Made-up runs to draw; no number here was measured."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from coevo_gym.report.data import (
+    ArmCount,
+    Curve,
+    CurvePoint,
+    LineageRow,
+    RejectedRow,
+    ReportData,
+    RoundRow,
+    Similarity,
+    TableRow,
+)
+
+ARMS = {"static D_0": (0.31, 0.47), "blind growth": (0.31, 0.50), "CoEvolve": (0.31, 0.62)}
+END = 60_000
+HOSTILE = (
+    '<script>alert("x")</script>\'"><img src=x onerror=alert(1)> ]]></style> {{ 7 * 7 }} & &amp; '
+    "\x00\x1b[31m \u202eright to left \ud800 "
+)
+
+
+def points(start: float, end: float, seed: int, n: int = 11) -> tuple[CurvePoint, ...]:
+    rng, found = np.random.default_rng(seed), []
+    for i in range(n):
+        share = start + (end - start) * (1 - math.exp(-3 * i / (n - 1))) + 0.012 * rng.normal()
+        half = 1.96 * math.sqrt(share * (1 - share) / 300)
+        found.append(CurvePoint(END * i / (n - 1), share, share - half, share + half))
+    return tuple(found)
+
+
+def rounds(arm: str, n: int, seed: int) -> tuple[RoundRow, ...]:
+    rng, pool, found = np.random.default_rng(seed), 120, []
+    for i in range(n):
+        drafts, rate = int(rng.integers(24, 60)), 0.3 + 0.03 * i
+        accepted = int(drafts * rate)
+        pool += accepted
+        signals = {} if arm == "blind growth" else {
+            "forgetting": int(rng.integers(2, 14)) + i,
+            "boundary": int(rng.integers(10, 34)),
+            "rare": int(rng.integers(0, 9)),
+        }  # fmt: skip
+        at = END * (i + 1) / (n + 1)
+        found.append(RoundRow(arm, f"round-{i}", at, signals, 24, drafts, accepted, pool))
+    return tuple(found)
+
+
+def lineage(n: int) -> tuple[LineageRow, ...]:
+    kinds = ("boundary", "forgetting", "boundary", "rare")
+    found = []
+    for i in range(n):
+        blind = i % 5 == 4
+        served = 8 * (i % 7)
+        found.append(
+            LineageRow(
+                task=f"webshop/evolved/{i:012x}",
+                instruction=f"Find a machine washable blanket in olive green, size 50x6{i % 10}"
+                ", and a price lower than 40 dollars",
+                arm="blind growth" if blind else "CoEvolve",
+                round_id=f"round-{i * 9 // n}",
+                signal="blind" if blind else kinds[i % 4],
+                context="" if blind else "Solved in 3 of 8: it buys before choosing a size.",
+                parent=f"webshop/builtin/synthetic/{5000 + i}",
+                parent_instruction="Find a soft blanket in green, price lower than 60 dollars",
+                actions=("search[olive green throw blanket]", "click[B09ABCD123]",
+                         "click[olive green]", "click[50x60]", "click[buy now]"),
+                verdict="accepted: schema, split, duplicate, build, replay, prefix, empty agent",
+                served=served,
+                success=None if not served else (i * 37 % 100) / 100,
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def full() -> ReportData:
+    """A run with every part."""
+    curves = tuple(Curve(arm, points(*ends, seed=i)) for i, (arm, ends) in enumerate(ARMS.items()))
+    training = tuple(
+        Curve(arm, tuple(CurvePoint(*p[:2]) for p in points(0.4, 0.55, 9 + i, 60)))
+        for i, arm in enumerate(ARMS)
+    )
+    final = [
+        TableRow("random", 0.021, 0.009, 0.044, 0.173, 300, 0),
+        TableRow("warm-up only", 0.312, 0.262, 0.367, 0.588, 300, 0),
+    ]
+    for curve in curves:
+        p = curve.points[-1]
+        final.append(TableRow(curve.arm, *p[1:], 0.6 * p.success + 0.35, 300, END))
+    rng = np.random.default_rng(4)
+    return ReportData(
+        title="Co-evolution on WebShop",
+        subtitle="tiny policy · built-in catalogue · made-up numbers",
+        manifest={
+            "command": "coevo train demo --set seed=0",
+            "seeds": [0, 1, 2],
+            "git commit": "0123456789ab",
+            "config": {"learner": {"lr": 0.001, "group_size": 8}, "curriculum": "coevolve"},
+            "versions": {"python": "3.11.9", "numpy": "2.1.0", "torch": "2.13.0"},
+        },
+        table=tuple(final),
+        curves=curves,
+        training=training,
+        rounds=rounds("blind growth", 9, 1) + rounds("CoEvolve", 9, 2),
+        rejections=tuple(
+            ArmCount(arm, gate, n * k)
+            for k, arm in ((2, "blind growth"), (1, "CoEvolve"))
+            for gate, n in (("duplicate", 41), ("build", 28), ("schema", 9), ("empty agent", 4))
+        ),
+        similarity=(
+            Similarity("D_0", (0, 1, 6, 20, 34, 30, 18, 9, 2, 0)),
+            Similarity("evolved", (0, 0, 4, 21, 45, 52, 33, 14, 3, 0)),
+        ),
+        lineage=lineage(100),
+        rejected=tuple(
+            RejectedRow(f"Find a green blanket number {i}", gate, "cosine 0.97 to a pool task",
+                        "boundary", f"round-{i}", "CoEvolve")
+            for i, gate in enumerate(("duplicate", "build", "schema") * 4)
+        ),
+        warmup_loss=tuple(2.2 * math.exp(-i / 90) + 0.35 + 0.05 * rng.normal() for i in range(600)),
+        notes=(
+            "One seed an arm: the intervals cover the draw of held-out tasks, not of seeds.",
+            "The built-in catalogue is small and easier than the original one.",
+        ),
+    )  # fmt: skip
+
+
+def hostile() -> ReportData:
+    """A run whose every text is an attack on the page."""
+    text = HOSTILE + "w" * 5000
+    data = full()
+    return replace(
+        data,
+        title=text, subtitle=text, manifest={text: text, "config": {text: [text, {text: None}]}},
+        table=(TableRow(text, 0.5, 0.4, 0.6, 0.5, 10, 10),),
+        curves=(Curve(text, points(0.1, 0.5, 0)),),
+        rounds=(RoundRow(text, text, 10, {text: 3, "rare": 1}, 1, 4, 2, 8),),
+        rejections=(ArmCount(text, text, 3),),
+        similarity=(Similarity(text, (1, 2)),),
+        lineage=(LineageRow(*[text] * 8, (text,), text, 3, 0.5),),
+        rejected=(RejectedRow(text, text, text, text, text, text),),
+        notes=(text,),
+    )  # fmt: skip
