@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -164,6 +165,22 @@ class StoredEvolver:
 def scripted_agent(tasks: Sequence[Task]) -> ScriptedAgent:
     """Plays the reference solutions of tasks: the ceiling."""
     return ScriptedAgent({task.instruction: task.solution for task in tasks}, after="")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """A scope in which PyTorch adds up in one order, however many cores there are.
+
+    The tiny policy is too small to gain from a second thread, and runs stay equal between machines.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def weights_hash(policy: TinyPolicy) -> str:

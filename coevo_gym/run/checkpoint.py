@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import logging
+import pickle
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from coevo_gym.errors import StoreError
 from coevo_gym.run.folder import storing, write_atomic
 
 logger = logging.getLogger(__name__)
@@ -88,7 +90,13 @@ class Checkpoints:
                     path.rename(path.with_suffix(".damaged"))
                 continue
             # Nothing but tensors and plain values is ever unpickled.
-            state = torch.load(io.BytesIO(data), weights_only=True)
+            try:
+                state = torch.load(io.BytesIO(data), weights_only=True)
+            except (pickle.UnpicklingError, RuntimeError) as error:
+                raise StoreError(
+                    f"{path} is whole but cannot be loaded: {error}. Was it written by another "
+                    "version?"
+                ) from error
             return Checkpoint(step, state, path)
         return None
 

@@ -137,16 +137,22 @@ def tasks(
     if as_json:
         _print_json(rows)
         return
-    table = Table(box=None)
-    for column in _columns(rows):
-        # A name is there to be copied; an instruction may be cut.
-        is_name = column == "name"
-        longest = max((len(row["name"]) for row in rows), default=0)
-        table.add_column(column, no_wrap=True, min_width=longest if is_name else None)
+    columns = [key for key in rows[0] if key not in _LONG_COLUMNS] if rows else ["name"]
+    table = Table(box=None, expand=True)
+    for column in columns:
+        longest = max((len(str(row[column])) for row in rows), default=0)
+        flexible = column == "instruction"  # all else is short, and there to be copied
+        table.add_column(
+            column,
+            no_wrap=True,
+            ratio=1 if flexible else None,
+            min_width=None if flexible else longest,
+        )
     for row in rows:
-        table.add_row(*(_cell(row[column]) for column in _columns(rows)))
-    console.print(table)
-    console.print(f"{len(rows)} tasks; --json prints all of each.", style="dim")
+        table.add_row(*(_cell(row[column]) for column in columns))
+    wide = console if console.is_terminal else Console(width=_PIPE_WIDTH)
+    wide.print(table)
+    wide.print(f"{len(rows)} tasks; --json prints all of each.", style="dim")
 
 
 def report(run: RunName) -> None:
@@ -216,10 +222,7 @@ def _table(rows: Any, split: str) -> Table:
     return table
 
 
-def _columns(rows: list[dict[str, Any]]) -> list[str]:
-    return [key for key in rows[0] if key not in _LONG_COLUMNS] if rows else ["name"]
-
-
+_PIPE_WIDTH = 200
 _LONG_COLUMNS = ("id", "actions", "parents", "split")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from coevo_gym.config import RunConfig
 from coevo_gym.errors import ConfigError
 from coevo_gym.report.data import TableRow
-from coevo_gym.run.assembly import Assembly, scripted_agent
+from coevo_gym.run.assembly import Assembly, one_thread, scripted_agent
 from coevo_gym.run.checkpoint import Checkpoints
 from coevo_gym.run.folder import RunFolder
 from coevo_gym.run.manifest import read_manifest
@@ -40,7 +40,8 @@ def evaluate_policy(folder: RunFolder, policy: str | None, split: str) -> TableR
         agent, env_steps = baselines[name](), 0
     else:
         agent, env_steps = _saved_agent(folder, assembly, config, name)
-    return table_row(name, assembly.evaluate(agent, split).metrics(), env_steps)
+    with one_thread():
+        return table_row(name, assembly.evaluate(agent, split).metrics(), env_steps)
 
 
 def _saved_agent(

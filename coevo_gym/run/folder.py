@@ -197,7 +197,11 @@ def append_line(path: Path, value: Mapping[str, Any]) -> None:
         StoreError: if it cannot be written; a torn line may stay, which readers pass over.
     """
     line = json.dumps(finite(value), ensure_ascii=False, allow_nan=False).encode() + b"\n"
-    with storing(path), open(path, "ab") as file:
+    with storing(path), open(path, "ab+") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            # A torn line before this one must not swallow it.
+            line = line if file.read(1) == b"\n" else b"\n" + line
         file.write(line)
         file.flush()
         os.fsync(file.fileno())

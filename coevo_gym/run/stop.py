@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -37,7 +38,9 @@ class StopRequest:
         return self.requested
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        # Python hands signals to the main thread only.
+        listens = threading.current_thread() is threading.main_thread()
+        for number in (signal.SIGINT, signal.SIGTERM) if listens else ():
             self._before[number] = signal.signal(number, self._on_signal)
         return self
 

@@ -18,7 +18,7 @@ from coevo_gym.curricula.groups import GroupLedger
 from coevo_gym.curricula.registry import make_curriculum
 from coevo_gym.evolution import Verdict
 from coevo_gym.report.data import TableRow
-from coevo_gym.run.assembly import Assembly, weights_hash
+from coevo_gym.run.assembly import Assembly, one_thread, weights_hash
 from coevo_gym.run.checkpoint import Checkpoint, Checkpoints
 from coevo_gym.run.events import ArmEvents, SignalTap
 from coevo_gym.run.folder import RunFolder, append_line, keep_lines, write_json
@@ -95,7 +95,7 @@ def train(
     """
     assembly = Assembly(resolved.config)
     manifest = make_manifest(resolved, task_sets=assembly.task_sets)
-    with folder.locked():
+    with folder.locked(), one_thread():
         folder.create(overwrite=overwrite)
         write_json(folder.manifest, manifest)
         return _Run(folder, assembly, progress, stop).go()
@@ -108,7 +108,7 @@ def resume(folder: RunFolder, progress: RunProgress, stop: StopRequest) -> Summa
         Stopped: if ``stop`` said so; what is done is saved.
         StoreError: if its files are damaged beyond the last checkpoints, or its tasks changed.
     """
-    with folder.locked():
+    with folder.locked(), one_thread():
         manifest, config = read_manifest(folder)
         assembly = Assembly(config)
         for change in check_unchanged(manifest, assembly.task_sets):

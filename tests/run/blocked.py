@@ -1,0 +1,22 @@
+"""Like ``child``, but every step ends in waiting for input that never comes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from coevo_gym.cli import main
+from coevo_gym.run.events import ArmEvents
+from coevo_gym.trajectory import Group
+from tests import toy
+
+
+def wait_forever(self: ArmEvents, groups: Sequence[Group]) -> None:
+    self.progress.say("waiting")
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    toy.register()
+    ArmEvents.on_groups = wait_forever  # type: ignore[method-assign]
+    main()

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TOY = str(Path(__file__).with_name("toy.toml"))
+
+
+class Child:
+    """A ``coevo`` process with the toy benchmark; it is told apart by what it prints."""
+
+    def __init__(self, cwd: Path, *arguments: str, module: str = "tests.run.child") -> None:
+        self.lines: list[str] = []
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            cwd=cwd,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+
+    def wait_for(self, text: str) -> None:
+        """Read on until a line holds the text."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if text in line:
+                return
+        pytest.fail(f"{text!r} was never printed:\n{''.join(self.lines)}")
+
+    def end(self) -> int:
+        """Read the rest; the exit code."""
+        assert self.process.stdout is not None
+        self.lines += self.process.stdout.readlines()
+        return self.process.wait(timeout=120)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.lines)
+
+
+@pytest.fixture
+def child(tmp_path: Path) -> Callable[..., Child]:
+    return lambda *arguments, **keywords: Child(tmp_path, *arguments, **keywords)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a whole run on the toy benchmark that nothing disturbed."""
+    cwd = tmp_path_factory.mktemp("finished")
+    done = Child(cwd, "train", TOY)
+    assert done.end() == 0, done.text
+    (cwd / "output.txt").write_text(done.text)
+    return cwd / "runs" / "toy-run"

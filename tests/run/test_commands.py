@@ -1,0 +1,113 @@
+"""The verbs about runs, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from coevo_gym import cli
+from coevo_gym.run.folder import read_json
+from tests.run.conftest import TOY
+
+Coevo = Callable[..., str]
+
+
+@pytest.fixture
+def coevo(
+    finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Coevo:
+    """Runs the command beside the finished run; returns what it printed."""
+    monkeypatch.chdir(finished.parents[1])
+
+    def run(*arguments: str, code: int = 0) -> str:
+        monkeypatch.setattr(sys, "argv", ["coevo", *arguments])
+        with pytest.raises(SystemExit) as exit_:
+            cli.main()
+        done = capsys.readouterr()
+        assert exit_.value.code == code, done.out + done.err
+        return done.out + done.err
+
+    return run
+
+
+def test_an_existing_run_is_refused(coevo: Coevo) -> None:
+    text = coevo("train", TOY, code=2)
+    assert "runs/toy-run holds a run already" in text
+    assert "--overwrite" in text
+
+
+def test_mistakes_are_usage_errors(coevo: Coevo) -> None:
+    assert "Did you mean loop.max_steps?" in coevo("train", TOY, "--set", "loop.max_step=1", code=2)
+    assert "There is no preset" in coevo("train", "quickstrt", code=2)
+    assert "Runs here: toy-run" in coevo("resume", "toy-rn", code=2)
+    assert "has no policy 'x'" in coevo("eval", "toy-run", "--policy", "x", code=2)
+    assert "Unknown split" in coevo("eval", "toy-run", "--split", "x", code=2)
+    assert "Unknown split" in coevo("tasks", "toy", "--split", "x", code=2)
+
+
+def test_a_run_that_cannot_be_written(
+    coevo: Coevo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").write_text("in the way")
+    assert "Cannot write runs/toy-run: Not a directory" in coevo("train", TOY, code=1)
+
+
+def test_eval_repeats_the_table(coevo: Coevo, finished: Path) -> None:
+    table = {row["name"]: row for row in read_json(finished / "summary.json")["table"]}
+    for name in ("random", "warm-up", "coevolve"):
+        row = json.loads(coevo("eval", "toy-run", "--policy", name, "--json"))
+        assert row.pop("split") == "val"
+        assert row == table[name]
+    scripted = json.loads(coevo("eval", "toy-run", "--policy", "scripted", "--json"))
+    assert scripted["success"] == 1.0
+    assert "success on test" in coevo("eval", "toy-run", "--split", "test")
+
+
+def test_tasks_of_a_benchmark(coevo: Coevo) -> None:
+    rows = json.loads(coevo("tasks", "toy", "--split", "val", "--json"))
+    assert {row["split"] for row in rows} == {"val"}
+    text = coevo("tasks", "toy", "--split", "val")
+    assert all(row["name"] in text for row in rows)
+
+
+def test_tasks_of_a_run_show_their_lineage(coevo: Coevo, finished: Path) -> None:
+    rows = json.loads(coevo("tasks", "toy-run", "--evolved", "--json"))
+    arms = read_json(finished / "summary.json")["arms"]
+    assert len(rows) == arms["coevolve"]["pool_size"] - 8
+    assert {row["arm"] for row in rows} == {"coevolve"}
+    assert all(row["signal"] in ("forgetting", "boundary", "rare") for row in rows)
+    assert all(row["parents"] and row["parents"][0].startswith("toy/") for row in rows)
+    everything = json.loads(coevo("tasks", "toy-run", "--json"))
+    assert len(everything) == len(rows) + 2 * 8
+    text = coevo("tasks", "toy-run", "--evolved")
+    assert all(row["name"] in text for row in rows)
+
+
+def test_report_can_be_drawn_again_also_of_a_run_under_way(coevo: Coevo, finished: Path) -> None:
+    before = (finished / "report.html").read_bytes()
+    assert "Report: runs/toy-run/report.html" in coevo("report", "toy-run")
+    assert (finished / "report.html").read_bytes() == before
+    half = finished.with_name("half")
+    shutil.copytree(finished, half)
+    (half / "summary.json").unlink()
+    assert "half/report.html" in coevo("report", "half")
+    shutil.rmtree(half)
+
+
+def test_config_show(coevo: Coevo) -> None:
+    rows = json.loads(coevo("config", "show", TOY, "--set", "learner.lr=0.5", "--json"))
+    by_key = {row["key"]: row for row in rows}
+    assert by_key["learner.lr"] == {"key": "learner.lr", "value": 0.5, "origin": "command line"}
+    assert by_key["warmup.n_tasks"]["origin"] == TOY
+    assert "command line" in coevo("config", "show", TOY, "--set", "learner.lr=0.5")
+
+
+@pytest.mark.parametrize("verb", ["train", "resume", "eval", "tasks", "report", "config show"])
+def test_help_has_an_example(coevo: Coevo, verb: str) -> None:
+    assert f"coevo {verb} " in " ".join(coevo(*verb.split(), "--help").split())

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coevo_gym.config import Resolved, RunConfig, load_config, preset_names
+from coevo_gym.errors import ConfigError
+from coevo_gym.trainers.parts import LoopConfig
+
+
+@pytest.fixture
+def toml(tmp_path: Path) -> Path:
+    return tmp_path / "mine.toml"
+
+
+def load(toml: Path, text: str, *sets: str, **environ: str) -> Resolved:
+    toml.write_text(text)
+    return load_config(str(toml), sets=sets, environ=environ)
+
+
+def test_the_last_origin_wins(toml: Path) -> None:
+    text = "seed = 1\n[learner]\nlr = 0.1\nepochs = 2\nminibatches = 3\n"
+    env = {"COEVO_CFG__LEARNER__EPOCHS": "5", "COEVO_CFG__LEARNER__MINIBATCHES": "5", "OTHER": "x"}
+    found = load(toml, text, "learner.minibatches=7", **env)
+    learner = found.config.learner
+    assert (learner.lr, learner.epochs, learner.minibatches) == (0.1, 5, 7)
+    origins = {key: origin for key, _, origin in found.rows()}
+    assert origins["learner.lr"] == str(toml)
+    assert origins["learner.epochs"] == "environment variable COEVO_CFG__LEARNER__EPOCHS"
+    assert origins["learner.minibatches"] == "command line"
+    assert origins["learner.clip_low"] == "default"
+    assert origins["loop.seed"] == "seed"
+    assert found.config.loop.seed == found.config.seed == 1
+    assert found.config.name == "mine"
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_presets_load_and_round_trip(preset: str) -> None:
+    found = load_config(preset, environ={})
+    assert RunConfig.model_validate(found.config.to_json()) == found.config
+    assert found.origins["name"] == f"preset {preset}"
+
+
+def test_a_typo_names_key_origin_and_suggestion(toml: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'learner.lrr' \(from .*mine.toml\).*mean learner.lr\?"):
+        load(toml, "[learner]\nlrr = 1\n")
+    with pytest.raises(ConfigError, match=r"'lop' \(from .*mine.toml\)"):
+        load(toml, "[lop]\nmax_steps = 1\n")
+    with pytest.raises(
+        ConfigError, match=r"environment variable COEVO_CFG__LOOP__SEEED.*loop.seed"
+    ):
+        load(toml, "", COEVO_CFG__LOOP__SEEED="1")
+    with pytest.raises(ConfigError, match=r"'epochs' \(from command line\).*mean learner.epochs\?"):
+        load(toml, "", "epochs=1")
+    with pytest.raises(ConfigError, match=r"takes section.key=value, actual: 'seed'"):
+        load(toml, "", "seed")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("learner.lr=-1", r"learner.lr = '-1' \(from command line\): Input should be greater"),
+        ("arms=statc", "there is no curriculum 'statc'. Did you mean 'static'"),
+        ("arms=static,static", "each curriculum may be named once"),
+        ("benchmark.name=webshp", "Did you mean 'webshop'"),
+        ("curriculum.evolve=off", "decided by each arm"),
+        ("loop.max_env_steps=none", "training needs an end"),
+        ("name=../up", "should match pattern"),
+        ("evaluation.split=train", "Input should be 'val' or 'test'"),
+    ],
+)
+def test_values_out_of_bounds(toml: Path, setting: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(toml, "", setting)
+
+
+def test_lists_and_none_on_the_command_line(toml: Path) -> None:
+    config = load(toml, "", "arms=static, random", "loop.max_steps=3").config
+    assert config.arms == ("static", "random")
+    assert (config.loop.max_steps, config.loop.max_env_steps) == (3, None)
+    assert load(toml, "", 'arms=["blind"]').config.arms == ("blind",)
+
+
+def test_broken_files_are_named_with_the_line(toml: Path) -> None:
+    with pytest.raises(ConfigError, match=r"mine.toml is not valid TOML: .*line 2"):
+        load(toml, "seed = 1\nname = \n")
+    toml.write_bytes(b"name = '\xff'")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load_config(str(toml))
+    with pytest.raises(ConfigError, match=r"Cannot read .*nowhere.toml: No such file"):
+        load_config(str(toml.with_name("nowhere.toml")))
+    with pytest.raises(ConfigError, match="Did you mean 'quickstart'"):
+        load_config("quikstart")
+
+
+def test_a_config_made_in_python_has_one_seed() -> None:
+    config = RunConfig.model_validate({"seed": 4, "loop": LoopConfig(max_steps=3)})
+    assert config.loop.seed == 4
+    assert RunConfig().loop.max_env_steps == RunConfig(seed=1).loop.max_env_steps

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coevo_gym.errors import ConfigError, StoreError
+from coevo_gym.run import folder as folder_module
+from coevo_gym.run.folder import (
+    RunFolder,
+    append_line,
+    keep_lines,
+    read_json,
+    read_lines,
+    write_atomic,
+    write_json,
+)
+from coevo_gym.run.manifest import redact
+
+
+def full(_: int) -> NoReturn:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path / "runs" / "x")
+
+
+def test_an_existing_run_is_refused_unless_overwritten(run: RunFolder) -> None:
+    run.create()
+    run.create()
+    write_json(run.manifest, {})
+    run.checkpoints.mkdir()
+    append_line(run.checkpoints / "deep", {})
+    with pytest.raises(ConfigError, match=r"coevo resume x.*--name.*--overwrite"):
+        run.create()
+    run.create(overwrite=True)
+    assert not list(run.path.iterdir())
+
+
+def test_a_folder_of_something_else_is_never_emptied(run: RunFolder) -> None:
+    run.path.mkdir(parents=True)
+    (run.path / "thesis.tex").write_text("years")
+    with pytest.raises(ConfigError, match=r"holds no run \(thesis.tex"):
+        run.create(overwrite=True)
+    assert (run.path / "thesis.tex").read_text() == "years"
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(StoreError, match=r"Cannot write .*runs/x: Not a directory.*permissions"):
+        RunFolder(tmp_path / "runs" / "x").create()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(StoreError, match="Permission denied"):
+        RunFolder(tmp_path / "x").create()
+
+
+def test_two_writers_are_kept_apart(run: RunFolder) -> None:
+    with run.locked(), pytest.raises(StoreError, match="in use by another process"), run.locked():
+        pass
+    with run.locked():
+        pass
+
+
+def test_an_unknown_run_lists_those_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = RunFolder(Path("runs/known"))
+    run.create()
+    write_json(run.manifest, {})
+    with pytest.raises(ConfigError, match=r"no run 'knwn'.*Runs here: known"):
+        RunFolder.of("knwn")
+    assert RunFolder.of("known") == run
+    assert RunFolder.of(str(tmp_path / "runs" / "known")).manifest.is_file()
+
+
+def test_a_full_disk_leaves_the_old_file(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.create()
+    write_json(run.summary, {"old": 1})
+    monkeypatch.setattr(folder_module.os, "fsync", full)
+    with pytest.raises(
+        StoreError, match=r"summary.json: No space left.*Free some space and resume"
+    ):
+        write_json(run.summary, {"new": 2})
+    monkeypatch.undo()
+    assert read_json(run.summary) == {"old": 1}
+    assert [item.name for item in run.path.iterdir()] == ["summary.json"]
+
+
+def test_damaged_json_is_named(run: RunFolder) -> None:
+    run.create()
+    run.manifest.write_text('{"a": ')
+    with pytest.raises(StoreError, match=r"manifest.json is damaged"):
+        read_json(run.manifest)
+
+
+LINES = [{"step": 1, "text": "a\u2028b"}, {"step": 2, "nan": float("nan")}, {"step": 3}]
+
+
+@given(cut=st.integers(0, 200))
+def test_a_torn_file_of_lines_loses_no_whole_line(
+    cut: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("lines") / "metrics.jsonl"
+    for line in LINES:
+        append_line(path, line)
+    data = path.read_bytes()
+    path.write_bytes(data[:cut])
+    whole = data[:cut].count(b"\n")
+    found = read_lines(path)
+    assert [line["step"] for line in found[:whole]] == [1, 2, 3][:whole]
+    append_line(path, {"step": 4})
+    keep_lines(path, lambda line: line["step"] != 2)
+    assert all(line["step"] != 2 for line in read_lines(path))
+
+
+def test_lines_after_a_torn_one_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    write_atomic(path, b'{"step": 1}\n{"st')
+    append_line(path, {"step": 2})
+    assert [line["step"] for line in read_lines(path)] == [1, 2]
+    assert read_lines(tmp_path / "nothing") == []
+
+
+def test_secrets_are_redacted_by_the_name_of_their_key() -> None:
+    value = {"api_key": "sk-1", "max_tokens": 5, "list": [{"Token": "x", "tokens": "kept"}]}
+    assert redact(value) == {
+        "api_key": "<redacted>",
+        "max_tokens": 5,
+        "list": [{"Token": "<redacted>", "tokens": "kept"}],
+    }

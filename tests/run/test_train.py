@@ -1,0 +1,210 @@
+"""Whole runs: what they leave behind, and that no way of stopping one changes how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevo_gym import cli
+from coevo_gym.run import folder as folder_module
+from coevo_gym.run.checkpoint import Checkpoints
+from coevo_gym.run.folder import read_json, read_lines
+from coevo_gym.run.report_data import load_report_data
+from tests.run.conftest import TOY, Child
+from tests.run.test_folder import full
+
+WALL_TIMES = {"rollout_s", "update_s"}
+NewChild = Callable[..., Child]
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    lines = read_lines(run / "metrics.jsonl")
+    return [{k: v for k, v in line.items() if k not in WALL_TIMES} for line in lines]
+
+
+def rows(run: Path, table: str, columns: str = "*") -> list[tuple[Any, ...]]:
+    database = sqlite3.connect(run / "run.db")
+    try:
+        return sorted(database.execute(f"SELECT {columns} FROM {table}").fetchall())
+    finally:
+        database.close()
+
+
+def assert_same(run: Path, other: Path) -> None:
+    """The same tasks, episodes, rounds, metrics, table and weights, but for wall times."""
+    assert read_json(run / "summary.json") == read_json(other / "summary.json")
+    assert metrics(run) == metrics(other)
+    for table in ("tasks", "groups", "signals", "trajectories", "verdicts", "lineage", "rounds"):
+        assert rows(run, table) == rows(other, table)
+    assert rows(run, "results", "key, round_id") == rows(other, "results", "key, round_id")
+
+
+def test_a_run_leaves_everything_behind(finished: Path) -> None:
+    manifest = read_json(finished / "manifest.json")
+    assert manifest["config"]["seed"] == manifest["seed"] == 3
+    assert manifest["model"].startswith("tiny-")
+    assert set(manifest["task_sets"]) == {"training", "held-out"}
+    assert manifest["versions"]["torch"]
+    summary = read_json(finished / "summary.json")
+    names = [row["name"] for row in summary["table"]]
+    assert names == ["random", "warm-up", "static", "coevolve"]
+    printed = (finished.parents[1] / "output.txt").read_text()
+    for row in summary["table"]:
+        cells = (row["name"], f"{row['success']:.1%}", f"{row['score']:.3f}", f"{row['env_steps']}")
+        assert any(all(cell in line for cell in cells) for line in printed.splitlines())
+        assert row["low"] <= row["success"] <= row["high"]
+        assert row["n_tasks"] == 10
+    assert "<html" in (finished / "report.html").read_text()
+    assert rows(finished, "trajectories")
+    assert not list(finished.rglob("*.part"))
+
+
+def test_arms_share_their_start_and_only_one_evolves(finished: Path) -> None:
+    arms = read_json(finished / "summary.json")["arms"]
+    assert arms["static"]["rounds"] == 1 < arms["coevolve"]["rounds"]
+    assert arms["static"]["pool_size"] == 8 < arms["coevolve"]["pool_size"]
+    first = [row for row in rows(finished, "rounds", "arm, round_id, key") if row[1] == "round-0"]
+    assert len({key for _, _, key in first}) == 1
+    assert len(first) == 2
+    begin = [line for line in metrics(finished) if line["event"] == "eval" and line["step"] == 0]
+    assert begin[0] | {"arm": ""} == begin[1] | {"arm": ""}
+
+
+def test_no_held_out_task_is_ever_practised_or_stored(finished: Path) -> None:
+    assert {split for (split,) in rows(finished, "tasks", "split")} == {"train"}
+
+
+def test_the_report_shows_the_run(finished: Path) -> None:
+    data = load_report_data(folder_module.RunFolder(finished))
+    assert [row.name for row in data.table] == ["random", "warm-up", "static", "coevolve"]
+    assert [curve.arm for curve in data.curves] == ["static", "coevolve"]
+    assert [point.env_steps for point in data.curves[0].points][-1] == data.table[2].env_steps
+    assert len(data.training[0].points) == 6
+    assert data.rounds[0].pool_size == 8
+    evolved = [row for row in data.rounds if row.contexts and row.id != "round-0"]
+    assert sum(evolved[0].signals.values()) > 0
+    assert sum(row.accepted for row in evolved) == len(data.lineage)
+    assert all(row.parent and row.actions and row.context for row in data.lineage)
+    assert any(row.served for row in data.lineage)
+    assert {item.label for item in data.similarity} == {"D_0", "evolved by coevolve"}
+    assert len(data.warmup_loss) > 1
+
+
+KILLED_AT = [
+    pytest.param("first task set: 4/8", id="first-task-set", marks=pytest.mark.slow),
+    pytest.param("train static: 3/6", id="static", marks=pytest.mark.slow),
+    pytest.param("train coevolve: 3/6", id="after-a-round"),
+    pytest.param("coevolve, step 6", id="last-evaluation", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("line", KILLED_AT)
+def test_a_killed_run_ends_as_if_it_never_was(
+    child: NewChild, finished: Path, tmp_path: Path, line: str
+) -> None:
+    # Checkpoints are two steps apart, so that steps are lost and done again.
+    running = child("train", TOY, "--set", "store.checkpoint_every_steps=2")
+    running.wait_for(line)
+    running.process.kill()
+    assert running.end() == -signal.SIGKILL
+    assert not (tmp_path / "runs" / "toy-run" / "summary.json").exists()
+    again = child("resume", "toy-run")
+    assert again.end() == 0, again.text
+    assert_same(tmp_path / "runs" / "toy-run", finished)
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(
+    child: NewChild, finished: Path, tmp_path: Path
+) -> None:
+    running = child("train", TOY)
+    running.wait_for("train static: 2/6")
+    running.process.send_signal(signal.SIGINT)
+    assert running.end() == 130, running.text
+    assert "Stopping after this step" in running.text
+    assert "Go on with: coevo resume toy-run" in running.text
+    assert "Traceback" not in running.text
+    again = child("resume", "toy-run")
+    assert again.end() == 0, again.text
+    assert_same(tmp_path / "runs" / "toy-run", finished)
+
+
+def test_ctrl_c_twice_exits_now(child: NewChild, tmp_path: Path) -> None:
+    running = child("train", TOY, module="tests.run.blocked")
+    running.wait_for("waiting")
+    running.process.send_signal(signal.SIGINT)
+    running.wait_for("Stopping after this step")
+    running.process.send_signal(signal.SIGINT)
+    assert running.end() == 130
+    assert "Traceback" not in running.text
+
+
+def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["coevo", *arguments])
+    with pytest.raises(SystemExit) as exit_:
+        cli.main()
+    assert isinstance(exit_.value.code, int)
+    return exit_.value.code
+
+
+def test_a_full_disk_is_explained_and_survived(
+    finished: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    saves: list[int] = []
+    save = Checkpoints.save
+
+    def save_until_full(self: Checkpoints, step: int, state: Any) -> Path:
+        saves.append(step)
+        if len(saves) == 4:  # the warm-up's, then those of steps 1 to 3
+            with monkeypatch.context() as patch:
+                patch.setattr(folder_module.os, "fsync", full)
+                return save(self, step, state)
+        return save(self, step, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", save_until_full)
+        assert run_main(monkeypatch, "train", TOY) == 1
+    text = capsys.readouterr().err
+    assert "No space left on device" in text
+    assert "Go on with: coevo resume toy-run" in text
+    assert run_main(monkeypatch, "resume", "toy-run") == 0
+    assert_same(tmp_path / "runs" / "toy-run", finished)
+
+
+def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(
+    child: NewChild, finished: Path, tmp_path: Path
+) -> None:
+    running = child("train", TOY)
+    running.wait_for("train static: 3/6")
+    running.process.send_signal(signal.SIGINT)
+    assert running.end() == 130
+    run = tmp_path / "runs" / "toy-run"
+    latest = max((run / "checkpoints" / "static").glob("*.pt"))
+    latest.write_bytes(latest.read_bytes()[:-100])
+    again = child("resume", "toy-run")
+    assert again.end() == 0, again.text
+    assert f"{latest.name} is damaged" in again.text.replace("\n", "")
+    assert_same(run, finished)
+
+
+def test_a_run_is_not_resumed_on_other_tasks(
+    child: NewChild, finished: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "runs" / "toy-run"
+    run.mkdir(parents=True)
+    manifest = read_json(finished / "manifest.json")
+    manifest["task_sets"]["training"] = "0" * 64
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    again = child("resume", "toy-run")
+    assert again.end() == 1
+    assert "training tasks are not those that this run began with" in again.text
