@@ -233,7 +233,7 @@ def draw_rows(chart: RowChart, width: float) -> Element:
     room = min(max((text_width(row.label) for row in chart.rows), default=0) + 12, width * 0.4)
     most = max((v for row in chart.rows for v in row.values if math.isfinite(v)), default=0.0)
     scale = Scale(0, most, room, width - text_width(count(most)) - 14)
-    thick = 16 if len(chart.fills) == 1 else 12
+    start, thick = y, 16 if len(chart.fills) == 1 else 12
     for row in chart.rows:
         middle = y + thick * len(chart.fills) / 2
         name = shorten(row.label, room - 10)
@@ -248,7 +248,7 @@ def draw_rows(chart: RowChart, width: float) -> Element:
             parts.append(el("text", count(value), class_="tick", x=end, y=y + thick - 5))
             y += thick
         y += 9
-    parts.append(el("line", class_="base", x1=room, x2=room, y1=0, y2=y - 4))
+    parts.append(el("line", class_="base", x1=room, x2=room, y1=start - 4, y2=y - 4))
     return drawing(chart.id, chart.title, chart.description, (width, y + 2), parts)
 
 

@@ -142,7 +142,7 @@ def draw_lines(chart: LineChart, width: float) -> Element:
         if i == 0 and chart.rugs:
             rugs, y = _rugs(chart.rugs, x, y)
             parts += rugs
-        y += 6
+        y += 6 if panel is chart.panels[-1] else 14
     axis, y = _bottom(chart, x, y)
     return drawing(chart.id, chart.title, chart.description, (width, y), parts + axis)
 
@@ -163,7 +163,7 @@ def legend(series: Sequence[Series], width: float) -> tuple[list[Element], float
             el("text", text, class_=f"name s{item.style % 6}", x=x + 32, y=y + 4),
         ]  # fmt: skip
         x += 50 + text_width(text)
-    return parts, y + 10
+    return parts, y + 14
 
 
 def _grid(panel: Lines, x: Scale, y: Scale) -> list[Element]:

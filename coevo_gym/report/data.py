@@ -32,7 +32,8 @@ class CurvePoint(NamedTuple):
     high: float = NAN
 
 
-class ArmCount(NamedTuple):
+@dataclass(frozen=True)
+class ArmCount:
     """How many drafts of one arm one gate rejected."""
 
     arm: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from coevo_gym.report.bars import (
@@ -34,6 +35,10 @@ STEPS_LABEL = "env steps, exploration included"
 
 KINDS = ("forgetting", "boundary", "rare")
 """The signal kinds in the order in which they are stacked."""
+
+
+_SET_STYLES = (5, 3, 4, 2)
+"""Colours of sets of tasks: the last ones, so that they are not taken for arms."""
 
 
 class Figure(NamedTuple):
@@ -157,7 +162,7 @@ def similarity_figure(data: ReportData) -> Figure | None:
         for i in range(n)
     )
     fills = tuple(
-        Fill(f"{item.label} ({total:,} tasks)", f"s{i % 6}", i % 4)
+        Fill(f"{item.label} ({total:,} tasks)", f"s{_SET_STYLES[i % 4]}", i % 4)
         for i, (item, total) in enumerate(zip(data.similarity, totals, strict=True))
     )
     top = nice_top(max((v for s in shares for v in s), default=0.0), 4)
@@ -174,7 +179,7 @@ def similarity_figure(data: ReportData) -> Figure | None:
 def gates_figure(data: ReportData) -> Figure | None:
     """How many drafts each gate rejected, the busiest first."""
     styles = arm_styles(data)
-    arms = list(dict.fromkeys(item.arm for item in data.rejections))
+    arms = sorted({item.arm for item in data.rejections}, key=styles.__getitem__)
     total: dict[str, dict[str, int]] = {}
     for item in data.rejections:
         mine = total.setdefault(item.gate, {})
@@ -189,7 +194,7 @@ def gates_figure(data: ReportData) -> Figure | None:
     rows = tuple(Row(gate, tuple(float(total[gate].get(a, 0)) for a in arms)) for gate in gates)
     text = "Horizontal bars: drafts that each gate rejected."
     chart = RowChart("gates", "Rejected drafts by gate", text, fills, rows)
-    return Figure(*(draw_rows(chart, width) for width in (WIDE, SMALL)))
+    return Figure(draw_rows(chart, WIDE), draw_rows(replace(chart, id="gates-small"), SMALL))
 
 
 def _success_panel(data: ReportData, curves: Sequence[Curve], label: str, height: float) -> Lines:
@@ -249,10 +254,12 @@ def _kind_class(kind: str) -> str:
 def _lines(chart: LineChart) -> Figure | None:
     if chart.empty:
         return None
-    return Figure(*(draw_lines(chart, width) for width in (WIDE, SMALL)))
+    small = replace(chart, id=f"{chart.id}-small")
+    return Figure(draw_lines(chart, WIDE), draw_lines(small, SMALL))
 
 
 def _columns(chart: ColumnChart) -> Figure | None:
     if chart.empty:
         return None
-    return Figure(*(draw_columns(chart, width) for width in (WIDE, SMALL)))
+    small = replace(chart, id=f"{chart.id}-small")
+    return Figure(draw_columns(chart, WIDE), draw_columns(small, SMALL))

@@ -143,7 +143,7 @@ def render_picture(data: ReportData) -> str:
 
 @cache
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("coevo_gym.report"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -152,6 +152,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["brief"] = words.brief
+    return environment
 
 
 def _finalize(value: object) -> object:
@@ -188,7 +190,11 @@ def _lineage(data: ReportData, styles: dict[str, int]) -> Lineage:
         (f"is-{kind}", kind, sum(o.kind == kind for o in shown)) for kind in (*_KINDS, "other")
     ]
     arms = [
-        (f"arm-{styles[arm]}", arm or "no arm", sum(o.row.arm == arm for o in shown))
+        (
+            f"arm-{styles[arm]}",
+            words.brief(arm, 30) or "no arm",
+            sum(o.row.arm == arm for o in shown),
+        )
         for arm in dict.fromkeys(o.row.arm for o in shown)
     ]
     return Lineage(

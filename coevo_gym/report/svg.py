@@ -13,12 +13,15 @@ MAX_TEXT = 2000
 """Characters after which a text is cut."""
 
 _UNPRINTABLE = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069"
+    "\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
 )
 
 
 def clean(text: str, limit: int = MAX_TEXT) -> str:
-    """Make a text safe to store: no control characters or lone surrogates, and of bounded length.
+    """Make a text safe to show: bounded, without control characters and lone surrogates.
+
+    Marks that reorder the text around them go too; scripts that run from right to left need none.
 
     Args:
         text: any text.
@@ -26,7 +29,11 @@ def clean(text: str, limit: int = MAX_TEXT) -> str:
     """
     rest = len(text) - limit
     kept = text if rest <= 0 else f"{text[:limit]}… ({rest:,} more characters)"
-    return _UNPRINTABLE.sub("\ufffd", kept.replace("\r\n", "\n").replace("\r", "\n"))
+    return _printable(kept.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def _printable(text: str) -> str:
+    return _UNPRINTABLE.sub("\ufffd", text)
 
 
 def number(value: float) -> str:
@@ -76,7 +83,7 @@ def el(tag: str, *children: Element | str, **attributes: str | float | None) -> 
     pairs = tuple(
         (
             name.rstrip("_").replace("_", "-"),
-            clean(value) if isinstance(value, str) else number(value),
+            _printable(value) if isinstance(value, str) else number(value),
         )
         for name, value in attributes.items()
         if value is not None

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from coevo_gym.report.data import ReportData, RoundRow, TableRow
+from coevo_gym.report.svg import clean
 
 NARROW = "\u202f"
 """Space between a number and its unit that never breaks a line."""
@@ -39,6 +40,12 @@ def count(value: float) -> str:
     return f"{round(value):,}" if math.isfinite(value) else NONE
 
 
+def brief(name: str, most: int = 60) -> str:
+    """Name on one line, cut with an ellipsis when it is longer than ``most`` characters."""
+    flat = " ".join(clean(name).split())
+    return flat if len(flat) <= most else flat[: most - 1].rstrip() + "…"
+
+
 def plural(n: int, noun: str) -> str:
     """``1 task``, ``12 tasks``."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
@@ -59,7 +66,7 @@ def headline(table: Sequence[TableRow]) -> str:
         return "This run holds no evaluation on held-out tasks."
     focus = rows[-1]
     tasks = plural(focus.n_tasks, "held-out task")
-    first = f"{focus.name} solves {percent(focus.success)} of {tasks}"
+    first = f"{brief(focus.name)} solves {percent(focus.success)} of {tasks}"
     if math.isfinite(focus.low) and math.isfinite(focus.high):
         first += f" (95{NARROW}% interval {interval(focus.low, focus.high)})"
     others = [row for row in rows[:-1] if row.env_steps > 0] or rows[:-1]
@@ -75,10 +82,10 @@ def _against(focus: TableRow, rival: TableRow) -> str:
     if math.isfinite(rival.low) and math.isfinite(rival.high):
         theirs += f", {interval(rival.low, rival.high)}"
     if abs(points) < 0.05:
-        text = f", as many as {rival.name} ({theirs})"
+        text = f", as many as {brief(rival.name)} ({theirs})"
     else:
         word = "more" if points > 0 else "fewer"
-        text = f", {abs(points):.1f} points {word} than {rival.name} ({theirs})"
+        text = f", {abs(points):.1f} points {word} than {brief(rival.name)} ({theirs})"
     ends = (focus.low, focus.high, rival.low, rival.high)
     if not all(math.isfinite(end) for end in ends):
         return text
@@ -95,7 +102,7 @@ def rounds_sentence(rounds: Sequence[RoundRow]) -> str:
         rate = percent(accepted / drafts if drafts else None)
         pool = count(mine[-1].pool_size)
         parts.append(
-            f"{arm}: {plural(len(mine), 'round')}, {plural(drafts, 'draft')}, "
+            f"{brief(arm)}: {plural(len(mine), 'round')}, {plural(drafts, 'draft')}, "
             f"{count(accepted)} accepted ({rate}), {pool} in the pool at the end."
         )
     return " ".join(parts)
@@ -107,7 +114,7 @@ def signals_sentence(data: ReportData) -> str:
     for row in data.rounds:
         for kind, n in row.signals.items():
             total[kind] = total.get(kind, 0) + n
-    return "In all: " + ", ".join(f"{count(n)} {kind}" for kind, n in total.items()) + "."
+    return "In all: " + ", ".join(f"{count(n)} {brief(kind)}" for kind, n in total.items()) + "."
 
 
 def flatten(value: object, prefix: str = "") -> Iterator[tuple[str, str]]:
