@@ -197,7 +197,7 @@ def write_report(folder: RunFolder) -> Path:
 def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], Summary]) -> None:
     """Do the work of a run, and end with its table and report, or with how to go on."""
     hint = f"coevo resume {folder.path.name}"
-    with RunProgress(console) as progress, _logging(progress), StopRequest(progress.say) as stop:
+    with RunProgress(console) as progress, _logging(progress), StopRequest() as stop:
         try:
             summary = work(progress, stop)
         except Stopped:

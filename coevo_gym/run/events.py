@@ -128,8 +128,7 @@ class ArmEvents(Events):
         done = state.env_steps if self.max_steps is None else state.step
         self.progress.update(
             done,
-            step=str(state.step),
-            training_success=f"{metrics.get('reward', 0.0):.0%}",
+            success=f"{metrics.get('reward', 0.0):.0%}",
             pool=f"{metrics.get('curriculum.pool_size', 0.0):.0f}",
             rounds=f"{metrics.get('curriculum.rounds', 0.0):.0f}",
         )

@@ -38,7 +38,7 @@ class RunProgress:
         self._live = (
             Progress(
                 TextColumn("[bold]{task.description}"),
-                BarColumn(bar_width=24),
+                BarColumn(bar_width=12),
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[facts]}"),
                 TimeRemainingColumn(compact=True),

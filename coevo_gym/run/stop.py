@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
-from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 INTERRUPTED = 130
-_SHOW_CURSOR = "\x1b[?25h"
+_STOPPING = b"\nStopping after this step and saving. Press Ctrl-C again to exit now.\n"
+_SHOW_CURSOR = b"\x1b[?25h"
 
 
 class Stopped(Exception):
@@ -23,14 +22,10 @@ class StopRequest:
 
     The first signal is noted and the work goes on to where it can be saved. The second ends the
     process on the spot: what was reported as saved is on disk already.
-
-    Args:
-        say: told of the first signal.
     """
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self) -> None:
         self.requested = False
-        self._say = say
         self._before: dict[signal.Signals, Any] = {}
 
     def __call__(self) -> bool:
@@ -55,8 +50,9 @@ class StopRequest:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
-            if sys.stdout.isatty():
-                os.write(sys.stdout.fileno(), _SHOW_CURSOR.encode())
+            if os.isatty(1):
+                os.write(1, _SHOW_CURSOR)
             os._exit(INTERRUPTED)
         self.requested = True
-        self._say("Stopping after this step and saving. Press Ctrl-C again to exit now.")
+        # Not through sys.stderr: a handler may run in the middle of a write to it.
+        os.write(2, _STOPPING)

@@ -136,7 +136,7 @@ class _Run:
         with closing(RunStore(self.folder.database, record=self.config.store.record)) as store:
             store.add_tasks(self.assembly.warmup_tasks())
             evolver = self.assembly.evolver(store, self._on_verdict)
-            self._find_initial_tasks(evolver)
+            self._find_initial_tasks(evolver, store)
             for arm in self.config.arms:
                 row, arms[arm] = self._train_arm(arm, start, store, evolver)
                 table.append(row)
@@ -166,7 +166,7 @@ class _Run:
         assembly, tasks = self.assembly, self.assembly.warmup_tasks()
         self.progress.phase("warm-up", total=3)
         random = assembly.evaluate(assembly.random_agent()).metrics()
-        self.progress.update(1, random_agent=_percent(random))
+        self.progress.update(1, random=_percent(random))
         self._check_stop()
         policy, env_steps = assembly.policy(), 0
         losses: Sequence[float] = ()
@@ -183,17 +183,19 @@ class _Run:
         self.progress.update(2, tasks=str(len(tasks)))
         self._check_stop()
         warmup = assembly.evaluate(assembly.agent(policy).greedy()).metrics()
-        self.progress.update(3, random_agent=_percent(random), warmed_up=_percent(warmup))
+        self.progress.update(3, random=_percent(random), now=_percent(warmup))
         self._log_once(WARMUP, losses=list(losses), env_steps=env_steps)
         return Start(policy.state_dict(), random, warmup, env_steps)
 
-    def _find_initial_tasks(self, evolver: Evolver) -> None:
-        """Carry out the round that all arms begin with; its result is kept in the store."""
+    def _find_initial_tasks(self, evolver: Evolver, store: RunStore) -> None:
+        """Carry out the round that all arms begin with; the store keeps it, and the parents."""
         wanted = self.config.curriculum.initial_size
         self.progress.phase("first task set", total=wanted)
         self._found = 0
         result = evolver.run(self.assembly.initial_round())
         self._found = None
+        parents = {id for task in result.accepted for id in task.parents}
+        store.add_tasks(task for task in self.assembly.train_tasks if task.id in parents)
         self.progress.update(
             wanted, tasks=str(len(result.accepted)), env_steps=f"{result.env_steps:,}"
         )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import pytest
 import torch
 
 from coevo_gym.errors import StoreError
-from coevo_gym.run import folder as folder_module
 from coevo_gym.run.checkpoint import Checkpoints
 from tests.run.test_folder import full
 
@@ -69,7 +69,7 @@ def test_a_full_disk_leaves_the_one_before(
     checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoints.save(1, state(1))
-    monkeypatch.setattr(folder_module.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StoreError, match="No space left on device"):
         checkpoints.save(2, state(2))
     monkeypatch.undo()

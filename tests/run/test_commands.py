@@ -85,6 +85,7 @@ def test_tasks_of_a_run_show_their_lineage(coevo: Coevo, finished: Path) -> None
     assert all(row["parents"] and row["parents"][0].startswith("toy/") for row in rows)
     everything = json.loads(coevo("tasks", "toy-run", "--json"))
     assert len(everything) == len(rows) + 2 * 8
+    assert all(row["parents"][0].startswith("toy/") for row in everything)
     text = coevo("tasks", "toy-run", "--evolved")
     assert all(row["name"] in text for row in rows)
 

@@ -3,14 +3,13 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coevo_gym.errors import ConfigError, StoreError
-from coevo_gym.run import folder as folder_module
 from coevo_gym.run.folder import (
     RunFolder,
     append_line,
@@ -86,7 +85,7 @@ def test_an_unknown_run_lists_those_there(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_full_disk_leaves_the_old_file(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     run.create()
     write_json(run.summary, {"old": 1})
-    monkeypatch.setattr(folder_module.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(
         StoreError, match=r"summary.json: No space left.*Free some space and resume"
     ):
@@ -103,7 +102,11 @@ def test_damaged_json_is_named(run: RunFolder) -> None:
         read_json(run.manifest)
 
 
-LINES = [{"step": 1, "text": "a\u2028b"}, {"step": 2, "nan": float("nan")}, {"step": 3}]
+LINES: list[dict[str, Any]] = [
+    {"step": 1, "text": "a\u2028b"},
+    {"step": 2, "nan": float("nan")},
+    {"step": 3},
+]
 
 
 @given(cut=st.integers(0, 200))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sqlite3
 import sys
@@ -13,9 +14,8 @@ from typing import Any
 import pytest
 
 from coevo_gym import cli
-from coevo_gym.run import folder as folder_module
 from coevo_gym.run.checkpoint import Checkpoints
-from coevo_gym.run.folder import read_json, read_lines
+from coevo_gym.run.folder import RunFolder, read_json, read_lines
 from coevo_gym.run.report_data import load_report_data
 from tests.run.conftest import TOY, Child
 from tests.run.test_folder import full
@@ -82,7 +82,7 @@ def test_no_held_out_task_is_ever_practised_or_stored(finished: Path) -> None:
 
 
 def test_the_report_shows_the_run(finished: Path) -> None:
-    data = load_report_data(folder_module.RunFolder(finished))
+    data = load_report_data(RunFolder(finished))
     assert [row.name for row in data.table] == ["random", "warm-up", "static", "coevolve"]
     assert [curve.arm for curve in data.curves] == ["static", "coevolve"]
     assert [point.env_steps for point in data.curves[0].points][-1] == data.table[2].env_steps
@@ -167,7 +167,7 @@ def test_a_full_disk_is_explained_and_survived(
         saves.append(step)
         if len(saves) == 4:  # the warm-up's, then those of steps 1 to 3
             with monkeypatch.context() as patch:
-                patch.setattr(folder_module.os, "fsync", full)
+                patch.setattr(os, "fsync", full)
                 return save(self, step, state)
         return save(self, step, state)
 
