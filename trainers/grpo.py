@@ -266,10 +266,6 @@ class GRPO:
             log-probabilities are the old ones of the ratio.
         config: settings.
         seed: seed of the order of minibatches.
-
-    Example:
-        >>> learner = GRPO(policy)
-        >>> metrics = learner.update(groups)
     """
 
     def __init__(

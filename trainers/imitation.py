@@ -45,7 +45,7 @@ class ImitationConfig(FrozenModel):
 
     lr: float = Field(default=3e-3, gt=0)
     batch_decisions: int = Field(default=64, ge=1)
-    max_epochs: int = Field(default=60, ge=1)
+    max_epochs: int = Field(default=200, ge=1)
     holdout: float = Field(default=0.2, ge=0, lt=1)
     min_improvement: float = Field(default=0.01, ge=0)
     patience_epochs: int = Field(default=3, ge=1)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 
 import numpy as np
 import pytest
@@ -10,6 +11,9 @@ torch = pytest.importorskip("torch")
 from coevo_gym.agents.choice import ChoiceAgent  # noqa: E402
 from coevo_gym.agents.random import RandomAgent  # noqa: E402
 from coevo_gym.agents.tiny import TinyConfig, TinyPolicy  # noqa: E402
+from coevo_gym.curricula.groups import GroupLedger  # noqa: E402
+from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig  # noqa: E402
+from coevo_gym.curricula.stream import scripted_evolver  # noqa: E402
 from coevo_gym.errors import SplitLeakError  # noqa: E402
 from coevo_gym.seams import Ticket  # noqa: E402
 from coevo_gym.task import Split  # noqa: E402
@@ -21,9 +25,10 @@ from coevo_gym.trainers.imitation import (  # noqa: E402
     demonstrate,
     imitate,
 )
+from coevo_gym.trainers.loop import Events, Loop, LoopConfig  # noqa: E402
 from coevo_gym.trainers.rollout import EnvPool, rollout  # noqa: E402
 from coevo_gym.trajectory import Group  # noqa: E402
-from tests.toy import BENCHMARK  # noqa: E402
+from tests.toy import BENCHMARK, ToyEnv  # noqa: E402
 
 TRAIN, VAL = BENCHMARK.tasks(Split.TRAIN), BENCHMARK.tasks(Split.VAL)
 SMALL = TinyConfig(buckets=256, dim=8, hidden=32)
@@ -160,3 +165,55 @@ class TestImitation:
         assert not found.converged
         assert found.losses == found.watched
         assert len(found.losses) == 2
+
+
+def real_loop(envs: EnvPool, events: Events, *, seed: int) -> tuple[Loop, GRPO, TinyPolicy]:
+    policy = TinyPolicy(SMALL, seed=seed)
+    learner = GRPO(policy, GRPOConfig(outcome="score", minibatches=2), seed=seed)
+    settings = CoEvolveConfig(initial_size=6, evolve_every_groups=4, n_min=1, theta=100)
+    curriculum = CoEvolve(settings.model_copy(update={"evolve": "random", "outcome": "score"}))
+    agent = ChoiceAgent(policy, BENCHMARK.choices)
+    loop = Loop(
+        LoopConfig(max_steps=6, groups_per_step=2, evaluate_every_steps=3),
+        curriculum=curriculum,
+        ledger=GroupLedger(curriculum, group_size=4),
+        agent=agent,
+        learner=learner,
+        envs=envs,
+        evolver=scripted_evolver(ToyEnv()),
+        evaluate=lambda: evaluate(agent.greedy(), VAL[:5], envs),
+        events=events,
+    )
+    return loop, learner, policy
+
+
+class Metered(Events):
+    def __init__(self, stop_after: int = -1) -> None:
+        self.seen: list[dict[str, float]] = []
+        self.stop_after = stop_after
+
+    def on_step(self, metrics: dict[str, float]) -> None:
+        self.seen.append({k: v for k, v in metrics.items() if not k.endswith("_s")})
+
+    def should_stop(self) -> bool:
+        return len(self.seen) == self.stop_after
+
+
+def test_a_stopped_run_goes_on_as_if_it_never_stopped(envs: EnvPool) -> None:
+    straight, first, second = Metered(), Metered(stop_after=3), Metered()
+    whole, _, whole_policy = real_loop(envs, straight, seed=1)
+    whole.run()
+    loop, learner, policy = real_loop(envs, first, seed=1)
+    loop.run()
+    buffer = io.BytesIO()
+    torch.save([loop.state_dict(), learner.state_dict(), policy.state_dict()], buffer)
+    buffer.seek(0)
+    saved = torch.load(buffer, weights_only=False)
+    loop, learner, policy = real_loop(envs, second, seed=99)
+    policy.load_state_dict(saved[2])
+    learner.load_state_dict(saved[1])
+    loop.load_state_dict(saved[0])
+    loop.run()
+    assert first.seen + second.seen == straight.seen
+    torch.testing.assert_close(weights(policy), weights(whole_policy), atol=0, rtol=0)
+    assert straight.seen[-1]["curriculum.rounds"] >= 2
