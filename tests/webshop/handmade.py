@@ -6,6 +6,8 @@ from typing import Any
 
 from coevo_gym.envs.webshop.catalogue import Catalogue
 from coevo_gym.envs.webshop.goals import Goal
+from coevo_gym.evolution import Draft
+from coevo_gym.task import Task
 
 
 def item(asin: str, name: str, **fields: Any) -> dict[str, Any]:
@@ -84,3 +86,15 @@ def goal(shop: Catalogue, **fields: Any) -> Goal:
         "price_cap": 20.0,
     }
     return Goal.for_product(shop["M000000001"], **{**defaults, **fields})
+
+
+def draft_of(task: Task, **changes: object) -> Draft:
+    """The draft that a task could have been built from, with other fields if wanted."""
+    fields = {
+        "benchmark": "webshop",
+        "scenario": task.scenario,
+        "instruction": task.instruction,
+        "world": task.world,
+        "solution": task.solution,
+    }
+    return Draft(**(fields | changes))  # type: ignore[arg-type]

@@ -13,10 +13,11 @@ from coevo_gym.envs.webshop.builder import price_cap
 from coevo_gym.envs.webshop.goals import NO_CAP
 from coevo_gym.envs.webshop.tasks import WebShopVerifier, builtin_catalogue, split_of
 from coevo_gym.errors import BuildError
-from coevo_gym.evolution import Context, Draft
+from coevo_gym.evolution import Context
 from coevo_gym.task import Split, Task
 from coevo_gym.testing import make_env
 from coevo_gym.trajectory import Trajectory
+from tests.webshop.handmade import draft_of
 
 WEBSHOP = get_benchmark("webshop")
 TRAIN = coevo_gym.tasks("webshop", "train", "builtin")
@@ -28,17 +29,6 @@ def trace_of(task: Task) -> Trajectory:
     for action in task.solution:
         env.step(action)
     return env.trajectory()
-
-
-def draft_of(task: Task, **changes: object) -> Draft:
-    fields = {
-        "benchmark": "webshop",
-        "scenario": task.scenario,
-        "instruction": task.instruction,
-        "world": task.world,
-        "solution": task.solution,
-    }
-    return Draft(**(fields | changes))  # type: ignore[arg-type]
 
 
 def test_a_native_task_is_rebuilt_from_its_own_reference() -> None:

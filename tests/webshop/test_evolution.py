@@ -16,6 +16,7 @@ from coevo_gym.curricula.gates import default_gates, run_gates
 from coevo_gym.envs.webshop.tasks import builtin_catalogue, split_of
 from coevo_gym.evolution import Context, Draft, Round
 from coevo_gym.task import Split, Task
+from tests.webshop.handmade import draft_of
 
 WEBSHOP = get_benchmark("webshop")
 TRAIN = coevo_gym.tasks("webshop", "train", "builtin")
@@ -75,17 +76,6 @@ def test_an_unguided_round_finds_proven_tasks_in_training_products_only() -> Non
     assert all(verdict.reason and verdict.gate for verdict in rejected)
     again = GatedEvolver(WEBSHOP, ScriptedExplorer(WEBSHOP)).run(Round.unguided(30, seed=1))
     assert again.accepted == result.accepted
-
-
-def draft_of(task: Task, **changes: object) -> Draft:
-    fields = {
-        "benchmark": "webshop",
-        "scenario": task.scenario,
-        "instruction": task.instruction,
-        "world": task.world,
-        "solution": task.solution,
-    }
-    return Draft(**(fields | changes))  # type: ignore[arg-type]
 
 
 BAD_DRAFTS: dict[str, tuple[str, Draft | str]] = {
