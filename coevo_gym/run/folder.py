@@ -76,30 +76,39 @@ class RunFolder:
         there = ", ".join(sorted(p.parent.name for p in RUNS.glob("*/manifest.json"))) or "none"
         raise ConfigError(f"There is no run {run!r}, in {RUNS}/ or as a path. Runs here: {there}.")
 
+    def check_free(self, *, overwrite: bool = False) -> list[str]:
+        """Make sure that a new run may take the folder; returns what is to be deleted for it.
+
+        Raises:
+            ConfigError: if there is something in it, and it is no run or may not go.
+        """
+        if not self.path.is_dir():
+            return []
+        there = sorted(item.name for item in self.path.iterdir() if item.name != _LOCK)
+        if there and not self.manifest.is_file():
+            raise ConfigError(
+                f"{self.path} is not empty and holds no run ({there[0]}, …). Choose another --name."
+            )
+        if there and not overwrite:
+            raise ConfigError(
+                f"{self.path} holds a run already. Go on with `coevo resume {self.path.name}`, "
+                "choose another --name, or pass --overwrite to delete it."
+            )
+        return there
+
     def create(self, *, overwrite: bool = False) -> None:
-        """Make the folder for a new run.
+        """Make the folder for a new run, or empty that of an earlier one.
 
         Args:
             overwrite: delete an earlier run of this name.
 
         Raises:
-            ConfigError: if there is something in the folder, and it is no run or may not go.
-            StoreError: if the folder cannot be made or emptied.
+            ConfigError: if the folder is taken, see :meth:`check_free`.
+            StoreError: if it cannot be made or emptied.
         """
         with storing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            there = sorted(item.name for item in self.path.iterdir() if item.name != _LOCK)
-            if there and not self.manifest.is_file():
-                raise ConfigError(
-                    f"{self.path} is not empty and holds no run ({there[0]}, …). "
-                    "Choose another --name."
-                )
-            if there and not overwrite:
-                raise ConfigError(
-                    f"{self.path} holds a run already. Go on with `coevo resume {self.path.name}`, "
-                    "choose another --name, or pass --overwrite to delete it."
-                )
-            for name in there:
+            for name in self.check_free(overwrite=overwrite):
                 item = self.path / name
                 shutil.rmtree(item) if item.is_dir() and not item.is_symlink() else item.unlink()
 

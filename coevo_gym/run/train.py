@@ -7,6 +7,7 @@ short anywhere is resumed by running it again, and ends as if it had never stopp
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ from coevo_gym.agents.tiny import TinyPolicy
 from coevo_gym.config import Resolved, RunConfig
 from coevo_gym.curricula.groups import GroupLedger
 from coevo_gym.curricula.registry import make_curriculum
+from coevo_gym.errors import CoevoError
 from coevo_gym.evolution import Verdict
 from coevo_gym.report.data import TableRow
 from coevo_gym.run.assembly import Assembly, one_thread, weights_hash
@@ -93,6 +95,7 @@ def train(
         ConfigError: if the folder is taken.
         StoreError: if something cannot be written.
     """
+    folder.check_free(overwrite=overwrite)
     assembly = Assembly(resolved.config)
     manifest = make_manifest(resolved, task_sets=assembly.task_sets)
     with folder.locked(), one_thread():
@@ -194,6 +197,13 @@ class _Run:
         self._found = 0
         result = evolver.run(self.assembly.initial_round())
         self._found = None
+        if not result.accepted:
+            gates = Counter(verdict.gate for verdict in result.verdicts)
+            raise CoevoError(
+                f"The explorer found no task to begin with: {len(result.verdicts)} drafts, "
+                f"rejected by {dict(gates)}. Explore longer: raise explorer.walks or "
+                "explorer.max_steps."
+            )
         parents = {id for task in result.accepted for id in task.parents}
         store.add_tasks(task for task in self.assembly.train_tasks if task.id in parents)
         self.progress.update(

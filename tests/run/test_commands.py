@@ -13,6 +13,7 @@ import pytest
 from coevo_gym import cli
 from coevo_gym.run.folder import read_json
 from tests.run.conftest import TOY
+from tests.toy import ToyBenchmark
 
 Coevo = Callable[..., str]
 
@@ -56,6 +57,25 @@ def test_a_run_that_cannot_be_written(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").write_text("in the way")
     assert "Cannot write runs/toy-run: Not a directory" in coevo("train", TOY, code=1)
+
+
+def test_a_folder_of_something_else_stays_as_it_is(coevo: Coevo, finished: Path) -> None:
+    other = finished.with_name("thesis")
+    other.mkdir()
+    (other / "thesis.tex").write_text("years")
+    coevo("train", TOY, "--name", "thesis", "--overwrite", code=2)
+    assert [item.name for item in other.iterdir()] == ["thesis.tex"]
+    shutil.rmtree(other)
+
+
+def test_an_explorer_that_finds_nothing_is_explained(
+    coevo: Coevo, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ToyBenchmark, "drafts", lambda *_: [])
+    nothing = ("--name", "nothing", "--set", "warmup.n_tasks=0")
+    text = coevo("train", TOY, *nothing, code=1)
+    assert "found no task to begin with" in text
+    shutil.rmtree(finished.with_name("nothing"))
 
 
 def test_eval_repeats_the_table(coevo: Coevo, finished: Path) -> None:
