@@ -318,7 +318,9 @@ def _unknown(key: str, origin: str) -> ConfigError:
     close = get_close_matches(key, leaves, n=1, cutoff=0.75)
     close = close or [leaf for leaf in leaves if leaf.rpartition(".")[2] == last]
     close = close or get_close_matches(key, leaves, n=1)
-    hint = f"Did you mean {' or '.join(close)}?" if close else "`coevo config show quickstart` lists all keys."
+    hint = "`coevo config show quickstart` lists all settings."
+    if close:
+        hint = f"Did you mean {' or '.join(close)}?"
     return ConfigError(f"There is no setting {key!r} (from {origin}). {hint}")
 
 
