@@ -1,11 +1,12 @@
 """GRPO with clip-higher, a token-mean loss and a KL term in the loss.
 
-Reads top to bottom: settings, advantages, loss, learner. The loss knows nothing of tasks, steps or
-models: it sees log-probabilities, advantages, a mask and an upper clip for each decision. A choice
-is a decision with one position (T = 1), a language model's answer one with T tokens.
+Reads top to bottom: advantages, loss, learner; the settings are in ``settings.py``. The loss knows
+nothing of tasks, steps or models: it sees log-probabilities, advantages, a mask and an upper clip
+for each decision. A choice is a decision with one position (T = 1), a language model's answer one
+with T tokens.
 
-Sources: GRPO (arXiv 2402.03300); the settings are CoEvolve's (arXiv 2604.15840, Eq. 1, Table 9),
-the asymmetric clip is DAPO's (arXiv 2503.14476).
+Sources: GRPO (arXiv 2402.03300); clips, KL weight and token mean as in CoEvolve (arXiv 2604.15840,
+Eq. 1, Table 9); the asymmetric clip is DAPO's (arXiv 2503.14476).
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from coevo_gym.seams import TrainablePolicy
-from coevo_gym.task import FrozenModel
+from coevo_gym.trainers.settings import GRPOConfig
 from coevo_gym.trajectory import ChoiceDecision, Decision, Group, Step
 
 try:
@@ -29,33 +29,15 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("GRPO needs PyTorch. Run `pip install 'coevo-gym[train]'`.") from error
 
-
-class GRPOConfig(FrozenModel):
-    """Settings of the learner; the defaults suit the tiny policy.
-
-    Attributes:
-        lr: Adam's learning rate.
-        epochs: passes over each batch.
-        minibatches: optimiser steps per pass.
-        microbatch_decisions: most decisions in one forward pass; the gradient is the same.
-        clip_low: the ratio is clipped below at ``1 - clip_low``.
-        clip_high: the ratio is clipped above at ``1 + clip_high``.
-        kl_coef: weight of the KL term towards the frozen reference; 0 leaves the reference out.
-        max_grad_norm: the gradient's norm is clipped there.
-        normalise_std: divide advantages by the group's standard deviation (False: Dr. GRPO).
-        outcome: what is learned from: the binary success or the benchmark's score.
-    """
-
-    lr: float = Field(default=1e-3, gt=0)
-    epochs: int = Field(default=4, ge=1)
-    minibatches: int = Field(default=1, ge=1)
-    microbatch_decisions: int = Field(default=4096, ge=1)
-    clip_low: float = Field(default=0.20, gt=0, lt=1)
-    clip_high: float = Field(default=0.28, gt=0)
-    kl_coef: float = Field(default=1e-3, ge=0)
-    max_grad_norm: float = Field(default=1.0, gt=0)
-    normalise_std: bool = True
-    outcome: Literal["success", "score"] = "success"
+__all__ = [
+    "GRPO",
+    "GRPOConfig",
+    "Learnable",
+    "LossTerms",
+    "group_advantages",
+    "grpo_loss",
+    "k3",
+]
 
 
 # Advantages.

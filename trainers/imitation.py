@@ -12,13 +12,13 @@ from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.random import Generator
-from pydantic import Field
 
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.errors import ConfigError, SplitLeakError
-from coevo_gym.task import FrozenModel, Split, Task
+from coevo_gym.task import Split, Task
 from coevo_gym.trainers.grpo import Learnable
 from coevo_gym.trainers.rollout import EnvPool, episode_seed
+from coevo_gym.trainers.settings import ImitationConfig
 from coevo_gym.trajectory import ChoiceDecision, View
 
 try:
@@ -26,29 +26,11 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("Imitation needs PyTorch. Run `pip install 'coevo-gym[train]'`.") from error
 
+__all__ = ["Demonstrations", "Imitation", "ImitationConfig", "demonstrate", "imitate"]
+
 
 _NEGLIGIBLE = 1e-3
 """A fall of the loss by less than this many nats a decision is no progress either."""
-
-
-class ImitationConfig(FrozenModel):
-    """Settings of the warm-up.
-
-    Attributes:
-        lr: Adam's learning rate.
-        batch_decisions: decisions in one step of the optimiser.
-        max_epochs: most passes over the demonstrations.
-        holdout: share of the tasks that are watched, not trained on.
-        min_improvement: relative fall of the watched loss that counts as progress.
-        patience_epochs: the loss has converged after so many epochs without progress.
-    """
-
-    lr: float = Field(default=3e-3, gt=0)
-    batch_decisions: int = Field(default=64, ge=1)
-    max_epochs: int = Field(default=200, ge=1)
-    holdout: float = Field(default=0.2, ge=0, lt=1)
-    min_improvement: float = Field(default=0.01, ge=0)
-    patience_epochs: int = Field(default=3, ge=1)
 
 
 class Demonstrations(NamedTuple):
