@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from coevo_gym.errors import ConfigError, EnvBackendError
+from coevo_gym.errors import ConfigError
 from coevo_gym.evolution import Round, RoundResult
 from coevo_gym.seams import Agent, Curriculum, Evolver
+from coevo_gym.trainers.collect import collect
 from coevo_gym.trainers.evaluate import Evaluation
 from coevo_gym.trainers.parts import Events, Learner, Ledger, LoopConfig, LoopState, Metrics
-from coevo_gym.trainers.rollout import EnvPool, rollout
-from coevo_gym.trajectory import EndReason, Group
+from coevo_gym.trainers.rollout import EnvPool
 
 __all__ = ["Events", "Learner", "Ledger", "Loop", "LoopConfig", "LoopState", "Metrics"]
 
@@ -84,7 +84,9 @@ class Loop:
     def step(self) -> Metrics:
         """One step of the learner, with the round and the evaluation that are due after it."""
         config, state, started = self.config, self.state, perf_counter()
-        groups = self._groups()
+        n, version = config.groups_per_step * self.ledger.group_size, self.learner.version
+        parts = (self.ledger, self.agent, self.envs, state)
+        groups = collect(n, *parts, policy_version=version, seed=config.seed)
         self.events.on_groups(groups)
         rolled_out = perf_counter()
         whole = [group for group in groups if group.whole]
@@ -130,29 +132,6 @@ class Loop:
         self._rng.bit_generator.state = state["rng"]
         self.curriculum.load_state_dict(state["curriculum"])
         self.ledger.load_state_dict(state["ledger"])
-
-    def _groups(self) -> list[Group]:
-        """Roll out until a step's tickets are finished; those lost to an engine are run again."""
-        groups: list[Group] = []
-        missing = self.config.groups_per_step * self.ledger.group_size
-        version = self.learner.version
-        while missing:
-            tickets = [self.ledger.issue(policy_version=version) for _ in range(missing)]
-            result = rollout(
-                tickets, self.agent, self.envs, policy_version=version, seed=self.config.seed
-            )
-            self.state.env_steps += result.env_steps
-            for ticket, trajectory in zip(tickets, result.trajectories, strict=True):
-                if trajectory is None:
-                    self.ledger.give_back(ticket, EndReason.WORKER_LOST)
-                    continue
-                self.state.episodes += 1
-                group = self.ledger.finish(ticket, trajectory)
-                groups += [group] if group else []
-            if len(result.faults) == len(tickets):
-                raise EnvBackendError("Every episode was lost.") from result.faults[0]
-            missing = len(result.faults)
-        return groups
 
     def _evolve(self) -> None:
         round = self.curriculum.plan(self._rng) if self.evolver else None
