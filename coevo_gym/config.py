@@ -22,9 +22,8 @@ from coevo_gym.curricula.methods.coevolve import CoEvolveConfig
 from coevo_gym.curricula.registry import PRESETS as CURRICULA
 from coevo_gym.errors import ConfigError
 from coevo_gym.task import FrozenModel
-from coevo_gym.trainers.grpo import GRPOConfig
-from coevo_gym.trainers.imitation import ImitationConfig
 from coevo_gym.trainers.parts import LoopConfig
+from coevo_gym.trainers.settings import GRPOConfig, ImitationConfig
 
 DEFAULT_ENV_STEPS = 100_000
 ENVIRONMENT = "COEVO_CFG__"

@@ -136,23 +136,8 @@ def tasks(
     rows = known if known is not None else run_rows(RunFolder.of(source), evolved=evolved)
     if as_json:
         _print_json(rows)
-        return
-    columns = [key for key in rows[0] if key not in _LONG_COLUMNS] if rows else ["name"]
-    table = Table(box=None, expand=True)
-    for column in columns:
-        longest = max((len(str(row[column])) for row in rows), default=0)
-        flexible = column == "instruction"  # all else is short, and there to be copied
-        table.add_column(
-            column,
-            no_wrap=True,
-            ratio=1 if flexible else None,
-            min_width=None if flexible else longest,
-        )
-    for row in rows:
-        table.add_row(*(_cell(row[column]) for column in columns))
-    wide = console if console.is_terminal else Console(width=_PIPE_WIDTH)
-    wide.print(table)
-    wide.print(f"{len(rows)} tasks; --json prints all of each.", style="dim")
+    else:
+        _print_tasks(rows)
 
 
 def report(run: RunName) -> None:
@@ -224,6 +209,25 @@ def _table(rows: Any, split: str) -> Table:
 
 _PIPE_WIDTH = 200
 _LONG_COLUMNS = ("id", "actions", "parents", "split")
+
+
+def _print_tasks(rows: list[dict[str, Any]]) -> None:
+    columns = [key for key in rows[0] if key not in _LONG_COLUMNS] if rows else ["name"]
+    table = Table(box=None, expand=True)
+    for column in columns:
+        longest = max((len(str(row[column])) for row in rows), default=0)
+        flexible = column == "instruction"  # all else is short, and there to be copied
+        table.add_column(
+            column,
+            no_wrap=True,
+            ratio=1 if flexible else None,
+            min_width=None if flexible else longest,
+        )
+    for row in rows:
+        table.add_row(*(_cell(row[column]) for column in columns))
+    wide = console if console.is_terminal else Console(width=_PIPE_WIDTH)
+    wide.print(table)
+    wide.print(f"{len(rows)} tasks; --json prints all of each.", style="dim")
 
 
 def _cells(row: TableRow) -> tuple[str, ...]:

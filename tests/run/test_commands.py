@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 
 from coevo_gym import cli
 from coevo_gym.run.folder import read_json
-from tests.run.conftest import TOY
+from tests.run.conftest import ROOT, TOY
 from tests.toy import ToyBenchmark
 
 Coevo = Callable[..., str]
@@ -132,3 +134,28 @@ def test_config_show(coevo: Coevo) -> None:
 @pytest.mark.parametrize("verb", ["train", "resume", "eval", "tasks", "report", "config show"])
 def test_help_has_an_example(coevo: Coevo, verb: str) -> None:
     assert f"coevo {verb} " in " ".join(coevo(*verb.split(), "--help").split())
+
+
+def test_settings_and_tasks_need_no_pytorch_and_training_says_so(finished: Path) -> None:
+    def coevo_without(*arguments: str) -> subprocess.CompletedProcess[str]:
+        code = (
+            "import sys; sys.modules['torch'] = None; from tests import toy; toy.register();"
+            "from coevo_gym.cli import main; main()"
+        )
+        return subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            cwd=finished.parents[1],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    assert coevo_without("config", "show", "quickstart").returncode == 0
+    assert coevo_without("tasks", "toy-run", "--evolved").returncode == 0
+    assert coevo_without("report", "toy-run").returncode == 0
+    done = coevo_without("train", "quickstart", "--name", "never")
+    assert done.returncode == 3
+    assert "pip install 'coevo-gym[train]'" in done.stderr
+    assert not finished.with_name("never").exists()
