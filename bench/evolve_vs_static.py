@@ -3,13 +3,13 @@
 All arms of a seed start from one warmed-up policy and one D_0, and spend the same number of env
 steps, exploration and gate replays counted:
 
-    static     practises D_0 only
-    random     each round adds tasks found anywhere in the training scenarios
-    blind      each round explores around practised tasks, whatever happened on them
-    coevolve   each round explores where forgetting, boundary and rare signals fired
+    static         practises D_0 only
+    random_append  each round adds tasks found anywhere in the training scenarios
+    signal_blind   each round explores around practised tasks, whatever happened on them
+    coevolve       each round explores where forgetting, boundary and rare signals fired
 
 Settings were chosen on the validation split; this reports on the test split.
-Run: python bench/evolve_vs_static.py   (about 6 minutes a seed on one core)
+Run: python bench/evolve_vs_static.py   (about 2 minutes a seed on one core)
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from coevo_gym.run.folder import RunFolder
 from coevo_gym.run.progress import RunProgress
 from coevo_gym.run.train import train
 
-ARMS = ("static", "random", "blind", "coevolve")
+ARMS = ("static", "random_append", "signal_blind", "coevolve")
 PAIRS = (
-    ("random", "static"),
-    ("blind", "static"),
+    ("random_append", "static"),
+    ("signal_blind", "static"),
     ("coevolve", "static"),
-    ("coevolve", "random"),
-    ("coevolve", "blind"),
+    ("coevolve", "random_append"),
+    ("coevolve", "signal_blind"),
 )
 
 

@@ -8,6 +8,7 @@ and none looks at the reward of the task that the draft was explored from.
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,12 +21,14 @@ from coevo_gym.curricula.candidate import Candidate, Gate, Rejected
 from coevo_gym.curricula.known import KnownTasks
 from coevo_gym.errors import BuildError, CoevoError, EnvBackendError, TaskError
 from coevo_gym.evolution import Draft, Verdict
+from coevo_gym.spaces import clean_text
 from coevo_gym.task import Split, Task, UnknownWorld, World
 
 logger = logging.getLogger(__name__)
 
 MIN_STEPS = 3
 NEAR_DUPLICATE_COSINE = 0.98
+TRACE_CAP = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +287,8 @@ def run_gates(gates: Sequence[Gate], proposal: Draft | str, *, context_id: str =
         reason = str(error)
     except Exception as error:
         # A draft that breaks a check is a bad draft; the traceback is for whoever wrote the check.
-        logger.exception("gate=%s context=%s", gate, context_id)
+        trace = clean_text(traceback.format_exc(), TRACE_CAP)  # may quote what broke the check
+        logger.error("gate=%s context=%s\n%s", gate, context_id, trace)
         reason = f"{gate} failed: {type(error).__name__}: {error}"
     verdict = candidate.verdict(context_id, gate=gate, reason=reason)
     return GateResult(verdict, task, candidate.env_steps + steps)

@@ -16,8 +16,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "coevolve": {"evolve": "guided"},
         "static": {"evolve": "off"},
-        "random": {"evolve": "random"},
-        "blind": {"evolve": "blind"},
+        "random_append": {"evolve": "random"},
+        "signal_blind": {"evolve": "blind"},
     }
 )
 """Names and the settings that define them."""

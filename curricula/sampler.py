@@ -31,7 +31,8 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
 
     Args:
         env: an env of coevo_gym on its training split, wrapped or not.
-        curriculum: ``"coevolve"``, ``"static"``, ``"random"``, ``"blind"``, or a curriculum object.
+        curriculum: ``"coevolve"``, ``"static"``, ``"random_append"``, ``"signal_blind"``, or a
+            curriculum object.
         group_size: K, how often each task is run in a row.
         evolve: ``"inline"`` runs a round of evolution inside the ``reset()`` at which it is due
             (the first one makes the first tasks); ``"manual"`` leaves that to :meth:`evolve`.

@@ -263,10 +263,10 @@ def test_presets() -> None:
     assert {name: make_curriculum(name).config.evolve for name in PRESETS} == {
         "coevolve": "guided",
         "static": "off",
-        "random": "random",
-        "blind": "blind",
+        "random_append": "random",
+        "signal_blind": "blind",
     }
-    assert make_curriculum("random", evolve_every_groups=5).config.evolve_every_groups == 5
+    assert make_curriculum("random_append", evolve_every_groups=5).config.evolve_every_groups == 5
     with pytest.raises(ConfigError, match="Did you mean 'coevolve'"):
         make_curriculum("coevolv")
     with pytest.raises(ConfigError, match="evolve_every_groups"):

@@ -190,7 +190,7 @@ def test_stepping_past_the_end_is_the_envs_own_error() -> None:
 
 
 def test_a_sampler_made_from_a_name_has_a_json_spec() -> None:
-    env = EvolvingTaskSampler(gym.make("Toy-v0"), "blind", group_size=2, seed=3)
+    env = EvolvingTaskSampler(gym.make("Toy-v0"), "signal_blind", group_size=2, seed=3)
     assert env.spec is not None
     spec = EnvSpec.from_json(env.spec.to_json())
     assert pickle.loads(pickle.dumps(env.spec)) == env.spec

@@ -76,10 +76,10 @@ def test_values_out_of_bounds(toml: Path, setting: str, message: str) -> None:
 
 
 def test_lists_and_none_on_the_command_line(toml: Path) -> None:
-    config = load(toml, "", "arms=static, random", "loop.max_steps=3").config
-    assert config.arms == ("static", "random")
+    config = load(toml, "", "arms=static, random_append", "loop.max_steps=3").config
+    assert config.arms == ("static", "random_append")
     assert (config.loop.max_steps, config.loop.max_env_steps) == (3, None)
-    assert load(toml, "", 'arms=["blind"]').config.arms == ("blind",)
+    assert load(toml, "", 'arms=["signal_blind"]').config.arms == ("signal_blind",)
 
 
 def test_broken_files_are_named_with_the_line(toml: Path) -> None:
