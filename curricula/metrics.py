@@ -161,17 +161,6 @@ def feedback_ratio(rounds: int, seconds_per_round: float, seconds_in_all: float)
     return _ratio(rounds * seconds_per_round, seconds_in_all)
 
 
-def relative_gain(old: float, new: float) -> float:
-    """(new - old) / old.
-
-    Raises:
-        ValueError: if ``old`` is 0.
-    """
-    if old == 0:
-        raise ValueError("A relative gain over 0 is undefined; report the difference instead")
-    return (new - old) / old
-
-
 class CrossTable(NamedTuple):
     """Shares of tasks by who solves them: baseline first, ours second (C correct, W wrong)."""
 

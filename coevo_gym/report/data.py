@@ -115,6 +115,60 @@ class RoundRow:
 
 
 @dataclass(frozen=True)
+class EvolutionRow:
+    """What evolution cost an arm, what it yielded, and what it did to the task set.
+
+    Attributes:
+        arm: name of the arm.
+        signals: signals that fired.
+        contexts: contexts given to the explorer.
+        drafts: drafts that were tried.
+        accepted: drafts that passed every gate.
+        per_context: drafts for each context (yield).
+        pass_rate: share of the drafts that were accepted.
+        per_signal: accepted tasks for each signal (conversion).
+        likeness_before: SR@5 of the first task set: mean cosine to the 5 nearest tasks, or NaN.
+        likeness_after: SR@5 of the pool at the end, or NaN.
+        distance: ED_rel of the evolved tasks from the first task set, or NaN.
+        time_share: share of the arm's wall time that its rounds took, or NaN.
+    """
+
+    arm: str
+    signals: int
+    contexts: int
+    drafts: int
+    accepted: int
+    per_context: float = NAN
+    pass_rate: float = NAN
+    per_signal: float = NAN
+    likeness_before: float = NAN
+    likeness_after: float = NAN
+    distance: float = NAN
+    time_share: float = NAN
+
+
+@dataclass(frozen=True)
+class CrossRow:
+    """Two arms on the same held-out tasks, by who solves them.
+
+    Attributes:
+        baseline: name of the one.
+        ours: name of the other.
+        both: tasks that both solve.
+        only_baseline: tasks that only ``baseline`` solves.
+        only_ours: tasks that only ``ours`` solves.
+        neither: tasks that neither solves.
+    """
+
+    baseline: str
+    ours: str
+    both: int
+    only_baseline: int
+    only_ours: int
+    neither: int
+
+
+@dataclass(frozen=True)
 class LineageRow:
     """How one evolved task came to be, and how the agent did on it.
 
@@ -180,7 +234,9 @@ class ReportData:
             report is about comes last.
         curves: held-out success over env steps, one curve an arm.
         training: success on training tasks over env steps, one curve an arm.
+        cross: arms on the same tasks, each against the arm that the report is about.
         rounds: rounds of evolution of all arms, in order of env steps.
+        evolution: what evolution cost and yielded, one row an arm that evolved.
         rejections: rejected drafts by arm and gate.
         similarity: likeness of sets of tasks to the validation tasks.
         lineage: evolved tasks, oldest first.
@@ -195,7 +251,9 @@ class ReportData:
     table: tuple[TableRow, ...] = ()
     curves: tuple[Curve, ...] = ()
     training: tuple[Curve, ...] = ()
+    cross: tuple[CrossRow, ...] = ()
     rounds: tuple[RoundRow, ...] = ()
+    evolution: tuple[EvolutionRow, ...] = ()
     rejections: tuple[ArmCount, ...] = ()
     similarity: tuple[Similarity, ...] = ()
     lineage: tuple[LineageRow, ...] = ()

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from coevo_gym.report.data import ReportData, RoundRow, TableRow
+from coevo_gym.report.data import CrossRow, ReportData, RoundRow, TableRow
 from coevo_gym.report.svg import clean
 
 NARROW = "\u202f"
@@ -30,9 +30,9 @@ def interval(low: float, high: float) -> str:
     return f"{100 * low:.1f}–{percent(high)}"
 
 
-def decimal(value: float) -> str:
-    """Score with three decimals, or a dash."""
-    return f"{value:.3f}" if math.isfinite(value) else NONE
+def decimal(value: float, digits: int = 3) -> str:
+    """Number with a fixed count of decimals, or a dash."""
+    return f"{value:.{digits}f}" if math.isfinite(value) else NONE
 
 
 def count(value: float) -> str:
@@ -91,6 +91,16 @@ def _against(focus: TableRow, rival: TableRow) -> str:
         return text
     overlap = focus.low <= rival.high and rival.low <= focus.high
     return f"{text}; the intervals {'overlap' if overlap else 'do not overlap'}"
+
+
+def cross_sentence(row: CrossRow) -> str:
+    """Who solves what that the other does not."""
+    ours, baseline = brief(row.ours), brief(row.baseline)
+    return (
+        f"Against {baseline}, task by task: {count(row.both)} solved by both, "
+        f"{count(row.only_ours)} by {ours} alone, {count(row.only_baseline)} by {baseline} alone, "
+        f"{count(row.neither)} by neither."
+    )
 
 
 def rounds_sentence(rounds: Sequence[RoundRow]) -> str:

@@ -109,17 +109,23 @@ class ArmEvents(Events):
 
     def on_eval(self, evaluation: Evaluation) -> None:
         """Note how good the policy is now."""
-        self.note_evaluation(evaluation.metrics())
+        solved = "".join("1" if episode.success else "0" for episode in evaluation.episodes)
+        self.note_evaluation(evaluation.metrics(), solved)
         state = self.state()
         self.progress.say(
             f"  {self.arm}, step {state.step}, {state.env_steps:,} env steps: solves "
             f"{evaluation.success_rate:.1%} of {len(evaluation.episodes)} held-out tasks"
         )
 
-    def note_evaluation(self, numbers: Mapping[str, float]) -> None:
-        """Write down an evaluation's numbers; its env steps are not the arm's."""
+    def note_evaluation(self, numbers: Mapping[str, float], solved: str = "") -> None:
+        """Write down an evaluation's numbers; its env steps are not the arm's.
+
+        Args:
+            numbers: what it measured.
+            solved: one digit a task, in order: 1 if it was solved.
+        """
         self.evaluation = dict(numbers)
-        self._log("eval", **{f"eval.{name}": value for name, value in numbers.items()})
+        self._log("eval", solved=solved, **{f"eval.{k}": value for k, value in numbers.items()})
 
     def on_step(self, metrics: Metrics) -> None:
         """Note the step's numbers, and save where it is due."""

@@ -6,17 +6,28 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
+import numpy as np
+
 from coevo_gym.config import RunConfig
 from coevo_gym.curricula.embed import HashingEmbedder
 from coevo_gym.curricula.gates import default_gates
-from coevo_gym.curricula.metrics import max_similarity
+from coevo_gym.curricula.metrics import (
+    conversion,
+    cross_table,
+    energy_distance,
+    feedback_ratio,
+    max_similarity,
+    self_similarity,
+)
 from coevo_gym.curricula.signals import ALL_SIGNALS
 from coevo_gym.evolution import Verdict
 from coevo_gym.report.data import (
     NAN,
     ArmCount,
+    CrossRow,
     Curve,
     CurvePoint,
+    EvolutionRow,
     LineageRow,
     RejectedRow,
     ReportData,
@@ -55,7 +66,9 @@ def load_report_data(folder: RunFolder) -> ReportData:
         table=_table(folder, config, lines),
         curves=_curves(config, lines, "eval", _evaluated),
         training=_curves(config, lines, "step", _trained),
+        cross=_cross(config, lines),
         rounds=tuple(_round(applied, lines) for applied in rounds),
+        evolution=_evolution(config, rounds, lines),
         rejections=_rejections(rounds),
         similarity=_similarity(Assembly(config), rounds),
         lineage=_lineage(Assembly(config), later, tasks, counts),
@@ -141,6 +154,80 @@ def _signals_before(applied: StoredRound, lines: Lines) -> dict[str, int]:
 
 def _is(line: Mapping[str, Any], event: str, arm: str) -> bool:
     return bool(line["event"] == event and line["arm"] == arm)
+
+
+def _cross(config: RunConfig, lines: Lines) -> tuple[CrossRow, ...]:
+    """Each arm against the last one, on the tasks of their latest evaluations."""
+    latest = {line["arm"]: line.get("solved", "") for line in lines if line["event"] == "eval"}
+    *others, ours = config.arms
+    rows = []
+    for baseline in others:
+        pair = [[digit == "1" for digit in latest.get(arm, "")] for arm in (baseline, ours)]
+        n = len(pair[0])
+        if n and n == len(pair[1]):
+            counts = (round(share * n) for share in cross_table(*pair))
+            both, only_baseline, only_ours, neither = counts
+            rows.append(CrossRow(baseline, ours, both, only_baseline, only_ours, neither))
+    return tuple(rows)
+
+
+def _evolution(
+    config: RunConfig, rounds: Sequence[StoredRound], lines: Lines
+) -> tuple[EvolutionRow, ...]:
+    """What the rounds of each arm cost and yielded, and how they changed the task set."""
+    rows = []
+    for arm in config.arms:
+        mine = [applied for applied in rounds if applied.arm == arm]
+        later = [applied for applied in mine if not _is_first(applied)]
+        if not later:
+            continue
+        first = [t.instruction for a in mine if _is_first(a) for t in a.result.accepted]
+        evolved = [t.instruction for a in later for t in a.result.accepted]
+        totals = {
+            "signals": sum(sum(_signals_before(applied, lines).values()) for applied in later),
+            "contexts": sum(len(a.round.contexts) or a.round.n_unguided for a in later),
+            "candidates": sum(len(applied.result.verdicts) for applied in later),
+            "accepted": len(evolved),
+        }
+        ratios = conversion(**totals)
+        before, after, distance = _diversity(first, evolved)
+        rows.append(
+            EvolutionRow(
+                arm=arm,
+                signals=totals["signals"],
+                contexts=totals["contexts"],
+                drafts=totals["candidates"],
+                accepted=totals["accepted"],
+                per_context=ratios.candidates_per_context,
+                pass_rate=ratios.pass_rate,
+                per_signal=ratios.conversion,
+                likeness_before=before,
+                likeness_after=after,
+                distance=distance,
+                time_share=_time_share(arm, later, lines),
+            )
+        )
+    return tuple(rows)
+
+
+def _diversity(first: Sequence[str], evolved: Sequence[str]) -> tuple[float, float, float]:
+    """SR@5 of the first tasks and of all, and ED_rel of the evolved from the first."""
+    if min(len(first), len(evolved)) < 2:
+        return NAN, NAN, NAN
+    old, new = (HashingEmbedder()(texts) for texts in (first, evolved))
+    return (
+        self_similarity(old),
+        self_similarity(np.concatenate([old, new])),
+        energy_distance(old, new).relative,
+    )
+
+
+def _time_share(arm: str, rounds: Sequence[StoredRound], lines: Lines) -> float:
+    """Share of the arm's rollouts, updates and rounds that were rounds."""
+    in_rounds = sum(applied.result.seconds for applied in rounds)
+    steps = [line for line in lines if _is(line, "step", arm)]
+    training = sum(line.get("rollout_s", 0.0) + line.get("update_s", 0.0) for line in steps)
+    return feedback_ratio(len(rounds), in_rounds / len(rounds), training + in_rounds)
 
 
 def _rejections(rounds: Sequence[StoredRound]) -> tuple[ArmCount, ...]:

@@ -104,13 +104,12 @@ def test_max_similarity() -> None:
     assert found.counts.tolist() == vector["expected"]["hist"]
 
 
-def test_feedback_ratio_and_relative_gain() -> None:
-    ratio, gain = one("coevolve.feedback_ratio"), one("coevolve.relative_gain")
+def test_feedback_ratio() -> None:
+    ratio = one("coevolve.feedback_ratio")
     for name in ("appworld", "bfcl"):
         assert metrics.feedback_ratio(*ratio["inputs"][name]) == pytest.approx(
             ratio["expected"][name]
         )
-        assert metrics.relative_gain(*gain["inputs"][name]) == pytest.approx(gain["expected"][name])
 
 
 def test_cross_table() -> None:

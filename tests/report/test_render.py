@@ -301,3 +301,11 @@ def test_only_light_imports() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
     )
     assert not {"torch", "matplotlib", "pandas", "sentence_transformers"} & set(done.stdout.split())
+
+
+def test_evolution_is_a_table_and_arms_are_crossed() -> None:
+    page = render_report(made_up.full())
+    assert "66 by CoEvolve alone, 21 by static D_0 alone, 93 by neither" in page
+    row = page.split("<td>CoEvolve</td><td>340</td>")[1].split("</tr>")[0]
+    assert "<td>0.50</td>" in row
+    assert "<td>–</td>" in row  # a measure that could not be taken

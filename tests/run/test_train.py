@@ -95,6 +95,16 @@ def test_the_report_shows_the_run(finished: Path) -> None:
     assert any(row.served for row in data.lineage)
     assert {item.label for item in data.similarity} == {"D_0", "evolved by coevolve"}
     assert len(data.warmup_loss) > 1
+    (evolution,) = data.evolution
+    assert (evolution.arm, evolution.accepted) == ("coevolve", len(data.lineage))
+    assert evolution.pass_rate == evolution.accepted / evolution.drafts
+    assert 0.0 < evolution.likeness_before <= 1.0
+    assert 0.0 < evolution.time_share < 1.0
+    (cross,) = data.cross
+    assert cross.both + cross.only_ours + cross.only_baseline + cross.neither == 10
+    solved = {row.name: row.success for row in data.table}
+    assert cross.both + cross.only_ours == round(10 * solved[cross.ours])
+    assert cross.both + cross.only_baseline == round(10 * solved[cross.baseline])
 
 
 KILLED_AT = [
