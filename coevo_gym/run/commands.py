@@ -140,12 +140,26 @@ def tasks(
         _print_tasks(rows)
 
 
-def report(run: RunName) -> None:
+def report(
+    run: RunName,
+    picture: Annotated[
+        Path | None,
+        typer.Option(help="Also write success and pool size as one SVG picture, to this file."),
+    ] = None,
+) -> None:
     """Draw a run's report.html anew, also while it is training.
 
-    For example: coevo report quickstart
+    For example:
+
+      coevo report quickstart
+
+      coevo report quickstart --picture success.svg
     """
-    console.print(f"Report: {write_report(RunFolder.of(run))}", soft_wrap=True)
+    folder = RunFolder.of(run)
+    console.print(f"Report: {write_report(folder)}", soft_wrap=True)
+    if picture is not None:
+        write_picture(folder, picture)
+        console.print(f"Picture: {picture}", soft_wrap=True)
 
 
 _NAMES: dict[Callable[..., None], str] = {evaluate: "eval"}
@@ -177,6 +191,15 @@ def write_report(folder: RunFolder) -> Path:
 
     write_atomic(folder.report, render_report(load_report_data(folder)).encode())
     return folder.report
+
+
+def write_picture(folder: RunFolder, path: Path) -> None:
+    """Draw a run's success and pool size over env steps as a standalone SVG."""
+    from coevo_gym.report.render import render_picture
+    from coevo_gym.run.folder import write_atomic
+    from coevo_gym.run.report_data import load_report_data
+
+    write_atomic(path, render_picture(load_report_data(folder)).encode())
 
 
 def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], Summary]) -> None:

@@ -123,6 +123,12 @@ def test_report_can_be_drawn_again_also_of_a_run_under_way(coevo: Coevo, finishe
     shutil.rmtree(half)
 
 
+def test_the_report_comes_with_a_picture(coevo: Coevo, finished: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "success.svg"
+    assert f"Picture: {picture}" in coevo("report", "toy-run", "--picture", str(picture))
+    assert picture.read_text().startswith("<svg")
+
+
 def test_config_show(coevo: Coevo) -> None:
     rows = json.loads(coevo("config", "show", TOY, "--set", "learner.lr=0.5", "--json"))
     by_key = {row["key"]: row for row in rows}
