@@ -16,17 +16,12 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 _PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
-DOCTESTS = (
-    "coevo_gym",
-    "coevo_gym.spaces",
-    "coevo_gym.vector",
-    "coevo_gym.wrappers",
-    "coevo_gym.agents.random",
-    "coevo_gym.agents.scripted",
-    "coevo_gym.testing.fixtures",
-    "coevo_gym.envs.webshop.builder",
-    "coevo_gym.envs.webshop.choices",
-    "coevo_gym.envs.webshop.engine",
+WINGS = ("agents", "curricula", "prompts", "trainers")
+DOCTESTS = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for folder in (ROOT / "coevo_gym", *(ROOT / "coevo_gym" / wing for wing in WINGS))
+    for path in folder.rglob("*.py")
+    if ">>> " in path.read_text()
 )
 
 

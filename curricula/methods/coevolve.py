@@ -62,8 +62,9 @@ class CoEvolveConfig(FrozenModel):
 class CoEvolve:
     """The curriculum of CoEvolve, and its controls.
 
-    All three evolving modes explore the same number of contexts, a number that the signals decide;
-    only *where* they explore differs. That makes ``blind`` and ``random`` fair controls.
+    All three evolving modes try the same number of drafts at most, when the same signals make a
+    round due; only *where* they explore differs. That makes ``blind``, which also explores as many
+    contexts, and ``random`` fair controls.
 
     Args:
         config: the settings.
@@ -246,7 +247,7 @@ class CoEvolve:
         return Round(
             id=self._round_id(),
             contexts=tuple(contexts),
-            n_unguided=0 if contexts else n,
+            n_unguided=0 if contexts else config.drafts_per_round,
             budget=config.drafts_per_round,
             seed=_seed(rng),
             known=tuple(self.pool),

@@ -53,7 +53,7 @@ def stem(word: str) -> str:
 
     Example:
         >>> stem("technologies"), stem("running"), stem("tv")
-        ('technologi', 'run', 'tv')
+        ('technolog', 'run', 'tv')
     """
     if len(word) <= 2:
         return word
