@@ -70,7 +70,7 @@ def sign_test(differences: list[float]) -> float:
 def main() -> None:
     """Run all seeds and print two tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seeds", type=int, default=5, help="paired seeds, at least 2")
+    parser.add_argument("--seeds", type=int, default=10, help="paired seeds, at least 2")
     parser.add_argument("--set", action="append", default=[], help="section.key=value")
     parser.add_argument("--json", type=Path, help="also write the numbers there")
     arguments = parser.parse_args()
@@ -97,7 +97,7 @@ def main() -> None:
         differences = [result[one] - result[other] for result in results]
         wins = f"{sum(d > 0 for d in differences)} of {len(differences)}"
         p = sign_test(differences)
-        print(f"| {one} − {other} | {100 * mean(differences):+.1f} points | {wins} | {p:.2f} |")
+        print(f"| {one} − {other} | {100 * mean(differences):+.1f} points | {wins} | {p:.3f} |")
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")
 
