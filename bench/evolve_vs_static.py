@@ -8,7 +8,7 @@ steps, exploration and gate replays counted:
     signal_blind   each round explores around practised tasks, whatever happened on them
     coevolve       each round explores where forgetting, boundary and rare signals fired
 
-Settings were chosen on the validation split; this reports on the test split.
+Settings of the learner and of coevolve were chosen on the validation split; this reports on test.
 Run: python bench/evolve_vs_static.py   (about 2 minutes a seed on one core)
 """
 

@@ -70,7 +70,7 @@ class WebShopEnv(TaskEnv):
         compares a wanted colour option unreduced with a bought one reduced to its colour word.
         With the official data, title nouns come from a ``title_nouns*.json`` beside it if there
         is one (then the score is exact); otherwise they are cut without a language model, which
-        changes the score of about 1 % of purchases.
+        changes the score of some purchases.
 
     Arguments:
         See :class:`coevo_gym.envs.base.TaskEnv`. ``render_mode`` is ``"ansi"`` or ``"html"``.
