@@ -24,7 +24,6 @@ from coevo_gym.envs.alfworld.goals import (
     plan,
     words,
 )
-from coevo_gym.envs.alfworld.planner import fast_downward
 from coevo_gym.envs.alfworld.tasks import (
     ALFWorldVerifier,
     ALFWorldWorld,
@@ -34,6 +33,7 @@ from coevo_gym.envs.alfworld.tasks import (
     scene_problem,
     split_of,
 )
+from coevo_gym.envs.alfworld.translation import fast_downward
 from coevo_gym.envs.alfworld.trial import Trial, try_out
 from coevo_gym.errors import BenchmarkNotInstalled, BuildError, DataError, TaskError
 from coevo_gym.evolution import Context, Draft, digest

@@ -17,7 +17,7 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from coevo_gym.envs.alfworld.goals import KINDS, LOOK, Goal, plan, with_goal, words
-from coevo_gym.envs.alfworld.planner import fast_downward
+from coevo_gym.envs.alfworld.translation import fast_downward
 from coevo_gym.task import Split
 
 SEED = 20

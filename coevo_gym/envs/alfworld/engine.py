@@ -1,8 +1,8 @@
 """One running game on the real TextWorld engine, said in the words of the real grammar.
 
-The planner's library decides what is possible, what an action changes and whether the goal holds;
-TextWorld's grammar says it; ALFWorld's demangler names the objects. What ``PddlEnv`` does between
-them is done here without doing it twice. Every text is the stock engine's, byte by byte.
+The planner's translation decides what is possible, what an action changes and whether the goal
+holds; TextWorld's grammar says it; ALFWorld's demangler names the objects. What ``PddlEnv`` does
+between them is done here without doing it twice. Every text is the stock engine's, byte by byte.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from typing import Any, NamedTuple
 from alfworld.agents.utils.misc import Demangler
 from textworld.envs.pddl.logic import PddlState
 from textworld.generator.game import EntityInfo
-from textworld.logic import Placeholder, Proposition, State, Type, TypeHierarchy, Variable
+from textworld.logic import Placeholder, Proposition, Type, TypeHierarchy, Variable
+from textworld.logic import State as FactState
 
 from coevo_gym.envs.alfworld.data import UNKNOWN
 from coevo_gym.envs.alfworld.grammar import Grammar, Setting, open_grammar
-from coevo_gym.envs.alfworld.planner import Operator, Planner, Translation, planner, translate
+from coevo_gym.envs.alfworld.sas import Rules, State
+from coevo_gym.envs.alfworld.translation import Translation, translate
 
 NOTHING = "Nothing happens."
 
@@ -59,12 +61,12 @@ class Scene:
             Proposition(name, [self._variable(item) for item in objects])
             for name, objects in self.translation.facts
         ]
-        with planner() as machine:
-            machine.take(self, self.translation.sas, ())
-            atoms = [self.proposition(atom) for atom in machine.atoms()]
+        self.rules = Rules(self.translation.sas)
+        self.start = State(self.rules)
+        atoms = [self.proposition(atom) for atom in self.start.atoms()]
         self.facts = [*first, *(fact for fact in atoms if not fact.is_negation)]
-        self.infos = self._named(_State(self).facts)
-        self._actions: dict[str, Action] = {}
+        self.infos = self._named(_Facts(self).facts)
+        self._actions: dict[int, Action] = {}
         self._facts: dict[Proposition, Fact] = {}
 
     def proposition(self, atom: str) -> Proposition:
@@ -86,28 +88,34 @@ class Scene:
             found = self._facts[proposition] = Fact(proposition.name, names)
         return found
 
-    def action(self, operator: Operator, state: Any) -> Action:
-        """What an operator is called; of no consequence which state it is asked in."""
-        found = self._actions.get(operator.name)
+    def action(self, index: int, facts: Any) -> Action:
+        """What an operator is called; of no consequence which facts it is asked in."""
+        found = self._actions.get(index)
         if found is None:
+            operator = self.rules.operators[index]
             name, *objects = operator.name.split()
             parameters = self.translation.parameters[name]
             mapping = {
                 Placeholder(parameter, type_): Variable(item, type_)
                 for (parameter, type_), item in zip(parameters, objects, strict=False)
             }
-            setting = self.setting(state, mapping)
             spoken = self.grammar.actions[name]
-            text = self.grammar.derive(spoken.template, setting)
+            text = self.grammar.derive(spoken.template, self.setting(facts, mapping))
             names = {ph.name: self.infos[var.name].name for ph, var in mapping.items()}
-            found = Action(name, text.format(**names), spoken.feedback_rule, mapping)
-            self._actions[operator.name] = found
+            changes = [self.rules.atoms[e.variable][e.value] for e in operator.effects]
+            found = self._actions[index] = Action(
+                name=name,
+                command=text.format(**names),
+                feedback=spoken.feedback_rule,
+                mapping=mapping,
+                changes=tuple(self.proposition(atom) for atom in changes),
+            )
         return found
 
-    def setting(self, state: Any, mapping: dict[Placeholder, Variable]) -> Setting:
+    def setting(self, facts: Any, mapping: dict[Placeholder, Variable]) -> Setting:
         """Where the grammar speaks of some objects."""
         named = {ph.name: self.infos[var.name] for ph, var in mapping.items()}
-        return Setting(state, self.infos, named, mapping)
+        return Setting(facts, self.infos, named, mapping)
 
     def _variable(self, name: str) -> Variable:
         shown = name.upper() if name in ("i", "p") else name
@@ -132,16 +140,23 @@ class Action(NamedTuple):
         command: what a player types.
         feedback: the grammar's symbol for what it leads to.
         mapping: its objects by placeholder.
+        changes: the facts it makes true, and the negations of those it makes false. As in the
+            original, all of them are told, even those of an effect whose condition fails.
     """
 
     name: str
     command: str
     feedback: str
     mapping: dict[Placeholder, Variable]
+    changes: tuple[Proposition, ...]
 
 
-class _State(PddlState):  # type: ignore[misc]
-    """TextWorld's state with the facts of a scene, not yet played."""
+class _Facts(PddlState):  # type: ignore[misc]
+    """What TextWorld's grammar knows to be true; the facts of a scene, at first.
+
+    Each query sorts the facts of a kind. Here they are kept in that order until one changes, and
+    sorting them again is quick.
+    """
 
     def __init__(self, scene: Scene) -> None:
         self._facts: Any = defaultdict(set)
@@ -149,7 +164,22 @@ class _State(PddlState):  # type: ignore[misc]
         self._vars_by_type: Any = defaultdict(set)
         self._var_counts: Any = Counter()
         self._logic = SimpleNamespace(types=scene.types)
-        State.add_facts(self, scene.facts)
+        self._sorted: dict[Any, list[Proposition]] = {}
+        FactState.add_facts(self, scene.facts)
+
+    def facts_with_signature(self, sig: Any) -> Any:
+        found = self._sorted.get(sig)
+        if found is None:
+            found = self._sorted[sig] = sorted(super().facts_with_signature(sig))
+        return found
+
+    def add_fact(self, prop: Proposition) -> None:
+        self._sorted.pop(prop.signature, None)
+        super().add_fact(prop)
+
+    def remove_fact(self, prop: Proposition) -> None:
+        self._sorted.pop(prop.signature, None)
+        super().remove_fact(prop)
 
 
 class Game:
@@ -167,50 +197,42 @@ class Game:
 
     def __init__(self, scene: Scene, goal: str) -> None:
         self.scene = scene
-        self._state = _State(scene)
-        self._done: list[tuple[int, int]] = []
-        intro = scene.grammar.derive("#intro#", scene.setting(self._state, {}))
+        self._state = scene.start.copy()
+        self._facts = _Facts(scene)
+        intro = scene.grammar.derive("#intro#", scene.setting(self._facts, {}))
         self.observation = intro.replace(UNKNOWN, goal)
-        with planner() as machine:
-            self._look(machine)
+        self._look()
 
     def step(self, command: str) -> str:
         """Carry out a command; returns the name of the action that ran, "" if none did."""
-        command = command.strip()
-        operator = self._operators.get(command)
-        if operator is None:
+        index = self._operators.get(command.strip())
+        if index is None:
             self.observation = NOTHING
             return ""
-        with planner() as machine:
-            machine.take(self, self.scene.translation.sas, self._done)
-            for atom in machine.apply(operator):
-                change = self.scene.proposition(atom)
-                self._state.remove_fact(change.negate())
-                self._state.add_fact(change)
-            self._done.append((operator.id, operator.n_effects))
-            action = self.scene.action(operator, self._state)
-            setting = self.scene.setting(self._state, action.mapping)
-            self.observation = self.scene.grammar.derive(action.feedback, setting)
-            self._look(machine)
+        self._state.apply(index)
+        action = self.scene.action(index, self._facts)
+        for change in action.changes:
+            self._facts.remove_fact(change.negate())
+            self._facts.add_fact(change)
+        setting = self.scene.setting(self._facts, action.mapping)
+        self.observation = self.scene.grammar.derive(action.feedback, setting)
+        self._look()
         return action.name
 
     def facts(self, predicates: Container[str] | None = None) -> frozenset[Fact]:
         """What is true now: all of it, or what some predicates say."""
         return frozenset(
             self.scene.fact(proposition)
-            for proposition in self._state.facts
+            for proposition in self._facts.facts
             if predicates is None or proposition.name in predicates
         )
 
-    def _look(self, machine: Planner) -> None:
+    def _look(self) -> None:
         """Learn what is possible, and whether the goal holds."""
-        machine.take(self, self.scene.translation.sas, self._done)
-        self._operators: dict[str, Operator] = {}
-        for operator in machine.operators():
-            command = self.scene.action(operator, self._state).command
-            self._operators.setdefault(command, operator)
+        possible = sorted(self._state.possible, reverse=True)  # of two alike, the first wins
+        self._operators = {self.scene.action(i, self._facts).command: i for i in possible}
         self.admissible = tuple(sorted(self._operators))
-        self.won = machine.solved()
+        self.won = self._state.solved()
 
 
 @lru_cache(maxsize=16)

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from numpy.random import Generator
 
 from coevo_gym.envs.alfworld.goals import PROGRESS, Goal, conditions
-from coevo_gym.envs.alfworld.planner import fast_downward
 from coevo_gym.envs.alfworld.tasks import ALFWorldWorld, goal_of, scene_problem
+from coevo_gym.envs.alfworld.translation import fast_downward
 from coevo_gym.envs.base import Frame, Grade, TaskEnv
 from coevo_gym.task import FrozenDict, Verifier, World
 from coevo_gym.vector import TaskVectorEnv
@@ -61,9 +61,9 @@ class ALFWorldEnv(TaskEnv):
         v0: first version.
 
     Differences from the original:
-        One planner library a process, where each env of the original maps 33 MB that are never
-        unmapped. The task's words never pass through the grammar, which would evaluate what stands
-        in braces. ``sys.argv`` stays as it is.
+        What the planner translated is played without its library: each env of the original maps
+        33 MB that are never unmapped. The task's words never pass through the grammar, which would
+        evaluate what stands in braces. ``sys.argv`` stays as it is.
 
     Arguments:
         See :class:`coevo_gym.envs.base.TaskEnv`; also ``aliases``.

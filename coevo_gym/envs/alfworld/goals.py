@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pydantic import field_validator, model_validator
 
-from coevo_gym.envs.alfworld.planner import fast_downward
+from coevo_gym.envs.alfworld.translation import fast_downward
 from coevo_gym.task import FrozenModel
 
 PICK = "pick_and_place_simple"

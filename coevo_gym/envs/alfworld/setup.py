@@ -17,7 +17,7 @@ from coevo_gym.envs.alfworld.data import (
     read_official,
     write_store,
 )
-from coevo_gym.envs.alfworld.planner import fast_downward
+from coevo_gym.envs.alfworld.translation import fast_downward
 from coevo_gym.errors import BenchmarkNotInstalled, DataError, EnvBackendError
 from coevo_gym.provision import (
     Installation,

@@ -1,8 +1,8 @@
 """Play commands on a problem that nobody has proven yet, where it can do no harm.
 
-On a bad problem the planner's library, which is C in this very process, may exit, crash or never
-return. So a worker process plays it, under a time limit; it serves one trial after the other, and
-a new one takes its place when it is lost.
+On a bad problem the planner's translator may exit this very process, or take forever. So a worker
+process plays it, under a time limit; it serves one trial after the other, and a new one takes its
+place when it is lost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import NamedTuple
 
-from coevo_gym.envs.alfworld.planner import fast_downward
+from coevo_gym.envs.alfworld.translation import fast_downward
 from coevo_gym.errors import EnvBackendError
 
 LIMIT_S = 60.0

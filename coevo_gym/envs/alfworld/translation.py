@@ -1,9 +1,4 @@
-"""The planner's library as the keeper of one game state at a time, and its translations on disk.
-
-TextWorld's ``PddlEnv`` loads a fresh 33 MB copy of this library for every env, which is never
-unmapped. Here a process has one. It holds the state of one game, so whoever wants it next puts
-their own state back: loading a translation takes two milliseconds, and an action microseconds.
-"""
+"""Problems as the planner's translator reads them, and a cache of them on disk."""
 
 from __future__ import annotations
 
@@ -12,8 +7,7 @@ import json
 import sys
 import threading
 import zlib
-from collections.abc import Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,11 +15,10 @@ from coevo_gym.errors import BenchmarkNotInstalled, EnvBackendError
 from coevo_gym.provision import benchmark_home
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import ModuleType
 
 _CACHE_VERSION = 1
-_lock = threading.RLock()
+_lock = threading.Lock()
 
 
 class Translation(NamedTuple):
@@ -39,88 +32,11 @@ class Translation(NamedTuple):
         facts: (predicate, objects) that hold at first.
     """
 
-    sas: bytes
+    sas: str
     parameters: dict[str, tuple[tuple[str, str], ...]]
     types: tuple[tuple[str, tuple[str, ...]], ...]
     objects: dict[str, str]
     facts: tuple[tuple[str, tuple[str, ...]], ...]
-
-
-class Operator(NamedTuple):
-    """An action that is possible now.
-
-    Attributes:
-        id: its number in the translation.
-        name: the action and its objects.
-        n_effects: facts that it changes.
-    """
-
-    id: int
-    name: str
-    n_effects: int
-
-
-class Planner:
-    """The process's one library.
-
-    Attributes:
-        owner: whose state it holds.
-    """
-
-    def __init__(self) -> None:
-        self._interface = fast_downward()
-        self._lib = self._interface.load_lib()
-        self.owner: object = None
-
-    def take(self, owner: object, sas: bytes, done: Sequence[tuple[int, int]]) -> None:
-        """Put a state into the library, unless it is there.
-
-        Args:
-            owner: whose state it is.
-            sas: translation of the problem.
-            done: (id, n_effects) of the operators applied so far.
-        """
-        if self.owner is owner:
-            return
-        self.owner = None
-        self._lib.load_sas(sas)
-        for id, n_effects in done:
-            self._lib.apply_operator(id, (self._interface.Atom * n_effects)())
-        self.owner = owner
-
-    def atoms(self) -> list[str]:
-        """What is true now, as the planner writes it."""
-        found = (self._interface.Atom * self._lib.get_state_size())()
-        self._lib.get_state(found)
-        return [atom.name for atom in found]
-
-    def operators(self) -> list[Operator]:
-        """What is possible now, in the planner's order."""
-        found = (self._interface.Operator * self._lib.get_applicable_operators_count())()
-        self._lib.get_applicable_operators(found)
-        return [Operator(op.id, op.name, op.nb_effect_atoms) for op in found]
-
-    def apply(self, operator: Operator) -> list[str]:
-        """Carry out an operator; returns the atoms that changed."""
-        effects = (self._interface.Atom * operator.n_effects)()
-        self._lib.apply_operator(operator.id, effects)
-        return [atom.name for atom in effects]
-
-    def solved(self) -> bool:
-        """Whether the goal holds now."""
-        return bool(self._lib.check_goal())
-
-
-@contextmanager
-def planner() -> Iterator[Planner]:
-    """The process's library, for one thread at a time."""
-    with _lock:
-        yield _planner()
-
-
-@lru_cache(maxsize=1)
-def _planner() -> Planner:
-    return Planner()
 
 
 @lru_cache(maxsize=1)
@@ -174,7 +90,7 @@ def _translate(domain: str, problem: str) -> Translation:
         finally:
             sys.argv = arguments
     return Translation(
-        sas=sas.encode(),
+        sas=sas,
         parameters={
             action.name: tuple((p.name.strip("?"), p.type_name) for p in action.parameters)
             for action in task.actions
@@ -190,13 +106,13 @@ def _translate(domain: str, problem: str) -> Translation:
 
 
 def _written(translation: Translation) -> bytes:
-    return json.dumps([translation.sas.decode(), *translation[1:]]).encode()
+    return json.dumps(translation).encode()
 
 
 def _read(text: bytes) -> Translation:
     sas, parameters, types, objects, facts = json.loads(text)
     return Translation(
-        sas.encode(),
+        sas,
         {name: _pairs(pairs) for name, pairs in parameters.items()},
         tuple((name, tuple(bases)) for name, bases in types),
         objects,

@@ -1,0 +1,213 @@
+"""A translated problem, played: what is possible, what it changes, and whether the goal holds.
+
+The planner's translator turns PDDL into SAS+: variables of a few values each, operators with
+conditions and effects, and axioms that derive some variables from others. TextWorld plays that in
+a C library that holds one game at a time. Here every game holds its own state, so that many can
+take turns; tests walk through games in both and find them equal.
+
+Source of the format: https://www.fast-downward.org/latest/documentation/translator-output-format/
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+_T = TypeVar("_T")
+Pairs = tuple[tuple[int, int], ...]
+"""(variable, value) each."""
+
+
+class Effect(NamedTuple):
+    """A value that a variable gets, if some others hold."""
+
+    conditions: Pairs
+    variable: int
+    value: int
+
+
+class Operator(NamedTuple):
+    """A grounded action.
+
+    Attributes:
+        name: the action and its objects.
+        conditions: what must hold for it to be possible.
+        effects: what it changes.
+    """
+
+    name: str
+    conditions: Pairs
+    effects: tuple[Effect, ...]
+
+
+class Rules:
+    """What all games of one problem have in common.
+
+    Args:
+        text: the problem in the translator's format, version 3.
+
+    Attributes:
+        atoms: what each value of each variable says, such as ``Atom holds(agent1, mug_bar_1)``.
+        start: value of each variable at first; of a derived one, while no axiom gives another.
+        goal: what must hold in the end.
+        operators: all grounded actions.
+        axioms: what derives variables from others, by layer: each builds on those before.
+        needing: the operators that a variable's value is a condition of.
+
+    Raises:
+        ValueError: if the text has another format.
+    """
+
+    def __init__(self, text: str) -> None:
+        lines = _Lines(text)
+        version = lines.block("version", lines.next)
+        if version != "3":
+            raise ValueError(f"Not the translator's format: version must be 3, actual: {version}")
+        lines.block("metric", lines.next)
+        variables = lines.blocks("variable", lines.variable)
+        lines.blocks("mutex_group", lines.pairs)
+        self.atoms = [atoms for _, atoms in variables]
+        self.start = lines.block("state", lambda: [int(lines.next()) for _ in variables])
+        self.goal = lines.block("goal", lines.pairs)
+        self.operators = lines.blocks("operator", lines.operator)
+        layers: dict[int, list[Effect]] = defaultdict(list)
+        for axiom in lines.blocks("rule", lines.axiom):
+            layers[variables[axiom.variable][0]].append(axiom)
+        self.axioms = [layers[layer] for layer in sorted(layers)]
+        self.needing: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for index, operator in enumerate(self.operators):
+            for pair in operator.conditions:
+                self.needing[pair].append(index)
+
+
+class State:
+    """Where one game stands.
+
+    Args:
+        rules: the problem's.
+
+    Attributes:
+        values: value of each variable.
+        possible: the operators that are possible, by index.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules, self.values = rules, list(rules.start)
+        self._missing = [
+            sum(self.values[variable] != value for variable, value in operator.conditions)
+            for operator in rules.operators
+        ]
+        self.possible = {index for index, missing in enumerate(self._missing) if not missing}
+        self._derive()
+
+    def copy(self) -> State:
+        """Another game that stands at the same place."""
+        other = object.__new__(State)
+        other.rules, other.values = self.rules, self.values.copy()
+        other._missing, other.possible = self._missing.copy(), self.possible.copy()
+        return other
+
+    def apply(self, index: int) -> None:
+        """Carry out an operator that is possible."""
+        effects = self.rules.operators[index].effects
+        for effect in [e for e in effects if _hold(e.conditions, self.values)]:
+            self._set(effect.variable, effect.value)
+        self._derive()
+
+    def solved(self) -> bool:
+        """Whether the goal holds."""
+        return _hold(self.rules.goal, self.values)
+
+    def atoms(self) -> list[str]:
+        """What is true, and what is not."""
+        return [atoms[value] for atoms, value in zip(self.rules.atoms, self.values, strict=True)]
+
+    def _set(self, variable: int, value: int) -> None:
+        before = self.values[variable]
+        if value == before:
+            return
+        self.values[variable] = value
+        missing, needing = self._missing, self.rules.needing
+        for index in needing.get((variable, before), ()):
+            self.possible.discard(index)
+            missing[index] += 1
+        for index in needing.get((variable, value), ()):
+            missing[index] -= 1
+            if not missing[index]:
+                self.possible.add(index)
+
+    def _derive(self) -> None:
+        for layer in self.rules.axioms:
+            known = list(self.values)
+            for axiom in layer:
+                known[axiom.variable] = self.rules.start[axiom.variable]
+            waiting: Sequence[Effect] = layer
+            while found := [axiom for axiom in waiting if _hold(axiom.conditions, known)]:
+                waiting = [axiom for axiom in waiting if axiom not in found]
+                for axiom in found:
+                    known[axiom.variable] = axiom.value
+            for axiom in layer:
+                self._set(axiom.variable, known[axiom.variable])
+
+
+def _hold(pairs: Iterable[tuple[int, int]], values: Sequence[int]) -> bool:
+    return all(values[variable] == value for variable, value in pairs)
+
+
+class _Lines:
+    """Reads the translator's format."""
+
+    def __init__(self, text: str) -> None:
+        self._lines = iter(text.splitlines())
+
+    def next(self) -> str:
+        return next(self._lines, "")
+
+    def block(self, name: str, read: Callable[[], _T]) -> _T:
+        """What stands between ``begin_name`` and ``end_name``."""
+        self._expect(f"begin_{name}")
+        found = read()
+        self._expect(f"end_{name}")
+        return found
+
+    def blocks(self, name: str, read: Callable[[], _T]) -> list[_T]:
+        """A count, and so many blocks."""
+        return [self.block(name, read) for _ in range(int(self.next()))]
+
+    def pairs(self) -> Pairs:
+        """A count, and so many lines of a variable and its value."""
+        return tuple(self._pair(self.next().split()) for _ in range(int(self.next())))
+
+    def variable(self) -> tuple[int, list[str]]:
+        """The layer of the axioms that derive it, -1 if none do; and what its values say."""
+        self.next()  # its name, which nothing else uses
+        layer = int(self.next())
+        return layer, [self.next() for _ in range(int(self.next()))]
+
+    def operator(self) -> Operator:
+        name, conditions, effects = self.next(), list(self.pairs()), []
+        for _ in range(int(self.next())):
+            _, *numbers = map(int, self.next().split())
+            *given, variable, before, after = numbers
+            if before >= 0:
+                conditions.append((variable, before))
+            effects.append(
+                Effect(tuple(zip(given[::2], given[1::2], strict=True)), variable, after)
+            )
+        self.next()  # its cost
+        return Operator(name, tuple(dict.fromkeys(conditions)), tuple(effects))
+
+    def axiom(self) -> Effect:
+        conditions = self.pairs()
+        variable, _, after = map(int, self.next().split())
+        return Effect(conditions, variable, after)
+
+    def _pair(self, words: Sequence[str]) -> tuple[int, int]:
+        variable, value = map(int, words)
+        return variable, value
+
+    def _expect(self, wanted: str) -> None:
+        found = self.next()
+        if found != wanted:
+            raise ValueError(f"Not the translator's format: expected {wanted!r}, actual: {found!r}")
