@@ -1,4 +1,4 @@
-"""GRPO with clip-higher, a token-mean loss and a KL term in the loss.
+"""GRPO with clip-higher, a mean over tokens or trajectories, and a KL term in the loss.
 
 Reads top to bottom: advantages, loss, learner; the settings are in ``settings.py``. The loss knows
 nothing of tasks, steps or models: it sees log-probabilities, advantages, a mask and an upper clip
@@ -6,7 +6,8 @@ for each decision. A choice is a decision with one position (T = 1), a language 
 with T tokens.
 
 Sources: GRPO (arXiv 2402.03300); clips, KL weight and token mean as in CoEvolve (arXiv 2604.15840,
-Eq. 1, Table 9); the asymmetric clip is DAPO's (arXiv 2503.14476).
+Eq. 1, Table 9), the mean over trajectories as in Role-Agent (arXiv 2606.10917, Eq. 1); the
+asymmetric clip is DAPO's (arXiv 2503.14476).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ __all__ = [
     "group_advantages",
     "grpo_loss",
     "k3",
+    "trajectory_weights",
 ]
 
 
@@ -83,7 +85,7 @@ def group_advantages(
 
 
 class LossTerms(NamedTuple):
-    """A loss with what went into it; all scalars, means over the unmasked positions.
+    """A loss with what went into it; all scalars, weighted means over the unmasked positions.
 
     Attributes:
         loss: to be minimised.
@@ -114,6 +116,7 @@ def grpo_loss(
     clip_low: float = 0.20,
     clip_high: float | Tensor = 0.28,
     kl_coef: float = 1e-3,
+    weight: Tensor | None = None,
     total: float | None = None,
 ) -> LossTerms:
     """The GRPO objective, as a mean over all sampled positions of the batch.
@@ -127,6 +130,7 @@ def grpo_loss(
         clip_low: lower clip.
         clip_high: upper clip, one for all or (B,) one per decision.
         kl_coef: weight of the KL term.
+        weight: (B,) weight of each decision's positions; default: 1, the token mean.
         total: positions that the mean divides by; default: those of this batch. Passing the
             whole batch's number makes the losses of its parts add up to its own.
 
@@ -143,7 +147,8 @@ def grpo_loss(
     divergence = k3(logp.masked_fill(~mask, 0.0), ref_logp.masked_fill(~mask, 0.0))
 
     def mean(values: Tensor) -> Tensor:
-        return values.masked_fill(~mask, 0.0).sum() / count
+        kept = values.masked_fill(~mask, 0.0)
+        return (kept if weight is None else kept * weight.unsqueeze(1)).sum() / count
 
     policy_loss, kl = -mean(surrogate), mean(divergence)
     clip_fraction = mean((clipped * adv < ratio * adv).to(logp.dtype))
@@ -182,6 +187,7 @@ class _Batch(NamedTuple):
 
     decisions: list[Decision]
     advantage: Tensor  # (D,)
+    owner: Tensor  # (D,), which trajectory a decision belongs to
     old_logp: Tensor  # (D, T), NaN beyond a decision's own length
 
 
@@ -189,16 +195,32 @@ def _flatten(groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> 
     """All decisions of the groups, each with its trajectory's advantage."""
     decisions: list[Decision] = []
     per_decision: list[float] = []
+    owner: list[int] = []
     for group, values in zip(groups, advantages, strict=True):
         for trajectory, value in zip(group.trajectories, values, strict=True):
             taken = [_checked(step) for step in trajectory.steps if step.decision is not None]
             decisions += taken
             per_decision += [value] * len(taken)
+            owner += [owner[-1] + 1 if owner else 0] * len(taken)
     rows = [torch.tensor(_sampled_logprobs(decision)) for decision in decisions]
     old_logp = torch.full((len(rows), max(map(len, rows), default=0)), math.nan)
     for index, row in enumerate(rows):
         old_logp[index, : len(row)] = row
-    return _Batch(decisions, torch.tensor(per_decision), old_logp)
+    return _Batch(decisions, torch.tensor(per_decision), torch.tensor(owner), old_logp)
+
+
+def trajectory_weights(owner: Tensor, lengths: Tensor) -> Tensor:
+    """Weights that make the mean over positions one over trajectories of their own means.
+
+    Args:
+        owner: (D,) which trajectory a decision belongs to, counted from 0.
+        lengths: (D,) sampled positions of each decision.
+
+    Returns:
+        (D,) weights; over all positions they add up to the number of positions.
+    """
+    per_trajectory = torch.zeros(int(owner.max()) + 1).index_add(0, owner, lengths.float())
+    return lengths.sum() / len(per_trajectory) / per_trajectory[owner]
 
 
 def _checked(step: Step) -> Decision:
@@ -305,13 +327,16 @@ class GRPO:
 
     def _optimise(self, batch: _Batch) -> dict[str, float]:
         ref_logp = self._reference_logprobs(batch)
+        weight = None
+        if self.config.loss_mean == "trajectory":
+            weight = trajectory_weights(batch.owner, (~batch.old_logp.isnan()).sum(dim=1))
         sums: dict[str, float] = {}
         self.policy.train(True)
         try:
             for _ in range(self.config.epochs):
                 order = self._rng.permutation(len(batch.decisions))
                 for rows in np.array_split(order, min(self.config.minibatches, len(order))):
-                    for name, value in self._step(batch, ref_logp, np.sort(rows)).items():
+                    for name, value in self._step(batch, ref_logp, weight, np.sort(rows)).items():
                         sums[name] = sums.get(name, 0.0) + value
         finally:
             self.policy.train(False)
@@ -321,7 +346,11 @@ class GRPO:
         return means | {"decisions": float(len(batch.decisions)), "entropy": entropy}
 
     def _step(
-        self, batch: _Batch, ref_logp: Tensor | None, rows: NDArray[np.int64]
+        self,
+        batch: _Batch,
+        ref_logp: Tensor | None,
+        weight: Tensor | None,
+        rows: NDArray[np.int64],
     ) -> dict[str, float]:
         """One step of the optimiser on the decisions at ``rows``."""
         self._optimizer.zero_grad(set_to_none=True)
@@ -339,6 +368,7 @@ class GRPO:
                 clip_low=self.config.clip_low,
                 clip_high=self.config.clip_high,
                 kl_coef=self.config.kl_coef,
+                weight=None if weight is None else weight[part],
                 total=total,
             )
             terms.loss.backward()  # type: ignore[no-untyped-call]

@@ -23,6 +23,8 @@ class GRPOConfig(FrozenModel):
         max_grad_norm: the gradient's norm is clipped there.
         normalise_std: divide advantages by the group's standard deviation (False: Dr. GRPO).
         outcome: what is learned from: the binary success or the benchmark's score.
+        loss_mean: what weighs the same in the loss: every sampled ``token`` (CoEvolve), so that a
+            long failure outweighs a short success, or every ``trajectory`` (Role-Agent).
     """
 
     lr: float = Field(default=1e-3, gt=0)
@@ -35,6 +37,7 @@ class GRPOConfig(FrozenModel):
     max_grad_norm: float = Field(default=1.0, gt=0)
     normalise_std: bool = True
     outcome: Literal["success", "score"] = "success"
+    loss_mean: Literal["token", "trajectory"] = "token"
 
 
 class ImitationConfig(FrozenModel):

@@ -10,7 +10,13 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor  # noqa: E402
 
-from coevo_gym.trainers.grpo import GRPOConfig, group_advantages, grpo_loss, k3  # noqa: E402
+from coevo_gym.trainers.grpo import (  # noqa: E402
+    GRPOConfig,
+    group_advantages,
+    grpo_loss,
+    k3,
+    trajectory_weights,
+)
 
 VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())
 
@@ -90,7 +96,7 @@ class TestLoss:
         one = k3(torch.tensor(0.1, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64))
         assert one.item() == pytest.approx(0.0214028, abs=1e-7)
 
-    def test_mean_over_tokens_not_over_sequences(self) -> None:
+    def test_mean_over_tokens_or_over_trajectories(self) -> None:
         vector = VECTORS["grpo.aggregation"]
         ratio = torch.tensor([[*vector["per_token"][0]], [1.0, 9.0, 9.0]], dtype=torch.float64)
         mask = torch.tensor([[True, True, True], [True, False, False]])
@@ -98,6 +104,15 @@ class TestLoss:
         # With advantage 1 and ratios below 1.28 the surrogate is the ratio itself.
         terms = grpo_loss(ratio.log(), zero, zero, torch.ones(2), mask, kl_coef=0.0)
         assert -terms.policy_loss.item() == pytest.approx(vector["token_mean"])
+        weight = trajectory_weights(torch.tensor([0, 1]), mask.sum(dim=1))
+        terms = grpo_loss(ratio.log(), zero, zero, torch.ones(2), mask, kl_coef=0.0, weight=weight)
+        assert -terms.policy_loss.item() == pytest.approx(vector["seq_mean"])
+
+    def test_a_trajectory_of_many_decisions_weighs_as_one_of_few(self) -> None:
+        weight = trajectory_weights(torch.tensor([0, 0, 0, 1]), torch.tensor([1, 1, 2, 4]))
+        assert weight.tolist() == pytest.approx([1.0] * 4)
+        weight = trajectory_weights(torch.tensor([0, 0, 0, 1]), torch.tensor([1, 1, 1, 1]))
+        assert weight.tolist() == pytest.approx([2 / 3] * 3 + [2.0])
 
     def test_a_group_without_spread_leaves_the_kl_term_only(self) -> None:
         values = batch() | {"advantage": torch.zeros(5, dtype=torch.float64)}
