@@ -1,0 +1,160 @@
+"""The people of the mini world: who they are, how they are related, and their accounts."""
+
+from itertools import permutations
+from typing import Any, NamedTuple
+
+from appworld.apps.api_lib import CompanyNotifier
+from appworld.common.datetime import DateTime
+
+NOW = DateTime(2023, 5, 18, 12, 0, 0)
+JOINED = DateTime(2022, 1, 10, 9, 0, 0)
+EMAIL_APPS = (
+    "amazon",
+    "file_system",
+    "gmail",
+    "simple_note",
+    "splitwise",
+    "spotify",
+    "todoist",
+    "venmo",
+)
+APPS = (*EMAIL_APPS, "phone")
+
+
+class Person(NamedTuple):
+    """One inhabitant; each may become the supervisor of a task."""
+
+    first: str
+    last: str
+    sex: str
+    birthday: str
+    phone: str
+
+    @property
+    def email(self) -> str:
+        """The address of all accounts of this person."""
+        return f"{self.first}.{self.last}@gmail.com".lower()
+
+
+PEOPLE = (
+    Person("Ada", "Nord", "female", "1991-02-03", "5550100001"),
+    Person("Bo", "Lind", "male", "1989-07-21", "5550100002"),
+    Person("Cleo", "Marsh", "female", "1993-11-12", "5550100003"),
+    Person("Dan", "Marsh", "male", "1990-04-30", "5550100004"),
+    Person("Eva", "Lind", "female", "1994-09-08", "5550100005"),
+    Person("Finn", "Nord", "male", "1992-12-17", "5550100006"),
+)
+BY_NAME = {person.first: person for person in PEOPLE}
+FLATS = {"Maple Flat": ("Ada", "Bo", "Cleo"), "Harbour Flat": ("Dan", "Eva", "Finn")}
+RELATIONS = {
+    ("Ada", "Bo"): ("roommate", "friend"),
+    ("Ada", "Cleo"): ("roommate",),
+    ("Bo", "Cleo"): ("roommate",),
+    ("Dan", "Eva"): ("roommate", "friend"),
+    ("Dan", "Finn"): ("roommate",),
+    ("Eva", "Finn"): ("roommate",),
+    ("Ada", "Finn"): ("sibling",),
+    ("Bo", "Eva"): ("sibling",),
+    ("Cleo", "Dan"): ("sibling",),
+    ("Ada", "Dan"): ("friend",),
+    ("Bo", "Finn"): ("friend",),
+    ("Cleo", "Eva"): ("friend",),
+    ("Ada", "Eva"): ("coworker",),
+    ("Bo", "Dan"): ("coworker",),
+    ("Cleo", "Finn"): ("coworker",),
+}
+
+
+def relations(one: str, other: str) -> tuple[str, ...]:
+    """What `other` is to `one`; every relation here reads the same from both sides."""
+    return RELATIONS[min(one, other), max(one, other)]
+
+
+def related(name: str, relation: str) -> list[str]:
+    """First names of all people who stand in this relation to `name`."""
+    return [p.first for p in PEOPLE if p.first != name and relation in relations(name, p.first)]
+
+
+def account(models: Any, app: str, name: str) -> Any:
+    """The user record of one person in one app."""
+    person = BY_NAME[name]
+    if app == "phone":
+        return models.phone.User.find_one(phone_number=person.phone)
+    return models[app].User.find_one(email=person.email)
+
+
+def add_people(models: Any) -> None:
+    """Create every person with an account in each app, a card and a contact book."""
+    for company in APPS:
+        CompanyNotifier(company.replace("_", " ")).create_accounts(skip_if_exists=True)
+    for number, person in enumerate(PEOPLE, 1):
+        main_user = models.admin.MainUser.create_save(
+            first_name=person.first,
+            last_name=person.last,
+            email=person.email,
+            phone_number=person.phone,
+            birthday=person.birthday,
+            sex=person.sex,
+        )
+        for app in APPS:
+            _add_account(models, app, person, f"{person.first.lower()}-{app}-{7919 * number}")
+            models.admin.AccountPassword.create_save(
+                main_user_id=main_user.id,
+                account_name=app,
+                password=f"{person.first.lower()}-{app}-{7919 * number}",
+            )
+        card = {
+            "owner_name": f"{person.first} {person.last}",
+            "card_name": "Visa",
+            "card_number": 4_000_000_000_000_000 + 7919 * number,
+            "expiry_year": 2027,
+            "expiry_month": number,
+            "cvv_number": 120 + number,
+        }
+        models.admin.PaymentCard.create_save(main_user_id=main_user.id, balance=500.0, **card)
+        for app in ("amazon", "spotify", "venmo"):
+            user_id = account(models, app, person.first).id
+            models[app].PaymentCard.create_save(user_id=user_id, **card)
+    _add_contacts(models)
+
+
+def _add_account(models: Any, app: str, person: Person, password: str) -> None:
+    fields: dict[str, Any] = {
+        "first_name": person.first,
+        "last_name": person.last,
+        "password": password,
+        "created_at": JOINED,
+        "last_logged_in": JOINED,
+    }
+    fields |= {"phone_number": person.phone} if app == "phone" else {"email": person.email}
+    if "verified" in models[app].User.__fields__:
+        fields["verified"] = True
+    user = models[app].User.create_save(**fields)
+    if app == "spotify":
+        models.spotify.MusicPlayer.create_save(user_id=user.id)
+    elif app == "todoist":
+        inbox = models.todoist.Project.create_save(
+            user_id=user.id, name="Inbox", is_inbox=True, created_at=JOINED
+        )
+        models.todoist.ProjectCollaboratorLink.create_save(
+            project_id=inbox.id, user_id=user.id, created_at=JOINED
+        )
+    elif app == "file_system":
+        for path in ("/", "/home/", user.home_directory_path):
+            models.file_system.Directory.create_save(
+                path=path, user_id=user.id, created_at=JOINED, updated_at=JOINED
+            )
+
+
+def _add_contacts(models: Any) -> None:
+    for number, (owner, other) in enumerate(permutations(PEOPLE, 2)):
+        models.phone.Contact.create_save(
+            user_id=account(models, "phone", owner.first).id,
+            first_name=other.first,
+            last_name=other.last,
+            email=other.email,
+            phone_number=other.phone,
+            relationships=list(relations(owner.first, other.first)),
+            birthday=other.birthday,
+            created_at=JOINED.add(hours=number),
+        )
