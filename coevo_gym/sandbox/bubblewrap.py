@@ -1,0 +1,149 @@
+"""The strongest level: bubblewrap gives the program namespaces of its own.
+
+All that the program sees is listed here: the system's programs and libraries and what the caller
+names, read-only; a scratch folder in memory; five devices. There is no network, and no process
+but its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+
+from coevo_gym.errors import EnvBackendError
+from coevo_gym.sandbox import cgroup, seccomp
+from coevo_gym.sandbox.level import Finding, Level
+from coevo_gym.sandbox.process import (
+    PATIENCE_S,
+    Program,
+    Sandboxed,
+    counts_processes,
+    drops_root,
+    pipe,
+    start,
+)
+
+_SCRATCH = "/tmp"  # noqa: S108 (inside)
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
+_SETTINGS = ("/etc/ld.so.cache", "/etc/alternatives")
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+_LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
+_OLDEST = (0, 8)
+_ADVICE = "Install bubblewrap 0.8 or newer (for example `apt-get install bubblewrap`)."
+
+
+@cache
+def finding() -> Finding:
+    """Whether this level holds here: it is tried out once a process."""
+    missing = _missing()
+    if missing:
+        return Finding(Level.BUBBLEWRAP, False, missing)
+    try:
+        with launch(Program(("/usr/bin/env", "true"))) as trial:
+            code = trial.wait(PATIENCE_S)
+            said = trial.stderr().strip()
+    except EnvBackendError as error:
+        return Finding(Level.BUBBLEWRAP, False, str(error))
+    if code != 0:
+        return Finding(Level.BUBBLEWRAP, False, f"a trial ended with {code}: {said}")
+    return Finding(Level.BUBBLEWRAP, True, f"bubblewrap {_version()}; {_caps()}")
+
+
+def launch(program: Program) -> Sandboxed:
+    """Start a program at this level."""
+    with pipe() as (info, info_end), pipe() as (filter_end, filter_):
+        filter_.write(seccomp.program(namespaces=True))
+        filter_.close()
+
+        def wrapped(gate: int) -> list[str]:
+            channels = {"--info-fd": info_end, "--seccomp": filter_end}
+            named = [part for name, end in channels.items() for part in (name, str(end.fileno()))]
+            return [
+                shutil.which("bwrap") or "bwrap",
+                *_options(program),
+                *named,
+                *("--block-fd", str(gate)),
+                "--",
+                *program.command,
+            ]
+
+        def first(_: subprocess.Popen[bytes]) -> int:
+            """The first process of the namespace, which bubblewrap names."""
+            info_end.close()
+            told = b"".join(iter(lambda: info.read(4096), b""))
+            if not told:
+                raise ProcessLookupError("bubblewrap ended")
+            pid: int = json.loads(told)["child-pid"]
+            return pid
+
+        return start(
+            Level.BUBBLEWRAP,
+            program,
+            wrapped,
+            opening=b"\n",
+            extra_fds=(info_end.fileno(), filter_end.fileno()),
+            first=first,
+        )
+
+
+def _options(program: Program) -> Iterator[str]:
+    """What is unshared, and what the program sees: later mounts cover earlier ones."""
+    yield from ("--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL")
+    yield from ("--die-with-parent", "--new-session", "--hostname", "sandbox")
+    for folder in _SYSTEM:
+        if os.path.islink(folder):
+            yield from ("--symlink", os.readlink(folder), folder)
+        else:
+            yield from ("--ro-bind-try", folder, folder)
+    for path in _SETTINGS:
+        yield from ("--ro-bind-try", path, path)
+    yield from ("--proc", "/proc", "--remount-ro", "/proc")
+    yield from ("--size", "65536", "--tmpfs", "/dev")
+    for device in _DEVICES:
+        yield from ("--dev-bind", f"/dev/{device}", f"/dev/{device}")
+    for name, target in _LINKS.items():
+        yield from ("--symlink", target, f"/dev/{name}")
+    yield from ("--remount-ro", "/dev")
+    yield from ("--size", str(program.limits.scratch_bytes), "--tmpfs", _SCRATCH)
+    for named in program.readable:
+        yield from ("--ro-bind", str(named), str(named))
+    yield from ("--remount-ro", "/", "--chdir", _SCRATCH)
+
+
+def _missing() -> str:
+    """What is not there that this level needs; "" if all is."""
+    if not seccomp.supported():
+        return f"there is no system call filter for {os.uname().machine}"
+    if shutil.which("bwrap") is None:
+        return f"there is no bwrap on the PATH. {_ADVICE}"
+    version = _version()
+    if tuple(int(part) for part in re.findall(r"\d+", version)) < _OLDEST:
+        return f"bubblewrap {version} is too old. {_ADVICE}"
+    return ""
+
+
+@cache
+def _version() -> str:
+    said = subprocess.run(
+        ["bwrap", "--version"],  # noqa: S607
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    ).stdout
+    return said.removeprefix("bubblewrap").strip()
+
+
+def _caps() -> str:
+    """How memory and processes are capped, in words."""
+    groups = cgroup.available()
+    if groups:
+        return f"memory and processes capped by {groups}"
+    user = "as nobody, " if drops_root(Level.BUBBLEWRAP, grouped=False) else ""
+    processes = "capped" if counts_processes(Level.BUBBLEWRAP) else "not capped (kernel < 5.14)"
+    return f"{user}number of processes {processes}, memory of each process capped, not of all"

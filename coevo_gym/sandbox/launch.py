@@ -1,0 +1,67 @@
+"""Start a program at the strongest level that holds here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from coevo_gym.errors import ConfigError
+from coevo_gym.sandbox import bubblewrap
+from coevo_gym.sandbox.level import DEFAULT_LIMITS, Finding, Level, Limits
+from coevo_gym.sandbox.process import Program, Sandboxed
+
+_ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "HOME": "/tmp",  # noqa: S108 (inside)
+    "LANG": "C.UTF-8",
+}
+
+
+def probe() -> tuple[Finding, ...]:
+    """Which levels of isolation hold here, the strongest first."""
+    return (bubblewrap.finding(),)
+
+
+def launch(
+    command: Sequence[str],
+    *,
+    readable: Sequence[Path] = (),
+    pass_fds: Sequence[int] = (),
+    environment: Mapping[str, str] = {},
+    limits: Limits = DEFAULT_LIMITS,
+    level: Level | None = None,
+    accept_risk: bool = False,
+) -> Sandboxed:
+    """Start a program in a sandbox.
+
+    Its standard input is empty and its standard output is thrown away; it talks over the
+    descriptors that it is given.
+
+    Args:
+        command: program and arguments; the program's path must be visible inside.
+        readable: files and folders that it may read, beside the system's programs and libraries;
+            they appear inside at the same absolute path. See :func:`python_files`.
+        pass_fds: descriptors that stay open, under the same numbers; all others are closed.
+        environment: variables that it sees, beside PATH, HOME and LANG.
+        limits: what it may use.
+        level: how to keep it apart; None for the strongest way that holds here.
+        accept_risk: run it even if nothing keeps it apart.
+
+    Raises:
+        ConfigError: if the level does not hold here, or a path does not exist.
+        EnvBackendError: if the sandbox does not start.
+    """
+    for path in readable:
+        if not path.is_absolute() or not path.exists():
+            raise ConfigError(f"A readable path is absolute and exists, got {str(path)!r}")
+    found = bubblewrap.finding()
+    if not found.holds:
+        raise ConfigError(f"Model-written code cannot be kept apart here: {found.detail}")
+    program = Program(command, readable, pass_fds, {**_ENVIRONMENT, **environment}, limits)
+    return bubblewrap.launch(program)
+
+
+def python_files() -> tuple[Path, ...]:
+    """What this interpreter needs to run inside: its own folder and, in a venv, its base's."""
+    return tuple(Path(prefix) for prefix in sorted({sys.prefix, sys.base_prefix}))
