@@ -17,7 +17,7 @@ from functools import cache
 
 from coevo_gym.errors import EnvBackendError
 from coevo_gym.sandbox import cgroup, seccomp
-from coevo_gym.sandbox.level import Finding, Level
+from coevo_gym.sandbox.level import DEVICES, SYSTEM, Finding, Level
 from coevo_gym.sandbox.process import (
     PATIENCE_S,
     Program,
@@ -29,9 +29,6 @@ from coevo_gym.sandbox.process import (
 )
 
 _SCRATCH = "/tmp"  # noqa: S108 (inside)
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
-_SETTINGS = ("/etc/ld.so.cache", "/etc/alternatives")
-_DEVICES = ("null", "zero", "full", "random", "urandom")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
 _OLDEST = (0, 8)
 _ADVICE = "Install bubblewrap 0.8 or newer (for example `apt-get install bubblewrap`)."
@@ -95,17 +92,15 @@ def _options(program: Program) -> Iterator[str]:
     """What is unshared, and what the program sees: later mounts cover earlier ones."""
     yield from ("--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL")
     yield from ("--die-with-parent", "--new-session", "--hostname", "sandbox")
-    for folder in _SYSTEM:
-        if os.path.islink(folder):
-            yield from ("--symlink", os.readlink(folder), folder)
+    for path in SYSTEM:
+        if os.path.islink(path):
+            yield from ("--symlink", os.readlink(path), path)
         else:
-            yield from ("--ro-bind-try", folder, folder)
-    for path in _SETTINGS:
-        yield from ("--ro-bind-try", path, path)
+            yield from ("--ro-bind-try", path, path)
     yield from ("--proc", "/proc", "--remount-ro", "/proc")
     yield from ("--size", "65536", "--tmpfs", "/dev")
-    for device in _DEVICES:
-        yield from ("--dev-bind", f"/dev/{device}", f"/dev/{device}")
+    for device in DEVICES:
+        yield from ("--dev-bind", device, device)
     for name, target in _LINKS.items():
         yield from ("--symlink", target, f"/dev/{name}")
     yield from ("--remount-ro", "/dev")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from coevo_gym.errors import ConfigError
-from coevo_gym.sandbox import bubblewrap
+from coevo_gym.sandbox import bubblewrap, landlock
 from coevo_gym.sandbox.level import DEFAULT_LIMITS, Finding, Level, Limits
 from coevo_gym.sandbox.process import Program, Sandboxed
 
@@ -18,9 +21,16 @@ _ENVIRONMENT = {
 }
 
 
+_RISK_VARIABLE = "COEVO_ACCEPT_RISK"
+_ACCEPT = f"launch(accept_risk=True), or {_RISK_VARIABLE}=1 in the environment, accepts the risk."
+
+logger = logging.getLogger(__name__)
+
+
 def probe() -> tuple[Finding, ...]:
     """Which levels of isolation hold here, the strongest first."""
-    return (bubblewrap.finding(),)
+    nothing = Finding(Level.NONE, False, f"limits, but nothing keeps code apart. {_ACCEPT}")
+    return (bubblewrap.finding(), landlock.finding(), nothing)
 
 
 def launch(
@@ -55,11 +65,32 @@ def launch(
     for path in readable:
         if not path.is_absolute() or not path.exists():
             raise ConfigError(f"A readable path is absolute and exists, got {str(path)!r}")
-    found = bubblewrap.finding()
-    if not found.holds:
-        raise ConfigError(f"Model-written code cannot be kept apart here: {found.detail}")
     program = Program(command, readable, pass_fds, {**_ENVIRONMENT, **environment}, limits)
-    return bubblewrap.launch(program)
+    level = _level(level, accept_risk or os.environ.get(_RISK_VARIABLE) == "1")
+    if level is Level.BUBBLEWRAP:
+        return bubblewrap.launch(program)
+    return landlock.launch(program, confined=level is Level.LANDLOCK)
+
+
+def _level(wanted: Level | None, accept_risk: bool) -> Level:
+    """The level to use: the wanted one, or the strongest that holds."""
+    found = {finding.level: finding for finding in probe()}
+    if wanted is None:
+        wanted = next((level for level in Level if found[level].holds), Level.NONE)
+    if not found[wanted].holds and not (wanted is Level.NONE and accept_risk):
+        reasons = "; ".join(f"{level}: {found[level].detail}" for level in Level)
+        raise ConfigError(
+            f"Model-written code cannot be kept apart here at level {wanted.value!r}. {reasons}"
+        )
+    if wanted is not Level.BUBBLEWRAP:
+        _warn(wanted, found[wanted].detail)
+    return wanted
+
+
+@cache
+def _warn(level: Level, detail: str) -> None:
+    """Say once that a level is a weaker one."""
+    logger.warning("model-written code runs at a weaker level=%s: %s", level, detail)
 
 
 def python_files() -> tuple[Path, ...]:

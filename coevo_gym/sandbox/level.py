@@ -6,6 +6,15 @@ import resource
 from enum import StrEnum
 from typing import NamedTuple
 
+SYSTEM = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"),
+    *("/etc/ld.so.cache", "/etc/alternatives"),
+)
+"""What every program may read."""
+
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+"""What every program may read and write."""
+
 
 class Level(StrEnum):
     """How a program is kept apart, the strongest first."""

@@ -1,0 +1,54 @@
+"""The weaker level: the kernel's Landlock and a stricter filter, where no namespaces can be made.
+
+The program is one process without rights of root that reads the same files as at the stronger
+level, writes none, and is refused the calls that would reach other processes or a network.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from functools import cache
+from pathlib import Path
+
+from coevo_gym.sandbox import cgroup, confine, seccomp
+from coevo_gym.sandbox.level import DEVICES, SYSTEM, Finding, Level
+from coevo_gym.sandbox.process import Program, Sandboxed, start
+
+NOT_COVERED = (
+    "It starts no processes and writes no files. Not covered: names, sizes and dates of all files "
+    "can be looked up, the host's name and its lists of users' limits are shared, and a flaw of "
+    "the kernel is nearer than behind namespaces"
+)
+
+
+@cache
+def finding() -> Finding:
+    """Whether this level holds here."""
+    if not seccomp.supported():
+        detail = f"there is no system call filter for {os.uname().machine}"
+        return Finding(Level.LANDLOCK, False, detail)
+    version = confine.landlock_version()
+    if not version:
+        return Finding(Level.LANDLOCK, False, "the kernel has no Landlock, or it is switched off")
+    groups = cgroup.available()
+    memory = f"memory capped by {groups}" if groups else "address space capped"
+    return Finding(Level.LANDLOCK, True, f"Landlock {version}; {memory}. {NOT_COVERED}")
+
+
+def launch(program: Program, *, confined: bool) -> Sandboxed:
+    """Start a program at this level, or with nothing but limits."""
+    order = {
+        "parent": os.getpid(),
+        "filter": seccomp.program(namespaces=False).hex() if confined else "",
+        "readable": [*SYSTEM, *map(str, program.readable)],
+        "devices": DEVICES,
+    }
+    script = Path(confine.__file__)
+
+    def wrapped(gate: int) -> list[str]:
+        return [sys.executable, "-I", "-S", "-B", str(script), str(gate), *program.command]
+
+    level = Level.LANDLOCK if confined else Level.NONE
+    return start(level, program, wrapped, opening=json.dumps(order).encode())

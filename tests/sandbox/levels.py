@@ -1,0 +1,16 @@
+"""Which levels can be tested here."""
+
+from __future__ import annotations
+
+import pytest
+
+from coevo_gym.sandbox import Level, probe
+
+FOUND = {finding.level: finding for finding in probe()}
+
+
+def needs(level: Level) -> pytest.MarkDecorator:
+    """Skip where the kernel, or the machine, has no such level."""
+    found = FOUND[level]
+    usable = found.holds or level is Level.NONE
+    return pytest.mark.skipif(not usable, reason=f"no {level} here: {found.detail}")

@@ -1,0 +1,443 @@
+"""A sandboxed program: what it is given, its limits, and that nothing is left of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from coevo_gym.errors import ConfigError
+from coevo_gym.sandbox import Level, Limits, Sandboxed, cgroup, launch, probe, python_files
+from tests.sandbox.levels import needs
+
+LIMIT_S = 60.0
+MIB = 1 << 20
+LEVELS = [pytest.param(level, marks=needs(level)) for level in Level]
+ISOLATED = [pytest.param(level, marks=needs(level)) for level in Level if level != Level.NONE]
+BUBBLEWRAP = needs(Level.BUBBLEWRAP)
+
+
+@contextmanager
+def running(
+    code: str,
+    level: Level,
+    limits: Limits | None = None,
+    readable: tuple[Path, ...] = (),
+    **environment: str,
+) -> Iterator[tuple[Sandboxed, int]]:
+    """Python code in a sandbox, and a pipe that it may write to with ``say``."""
+    reading, writing = os.pipe()
+    say = f"import os\ndef say(text): os.write({writing}, text.encode())\n"
+    try:
+        with launch(
+            [sys.executable, "-I", "-c", say + code],
+            readable=(*python_files(), *readable),
+            pass_fds=[writing],
+            environment=environment,
+            limits=limits or Limits(),
+            level=level,
+            accept_risk=level is Level.NONE,
+        ) as sandboxed:
+            os.close(writing)
+            yield sandboxed, reading
+    finally:
+        os.close(reading)
+
+
+def said(reading: int) -> str:
+    """All that comes until nobody can write any more."""
+    text = b""
+    while select.select([reading], [], [], LIMIT_S)[0]:
+        chunk = os.read(reading, 65536)
+        if not chunk:
+            return text.decode()
+        text += chunk
+    raise AssertionError(f"the pipe is still open after {LIMIT_S} s; said: {text[-200:]!r}")
+
+
+def next_line(reading: int) -> str:
+    text = b""
+    while not text.endswith(b"\n"):
+        assert select.select([reading], [], [], LIMIT_S)[0]
+        chunk = os.read(reading, 1)
+        assert chunk, f"ended after {text!r}"
+        text += chunk
+    return text.decode().strip()
+
+
+def output(code: str, level: Level, limits: Limits | None = None, **environment: str) -> str:
+    with running(code, level, limits, **environment) as (sandboxed, reading):
+        text = said(reading)
+        assert sandboxed.wait(LIMIT_S) == 0, sandboxed.stderr()
+    return text
+
+
+def left_behind() -> set[Path]:
+    """Folders of control groups that processes of this one have made."""
+    return {path for base in cgroup._own_bases() for path in base.glob("*/")}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_it_runs_and_says_how_it_ended(level: Level) -> None:
+    with running("say('hello'); raise SystemExit(7)", level) as (sandboxed, reading):
+        assert sandboxed.level is level
+        assert said(reading) == "hello"
+        assert sandboxed.wait(LIMIT_S) == 7
+        assert sandboxed.poll() == 7
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_it_writes_to_stderr_can_be_read(level: Level) -> None:
+    with running("import sys; sys.exit('no such thing')", level) as (sandboxed, _):
+        assert sandboxed.wait(LIMIT_S) == 1
+        assert sandboxed.stderr().strip() == "no such thing"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_flood_of_stderr_does_not_stop_it(level: Level) -> None:
+    code = """
+import sys
+try:
+    os.set_blocking(2, False)
+    for _ in range(100): os.write(2, b'x' * 65536)
+except BlockingIOError:
+    pass
+say('done')
+"""
+    with running(code, level) as (sandboxed, reading):
+        assert said(reading) == "done"
+        assert sandboxed.wait(LIMIT_S) == 0
+        assert len(sandboxed.stderr()) <= 65536
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_only_the_descriptors_that_were_passed_are_open(level: Level) -> None:
+    secret = os.open(__file__, os.O_RDONLY)
+    os.set_inheritable(secret, True)
+    code = """
+def is_open(n):
+    try: os.fstat(n); return True
+    except OSError: return False
+say(' '.join(str(n) for n in range(256) if is_open(n)))
+"""
+    try:
+        with running(code, level) as (_, reading):
+            found = [int(number) for number in said(reading).split()]
+    finally:
+        os.close(secret)
+    assert found[:3] == [0, 1, 2]
+    assert len(found) == 4
+    assert secret not in found
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_environment_is_what_was_given(level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("API_KEY", "secret")
+    text = output("import json; say(json.dumps(dict(os.environ)))", level, GREETING="hello")
+    seen = json.loads(text)
+    assert seen["GREETING"] == "hello"
+    assert set(seen) <= {"PATH", "HOME", "LANG", "GREETING", "PWD", "LC_CTYPE"}
+
+
+@pytest.mark.parametrize("level", ISOLATED)
+def test_named_paths_can_be_read_and_not_written(level: Level, tmp_path: Path) -> None:
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given" / "text").write_text("given")
+    (tmp_path / "other").write_text("other")
+    code = f"""
+from pathlib import Path
+say(Path({str(tmp_path / "given" / "text")!r}).read_text())
+for attempt in (
+    lambda: Path({str(tmp_path / "other")!r}).read_text(),
+    lambda: Path({str(tmp_path / "given" / "text")!r}).write_text('changed'),
+    lambda: Path({str(tmp_path / "given" / "new")!r}).write_text('new'),
+    lambda: Path({str(tmp_path / "given" / "text")!r}).unlink(),
+):
+    try: attempt()
+    except OSError as error: say(' ' + type(error).__name__)
+"""
+    with running(code, level, readable=(tmp_path / "given",)) as (sandboxed, reading):
+        text = said(reading)
+        assert sandboxed.wait(LIMIT_S) == 0, sandboxed.stderr()
+    assert text.split()[0] == "given"
+    assert len(text.split()) == 5
+    assert (tmp_path / "given" / "text").read_text() == "given"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_more_memory_than_allowed_is_a_memory_error(level: Level) -> None:
+    code = """
+try: bytearray(20 * 10**9)
+except MemoryError: say('no')
+"""
+    assert output(code, level) == "no"
+
+
+@BUBBLEWRAP
+@pytest.mark.skipif(not cgroup.available(), reason="no control group can be made here")
+def test_processes_together_cannot_take_more_memory_than_allowed() -> None:
+    code = """
+import signal, time
+children = []
+for _ in range(8):
+    pid = os.fork()
+    if not pid:
+        held = bytearray(48 * 2**20)
+        say('held\\n')
+        time.sleep(600)
+    children.append(pid)
+ends = [os.waitpid(-1, 0)[1]]
+say(f'signal {ends[0] & 127}\\n')
+"""
+    with running(code, Level.BUBBLEWRAP, Limits(memory_bytes=128 * MIB)) as (sandboxed, reading):
+        lines = []
+        while (poll := sandboxed.poll()) is None and "signal 9" not in lines:
+            lines.append(next_line(reading))
+        assert poll in (None, 137)
+        assert lines.count("held") < 8
+
+
+@BUBBLEWRAP
+def test_a_fork_bomb_meets_the_cap() -> None:
+    code = """
+import time
+count = 0
+try:
+    for _ in range(500):
+        if not os.fork(): time.sleep(600); os._exit(0)
+        count += 1
+except BlockingIOError:
+    say(f'{count}\\n')
+time.sleep(600)
+"""
+    with running(code, Level.BUBBLEWRAP, Limits(pids=16)) as (sandboxed, reading):
+        assert 0 < int(next_line(reading)) <= 16
+        sandboxed.kill()
+        assert said(reading) == ""
+
+
+@needs(Level.LANDLOCK)
+def test_the_weaker_level_starts_no_processes() -> None:
+    code = """
+import threading
+thread = threading.Thread(target=lambda: say('thread '))
+thread.start(); thread.join()
+try: os.fork()
+except PermissionError: say('no process')
+"""
+    assert output(code, Level.LANDLOCK) == "thread no process"
+
+
+@BUBBLEWRAP
+@pytest.mark.parametrize("where", ["/tmp", "/dev/shm", "/", "/dev", "/run", "/usr"])
+def test_what_can_be_written_is_capped(where: str) -> None:
+    code = f"""
+total = 0
+try:
+    for number in range(64):
+        with open(f'{where}/fill{{number}}', 'wb') as file:
+            total += file.write(bytes(2**20))
+except OSError:
+    say(str(total))
+"""
+    total = int(output(code, Level.BUBBLEWRAP, Limits(scratch_bytes=4 * MIB)))
+    assert total <= 4 * MIB
+    assert (total > MIB) == (where == "/tmp")
+
+
+@pytest.mark.parametrize("level", ISOLATED)
+def test_what_a_full_scratch_folder_holds_is_gone_in_the_next_sandbox(level: Level) -> None:
+    code = """
+try: open('/tmp/coevo-kept', 'x').close()
+except OSError as error: say(type(error).__name__)
+else: say('new')
+"""
+    expected = "new" if level is Level.BUBBLEWRAP else "PermissionError"
+    assert [output(code, level) for _ in range(2)] == [expected] * 2
+    assert not Path("/tmp/coevo-kept").exists()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    "endless",
+    [
+        "sum(range(10**15))",
+        "while True:\n try:\n  while True: pass\n except BaseException: pass",
+    ],
+    ids=["in C", "swallows all"],
+)
+def test_an_endless_loop_is_killed(level: Level, endless: str) -> None:
+    code = f"""
+import signal
+for number in set(signal.Signals) - {{signal.SIGKILL, signal.SIGSTOP}}:
+    signal.signal(number, signal.SIG_IGN)
+say('ready\\n')
+{endless}
+"""
+    with running(code, level) as (sandboxed, reading):
+        assert next_line(reading) == "ready"
+        assert sandboxed.poll() is None
+        assert sandboxed.wait(0) is None
+        sandboxed.kill()
+        assert sandboxed.poll() == 137
+        assert said(reading) == ""
+
+
+ORPHAN = """
+import signal, time
+if not os.fork():
+    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.fork(): os._exit(0)
+    say('up\\n')
+    while True: time.sleep(600)
+time.sleep(600)
+"""
+
+
+@BUBBLEWRAP
+def test_kill_takes_the_whole_tree() -> None:
+    with running(ORPHAN, Level.BUBBLEWRAP) as (sandboxed, reading):
+        assert next_line(reading) == "up"
+        assert cgroup.available() == "" or left_behind()
+        sandboxed.kill()
+        assert said(reading) == ""  # nobody is left who could write
+        assert not left_behind()
+
+
+@pytest.mark.skipif(not cgroup.available(), reason="no control group can be made here")
+def test_kill_takes_those_that_went_away_even_where_nothing_isolates() -> None:
+    with running(ORPHAN, Level.NONE) as (sandboxed, reading):
+        assert next_line(reading) == "up"
+        sandboxed.kill()
+        assert said(reading) == ""
+        assert not left_behind()
+
+
+@BUBBLEWRAP
+def test_those_that_outlive_the_program_end_with_it() -> None:
+    code = ORPHAN.replace("time.sleep(600)\n", "", -1).rstrip() + "\nos._exit(0)\n"
+    code = code.replace("while True:", "while True: time.sleep(600)")
+    with running(code, Level.BUBBLEWRAP) as (sandboxed, reading):
+        assert sandboxed.wait(LIMIT_S) == 0
+        sandboxed.close()
+        said(reading)
+        assert not left_behind()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_closing_twice_and_killing_what_has_ended(level: Level) -> None:
+    with running("pass", level) as (sandboxed, _):
+        sandboxed.wait(LIMIT_S)
+        sandboxed.kill()
+        sandboxed.kill()
+        sandboxed.close()
+        sandboxed.close()
+        sandboxed.kill()
+        assert sandboxed.poll() == 0
+        assert sandboxed.stderr() == ""
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_it_survives_the_thread_that_launched_it(level: Level) -> None:
+    ends: list[tuple[Sandboxed, int, int]] = []
+    code = "say('on\\n'); os.read(0, 1); import time; time.sleep(600)"
+
+    def work() -> None:
+        reading, writing = os.pipe()
+        command = [sys.executable, "-I", "-c", f"import os, time; os.read({reading}, 1)"]
+        sandboxed = launch(
+            command,
+            readable=python_files(),
+            pass_fds=[reading],
+            level=level,
+            accept_risk=True,
+        )
+        os.close(reading)
+        ends.append((sandboxed, writing, threading.get_native_id()))
+
+    del code
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    sandboxed, writing, _ = ends[0]
+    with sandboxed:
+        assert sandboxed.poll() is None
+        os.write(writing, b"x")
+        os.close(writing)
+        assert sandboxed.wait(LIMIT_S) == 0
+
+
+PARENT = """
+import os, sys, time
+from coevo_gym.sandbox import Level, cgroup, launch, python_files
+code, level, writing = sys.argv[1], Level(sys.argv[2]), int(sys.argv[3])
+sandboxed = launch(
+    [sys.executable, "-I", "-c", code], readable=python_files(), pass_fds=[writing],
+    level=level, accept_risk=level is Level.NONE,
+)
+print(*cgroup._own_bases(), flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["kill -9", "term"])
+def test_the_end_of_the_parent_is_the_end_of_all(level: Level, number: signal.Signals) -> None:
+    reading, writing = os.pipe()
+    stubborn = f"""
+import ctypes, os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)
+os.write({writing}, b'up\\n')
+while True: time.sleep(600)
+"""
+    if level is Level.NONE:
+        stubborn = stubborn.replace("ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)", "")
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, stubborn, level, str(writing)],
+        stdout=subprocess.PIPE,
+        text=True,
+        pass_fds=[writing],
+    )
+    with parent:
+        os.close(writing)
+        assert parent.stdout is not None
+        bases = [Path(base) for base in parent.stdout.readline().split()]
+        assert next_line(reading) == "up"
+        parent.send_signal(number)
+        parent.wait(LIMIT_S)
+        assert said(reading) == ""
+    os.close(reading)
+    waits = 0
+    while any(base.exists() for base in bases):
+        waits += 1
+        assert waits < LIMIT_S * 20
+        threading.Event().wait(0.05)
+
+
+@BUBBLEWRAP
+def test_a_missing_path_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"absolute and exists.*'/no/such/path'"):
+        launch(["true"], readable=[Path("/no/such/path")])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_program_that_is_not_there_is_told(level: Level) -> None:
+    with launch(["/no/such/program"], level=level, accept_risk=True) as sandboxed:
+        assert sandboxed.wait(LIMIT_S) not in (0, None)
+        assert "/no/such/program" in sandboxed.stderr()
+
+
+def test_probe_knows_all_levels() -> None:
+    assert [finding.level for finding in probe()] == list(Level)
+    assert all(finding.detail for finding in probe())
