@@ -6,10 +6,12 @@ from pathlib import Path
 from appworld.apps import get_all_apps
 from appworld.collections.api_docs import ApiDocCollection
 from appworld.collections.models import ModelCollection
-from mini_desk import add_words
-from mini_money import add_money
-from mini_music import add_music
-from mini_people import add_people
+from appworld.common.constants import CANARY_STRING
+
+from .mini_desk import add_words
+from .mini_money import add_money
+from .mini_music import add_music
+from .mini_people import add_people
 
 ALL_APPS = tuple(get_all_apps())
 
@@ -26,7 +28,8 @@ def build_api_docs(data: Path) -> ApiDocCollection:
         load_apps=tuple(get_all_apps(skip_admin=True)), include_response_schemas=True
     )
     for app, apis in docs.items():
-        write_json(data / "api_docs" / "standard" / f"{app}.json", apis)
+        marked = {name: {**doc, "canary_string": CANARY_STRING} for name, doc in apis.items()}
+        write_json(data / "api_docs" / "standard" / f"{app}.json", marked)
     return docs
 
 

@@ -4,8 +4,8 @@ from itertools import permutations
 from random import Random
 from typing import Any
 
-from mini_money import PRODUCTS
-from mini_people import FLATS, NOW, PEOPLE, account, related
+from .mini_money import PRODUCTS
+from .mini_people import FLATS, NOW, PEOPLE, account, related
 
 FILMS = ("Alien", "Heat", "Amelie", "Spirited Away", "Casablanca", "Paddington", "Vertigo")
 GEAR = ("tent", "rain jacket", "torch", "first aid kit", "water filter", "map", "wool socks")
@@ -24,7 +24,7 @@ HUES = ("green", "blue", "orange")
 
 def add_words(models: Any) -> None:
     """Fill Simple Note, Todoist, the file system, the phones and Gmail."""
-    rng = Random("mini world: words")
+    rng = Random("mini world: words")  # noqa: S311 - content, nothing secret
     titles = [song.title for song in models.spotify.Song.all()]
     for person in PEOPLE:
         _add_notes(models, rng, person.first)

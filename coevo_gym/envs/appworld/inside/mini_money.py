@@ -4,7 +4,7 @@ from itertools import permutations
 from random import Random
 from typing import Any
 
-from mini_people import FLATS, NOW, PEOPLE, account, relations
+from .mini_people import FLATS, NOW, PEOPLE, account, relations
 
 REASONS = ("Lunch", "Cinema", "Groceries", "Taxi", "Petrol", "Birthday gift", "Museum")
 SHARED = ("Internet", "Water", "Cleaning", "Groceries", "Repairs", "Heating", "Furniture")
@@ -21,7 +21,7 @@ PRODUCTS = {
 
 def add_money(models: Any) -> None:
     """Fill Venmo, Splitwise and Amazon."""
-    rng = Random("mini world: money")
+    rng = Random("mini world: money")  # noqa: S311 - content, nothing secret
     _add_venmo(models, rng)
     _add_splitwise(models, rng)
     _add_amazon(models, rng)

@@ -4,7 +4,8 @@ from random import Random
 from typing import Any
 
 from appworld.common.datetime import DateTime
-from mini_people import NOW, PEOPLE, account
+
+from .mini_people import NOW, PEOPLE, account
 
 ARTISTS = {
     "Low Tide": "jazz",
@@ -23,7 +24,7 @@ PLAYLISTS = ("Morning Coffee", "Long Drive", "Gym Hour", "Rainy Sunday")
 
 def add_music(models: Any) -> None:
     """Fill Spotify: 48 songs of 8 artists on 8 albums, then libraries, likes and playlists."""
-    rng = Random("mini world: music")
+    rng = Random("mini world: music")  # noqa: S311 - content, nothing secret
     songs = _add_songs(models, rng)
     albums = models.spotify.Album.all()
     for person in PEOPLE:
@@ -45,11 +46,12 @@ def add_music(models: Any) -> None:
             models.spotify.UserArtistFollowing.create_save(
                 user_id=user_id, artist_id=artist_id, created_at=_days_ago(90 - number)
             )
+        sizes = rng.sample(range(4, 14), len(PLAYLISTS))
         for number, title in enumerate(PLAYLISTS):
             playlist = models.spotify.Playlist.create_save(
                 user_id=user_id, title=title, created_at=_days_ago(150 - number)
             )
-            for place, song in enumerate(rng.sample(songs, 5 + 2 * number)):
+            for place, song in enumerate(rng.sample(songs, sizes[number])):
                 models.spotify.PlaylistSong.create_save(
                     playlist_id=playlist.id, song_id=song, added_at=_days_ago(140 - place)
                 )
