@@ -96,7 +96,12 @@ def staged(target: Path) -> Iterator[Path]:
 
 
 def pip_install(
-    benchmark: str, packages: Sequence[str], *options: str, advice: str, timeout_s: float
+    benchmark: str,
+    packages: Sequence[str],
+    *options: str,
+    advice: str,
+    timeout_s: float,
+    python: Path | None = None,
 ) -> str:
     """Install packages with this interpreter's pip, or the uv that made its environment.
 
@@ -106,6 +111,7 @@ def pip_install(
         *options: further arguments of ``pip install``.
         advice: what to do if it fails.
         timeout_s: time limit.
+        python: the interpreter to install them for, in an environment of its own; None for this.
 
     Returns:
         The last lines that it said.
@@ -113,7 +119,7 @@ def pip_install(
     Raises:
         EnvBackendError: if it fails, or takes too long.
     """
-    command = [*_installer(benchmark), "--quiet", *options, *packages]
+    command = [*_installer(benchmark, python), "--quiet", *options, *packages]
     logger.info("installing packages=%s", ",".join(packages))
     try:
         done = subprocess.run(  # noqa: S603 (pip, with our own arguments)
@@ -124,22 +130,30 @@ def pip_install(
     last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-5:])
     if done.returncode:
         raise EnvBackendError(
-            f"pip could not install {' and '.join(packages)} (exit code {done.returncode}):\n"
+            f"pip could not install {_listed(packages)} (exit code {done.returncode}):\n"
             f"{last}\n{advice}"
         )
     return last
 
 
-def _installer(benchmark: str) -> list[str]:
+def _listed(packages: Sequence[str]) -> str:
+    """The packages in words, not all of many."""
+    more = f" and {len(packages) - 2} more" if len(packages) > 3 else ""
+    return " and ".join(packages[: 2 if more else 3]) + more
+
+
+def _installer(benchmark: str, python: Path | None) -> list[str]:
     if find_spec("pip") is not None:
-        return [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+        other = [] if python is None else ["--python", str(python)]
+        options = ["--disable-pip-version-check", "--no-input"]
+        return [sys.executable, "-m", "pip", *other, "install", *options]
     uv = shutil.which("uv")
     if uv is None:
         raise EnvBackendError(
             f"{sys.executable} has no pip, and uv is not on the PATH. Run "
             f"`{sys.executable} -m ensurepip`, then `coevo install {benchmark}` again."
         )
-    return [uv, "pip", "install", "--python", sys.executable]
+    return [uv, "pip", "install", "--python", str(python or sys.executable)]
 
 
 def digest(files: Iterable[Path]) -> str:

@@ -1,0 +1,86 @@
+"""AppWorld: get everyday chores done by writing code against the APIs of a handful of apps."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from numpy.random import Generator
+
+from coevo_gym.benchmark import Replay
+from coevo_gym.envs.appworld import builder, tasks
+from coevo_gym.envs.appworld.choices import choices
+from coevo_gym.envs.appworld.env import code_of
+from coevo_gym.evolution import Context, Draft
+from coevo_gym.provision import data_folder
+from coevo_gym.task import Split, Task
+from coevo_gym.trajectory import Step, Trajectory, View
+
+
+class AppWorldBenchmark:
+    """AppWorld behind the seam that curricula and trainers know."""
+
+    name = "appworld"
+    env_id = "CoEvolve-AppWorld-v0"
+
+    @property
+    def subsets(self) -> tuple[str, ...]:
+        """The subsets that are at hand."""
+        return tasks.SUBSETS if data_folder("appworld") else (tasks.BUILTIN,)
+
+    def tasks(self, split: Split, subset: str | None = None) -> Sequence[Task]:
+        """Native tasks; see :func:`coevo_gym.envs.appworld.tasks.native_tasks`."""
+        return tasks.native_tasks(split, subset)
+
+    def split_of(self, scenario: str) -> Split:
+        """The split of a scenario."""
+        return tasks.split_of(scenario)
+
+    def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
+        """Wishes and questions about what a walk has met; see :mod:`builder`."""
+        return builder.drafts(trace, context, rng)
+
+    def build(self, draft: Draft) -> Task:
+        """A task from what a draft's actions change and answer; see :mod:`builder`."""
+        return builder.build(draft)
+
+    def replay(self, task: Task, actions: Sequence[str]) -> Replay:
+        """Errors, scores and final state of a list of actions."""
+        return builder.replay(task, actions)
+
+    def choices(self, view: View) -> tuple[str, ...]:
+        """Moves that make sense now; see :mod:`moves`."""
+        return choices(view)
+
+    def demonstration(self, task: Task) -> tuple[str, ...]:
+        """An evolved task's solution. Native ones are free code, which is no choice."""
+        return task.solution if task.origin == "evolved" else ()
+
+    def symbol(self, step: Step) -> str:
+        """The apps that the step's code calls, in the order of its text; "!" if it failed."""
+        return "!" if step.error_kind else " ".join(apps_of(step.action))
+
+
+def apps_of(action: str) -> list[str]:
+    r"""The apps that an action's code names, each run of one app once.
+
+    Example:
+        >>> apps_of("apis.venmo.login()\nfor x in apis.phone.search_contacts(): apis.venmo.y(x)")
+        ['venmo', 'phone', 'venmo']
+    """
+    try:
+        tree = ast.parse(code_of(action))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    found = [
+        (node.lineno, node.col_offset, node.attr)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "apis"
+    ]
+    apps = [app for *_, app in sorted(found)]
+    return [app for app, before in zip(apps, ["", *apps], strict=False) if app != before]
+
+
+BENCHMARK = AppWorldBenchmark()

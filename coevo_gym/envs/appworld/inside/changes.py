@@ -1,0 +1,175 @@
+"""What a run has changed in the databases, told so that the order of work does not show."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+Key = tuple[str, str, int]
+"""Which row: its app, its table and its id."""
+
+_ROUNDS = 6  # longer than any chain of references between new rows
+
+
+class Model:
+    """A model of the engine: which table it is, and of which tables its fields hold ids.
+
+    Args:
+        name: of app and class, such as ``spotify.SongLike``.
+        table: the engine's class.
+    """
+
+    def __init__(self, name: str, table: Any) -> None:
+        self.name = name
+        self._app = name.partition(".")[0]
+        self._table = table.__tablename__
+        self._foreign = {
+            column.name: key.column.table.name
+            for column in table.__table__.columns
+            for key in column.foreign_keys
+        }
+
+    def key(self, id_: int) -> Key:
+        """A row of this model."""
+        return self._app, self._table, id_
+
+    def target(self, field: str, id_: int) -> Key:
+        """The row that a field refers to: by its foreign key, or its name (song_ids, of songs)."""
+        word = field.removesuffix("s").removesuffix("_id").rpartition("_")[2]
+        return self._app, self._foreign.get(field, f"{word}s"), id_
+
+
+class Row(NamedTuple):
+    """A row that was added."""
+
+    model: Model
+    values: dict[str, Any]
+
+    @property
+    def key(self) -> Key:
+        """Which one."""
+        return self.model.key(self.values["id"])
+
+
+def changes(pair: Any) -> dict[str, Any]:
+    """Rows added, updated and removed, by model.
+
+    New rows are numbered by what they hold and who refers to them, and references to them use
+    these numbers; so it makes no difference which of them was made first. Updates that change no
+    field are left out: the engine sees some where it has read 0 for 0.0.
+
+    Args:
+        pair: the engine's start and end.
+
+    Returns:
+        By model: ``added`` rows, ``updated`` ones as ``{"id", "fields"}`` with the new values of
+        the fields that changed, and ``removed`` rows.
+    """
+    models = [Model(name, _table(pair, name)) for name in sorted(pair.changed_model_names())]
+    found = [(model, *pair.changed_records(model.name)) for model in models]
+    names = _names([Row(model, _values(row)) for model, added, _, _ in found for row in added])
+    told = {}
+    for model, added, updated, removed in found:
+        changed = {row.id: pair.changed_field_names(model.name, row.id) for row in updated}
+        parts = {
+            "added": _sorted(_named(_without_id(_values(row)), model, names) for row in added),
+            "updated": [
+                {"id": row.id, "fields": _named(_only(_values(row), changed[row.id]), model, names)}
+                for row in sorted(updated, key=lambda row: row.id)
+                if changed[row.id]
+            ],
+            "removed": _sorted(_without_id(_values(row)) for row in removed),
+        }
+        if any(parts.values()):
+            told[model.name] = parts
+    return told
+
+
+def _names(rows: Sequence[Row]) -> dict[Key, str]:
+    """A name for each new row that depends on its values and references, not on its id.
+
+    Each round tells apart the rows that refer to, or are referred to by, rows already told apart.
+    """
+    labels = {row.key: "" for row in rows}
+    for _ in range(_ROUNDS):
+        referrers = defaultdict(list)
+        for row in rows:
+            for field, id_ in _references(row.values):
+                origin = f"{row.model.name} {field} {labels[row.key]}"
+                referrers[row.model.target(field, id_)].append(origin)
+        labels = {
+            row.key: _hash(
+                _named(_without_id(row.values), row.model, labels), sorted(referrers[row.key])
+            )
+            for row in rows
+        }
+    names = {}
+    counts: dict[tuple[str, str], int] = defaultdict(int)
+    for key in sorted(labels, key=lambda key: (labels[key], key)):
+        counts[key[:2]] += 1
+        names[key] = f"new {counts[key[:2]]}"
+    return names
+
+
+def _table(pair: Any, name: str) -> Any:
+    app, _, model = name.partition(".")
+    return pair.end[app][model]
+
+
+def _values(record: Any) -> dict[str, Any]:
+    """The stored fields of a record, as JSON has them."""
+    values: dict[str, Any] = json.loads(json.dumps(record.to_dict(), default=str))
+    values.pop("record_hash", None)
+    return values
+
+
+def _named(values: Any, model: Model, names: Mapping[Key, str]) -> Any:
+    """Values in which new rows are referred to by their names."""
+    return _replaced(values, lambda field, id_: names.get(model.target(field, id_), id_))
+
+
+def _references(values: Any) -> list[tuple[str, int]]:
+    """Fields that hold ids, with each id, at any depth."""
+    found: list[tuple[str, int]] = []
+    _replaced(values, lambda field, id_: found.append((field, id_)))
+    return found
+
+
+def _replaced(values: Any, replace: Callable[[str, int], Any]) -> Any:
+    """Values in which each id is replaced."""
+    if isinstance(values, list):
+        return [_replaced(item, replace) for item in values]
+    if not isinstance(values, dict):
+        return values
+    new = {}
+    for field, value in values.items():
+        if field.endswith("_id") and isinstance(value, int):
+            new[field] = replace(field, value)
+        elif field.endswith("_ids") and isinstance(value, list):
+            new[field] = [replace(field, id_) for id_ in value]
+        else:
+            new[field] = _replaced(value, replace)
+    return new
+
+
+def _without_id(values: dict[str, Any]) -> dict[str, Any]:
+    return {field: value for field, value in values.items() if field != "id"}
+
+
+def _only(values: dict[str, Any], fields: set[str]) -> dict[str, Any]:
+    return {field: value for field, value in values.items() if field in fields}
+
+
+def _sorted(rows: Any) -> list[dict[str, Any]]:
+    return sorted(rows, key=_text)
+
+
+def _hash(*values: Any) -> str:
+    return hashlib.sha256(_text(values).encode()).hexdigest()
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)

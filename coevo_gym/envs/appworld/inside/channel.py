@@ -1,0 +1,130 @@
+"""JSON objects over a socket, one a line."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+
+class ChannelError(Exception):
+    """The other end is gone, or sent what is not a JSON object on a line of allowed length."""
+
+
+class Channel:
+    """One end of a stream socket that carries JSON objects, and now and then a file descriptor.
+
+    Args:
+        connection: the socket; it is closed with the channel.
+        max_bytes: longest line that is accepted.
+        patience_s: how long the other end may take to make room for what is sent.
+    """
+
+    def __init__(
+        self, connection: socket.socket, *, max_bytes: int, patience_s: float = 10.0
+    ) -> None:
+        self._socket = connection
+        self._max_bytes = max_bytes
+        self._patience_s = patience_s
+        self._unread = b""
+        self._descriptors: list[int] = []
+
+    def fileno(self) -> int:
+        """The socket's descriptor, to wait on."""
+        return self._socket.fileno()
+
+    def send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
+        """Send an object, with copies of open file descriptors.
+
+        Raises:
+            ChannelError: if the other end is gone, or does not read for ``patience_s``.
+        """
+        line = json.dumps(message).encode() + b"\n"
+        try:
+            self._socket.settimeout(self._patience_s)
+            if descriptors:
+                line = line[socket.send_fds(self._socket, [line], descriptors) :]
+            self._socket.sendall(line)
+        except OSError as error:
+            raise ChannelError(f"nothing can be sent: {error}") from error
+        finally:
+            self._socket.settimeout(None)
+
+    def receive(self, timeout_s: float) -> dict[str, Any]:
+        """Wait for the next object.
+
+        Raises:
+            ChannelError: if the other end is gone, or sends anything else.
+            TimeoutError: if it takes longer.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not self.pending:
+            if (left := deadline - time.monotonic()) <= 0:
+                raise TimeoutError(f"no line in {timeout_s:g} s")
+            self._socket.settimeout(left)
+            try:
+                self.fill()
+            finally:
+                self._socket.settimeout(None)
+        return self.take()
+
+    @property
+    def pending(self) -> bool:
+        """Whether a line can be taken at once."""
+        return b"\n" in self._unread
+
+    def fill(self) -> None:
+        """Read once from the socket, as much as there is.
+
+        Raises:
+            ChannelError: if the other end is gone, or the line is too long.
+        """
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._socket, 1 << 18, 1)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise ChannelError(f"nothing can be received: {error}") from error
+        self._descriptors += descriptors
+        if not data:
+            raise ChannelError("the other end is closed")
+        self._unread += data
+        if len(self._unread) > self._max_bytes and not self.pending:
+            raise ChannelError(f"a line has more than {self._max_bytes:,} bytes")
+
+    def take(self) -> dict[str, Any]:
+        """The next object of those that are pending.
+
+        Raises:
+            ChannelError: if the line is too long or not a JSON object.
+        """
+        line, _, self._unread = self._unread.partition(b"\n")
+        if len(line) > self._max_bytes:
+            raise ChannelError(f"a line has more than {self._max_bytes:,} bytes")
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ChannelError(f"a line is not JSON: {error}") from error
+        if not isinstance(message, dict):
+            raise ChannelError("a line is not a JSON object")
+        return message
+
+    def take_descriptor(self) -> int:
+        """The file descriptor that came first of those that came with the lines so far."""
+        return self._descriptors.pop(0)
+
+    def hang_up(self) -> None:
+        """End the connection for every process that holds a copy of this end, and close it."""
+        with suppress(OSError):  # the other end is gone
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self.close()
+
+    def close(self) -> None:
+        """Close this end."""
+        self._socket.close()
+        for descriptor in self._descriptors:
+            socket.close(descriptor)
+        self._descriptors.clear()

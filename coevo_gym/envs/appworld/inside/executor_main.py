@@ -1,0 +1,320 @@
+"""The untrusted process: runs model-written code, which can reach the apps' public APIs only.
+
+Runs inside the sandbox on the standard library and a folder with pendulum and freezegun. What
+code prints, and how its errors read, is as in the stock engine.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import codeop
+import copy
+import io
+import json
+import linecache
+import os
+import random
+import re
+import socket
+import sys
+import threading
+import traceback
+import types
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from textwrap import dedent
+from typing import Any
+
+REQUEST_BYTES = 1 << 20
+PREAMBLE = """
+import builtins
+import calendar
+import datetime
+import itertools
+import json
+import math
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from copy import deepcopy
+from functools import reduce
+
+import pendulum
+from pendulum import MONDAY, TUESDAY, WEDNESDAY, THURSDAY, FRIDAY, SATURDAY, SUNDAY
+
+# The stock engine's errors count lines from here on, too.
+from appworld.common.datetime import pendulum
+from appworld.common.datetime import VanillaDate as Date
+from appworld.common.datetime import VanillaDateTime as DateTime
+from appworld.common.datetime import VanillaTime as Time
+
+
+
+
+def print(*args, **kwargs):
+    if not kwargs and len(args) == 1 and isinstance(args[0], (list, tuple, dict)):
+        indent = 1 if len(json.dumps(args[0])) >= 100 else None
+        builtins.print(json.dumps(args[0], indent=indent))
+    else:
+        builtins.print(*args, **kwargs)
+
+def input(*args, **kwargs):
+    raise Exception("input(..) is not allowed. All decisions must be made autonomously.")
+"""
+
+_FRAME = re.compile(r' +File "(.*?)", line \d+, in .+')
+_CELL = re.compile(r'File "<python-input-\d+>"')
+
+
+def main() -> None:
+    """Serve one episode: get ready, then run code until the parent hangs up."""
+    control, apps = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
+    for end in (control, apps):
+        end.set_inheritable(False)
+    sys.path.append(sys.argv[3])
+    _add_engine_names()
+    import appworld.common.datetime  # noqa: F401 (before time stands still, as in the engine)
+    import freezegun
+
+    orders = control.makefile("r", encoding="utf-8")
+    start = json.loads(orders.readline())
+    executor = Executor(Apps(apps), start["apps"])
+    freezegun.freeze_time(datetime.fromisoformat(start["datetime"])).start()
+    random.seed(start["seed"])
+    control.sendall(b'{"ready": true}\n')
+    for line in orders:
+        order = json.loads(line)
+        answer = executor.run(order["code"], order["max_chars"])
+        control.sendall(json.dumps(answer).encode() + b"\n")
+
+
+def _add_engine_names() -> None:
+    """Provide what the engine's dates import only when they are told as text."""
+    from datetime import datetime as moment
+
+    module = types.ModuleType("appworld.apps.api_lib")
+
+    def read(text: str, *formats: str) -> Any:
+        from appworld.common.datetime import DateTime
+
+        for form in formats[:-1]:
+            try:
+                return DateTime.strptime(text, form)
+            except ValueError:
+                pass
+        return DateTime.strptime(text, formats[-1])
+
+    iso = "%Y-%m-%dT%H:%M:%S"
+    vars(module).update(
+        parse_date=lambda text: read(text, "%Y-%m-%d", iso),
+        parse_datetime=lambda text: read(text, "%Y-%m-%d|%H:%M:%S", iso),
+        parse_time=lambda text: read(text, "%H:%M"),
+        date_to_string=lambda date: moment.strftime(date, "%Y-%m-%d"),
+        datetime_to_string=lambda date: moment.strftime(date, "%Y-%m-%d|%H:%M:%S"),
+        time_to_string=lambda time: time.strftime("%H:%M"),
+    )
+    sys.modules["appworld.apps"] = types.ModuleType("appworld.apps")
+    sys.modules["appworld.apps.api_lib"] = module
+
+
+class Apps:
+    """The apps' APIs, at the other end of a socket.
+
+    Args:
+        connection: the socket.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._answers = connection.makefile("rb")
+        self._turn = threading.Lock()
+
+    def call(self, app: str, api: str, arguments: Mapping[str, Any]) -> Any:
+        """Ask for an API's answer, and wait for it.
+
+        Raises:
+            Exception: as the stock engine raises it.
+        """
+        request = {"app": app, "api": api, "kwargs": copy.deepcopy(arguments)}
+        line = json.dumps(request, default=_stand_in).encode() + b"\n"
+        if len(line) > REQUEST_BYTES:
+            raise ValueError(f"The arguments of apis.{app}.{api} take more than a megabyte.")
+        with self._turn:
+            self._connection.sendall(line)
+            answer = self._answers.readline()
+        if not answer:
+            raise ConnectionError("The apps cannot be reached any more.")
+        told = json.loads(answer)
+        if "error" in told:
+            raise _error(told["type"], told["error"])
+        return told["ok"]
+
+
+def _stand_in(value: Any) -> dict[str, Sequence[str]]:
+    """What JSON cannot hold; the engine makes an object of it that reads the same."""
+    return {"\0object": [type(value).__name__, str(value)]}
+
+
+def _error(name: str, text: str) -> Exception:
+    """An exception of a class of this name, or derived from the built-in one that has it."""
+    known = getattr(builtins, name, None)
+    base = known if isinstance(known, type) and issubclass(known, Exception) else Exception
+    if base is Exception and name == "Exception":
+        return Exception(text)
+    module, _, short = name.rpartition(".")
+    members = {"__module__": module or "builtins", "__str__": lambda self: text}
+    kind: type[Exception] = type(short, (base,), members)
+    return kind.__new__(kind)  # __init__ of some needs more than a text
+
+
+class Names(dict[str, Any]):
+    """A dictionary whose items are attributes, too.
+
+    Args:
+        items: what it holds.
+        missing: text of the error for a missing attribute, with a place for its name.
+    """
+
+    def __init__(self, items: Mapping[str, Any], missing: str) -> None:
+        super().__init__(items)
+        object.__setattr__(self, "_missing", missing)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        missing = object.__getattribute__(self, "_missing").format(key=name)
+        raise _error("fastapi.exceptions.HTTPException", f"422: {missing}")
+
+    def __dir__(self) -> list[str]:
+        return list(self)
+
+
+class Requester:
+    """APIs by the names of app and API.
+
+    Args:
+        apps: where to ask.
+    """
+
+    def __init__(self, apps: Apps) -> None:
+        self._apps = apps
+
+    def request(self, _app_name: str, _api_name: str, **data: Any) -> Any:
+        """Ask for an API's answer, and wait for it."""
+        return self._apps.call(_app_name, _api_name, data)
+
+
+def _api(apps: Apps, app: str, api: str) -> Callable[..., Any]:
+    def _api_request(**kwargs: Any) -> Any:
+        return apps.call(app, api, kwargs)
+
+    _api_request.__qualname__ = "_wrap_api_request.<locals>._api_request"  # errors name it
+    return _api_request
+
+
+class Output(io.TextIOBase):
+    """Takes text, and keeps its beginning.
+
+    Args:
+        limit: characters kept.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+        self._parts: list[str] = []
+        self.cut = False
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Take text."""
+        if not isinstance(text, str):
+            raise TypeError(f"string argument expected, got {type(text).__name__!r}")
+        if self._left:
+            self._parts.append(text[: self._left])
+        self.cut |= len(text) > self._left
+        self._left -= min(self._left, len(text))
+        return len(text)
+
+    def text(self) -> str:
+        """What was kept."""
+        return "".join(self._parts)
+
+
+class Executor:
+    """Runs pieces of code that share their variables.
+
+    Args:
+        apps: where APIs are asked.
+        names: the APIs of each app.
+    """
+
+    def __init__(self, apps: Apps, names: Mapping[str, Sequence[str]]) -> None:
+        self._compile = codeop.Compile()
+        self._count = 0
+        module = types.ModuleType("__main__")
+        sys.modules["__main__"] = module
+        self._variables = vars(module)
+        builtins.SystemExit = Exception  # type: ignore[misc, assignment]  # as the engine does
+        self._run(PREAMBLE)
+        self._variables["requester"] = Requester(apps)
+        self._variables["apis"] = Names(
+            {
+                app: Names(
+                    {api: _api(apps, app, api) for api in apis},
+                    f"No API named '{{key}}' found in the {app} app.",
+                )
+                for app, apis in names.items()
+            },
+            "No app named '{key}' found.",
+        )
+
+    def run(self, code: str, max_chars: int) -> dict[str, Any]:
+        """Run code; returns what it printed, or its error."""
+        output = Output(max_chars)
+        sys.stdout, sys.stderr = output, Output(0)
+        try:
+            self._run(code.strip())
+        except BaseException as error:
+            output = Output(max_chars)
+            output.write("Execution failed. Traceback:\n" + _told(error))
+            return {"output": output.text(), "cut": output.cut, "error": "exception"}
+        text = output.text()
+        told = text if output.cut or text.strip() else "Execution successful."
+        return {"output": told, "cut": output.cut, "error": ""}
+
+    def _run(self, code: str) -> None:
+        """Run statement after statement, each compiled when it is its turn."""
+        self._count += 1
+        name = f"<python-input-{self._count}>"
+        lines = [line + "\n" for line in code.split("\n")]
+        linecache.cache[name] = (len(code), None, lines, name)
+        for statement in ast.parse(code, name).body:
+            compiled = self._compile(ast.Module([statement], []), name, "exec")  # type: ignore[arg-type]
+            exec(compiled, self._variables)  # noqa: S102 (it is what this process is for)
+
+
+def _told(error: BaseException) -> str:
+    """The traceback, from the first frame of the code on, and only with frames of the code."""
+    lines = []
+    own = False
+    for line in "".join(traceback.format_exception(error)).splitlines():
+        if line.startswith("  "):
+            if frame := _FRAME.match(line):
+                own = frame[1].startswith("<python-input")
+            if not own:
+                continue
+        lines.append(line)
+    first = next((i for i, line in enumerate(lines) if "<python-input" in line), 0)
+    text = _CELL.sub('File "<python-input>"', "\n".join(lines[first:]))
+    text = text.replace("fastapi.exceptions.HTTPException", "Exception")
+    return dedent(text.replace("Exception: 422:", "Exception:"))
+
+
+if __name__ == "__main__":
+    main()
+    os._exit(0)  # threads that code has left end here, too

@@ -1,0 +1,222 @@
+"""Installing the AppWorld engine and its official data, and saying what is there.
+
+The engine gets a virtual environment of its own, with every version pinned: it needs an older
+pydantic than we do. Part of it comes encrypted in its package and is unpacked there, by its own
+command. What model-written code may import is kept in a folder of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import venv
+from pathlib import Path
+
+from coevo_gym.errors import BenchmarkNotInstalled, DataError, EnvBackendError
+from coevo_gym.provision import (
+    Installation,
+    benchmark_home,
+    data_folder,
+    locked,
+    pip_install,
+    staged,
+)
+
+VERSION = "0.1.3.post1"
+PINS = Path(__file__).with_name("engine.txt")
+
+_ENGINE = f"AppWorld {VERSION}, in processes of its own"
+_PARTS = ("api_docs", "base_dbs", "datasets", "tasks")
+_FOR_CODE = ("dateutil", "freezegun", "pendulum", "tzdata", "yaml", "_yaml")
+_DATES = ("copy.py", "datetime.py")
+_PATIENCE_S = 1800
+_ADVICE = "It needs a network and 250 MB: run `coevo install appworld` where there is one."
+
+logger = logging.getLogger(__name__)
+
+
+def install(source: Path | None, *, download: bool = False) -> Path:
+    """Install the engine, if it is missing, and the official data, if it is asked for.
+
+    Args:
+        source: folder with the official data, or with a ``data`` folder in it; None to do without.
+        download: have the engine download the official data.
+
+    Returns:
+        The folder that holds all of it.
+
+    Raises:
+        DataError: if the data is incomplete; what was there before is there still.
+        EnvBackendError: if pip, the unpacking or the download fails; likewise.
+    """
+    home = benchmark_home("appworld")
+    with locked("appworld"):
+        if _missing():
+            with staged(home / "engine") as folder:
+                _install_engine(folder)
+        if source is not None:
+            with staged(home / "data") as folder:
+                _copy_data(source, folder)
+        elif download:
+            with staged(home / "data") as folder:
+                _download_data(folder)
+    return home
+
+
+def installation() -> Installation:
+    """What is in use now."""
+    missing = _missing()
+    engine = f"{missing} Run `coevo install appworld`." if missing else _ENGINE
+    folder = data_folder("appworld")
+    if folder is None:
+        return Installation(not missing, engine, "built-in world", _isolation())
+    try:
+        data = f"{_count(_data_in(folder)):,} official tasks ({folder})"
+    except DataError as error:
+        return Installation(False, engine, str(error), _isolation())
+    return Installation(not missing, engine, data, _isolation())
+
+
+def _isolation() -> str:
+    return "code runs in a sandboxed process that reaches the apps' public APIs only"
+
+
+def engine_python() -> Path:
+    """The interpreter of the engine's environment.
+
+    Raises:
+        BenchmarkNotInstalled: if the engine is not there.
+    """
+    if missing := _missing():
+        raise BenchmarkNotInstalled(
+            f"{missing} Run `coevo install appworld` (about 250 MB, a minute or two), or set "
+            "COEVO_HOME to where it is."
+        )
+    return _python(benchmark_home("appworld") / "engine")
+
+
+def code_packages() -> Path:
+    """The folder of what model-written code may import beside the standard library."""
+    return benchmark_home("appworld") / "engine" / "packages"
+
+
+def engine_environment(root: Path) -> dict[str, str]:
+    """The environment variables of a process of the engine; none of ours reaches it.
+
+    Args:
+        root: its ``APPWORLD_ROOT``, which takes all that it writes.
+    """
+    return {
+        "APPWORLD_CACHE": str(root / "cache"),
+        "APPWORLD_ROOT": str(root),
+        "HOME": str(root),
+        "LANG": "C.UTF-8",
+        "PATH": os.defpath,
+        "PYTHONHASHSEED": "0",
+        "PYTHON_DOTENV_DISABLED": "1",
+    }
+
+
+def _python(folder: Path) -> Path:
+    return folder / "venv" / "bin" / "python"
+
+
+def _missing() -> str:
+    """What of the engine is not there; "" if all is."""
+    folder = benchmark_home("appworld") / "engine"
+    pins = folder / "pins.txt"
+    if not pins.is_file():
+        return f"AppWorld {VERSION} is not installed under {folder.parent}."
+    if pins.read_bytes() != PINS.read_bytes():
+        return f"AppWorld's packages under {folder.parent} are not those of this version."
+    if not _python(folder).exists():
+        return f"The Python that AppWorld was installed for is gone ({_python(folder)})."
+    return ""
+
+
+def _install_engine(folder: Path) -> None:
+    venv.EnvBuilder(symlinks=True).create(folder / "venv")
+    python = _python(folder)
+    pins = PINS.read_text(encoding="utf-8").split()
+    pip_install("appworld", pins, "--no-deps", advice=_ADVICE, timeout_s=_PATIENCE_S, python=python)
+    _run_engine(python, folder, "install")  # part of the package is encrypted; this unpacks it
+    (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
+    if not (packages / "appworld" / "apps" / "spotify").is_dir():
+        raise EnvBackendError(f"AppWorld {VERSION} has not unpacked its apps. {_ADVICE}")
+    for name in _FOR_CODE:
+        shutil.copytree(packages / name, folder / "packages" / name)
+    common = folder / "packages" / "appworld" / "common"
+    common.mkdir(parents=True)
+    for name in _DATES:
+        shutil.copy2(packages / "appworld" / "common" / name, common)
+    shutil.copyfile(PINS, folder / "pins.txt")
+
+
+def _run_engine(python: Path, root: Path, *arguments: str) -> None:
+    """Run a command of the engine's own; what it writes besides is removed."""
+    scratch = root / "scratch"
+    scratch.mkdir()
+    command = [str(python), "-s", "-m", "appworld.cli", *arguments]
+    logger.info("running the engine command=%s", " ".join(arguments))
+    try:
+        done = subprocess.run(  # noqa: S603 (the engine's own command)
+            command,
+            env=engine_environment(scratch),
+            cwd=scratch,
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise EnvBackendError(f"`appworld {arguments[0]}` took too long. {_ADVICE}") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    if done.returncode:
+        last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-5:])
+        raise EnvBackendError(
+            f"`appworld {arguments[0]}` failed (exit code {done.returncode}):\n{last}\n{_ADVICE}"
+        )
+
+
+def _download_data(folder: Path) -> None:
+    _run_engine(engine_python(), folder, "download", "data", "--root", str(folder))
+    if not (folder / "data").is_dir():
+        raise EnvBackendError(
+            "AppWorld's data could not be downloaded from its home at s3.us-west-2.amazonaws.com. "
+            "Fetch it elsewhere with `appworld download data`, then run "
+            "`coevo install appworld --from DIR` with the folder that it made."
+        )
+    for part in (folder / "data").iterdir():
+        part.rename(folder / part.name)
+    (folder / "data").rmdir()
+    _data_in(folder)
+
+
+def _copy_data(source: Path, folder: Path) -> None:
+    for part in _PARTS:
+        shutil.copytree(_data_in(source) / part, folder / part)
+
+
+def _data_in(folder: Path) -> Path:
+    """The folder of the data itself, which may be in one named ``data``.
+
+    Raises:
+        DataError: if a part is missing.
+    """
+    inner = folder / "data" if (folder / "data").is_dir() else folder
+    lacking = [part for part in _PARTS if not (inner / part).is_dir()]
+    if lacking:
+        raise DataError(
+            f"{folder} is no AppWorld data: it has no {', '.join(lacking)}. Name the folder that "
+            "`appworld download data` has made."
+        )
+    return inner
+
+
+def _count(data: Path) -> int:
+    """How many tasks are listed."""
+    lists = (data / "datasets").glob("*.txt")
+    return len({task for file in lists for task in file.read_text(encoding="utf-8").split()})
