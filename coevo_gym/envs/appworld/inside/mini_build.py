@@ -7,11 +7,12 @@ from appworld.apps import get_all_apps
 from appworld.collections.api_docs import ApiDocCollection
 from appworld.collections.models import ModelCollection
 from appworld.common.constants import CANARY_STRING
+from appworld.common.utils import freeze_time
 
 from .mini_desk import add_words
 from .mini_money import add_money
 from .mini_music import add_music
-from .mini_people import add_people
+from .mini_people import NOW, add_people
 
 ALL_APPS = tuple(get_all_apps())
 
@@ -35,6 +36,11 @@ def build_api_docs(data: Path) -> ApiDocCollection:
 
 def build_base(data: Path, docs: ApiDocCollection) -> None:
     """Write the databases that all tasks start from."""
+    with freeze_time(NOW):
+        _build_base(data, docs)
+
+
+def _build_base(data: Path, docs: ApiDocCollection) -> None:
     home = ":memory:mini-base"
     models = ModelCollection.load(
         to_db_home_path=home, from_db_home_path=home, load_apps=list(ALL_APPS), create_db=True

@@ -159,8 +159,8 @@ HARD = (
             'that amount to them on Venmo, from my balance there and with the note "{note}".'
         ),
         variants=(
-            ("Ada", {"relation": "coworker", "note": "Thanks again"}),
-            ("Bo", {"relation": "sibling", "note": "My part"}),
+            ("Ada", {"relation": "sibling", "note": "Thanks again"}),
+            ("Bo", {"relation": "coworker", "note": "My part"}),
             ("Cleo", {"relation": "friend", "note": "For the outing"}),
         ),
         apps=("phone", "venmo"),

@@ -105,9 +105,10 @@ class Scenario:
     outcome: Callable[[Asker], Outcome]
 
     @property
-    def id(self) -> str:
-        """Seven hexadecimal digits, as in the official ids."""
-        return sha256(f"mini world: {self.name}".encode()).hexdigest()[:7]
+    def task_ids(self) -> tuple[str, ...]:
+        """One id a variant: seven hexadecimal digits and the place, as in the official ids."""
+        name = sha256(f"mini world: {self.name}".encode()).hexdigest()[:7]
+        return tuple(f"{name}_{place}" for place in range(1, len(self.variants) + 1))
 
     def code(self, values: dict[str, Any]) -> str:
         """The reference solution for these values: logins, a blank line, and the work."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from appworld.collections.models import ModelCollection
 from appworld.common.constants import DB_VERSION
+from appworld.common.utils import freeze_time
 from appworld.environment import AppWorld
 from appworld.evaluator import TestTracker, evaluate_task
 
@@ -24,15 +25,21 @@ class MiniWorldError(Exception):
     """A task of the mini world is not as it should be."""
 
 
-def write_task(data: Path, task_id: str, scenario: Scenario, variant: int) -> None:
+def write_task(data: Path, scenario: Scenario, task_id: str) -> None:
     """Write all files of one task, then run it to fill in what is measured.
 
     Raises:
         MiniWorldError: if the reference solution fails, or doing nothing passes.
     """
-    name, values = scenario.variants[variant]
+    with freeze_time(NOW):
+        _write_files(data, scenario, task_id)
+    _measure(data / "tasks" / task_id / "ground_truth", task_id, scenario.difficulty)
+
+
+def _write_files(data: Path, scenario: Scenario, task_id: str) -> None:
+    """Everything that can be written without a run; what cannot, as a stand-in."""
+    name, values = scenario.variants[scenario.task_ids.index(task_id)]
     folder = data / "tasks" / task_id
-    truth = folder / "ground_truth"
     home = f":memory:mini-{task_id}"
     models = ModelCollection.load(
         to_db_home_path=home,
@@ -66,9 +73,8 @@ def write_task(data: Path, task_id: str, scenario: Scenario, variant: int) -> No
             "db_version": DB_VERSION,
         },
     )
-    code = scenario.code(values)
-    _write_truth(truth, scenario.difficulty, values, outcome, code)
-    _measure(truth, task_id, scenario.difficulty)
+    truth = folder / "ground_truth"
+    _write_truth(truth, scenario.difficulty, values, outcome, scenario.code(values))
 
 
 def _add_supervisor(models: Any, name: str, instruction: str) -> None:
