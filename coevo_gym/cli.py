@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import gymnasium as gym
 import typer
@@ -19,6 +20,9 @@ from coevo_gym.envs.base import TaskEnv
 from coevo_gym.errors import BenchmarkNotInstalled, CoevoError, ConfigError, TaskError
 from coevo_gym.play import play as play_episode
 from coevo_gym.run.commands import add_commands
+
+if TYPE_CHECKING:
+    from coevo_gym.escapes import Suite
 
 DONE, FAILED, USAGE, MISSING, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -90,11 +94,19 @@ def envs(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def doctor(as_json: AsJson = False) -> None:
+def doctor(
+    as_json: AsJson = False,
+    escape_suite: Annotated[
+        bool, typer.Option("--escape-suite", help="Try to get out of the sandbox instead.")
+    ] = False,
+) -> None:
     """Say what is installed for each benchmark, which data it uses, and how code is isolated.
 
-    For example: coevo doctor
+    For example: coevo doctor --escape-suite
     """
+    if escape_suite:
+        _try_to_escape(as_json)
+        return
     found = {spec.name: _setup(spec).installation() for spec in benchmark_specs() if spec.setup}
     if as_json:
         typer.echo(json.dumps({name: vars(row) for name, row in found.items()}, indent=2))
@@ -105,6 +117,7 @@ def doctor(as_json: AsJson = False) -> None:
             ready = "[green]yes[/]" if row.ready else "[red]no[/]"
             table.add_row(name, ready, row.engine, row.data, row.isolation)
         console.print(table)
+        console.print(_isolation(), markup=False)
     if not all(row.ready for row in found.values()):
         raise typer.Exit(MISSING)
 
@@ -144,6 +157,51 @@ def play(
 
 
 add_commands(app)
+
+
+def _isolation() -> str:
+    """How model-written code is kept apart here, in one line."""
+    from coevo_gym.sandbox import probe
+
+    for found in probe():
+        if found.holds:
+            return f"model-written code runs in: {found.level} ({found.detail})"
+    return "model-written code is refused: nothing here keeps it apart, see docs/sandbox.md"
+
+
+def _try_to_escape(as_json: bool) -> None:
+    """Run all attempts to get out of the sandbox; fails if one gets through."""
+    from coevo_gym.escapes import Row, Verdict, compare, report
+    from coevo_gym.sandbox import strongest
+
+    found = strongest()
+    results: dict[str, list[Row]] = {}
+    for suite in _escape_suites():
+        results[suite.name] = rows = []
+        with suite.setup(found.level) as setup, errors.status(f"{suite.name} ...") as status:
+            for row in compare(suite.payloads, setup):
+                rows.append(row)
+                status.update(f"{suite.name}: {len(rows)} of {len(suite.payloads)} attempts")
+        if not as_json:
+            console.print(report.as_table(suite.name, rows))
+    everything = [row for rows in results.values() for row in rows]
+    if as_json:
+        typer.echo(json.dumps(report.as_data(found, results), indent=2))
+    else:
+        console.print(report.summary(found, everything), markup=False, soft_wrap=True)
+    if any(row.verdict is Verdict.GOT_THROUGH for row in everything):
+        raise typer.Exit(FAILED)
+
+
+def _escape_suites() -> Iterator[Suite]:
+    """The generic suite, and those of benchmarks that run code and are ready for it."""
+    from coevo_gym.escapes import generic_suite
+
+    yield generic_suite()
+    for spec in benchmark_specs():
+        make = getattr(_setup(spec), "escape_suite", None) if spec.setup else None
+        if make is not None and _setup(spec).installation().ready:
+            yield make()
 
 
 def _env_row(spec: BenchmarkSpec) -> dict[str, Any]:

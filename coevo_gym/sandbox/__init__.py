@@ -4,8 +4,17 @@
 levels do. See ``docs/sandbox.md`` for what each of them covers.
 """
 
-from coevo_gym.sandbox.launch import launch, probe, python_files
+from coevo_gym.sandbox.launch import launch, probe, python_files, strongest
 from coevo_gym.sandbox.level import Finding, Level, Limits
 from coevo_gym.sandbox.process import Sandboxed
 
-__all__ = ["Finding", "Level", "Limits", "Sandboxed", "launch", "probe", "python_files"]
+__all__ = [
+    "Finding",
+    "Level",
+    "Limits",
+    "Sandboxed",
+    "launch",
+    "probe",
+    "python_files",
+    "strongest",
+]

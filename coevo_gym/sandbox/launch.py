@@ -52,7 +52,8 @@ def launch(
         command: program and arguments; the program's path must be visible inside.
         readable: files and folders that it may read, beside the system's programs and libraries;
             they appear inside at the same absolute path. See :func:`python_files`.
-        pass_fds: descriptors that stay open, under the same numbers; all others are closed.
+        pass_fds: descriptors that stay open, under the same numbers; all others are closed. Pass
+            pipes and sockets: a file can be opened anew through its descriptor, with more rights.
         environment: variables that it sees, beside PATH, HOME and LANG.
         limits: what it may use.
         level: how to keep it apart; None for the strongest way that holds here.
@@ -66,14 +67,25 @@ def launch(
         if not path.is_absolute() or not path.exists():
             raise ConfigError(f"A readable path is absolute and exists, got {str(path)!r}")
     program = Program(command, readable, pass_fds, {**_ENVIRONMENT, **environment}, limits)
-    level = _level(level, accept_risk or os.environ.get(_RISK_VARIABLE) == "1")
-    if level is Level.BUBBLEWRAP:
+    accept_risk = accept_risk or os.environ.get(_RISK_VARIABLE) == "1"
+    found = _finding(level, accept_risk=accept_risk)
+    if found.level is Level.BUBBLEWRAP:
         return bubblewrap.launch(program)
-    return landlock.launch(program, confined=level is Level.LANDLOCK)
+    _warn(found)
+    return landlock.launch(program, confined=found.level is Level.LANDLOCK)
 
 
-def _level(wanted: Level | None, accept_risk: bool) -> Level:
-    """The level to use: the wanted one, or the strongest that holds."""
+def strongest() -> Finding:
+    """The strongest level that holds here.
+
+    Raises:
+        ConfigError: if none does; the message names the flag that accepts the risk.
+    """
+    return _finding(None, accept_risk=False)
+
+
+def _finding(wanted: Level | None, *, accept_risk: bool) -> Finding:
+    """What is known of the level to use: the wanted one, or the strongest that holds."""
     found = {finding.level: finding for finding in probe()}
     if wanted is None:
         wanted = next((level for level in Level if found[level].holds), Level.NONE)
@@ -82,15 +94,13 @@ def _level(wanted: Level | None, accept_risk: bool) -> Level:
         raise ConfigError(
             f"Model-written code cannot be kept apart here at level {wanted.value!r}. {reasons}"
         )
-    if wanted is not Level.BUBBLEWRAP:
-        _warn(wanted, found[wanted].detail)
-    return wanted
+    return found[wanted]
 
 
 @cache
-def _warn(level: Level, detail: str) -> None:
+def _warn(found: Finding) -> None:
     """Say once that a level is a weaker one."""
-    logger.warning("model-written code runs at a weaker level=%s: %s", level, detail)
+    logger.warning("model-written code runs at a weaker level=%s: %s", found.level, found.detail)
 
 
 def python_files() -> tuple[Path, ...]:

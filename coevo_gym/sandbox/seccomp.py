@@ -86,6 +86,13 @@ def supported() -> bool:
     return os.uname().machine in _MACHINES
 
 
+def numbers() -> dict[str, int]:
+    """The calls that the filter looks at, with their numbers on this machine."""
+    _, column = _MACHINES[os.uname().machine]
+    table = _DENIED | _DENIED_WITHOUT_NAMESPACES | {"clone": _CLONE, "clone3": _CLONE3}
+    return {name: columns[column] for name, columns in table.items() if columns[column] >= 0}
+
+
 def program(*, namespaces: bool) -> bytes:
     """The filter, as an array of the kernel's ``sock_filter``.
 

@@ -1,0 +1,182 @@
+"""Things on the host that are worth stealing or breaking, made up for one attempt."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pty
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+
+VARIABLE = "COEVO_DECOY_SECRET"
+_VICTIM = f"""
+import ctypes, os, sys
+held = ctypes.create_string_buffer(os.environ[{VARIABLE!r}].encode())
+print(ctypes.addressof(held), os.open(sys.argv[1], os.O_RDONLY), flush=True)
+for _ in sys.stdin:
+    print("here", flush=True)
+"""
+_AT_FDCWD, _HANDLE_BYTES = -100, 128
+
+
+@dataclass(frozen=True)
+class Decoys:
+    """What a payload is told about, and what shows whether it got there.
+
+    Attributes:
+        token: the secret that lies in all of them; no payload is told.
+        folder: holds the decoy files; nothing else may write there.
+        victim: a process that keeps the secret in its memory, environment and arguments.
+        address: where in its memory.
+        descriptor: one that it has open on the secret.
+        inherited: one of this process on the secret, which a careless start would pass on.
+        listeners: sockets that wait to be contacted.
+        terminal: path of a terminal.
+        handle: the kernel's handle of the file with the secret, as `open_by_handle_at` takes it.
+    """
+
+    token: str
+    folder: Path
+    victim: subprocess.Popen[bytes]
+    address: int
+    descriptor: int
+    inherited: int
+    listeners: dict[str, socket.socket]
+    terminal: str
+    handle: bytes
+
+    @property
+    def secret(self) -> Path:
+        """A file with the secret."""
+        return self.folder / "secret.txt"
+
+    def facts(self) -> dict[str, object]:
+        """What a payload is told: an attacker who knows where everything is."""
+        return {
+            "folder": str(self.folder),
+            "secret": str(self.secret),
+            "home": str(self.folder / "home"),
+            "variable": VARIABLE,
+            "victim": self.victim.pid,
+            "address": self.address,
+            "length": len(self.token),
+            "descriptor": self.descriptor,
+            "tcp": self.listeners["tcp"].getsockname()[1],
+            "udp": self.listeners["udp"].getsockname()[1],
+            "unix": self.listeners["unix"].getsockname(),
+            "abstract": self.listeners["abstract"].getsockname().decode(),
+            "terminal": self.terminal,
+            "handle": self.handle.hex(),
+        }
+
+    def victim_lives(self) -> bool:
+        """Whether the victim still answers."""
+        assert self.victim.stdin is not None
+        assert self.victim.stdout is not None
+        try:
+            self.victim.stdin.write(b"are you?\n")
+        except BrokenPipeError:
+            return False
+        return self.victim.stdout.readline() == b"here\n"
+
+    def contacted(self, name: str) -> bool:
+        """Whether anything has come to a listener."""
+        return bool(select.select([self.listeners[name]], [], [], 0)[0])
+
+
+@contextmanager
+def decoys() -> Iterator[Decoys]:
+    """Fresh decoys, gone after the block."""
+    token = token_hex(16)
+    with ExitStack() as scope:
+        folder = Path(scope.enter_context(tempfile.TemporaryDirectory(prefix="coevo-decoys-")))
+        secret = _write_files(folder, token)
+        victim = scope.enter_context(_victim(secret, token))
+        assert victim.stdout is not None
+        address, descriptor = map(int, victim.stdout.readline().split())
+        inherited = os.open(secret, os.O_RDONLY)
+        scope.callback(os.close, inherited)
+        os.set_inheritable(inherited, True)
+        ends = pty.openpty()
+        for end in ends:
+            scope.callback(os.close, end)
+        yield Decoys(
+            token=token,
+            folder=folder,
+            victim=victim,
+            address=address,
+            descriptor=descriptor,
+            inherited=inherited,
+            listeners=_listeners(scope, folder, token),
+            terminal=os.ttyname(ends[1]),
+            handle=_handle(secret),
+        )
+
+
+def _write_files(folder: Path, token: str) -> Path:
+    """Files with the secret; returns the plainest one."""
+    secret = folder / "secret.txt"
+    files = {
+        secret: token,
+        folder / "home" / ".ssh" / "id_ed25519": token,
+        folder / "tasks" / "1" / "ground_truth" / "answer.json": f'{{"answer": "{token}"}}',
+        folder / "listed" / token: "",
+        folder / "scratch" / "empty": "",
+    }
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return secret
+
+
+@contextmanager
+def _victim(secret: Path, token: str) -> Iterator[subprocess.Popen[bytes]]:
+    victim = subprocess.Popen(  # noqa: S603
+        [sys.executable, "-I", "-S", "-c", _VICTIM, str(secret), token],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+        env={VARIABLE: token},
+        cwd=secret.parent,
+    )
+    with victim:
+        try:
+            yield victim
+        finally:
+            victim.kill()
+
+
+def _listeners(scope: ExitStack, folder: Path, token: str) -> dict[str, socket.socket]:
+    local = ("127.0.0.1", 0)
+    addresses: dict[str, tuple[int, int, object]] = {
+        "tcp": (socket.AF_INET, socket.SOCK_STREAM, local),
+        "udp": (socket.AF_INET, socket.SOCK_DGRAM, local),
+        "unix": (socket.AF_UNIX, socket.SOCK_STREAM, str(folder / "socket")),
+        "abstract": (socket.AF_UNIX, socket.SOCK_STREAM, f"\0coevo-{token[:8]}"),
+    }
+    made = {}
+    for name, (family, kind, address) in addresses.items():
+        made[name] = scope.enter_context(socket.socket(family, kind))
+        made[name].bind(address)  # type: ignore[arg-type]
+        if kind == socket.SOCK_STREAM:
+            made[name].listen()
+    return made
+
+
+def _handle(path: Path) -> bytes:
+    """The kernel's handle of a file; b"" if its file system gives none."""
+    buffer = ctypes.create_string_buffer(8 + _HANDLE_BYTES)
+    ctypes.c_uint.from_buffer(buffer).value = _HANDLE_BYTES
+    mount = ctypes.c_int()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.name_to_handle_at(_AT_FDCWD, bytes(path), buffer, ctypes.byref(mount), 0):
+        return b""
+    return buffer.raw

@@ -1,0 +1,64 @@
+"""What the attempts to escape have shown, for people and for programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Column, Table
+from rich.text import Text
+
+from coevo_gym.escapes.payload import Attempt, Row, Verdict
+from coevo_gym.sandbox import Finding
+
+_COLOURS = {
+    Verdict.STOPPED: "green",
+    Verdict.GOT_THROUGH: "bold red",
+    Verdict.NOT_APPLICABLE: "yellow",
+}
+
+
+def as_table(suite: str, rows: Sequence[Row]) -> Table:
+    """One line an attempt: what it did without the sandbox, and with it."""
+    name, off, on = (
+        Column(title, no_wrap=True) for title in ("attempt", "sandbox off", "sandbox on")
+    )
+    table = Table(name, "what it tries", off, on, "verdict", title=suite)
+    for row in rows:
+        verdict = Text(row.verdict, style=_COLOURS[row.verdict])
+        if row.verdict is Verdict.NOT_APPLICABLE:
+            verdict.append(f": {row.off.detail}")
+        table.add_row(row.name, row.what, _cell(row.off), _cell(row.on), verdict)
+    return table
+
+
+def as_data(found: Finding, suites: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
+    """The same as JSON."""
+    return {
+        "level": found.level,
+        "detail": found.detail,
+        "attempts": [
+            {
+                "suite": suite,
+                "name": row.name,
+                "what": row.what,
+                "off": row.off._asdict(),
+                "on": row.on._asdict(),
+                "verdict": row.verdict,
+            }
+            for suite, rows in suites.items()
+            for row in rows
+        ],
+    }
+
+
+def summary(found: Finding, rows: Sequence[Row]) -> str:
+    """All in one line."""
+    counts = Counter(row.verdict for row in rows)
+    shares = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict)
+    return f"{len(rows)} attempts at level {found.level} ({found.detail}): {shares}"
+
+
+def _cell(attempt: Attempt) -> str:
+    return "works" if attempt.worked else "fails"

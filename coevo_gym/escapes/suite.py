@@ -1,0 +1,21 @@
+"""The generic suite: what any Python code may try against any host."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+from coevo_gym.escapes import files, kernel, network, processes, resources
+from coevo_gym.escapes.host import HostSetup
+from coevo_gym.escapes.payload import Suite
+
+
+def generic_suite() -> Suite:
+    """Attempts against files, processes, the kernel, networks and resources of the host."""
+    payloads = (
+        *files.PAYLOADS,
+        *processes.PAYLOADS,
+        *kernel.PAYLOADS,
+        *network.PAYLOADS,
+        *resources.PAYLOADS,
+    )
+    return Suite("generic", payloads, lambda level: nullcontext(HostSetup(level)))

@@ -1,0 +1,141 @@
+"""Attempts to get out of the sandbox fail, and are seen where they do not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import typer
+
+import coevo_gym.escapes
+import coevo_gym.sandbox
+from coevo_gym.cli import _try_to_escape
+from coevo_gym.errors import EnvBackendError
+from coevo_gym.escapes import Attempt, Payload, Row, Suite, Verdict, compare, generic_suite
+from coevo_gym.escapes.decoys import decoys
+from coevo_gym.escapes.host import HostSetup, Seen, done
+from coevo_gym.sandbox import Finding, Level, cgroup
+from tests.sandbox.levels import needs
+
+GENERIC = {payload.name: payload for payload in generic_suite().payloads}
+NOT_CLAIMED = {
+    Level.BUBBLEWRAP: set() if cgroup.available() else {"memory-of-children"},
+    Level.LANDLOCK: {"look-up-file", "read-host-name"},
+}
+
+
+def row(name: str, level: Level) -> Row:
+    return next(compare([GENERIC[name]], HostSetup(level)))
+
+
+def check(name: str, level: Level) -> None:
+    if name in NOT_CLAIMED[level]:
+        pytest.skip(f"not claimed at level {level}, see docs/sandbox.md")
+    found = row(name, level)
+    assert not found.on.worked
+    if not found.off.worked:
+        pytest.skip(f"not applicable here: {found.off.detail}")
+    assert found.verdict is Verdict.STOPPED
+
+
+@needs(Level.BUBBLEWRAP)
+@pytest.mark.parametrize("name", GENERIC)
+def test_bubblewrap_stops(name: str) -> None:
+    check(name, Level.BUBBLEWRAP)
+
+
+@needs(Level.LANDLOCK)
+@pytest.mark.parametrize("name", GENERIC)
+def test_landlock_stops(name: str) -> None:
+    check(name, Level.LANDLOCK)
+
+
+@needs(Level.LANDLOCK)
+@pytest.mark.parametrize("name", sorted(NOT_CLAIMED[Level.LANDLOCK]))
+def test_what_landlock_does_not_claim_is_seen_to_get_through(name: str) -> None:
+    assert row(name, Level.LANDLOCK).verdict is Verdict.GOT_THROUGH
+
+
+@pytest.mark.parametrize("name", ["read-file", "write-file", "environment-of-a-process", "connect"])
+def test_without_isolation_attempts_get_through(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COEVO_ACCEPT_RISK", "1")
+    assert row(name, Level.NONE).verdict is Verdict.GOT_THROUGH
+
+
+def test_there_are_enough_attempts() -> None:
+    payloads = generic_suite().payloads
+    assert len(GENERIC) == len(payloads) >= 40
+
+
+def test_an_attempt_that_does_not_run_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coevo_gym.escapes.host._HARNESS", "raise SystemExit('broken')")
+    with pytest.raises(EnvBackendError, match="'read-file' did not run"):
+        row("read-file", Level.BUBBLEWRAP)
+
+
+def test_what_an_attempt_got_hold_of_is_not_reported() -> None:
+    found = Payload("all", "", "say(read(host.secret))", lambda seen: seen.host.token in seen.said)
+    assert HostSetup(Level.BUBBLEWRAP).attempt(found, protected=False) == Attempt(True, "")
+
+
+def test_decoys_are_gone_afterwards() -> None:
+    with decoys() as targets:
+        assert targets.victim_lives()
+        assert targets.secret.read_text() == targets.token
+    assert not targets.folder.exists()
+    assert targets.victim.poll() is not None
+
+
+class Scripted:
+    """A set-up that knows beforehand what comes of it."""
+
+    def attempt(self, payload: Payload[Seen], *, protected: bool) -> Attempt:
+        return Attempt(payload.code[protected] == "x", "because")
+
+
+@contextmanager
+def scripted(level: Level) -> Iterator[Scripted]:
+    yield Scripted()
+
+
+def test_verdicts() -> None:
+    payloads = [Payload(code, "", code, done) for code in ("x-", "xx", "--", "-x")]
+    assert [found.verdict for found in compare(payloads, Scripted())] == [
+        Verdict.STOPPED,
+        Verdict.GOT_THROUGH,
+        Verdict.NOT_APPLICABLE,
+        Verdict.GOT_THROUGH,
+    ]
+
+
+@pytest.mark.parametrize(("codes", "code"), [(("x-", "--"), 0), (("x-", "xx"), 1)])
+def test_the_command_fails_if_one_gets_through(
+    codes: tuple[str, ...],
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    payloads = tuple(Payload(f"try{number}", "", text, done) for number, text in enumerate(codes))
+    suite = Suite("scripted", payloads, scripted)
+    monkeypatch.setattr(coevo_gym.escapes, "generic_suite", lambda: suite)
+    monkeypatch.setattr(
+        coevo_gym.sandbox, "strongest", lambda: Finding(Level.BUBBLEWRAP, True, "made up")
+    )
+    for as_json in (False, True):
+        try:
+            _try_to_escape(as_json)
+            ended = 0
+        except typer.Exit as exit_:
+            ended = exit_.exit_code
+        assert ended == code
+    table, _, data = capsys.readouterr().out.partition("{")
+    assert "1 stopped" in table
+    attempts = json.loads("{" + data)["attempts"]
+    assert [attempt["name"] for attempt in attempts if attempt["suite"] == "scripted"] == [
+        "try0",
+        "try1",
+    ]
+    assert attempts[0]["off"]["worked"]
+    assert not attempts[0]["on"]["worked"]
