@@ -1,7 +1,8 @@
-"""All scenarios of the mini world."""
+"""All scenarios of the mini world, from easy to hard."""
 
-from .mini_easy import EASY
-from .mini_hard import HARD
-from .mini_medium import MEDIUM
+from .mini_ask_costs import COSTS
+from .mini_ask_music import MUSIC
+from .mini_ask_venmo import VENMO
+from .mini_ask_words import WORDS
 
-SCENARIOS = (*EASY, *MEDIUM, *HARD)
+SCENARIOS = tuple(sorted((*MUSIC, *VENMO, *COSTS, *WORDS), key=lambda s: s.difficulty))

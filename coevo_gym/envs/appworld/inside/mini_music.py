@@ -60,7 +60,7 @@ def add_music(models: Any) -> None:
 def _add_songs(models: Any, rng: Random) -> list[int]:
     titles = [f"{colour} {thing}" for thing in THINGS for colour in COLOURS]
     plays = rng.sample(range(100, 9900), len(titles))
-    songs = []
+    songs: list[int] = []
     for number, (name, genre) in enumerate(ARTISTS.items()):
         artist = models.spotify.Artist.create_save(name=name, genre=genre, created_at=NOW)
         released = DateTime(2014 + number, 3, 1)

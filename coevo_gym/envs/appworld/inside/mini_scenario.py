@@ -74,6 +74,13 @@ class Asker:
         user_id = self.user_id("simple_note")
         return self.models.simple_note.Note.find_one(user_id=user_id, title=title)
 
+    def texts_from(self, name: str) -> list[str]:
+        """All text messages that somebody sent to the supervisor, oldest first."""
+        sent = self.models.phone.GlobalTextMessage.find_all(
+            sender_id=self.user_id("phone", name), receiver_id=self.user_id("phone")
+        )
+        return [text.message for text in sorted(sent, key=lambda text: text.created_at)]
+
     def __getitem__(self, key: str) -> Any:
         """One of the values."""
         return self.values[key]
