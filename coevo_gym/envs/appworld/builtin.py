@@ -1,0 +1,72 @@
+"""The built-in world: made with the real engine at first use, and kept in the cache.
+
+What the engine ships may be passed on in encrypted form only, and so may databases made with it.
+So none of it is in this package: it is made on each machine, by ``inside/mini_world.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import subprocess
+from pathlib import Path
+
+from coevo_gym.envs.appworld.setup import engine_environment, engine_python
+from coevo_gym.errors import EnvBackendError
+from coevo_gym.provision import benchmark_home, locked, staged
+
+_SCRIPTS = Path(__file__).parent / "inside"
+_PATIENCE_S = 600
+
+logger = logging.getLogger(__name__)
+
+
+def builtin_root() -> Path:
+    """The folder of the built-in world; makes it if this version has not been made yet.
+
+    Raises:
+        BenchmarkNotInstalled: if the engine is not there.
+        EnvBackendError: if it cannot be made.
+    """
+    root = benchmark_home("appworld") / f"builtin-{_version()}"
+    if not root.is_dir():
+        python = engine_python()
+        with locked("appworld"):
+            if not root.is_dir():
+                _make(python, root)
+    return root
+
+
+def _version() -> str:
+    """A hash of the scripts that make it."""
+    whole = hashlib.sha256()
+    for script in sorted(_SCRIPTS.glob("mini_*.py")):
+        whole.update(script.read_bytes())
+    return whole.hexdigest()[:12]
+
+
+def _make(python: Path, root: Path) -> None:
+    logger.info("making AppWorld's built-in world, once folder=%s", root)
+    with staged(root) as new:
+        command = [str(python), str(_SCRIPTS / "mini_world.py"), str(new)]
+        try:
+            done = subprocess.run(  # noqa: S603 (our own script)
+                command,
+                env=engine_environment(new),
+                cwd=new,
+                capture_output=True,
+                text=True,
+                timeout=_PATIENCE_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise EnvBackendError(
+                f"AppWorld's built-in world was not made within {_PATIENCE_S} s. Try again on a "
+                "machine that is less busy."
+            ) from error
+        if done.returncode:
+            last = "\n".join(done.stderr.strip().splitlines()[-5:])
+            raise EnvBackendError(
+                f"AppWorld's built-in world could not be made (exit code {done.returncode}):\n"
+                f"{last}\nRun `coevo install appworld` again."
+            )

@@ -1,0 +1,36 @@
+"""What a scorer may choose from: moves, in the order in which a person would try them."""
+
+from __future__ import annotations
+
+from coevo_gym.envs.appworld.moves import FINISH, LOOKS, Walk, answer_code, look_code, sign_in
+from coevo_gym.trajectory import View
+
+MAX_ACTS = 40
+
+
+def choices(view: View) -> tuple[str, ...]:
+    """Moves that make sense now: sign in, list, act on what was listed, finish, answer.
+
+    Answers are counts: of a list, and of its rows with a value that the instruction names.
+    """
+    outcomes = [turn.observation for turn in view.history[1:]] + [view.observation]
+    actions = [turn.action for turn in view.history]
+    walk = Walk(list(zip(actions, outcomes, strict=True))) if actions else Walk(())
+    first = view.history[0].observation if view.history else view.observation
+    apps = dict.fromkeys(look.app for look in LOOKS if look.app in first)
+    found = [sign_in(app) for app in apps if app not in walk.signed_in]
+    found += [look_code(look) for look in LOOKS if look.app in walk.signed_in]
+    found += [code for code, _ in walk.acts()][-MAX_ACTS:]
+    found += [answer_code(count) for count in _counts(view.instruction, walk)]
+    return tuple(dict.fromkeys([*found, FINISH]))
+
+
+def _counts(instruction: str, walk: Walk) -> list[int]:
+    counts = []
+    for look, listed in walk.listed.items():
+        counts.append(len(listed.rows))
+        values = [str(row.get(look.counted[0], "")) for row in listed.rows]
+        counts += [
+            values.count(value) for value in dict.fromkeys(values) if value and value in instruction
+        ]
+    return counts

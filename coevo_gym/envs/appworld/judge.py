@@ -1,0 +1,88 @@
+"""How an episode is judged: by the tests that came with the task, or by what has changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from coevo_gym.envs.appworld.engine import Test, World
+from coevo_gym.envs.appworld.tasks import AppWorldVerifier
+from coevo_gym.task import thaw
+
+EARNED = "no_op_fail"
+KEPT = "no_op_pass"
+
+
+class Verdict(NamedTuple):
+    """All tests of an episode."""
+
+    tests: tuple[Test, ...]
+
+    @property
+    def passed(self) -> int:
+        """How many hold."""
+        return sum(test.passed for test in self.tests)
+
+    @property
+    def success(self) -> bool:
+        """Whether there are tests, and all hold."""
+        return bool(self.tests) and self.passed == len(self.tests)
+
+    @property
+    def score(self) -> float:
+        """The share of the tests that must be earned; 0 if one is lost that nothing costs."""
+        if any(test.label == KEPT and not test.passed for test in self.tests):
+            return 0.0
+        earned = [test.passed for test in self.tests if test.label == EARNED]
+        return sum(earned) / len(earned) if earned else 0.0
+
+
+def grade(world: World, verifier: AppWorldVerifier) -> Verdict:
+    """Judge a world as it is now."""
+    if verifier.changes is None:
+        return Verdict(world.grade())
+    found = world.diff()
+    return compared(verifier, found.changes, found.answer, completed=bool(found.status))
+
+
+def compared(
+    verifier: AppWorldVerifier, changes: Mapping[str, Any], answer: Any, *, completed: bool
+) -> Verdict:
+    """Judge what has changed against what should have.
+
+    Args:
+        verifier: what should have.
+        changes: what the databases differ by, by model.
+        answer: the answer that was given, as a JSON value; None for none.
+        completed: whether the task was completed.
+    """
+    wanted = thaw(verifier.changes or {})
+    tests = [
+        Test(f"{model} has changed as asked", EARNED, changes.get(model) == wanted[model])
+        for model in sorted(wanted)
+    ]
+    others = sorted(changes.keys() - wanted.keys())
+    tests.append(Test("nothing else has changed", KEPT, not others))
+    tests.append(Test("the task is completed", KEPT, completed))
+    expected = json.loads(verifier.answer) if verifier.answer else None
+    label = EARNED if expected is not None else KEPT
+    tests.append(Test("the answer is right", label, plain(answer) == plain(expected)))
+    return Verdict(tuple(tests))
+
+
+def plain(answer: Any) -> Any:
+    """An answer without what does not matter: letter case, outer spaces, how a number is written.
+
+    Example:
+        >>> plain(" Low Tide"), plain("12.50"), plain(12.5), plain([3, "A"])
+        ('low tide', 12.5, 12.5, [3.0, 'a'])
+    """
+    if isinstance(answer, list):
+        return [plain(item) for item in answer]
+    if answer is None or isinstance(answer, bool):
+        return answer
+    try:
+        return float(answer)
+    except (TypeError, ValueError):
+        return str(answer).strip().casefold()

@@ -1,0 +1,343 @@
+"""Moves: short pieces of code that sign in to an app, list somebody's things, and act on one.
+
+For those who cannot write code: a policy that chooses among candidates, and an explorer without a
+model. A move is known by its text, so that a walk can be read back from what was done in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+
+class Act(NamedTuple):
+    """What can be done with a row of a list.
+
+    Attributes:
+        api: the API that does it.
+        arguments: the call's arguments, with the row's fields in braces.
+        words: the wish, with the row's fields in braces.
+    """
+
+    api: str
+    arguments: str
+    words: str
+
+
+class Look(NamedTuple):
+    """A list that an app has of the things of whoever is signed in.
+
+    Attributes:
+        app: the app.
+        api: the API that shows it.
+        arguments: the call's arguments.
+        words: what is in it.
+        name: what tells rows apart, with fields in braces.
+        acts: what can be done with a row.
+        counted: a field that rows may be counted by, and the question; "" for none.
+    """
+
+    app: str
+    api: str
+    arguments: str
+    words: str
+    name: str
+    acts: tuple[Act, ...]
+    counted: tuple[str, str] = ("", "")
+
+
+LOOKS = (
+    Look(
+        "spotify",
+        "show_song_library",
+        "page_limit=20",
+        "songs in my Spotify library",
+        "{title}",
+        (
+            Act("like_song", "song_id={song_id}", "like the song {title} on Spotify"),
+            Act("download_song", "song_id={song_id}", "download the song {title} on Spotify"),
+            Act(
+                "remove_song_from_library",
+                "song_id={song_id}",
+                "take the song {title} out of my Spotify library",
+            ),
+        ),
+        ("album_title", "how many songs in my Spotify library are on the album {}"),
+    ),
+    Look(
+        "spotify",
+        "show_liked_songs",
+        "page_limit=20",
+        "songs that I like on Spotify",
+        "{title}",
+        (Act("unlike_song", "song_id={song_id}", "take back my like of the song {title}"),),
+        ("album_title", "how many of the songs that I like on Spotify are on the album {}"),
+    ),
+    Look(
+        "spotify",
+        "show_following_artists",
+        "page_limit=20",
+        "artists that I follow on Spotify",
+        "{name}",
+        (Act("unfollow_artist", "artist_id={artist_id}", "stop following {name} on Spotify"),),
+        ("genre", "how many of the artists that I follow on Spotify play {}"),
+    ),
+    Look(
+        "spotify",
+        "show_playlist_library",
+        "page_limit=20",
+        "playlists of mine on Spotify",
+        "{title}",
+        (
+            Act(
+                "delete_playlist",
+                "playlist_id={playlist_id}",
+                "delete my playlist {title} on Spotify",
+            ),
+            Act(
+                "update_playlist",
+                "playlist_id={playlist_id}, is_public=True",
+                "make my playlist {title} on Spotify public",
+            ),
+        ),
+    ),
+    Look(
+        "venmo",
+        "show_received_payment_requests",
+        'status="pending", page_limit=20',
+        "payment requests on Venmo that wait for me",
+        "{description}",
+        (
+            Act(
+                "approve_payment_request",
+                "payment_request_id={payment_request_id}",
+                "pay what I am asked for on Venmo for {description}",
+            ),
+            Act(
+                "deny_payment_request",
+                "payment_request_id={payment_request_id}",
+                "turn down the Venmo request for {description}",
+            ),
+        ),
+    ),
+    Look(
+        "venmo",
+        "search_friends",
+        "page_limit=20",
+        "friends of mine on Venmo",
+        "{first_name} {last_name}",
+        (
+            Act(
+                "create_transaction",
+                'receiver_email="{email}", amount=12.0, description="lunch"',
+                "send 12 dollars to {first_name} {last_name} on Venmo, with the words lunch",
+            ),
+            Act(
+                "create_payment_request",
+                'user_email="{email}", amount=8.0, description="tickets"',
+                "ask {first_name} {last_name} for 8 dollars on Venmo, with the words tickets",
+            ),
+            Act(
+                "remove_friend",
+                'user_email="{email}"',
+                "take {first_name} {last_name} off my friends on Venmo",
+            ),
+        ),
+    ),
+    Look(
+        "phone",
+        "search_contacts",
+        "page_limit=20",
+        "contacts in my phone",
+        "{first_name} {last_name}",
+        (
+            Act(
+                "send_text_message",
+                'phone_number="{phone_number}", message="On my way"',
+                "text {first_name} {last_name} the words On my way",
+            ),
+            Act(
+                "delete_contact",
+                "contact_id={contact_id}",
+                "delete {first_name} {last_name} from the contacts in my phone",
+            ),
+        ),
+    ),
+    Look(
+        "phone",
+        "show_alarms",
+        "page_limit=20",
+        "alarms in my phone",
+        "{label}",
+        (
+            Act("update_alarm", "alarm_id={alarm_id}, enabled=False", "turn off my alarm {label}"),
+            Act("delete_alarm", "alarm_id={alarm_id}", "delete my alarm {label}"),
+        ),
+    ),
+    Look(
+        "simple_note",
+        "search_notes",
+        "page_limit=20",
+        "notes in Simple Note",
+        "{title}",
+        (
+            Act("update_note", "note_id={note_id}, pinned=True", "pin my note {title}"),
+            Act("delete_note", "note_id={note_id}", "delete my note {title}"),
+        ),
+    ),
+    Look(
+        "todoist",
+        "show_projects",
+        "page_limit=20",
+        "projects in Todoist",
+        "{name}",
+        (
+            Act(
+                "create_task",
+                'project_id={project_id}, title="Call the landlord"',
+                "add the task Call the landlord to my Todoist project {name}",
+            ),
+            Act(
+                "update_project",
+                "project_id={project_id}, is_favorite=True",
+                "make {name} a favourite of my Todoist projects",
+            ),
+        ),
+    ),
+    Look(
+        "gmail",
+        "show_inbox_threads",
+        "page_limit=20",
+        "threads in my Gmail inbox",
+        "{subject}",
+        (
+            Act(
+                "mark_thread_starred",
+                "email_thread_id={email_thread_id}",
+                "star the mail {subject} in my Gmail inbox",
+            ),
+            Act(
+                "mark_thread_archived",
+                "email_thread_id={email_thread_id}",
+                "archive the mail {subject} in my Gmail inbox",
+            ),
+        ),
+    ),
+)
+FINISH = "# the task is done\napis.supervisor.complete_task()"
+_NUMBER = "phone"
+_FAILED = "Execution failed"
+_FULL = 20
+
+
+class Done(NamedTuple):
+    """An act that was carried out."""
+
+    look: Look
+    act: Act
+    row: Mapping[str, Any]
+
+
+class Listed(NamedTuple):
+    """A list as it was shown."""
+
+    look: Look
+    rows: Sequence[Mapping[str, Any]]
+
+    @property
+    def whole(self) -> bool:
+        """Whether no row was left out."""
+        return len(self.rows) < _FULL
+
+    def named(self) -> Iterator[Mapping[str, Any]]:
+        """The rows that no other row shares its name with."""
+        names = [self.look.name.format(**row) for row in self.rows]
+        yield from (
+            row for row, name in zip(self.rows, names, strict=True) if names.count(name) == 1
+        )
+
+
+def sign_in(app: str) -> str:
+    """Code that signs in to an app; its token gets the app's name.
+
+    Example:
+        >>> sign_in("venmo").splitlines()[0]
+        '# sign in to venmo'
+    """
+    user = "phone_number" if app == _NUMBER else "email"
+    return (
+        f"# sign in to {app}\n"
+        "me = apis.supervisor.show_profile()\n"
+        "passwords = {row['account_name']: row['password']"
+        " for row in apis.supervisor.show_account_passwords()}\n"
+        f"{app} = apis.{app}.login(username=me['{user}'], password=passwords['{app}'])"
+        "['access_token']"
+    )
+
+
+def look_code(look: Look) -> str:
+    """Code that shows a list, once signed in."""
+    return _call(f"list {look.words}", look.app, look.api, look.arguments)
+
+
+def act_code(look: Look, act: Act, row: Mapping[str, Any]) -> str:
+    """Code that acts on a row, once signed in."""
+    words, arguments = act.words.format(**row), act.arguments.format(**row)
+    return _call(words, look.app, act.api, arguments)
+
+
+def answer_code(answer: int) -> str:
+    """Code that gives an answer and ends the task."""
+    return f"# the answer is {answer}\napis.supervisor.complete_task(answer={answer})"
+
+
+def _call(words: str, app: str, api: str, arguments: str) -> str:
+    told = " ".join(words.split())  # a title may hold a line break
+    return f"# {told}\nprint(apis.{app}.{api}({arguments}, access_token={app}))"
+
+
+class Walk:
+    """What a list of moves has come to.
+
+    Args:
+        turns: (action, what it led to) of each step so far.
+
+    Attributes:
+        signed_in: apps.
+        listed: lists that were shown, the latest of each kind, in the order of their kinds.
+        done: acts that were carried out.
+    """
+
+    def __init__(self, turns: Sequence[tuple[str, str]]) -> None:
+        self.signed_in: list[str] = []
+        self.listed: dict[Look, Listed] = {}
+        self.done: list[Done] = []
+        for action, outcome in turns:
+            if not outcome.startswith(_FAILED):
+                self._note(action, outcome)
+
+    def _note(self, action: str, outcome: str) -> None:
+        for look in LOOKS:
+            if action == sign_in(look.app) and look.app not in self.signed_in:
+                self.signed_in.append(look.app)
+            if action == look_code(look) and (rows := _rows(outcome)) is not None:
+                self.listed[look] = Listed(look, rows)
+        self.done += [done for code, done in self.acts() if code == action]
+
+    def acts(self) -> Iterator[tuple[str, Done]]:
+        """What can be done with the rows that were shown."""
+        for listed in self.listed.values():
+            for row in listed.named():
+                for act in listed.look.acts:
+                    yield act_code(listed.look, act, row), Done(listed.look, act, row)
+
+
+def _rows(outcome: str) -> Sequence[Mapping[str, Any]] | None:
+    """The rows of a list, as it was printed; None if it is something else."""
+    try:
+        rows = json.loads(outcome)
+    except ValueError:
+        return None
+    whole = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+    return rows if whole else None

@@ -1,0 +1,77 @@
+"""How episodes are judged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coevo_gym.envs.appworld.engine import Test as Check
+from coevo_gym.envs.appworld.judge import EARNED, KEPT, Verdict, compared, plain
+from coevo_gym.envs.appworld.tasks import AppWorldVerifier
+
+LIKE = {"spotify.SongLike": {"added": [{"song_id": 3}], "updated": [], "removed": []}}
+NOTE = {"simple_note.Note": {"added": [], "updated": [], "removed": [{"title": "a"}]}}
+
+
+@pytest.mark.parametrize(
+    ("earned", "kept", "score", "success"),
+    [
+        ([True, True], [True], 1.0, True),
+        ([True, False], [True], 0.5, False),
+        ([True, True], [False], 0.0, False),
+        ([False, False], [True, True], 0.0, False),
+        ([], [True], 0.0, True),
+        ([], [], 0.0, False),
+    ],
+)
+def test_the_score_counts_what_must_be_earned(
+    earned: list[bool], kept: list[bool], score: float, success: bool
+) -> None:
+    tests = [Check("", EARNED, passed) for passed in earned] + [Check("", KEPT, p) for p in kept]
+    verdict = Verdict(tuple(tests))
+    assert (verdict.score, verdict.success) == (score, success)
+    assert verdict.passed == sum(earned) + sum(kept)
+
+
+@pytest.mark.parametrize(
+    ("changes", "answer", "completed", "score", "success"),
+    [
+        (LIKE, 3, True, 1.0, True),
+        (LIKE, " 3.0", True, 1.0, True),
+        (LIKE, None, True, 0.5, False),
+        (LIKE, 4, True, 0.5, False),
+        ({}, 3, True, 0.5, False),
+        ({}, None, True, 0.0, False),
+        ({**LIKE, **NOTE}, 3, True, 0.0, False),
+        (LIKE, 3, False, 0.0, False),
+        ({"spotify.SongLike": NOTE["simple_note.Note"]}, 3, True, 0.5, False),
+    ],
+)
+def test_changes_and_answer_are_compared(
+    changes: dict[str, Any], answer: Any, completed: bool, score: float, success: bool
+) -> None:
+    verifier = AppWorldVerifier(changes=LIKE, answer="3")
+    verdict = compared(verifier, changes, answer, completed=completed)
+    assert (verdict.score, verdict.success) == (score, success)
+
+
+def test_an_answer_that_nobody_asked_for_is_wrong() -> None:
+    verifier = AppWorldVerifier(changes=LIKE)
+    assert compared(verifier, LIKE, None, completed=True).success
+    assert not compared(verifier, LIKE, "all done", completed=True).success
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("Low Tide ", "low tide"), (5, "5"), (5.0, 5), ("12.50", 12.5), (["A", 1], ["a", "1"])],
+)
+def test_what_does_not_matter_in_an_answer(one: Any, other: Any) -> None:
+    assert plain(one) == plain(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(None, "none"), (None, 0), (True, "true"), ([1, 2], [2, 1]), ("a b", "ab")]
+)
+def test_what_does(one: Any, other: Any) -> None:
+    assert plain(one) != plain(other)

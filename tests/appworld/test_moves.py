@@ -1,0 +1,116 @@
+"""Moves, and the choices made of them; no engine is needed."""
+
+from __future__ import annotations
+
+import ast
+import json
+
+from coevo_gym.envs.appworld import apps_of
+from coevo_gym.envs.appworld.choices import choices
+from coevo_gym.envs.appworld.env import code_of
+from coevo_gym.envs.appworld.moves import (
+    FINISH,
+    LOOKS,
+    Walk,
+    act_code,
+    answer_code,
+    look_code,
+    sign_in,
+)
+from coevo_gym.trajectory import Turn, View
+
+LIBRARY = LOOKS[0]
+SONGS = [
+    {"song_id": 1, "title": "Amber River", "album_title": "River Songs"},
+    {"song_id": 2, "title": "Silver Window", "album_title": "River Songs"},
+    {"song_id": 3, "title": "Twice", "album_title": "Window Songs"},
+    {"song_id": 4, "title": "Twice", "album_title": "Window Songs"},
+]
+FIRST = "You act for Ada.\n\nApps: spotify, venmo."
+LIKE = act_code(LIBRARY, LIBRARY.acts[0], SONGS[0])
+
+
+def view(*turns: tuple[str, str], instruction: str = "Like Amber River.") -> View:
+    """What an agent sees after (action, outcome) turns."""
+    shown = [FIRST, *(outcome for _, outcome in turns)]
+    history = [Turn(before, action) for before, (action, _) in zip(shown, turns, strict=False)]
+    return View(instruction, shown[-1], {}, tuple(history))
+
+
+SIGNED_IN = (sign_in("spotify"), "Execution successful.")
+LISTED = (look_code(LIBRARY), json.dumps(SONGS))
+
+
+def test_all_moves_are_python() -> None:
+    for look in LOOKS:
+        row = dict.fromkeys(_fields(), "x")
+        codes = [sign_in(look.app), look_code(look), *(act_code(look, a, row) for a in look.acts)]
+        for code in [*codes, FINISH, answer_code(3)]:
+            ast.parse(code)
+            assert code.startswith("# ")
+
+
+def _fields() -> set[str]:
+    texts = [look.name for look in LOOKS]
+    texts += [text for look in LOOKS for act in look.acts for text in (act.arguments, act.words)]
+    return {part.partition("}")[0] for text in texts for part in text.split("{")[1:]}
+
+
+def test_only_apps_of_the_task_are_signed_in_to() -> None:
+    assert choices(view()) == (sign_in("spotify"), sign_in("venmo"), FINISH)
+
+
+def test_lists_follow_a_sign_in_that_worked() -> None:
+    assert look_code(LIBRARY) in choices(view(SIGNED_IN))
+    assert sign_in("spotify") not in choices(view(SIGNED_IN))
+    failed = (sign_in("spotify"), "Execution failed. Traceback:\n…")
+    assert look_code(LIBRARY) not in choices(view(failed))
+
+
+def test_acts_follow_a_list_and_leave_out_what_has_no_name_of_its_own() -> None:
+    offered = choices(view(SIGNED_IN, LISTED))
+    assert LIKE in offered
+    assert not any("Twice" in code for code in offered)
+
+
+def test_answers_are_counts_of_what_is_asked_for() -> None:
+    asked = "How many songs are on the album River Songs?"
+    offered = choices(view(SIGNED_IN, LISTED, instruction=asked))
+    assert [code for code in offered if "answer=" in code] == [answer_code(4), answer_code(2)]
+
+
+def test_a_walk_is_read_back_from_its_text() -> None:
+    walk = Walk([SIGNED_IN, LISTED, (LIKE, '{"message": "done"}')])
+    assert walk.signed_in == ["spotify"]
+    assert list(walk.listed) == [LIBRARY]
+    assert [(done.act.api, done.row["song_id"]) for done in walk.done] == [("like_song", 1)]
+    assert Walk([SIGNED_IN, LISTED, (LIKE, "Execution failed. …")]).done == []
+
+
+def test_a_title_cannot_become_code() -> None:
+    row = {"song_id": 1, "title": "x\nimport os", "album_title": ""}
+    code = act_code(LIBRARY, LIBRARY.acts[0], row)
+    assert len(ast.parse(code).body) == 1
+
+
+def test_a_list_that_was_cut_is_no_list() -> None:
+    cut = (look_code(LIBRARY), json.dumps(SONGS)[:-9] + "\n[cut: …]")
+    assert choices(view(SIGNED_IN, cut)) == choices(view(SIGNED_IN))
+
+
+def test_the_code_in_a_text() -> None:
+    text = "I see.\n```python\nprint(1)\n```\nor\n```python\nprint(2)\n```\n```\nprint(3)\n```"
+    assert code_of(text) == "print(2)"
+    assert code_of("```python\nprint(1)") == "print(1)"
+    assert code_of("```py\r\nprint(1)\r\n```") == "print(1)"
+    assert code_of(" print('```')") == "print('```')"
+    assert code_of("") == ""
+
+
+def test_the_apps_in_a_code() -> None:
+    assert apps_of(LIKE) == ["spotify"]
+    assert apps_of("for x in apis.phone.a():\n    apis.phone.b(x)\n    apis.venmo.c(x)") == [
+        "phone",
+        "venmo",
+    ]
+    assert apps_of("print(1") == apps_of("print(1)") == []
