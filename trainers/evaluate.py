@@ -58,7 +58,9 @@ class Evaluation:
 
     Attributes:
         split: the split of all its tasks.
-        success_rate: share of episodes that succeeded.
+        success_rate: share of episodes that succeeded (AppWorld's task goal completion).
+        scenario_success_rate: share of scenarios of which every episode succeeded (AppWorld's
+            scenario goal completion). A lost episode takes its scenario out; 0 if none is left.
         low: lower end of the rate's 95 % Wilson interval.
         high: upper end.
         mean_score: mean of the benchmark's own score, in [0, 1].
@@ -69,6 +71,7 @@ class Evaluation:
 
     split: Split
     success_rate: float
+    scenario_success_rate: float
     low: float
     high: float
     mean_score: float
@@ -83,6 +86,7 @@ class Evaluation:
             "success_rate": self.success_rate,
             "success_rate_low": self.low,
             "success_rate_high": self.high,
+            "scenario_success_rate": self.scenario_success_rate,
             "mean_score": self.mean_score,
             "env_steps": float(self.env_steps),
             "faults": float(self.faults),
@@ -133,11 +137,13 @@ def _evaluate(
     episodes = tuple(outcome for outcome in outcomes if isinstance(outcome, EvalTrajectory))
     if not episodes:
         raise EnvBackendError(f"All {len(faults)} evaluation episodes were lost.") from faults[0]
+    scenarios = [task.scenario for _, tasks in parts for task in tasks]
     successes = sum(episode.success for episode in episodes)
     low, high = wilson_interval(successes, len(episodes))
     return Evaluation(
         split=splits.pop(),
         success_rate=successes / len(episodes),
+        scenario_success_rate=_scenario_success_rate(scenarios, outcomes),
         low=low,
         high=high,
         mean_score=sum(episode.score for episode in episodes) / len(episodes),
@@ -145,3 +151,17 @@ def _evaluate(
         faults=len(faults),
         episodes=episodes,
     )
+
+
+def _scenario_success_rate(
+    scenarios: Sequence[str], outcomes: Sequence[EvalTrajectory | EnvBackendError]
+) -> float:
+    """The share of scenarios all of whose episodes succeeded, of those that lost none."""
+    solved: dict[str, bool] = {}
+    for scenario, outcome in zip(scenarios, outcomes, strict=True):
+        if isinstance(outcome, EvalTrajectory):
+            solved[scenario] = solved.get(scenario, True) and outcome.success
+    for scenario, outcome in zip(scenarios, outcomes, strict=True):
+        if isinstance(outcome, EnvBackendError):
+            solved.pop(scenario, None)
+    return sum(solved.values()) / len(solved) if solved else 0.0
