@@ -128,14 +128,25 @@ def install(
     source: Annotated[
         Path | None, typer.Option("--from", help="Folder or file with what is official.")
     ] = None,
+    data: Annotated[
+        bool, typer.Option("--data", help="Download what is official, where a benchmark can.")
+    ] = False,
 ) -> None:
     """Install what a benchmark needs, into its own folder under $COEVO_HOME.
 
-    For example: coevo install bfcl
+    For example:
+
+      coevo install bfcl
+
+      coevo install appworld --data
     """
     setup = _setup(_spec(benchmark))
+    if data and not hasattr(setup, "download"):
+        raise ConfigError(f"{benchmark} has no download of its own. Pass --from what is official.")
+    if data and source is not None:
+        raise ConfigError("--data downloads what is official, --from takes it. Choose one of them.")
     with errors.status(f"installing {benchmark} ..."):
-        folder = setup.install(source)
+        folder = setup.download() if data else setup.install(source)
     console.print(f"{benchmark} is installed in {folder}", soft_wrap=True)
 
 

@@ -12,6 +12,8 @@ import os
 import shutil
 import subprocess
 import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from coevo_gym.errors import BenchmarkNotInstalled, DataError, EnvBackendError
@@ -37,32 +39,51 @@ _ADVICE = "It needs a network and 250 MB: run `coevo install appworld` where the
 logger = logging.getLogger(__name__)
 
 
-def install(source: Path | None, *, download: bool = False) -> Path:
-    """Install the engine, if it is missing, and the official data, if it is asked for.
+def install(source: Path | None) -> Path:
+    """Install the engine, if it is missing, and the official data, if a source is given.
 
     Args:
-        source: folder with the official data, or with a ``data`` folder in it; None to do without.
-        download: have the engine download the official data.
+        source: folder with the official data, or with a ``data`` folder in it; None to keep what is
+            there, or to do with the built-in world.
 
     Returns:
         The folder that holds all of it.
 
     Raises:
         DataError: if the data is incomplete; what was there before is there still.
-        EnvBackendError: if pip, the unpacking or the download fails; likewise.
+        EnvBackendError: if pip or the unpacking fails; likewise.
     """
+    with _engine_installed() as home:
+        if source is not None:
+            with staged(home / "data") as folder:
+                _copy_data(source, folder)
+        return home
+
+
+def download() -> Path:
+    """Install the engine, if it is missing, and have it download the official data.
+
+    Returns:
+        The folder that holds all of it.
+
+    Raises:
+        EnvBackendError: if pip, the unpacking or the download fails; what was there before is
+            there still.
+    """
+    with _engine_installed() as home, staged(home / "data") as folder:
+        _download_data(folder)
+        return home
+
+
+@contextmanager
+def _engine_installed() -> Iterator[Path]:
+    """A scope in which the engine is there, and no other process installs anything."""
     home = benchmark_home("appworld")
     with locked("appworld"):
         if _missing():
             with staged(home / "engine") as folder:
                 _install_engine(folder)
-        if source is not None:
-            with staged(home / "data") as folder:
-                _copy_data(source, folder)
-        elif download:
-            with staged(home / "data") as folder:
-                _download_data(folder)
-    return home
+        yield home
 
 
 def installation() -> Installation:
