@@ -23,7 +23,6 @@ from coevo_gym.sandbox.process import (
     Program,
     Sandboxed,
     counts_processes,
-    drops_root,
     pipe,
     start,
 )
@@ -54,7 +53,7 @@ def finding() -> Finding:
 def launch(program: Program) -> Sandboxed:
     """Start a program at this level."""
     with pipe() as (info, info_end), pipe() as (filter_end, filter_):
-        filter_.write(seccomp.program(namespaces=True))
+        filter_.write(seccomp.program(namespaces=True, processes=_counted()))
         filter_.close()
 
         def wrapped(gate: int) -> list[str]:
@@ -134,11 +133,16 @@ def _version() -> str:
     return said.removeprefix("bubblewrap").strip()
 
 
+def _counted() -> bool:
+    """Whether the number of processes can be capped here; where it cannot, it is one."""
+    return bool(cgroup.available()) or counts_processes()
+
+
 def _caps() -> str:
     """How memory and processes are capped, in words."""
     groups = cgroup.available()
     if groups:
         return f"memory and processes capped by {groups}"
-    user = "as nobody, " if drops_root(Level.BUBBLEWRAP, grouped=False) else ""
-    processes = "capped" if counts_processes(Level.BUBBLEWRAP) else "not capped (kernel < 5.14)"
-    return f"{user}number of processes {processes}, memory of each process capped, not of all"
+    if _counted():
+        return "processes capped, memory capped for each of them, not for all together"
+    return "one process, with capped memory; the number of its threads is not capped"

@@ -23,6 +23,7 @@ from coevo_gym.errors import EnvBackendError
 from coevo_gym.sandbox.level import Limits
 
 _ROOT = Path("/sys/fs/cgroup")
+_MEMBERSHIP = Path("/proc/self/cgroup")
 _PATIENCE_S = 30.0
 _numbers = itertools.count(1)
 _lock = threading.Lock()
@@ -139,7 +140,7 @@ def _bases(owner: int) -> tuple[Path, ...]:
 def _parents() -> tuple[Path, ...]:
     """Where groups with both caps can be made: two folders (v1), one (v2), or none."""
     own = {}
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
+    for line in _MEMBERSHIP.read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         own.update(dict.fromkeys(controllers.split(","), path.lstrip("/")))
     if "memory" in own and "pids" in own:

@@ -16,10 +16,9 @@ from coevo_gym.sandbox import cgroup, confine, seccomp
 from coevo_gym.sandbox.level import DEVICES, SYSTEM, Finding, Level
 from coevo_gym.sandbox.process import Program, Sandboxed, start
 
-NOT_COVERED = (
-    "It starts no processes and writes no files. Not covered: names, sizes and dates of all files "
-    "can be looked up, the host's name and its lists of users' limits are shared, and a flaw of "
-    "the kernel is nearer than behind namespaces"
+_NOT_COVERED = (
+    "Programs start no processes and write no files. Not covered: sizes and dates of all files can "
+    "be looked up, the host's name can be read, and no namespace stands behind the filter"
 )
 
 
@@ -33,15 +32,15 @@ def finding() -> Finding:
     if not version:
         return Finding(Level.LANDLOCK, False, "the kernel has no Landlock, or it is switched off")
     groups = cgroup.available()
-    memory = f"memory capped by {groups}" if groups else "address space capped"
-    return Finding(Level.LANDLOCK, True, f"Landlock {version}; {memory}. {NOT_COVERED}")
+    caps = f"memory and threads capped by {groups}" if groups else "memory capped, threads not"
+    return Finding(Level.LANDLOCK, True, f"Landlock {version}; {caps}. {_NOT_COVERED}")
 
 
 def launch(program: Program, *, confined: bool) -> Sandboxed:
     """Start a program at this level, or with nothing but limits."""
     order = {
         "parent": os.getpid(),
-        "filter": seccomp.program(namespaces=False).hex() if confined else "",
+        "filter": seccomp.program(namespaces=False, processes=False).hex() if confined else "",
         "readable": [*SYSTEM, *map(str, program.readable)],
         "devices": DEVICES,
     }

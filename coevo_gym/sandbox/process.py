@@ -24,7 +24,6 @@ from coevo_gym.sandbox.level import DEFAULT_LIMITS, Level, Limits, rlimits
 
 PATIENCE_S = 30.0
 _SAID_BYTES = 1 << 16
-_NOBODY = 65534
 _Job = Callable[[], subprocess.Popen[bytes]]
 
 
@@ -162,7 +161,6 @@ def start(
         if group is not None:
             undo.callback(group.remove)
         os.set_blocking(said_end.fileno(), False)  # who floods it loses what is too much
-        user = _NOBODY if drops_root(level, group is not None) else None
 
         def popen() -> subprocess.Popen[bytes]:
             return subprocess.Popen(  # noqa: S603
@@ -174,9 +172,6 @@ def start(
                 env=dict(program.environment),
                 cwd="/",
                 start_new_session=True,
-                user=user,
-                group=user,
-                extra_groups=None if user is None else (),
             )
 
         process = _starter(os.getpid())(popen)
@@ -189,9 +184,9 @@ def start(
             if group is not None:
                 group.add(pid)
             for limit, value in rlimits(program.limits).items():
-                resource.prlimit(pid, limit, (value, value))
-            if group is None and counts_processes(level):
-                resource.prlimit(pid, resource.RLIMIT_NPROC, (program.limits.pids,) * 2)
+                _lower(pid, limit, value)
+            if group is None and level is Level.BUBBLEWRAP and counts_processes():
+                _lower(pid, resource.RLIMIT_NPROC, program.limits.pids)
             sandboxed = Sandboxed(level, process, pid, os.dup(said.fileno()), group)
             gate.write(opening)
         except (ProcessLookupError, BrokenPipeError) as error:
@@ -203,15 +198,17 @@ def start(
     return sandboxed
 
 
-def drops_root(level: Level, grouped: bool) -> bool:
-    """Whether the program runs as nobody: root's processes are counted by control groups only."""
-    return level is Level.BUBBLEWRAP and not grouped and os.geteuid() == 0
-
-
-def counts_processes(level: Level) -> bool:
-    """Whether the kernel counts the processes of one sandbox (5.14), not all of its user."""
+def counts_processes() -> bool:
+    """Whether the kernel itself caps the processes of a user namespace: since 5.14, not root's."""
     release = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
-    return level is Level.BUBBLEWRAP and release >= (5, 14)
+    return os.geteuid() != 0 and release >= (5, 14)
+
+
+def _lower(pid: int, limit: int, value: int) -> None:
+    """Put a limit on a process; it may have a lower one already."""
+    _, hard = resource.prlimit(pid, limit)
+    if hard == resource.RLIM_INFINITY or value < hard:
+        resource.prlimit(pid, limit, (value, value))
 
 
 @contextmanager

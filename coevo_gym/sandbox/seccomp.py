@@ -53,7 +53,7 @@ _DENIED = {
 
 # Where no namespace keeps processes and files apart.
 _DENIED_WITHOUT_NAMESPACES = {
-    "fork": (57, -1), "vfork": (58, -1), "kill": (62, 129), "tkill": (200, 130),
+    "kill": (62, 129), "tkill": (200, 130),
     "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
     "pidfd_open": (434, 434), "pidfd_send_signal": (424, 424), "setpriority": (141, 140),
     "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119),
@@ -65,6 +65,9 @@ _DENIED_WITHOUT_NAMESPACES = {
     "utimes": (235, -1), "futimesat": (261, -1), "utimensat": (280, 88), "truncate": (76, 45),
     "inotify_init": (253, -1), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27),
 }  # fmt: skip
+
+# Where nothing caps the number of processes.
+_DENIED_WITHOUT_CAP = {"fork": (57, -1), "vfork": (58, -1)}
 
 _NEWEST = 469  # what came later is not known to be harmless; x32 calls have larger numbers, too
 _IOCTL, _PRCTL, _PRLIMIT = (16, 29), (157, 167), (302, 261)
@@ -93,13 +96,19 @@ def numbers() -> dict[str, int]:
     return {name: columns[column] for name, columns in table.items() if columns[column] >= 0}
 
 
-def program(*, namespaces: bool) -> bytes:
+def program(*, namespaces: bool, processes: bool) -> bytes:
     """The filter, as an array of the kernel's ``sock_filter``.
 
     Args:
-        namespaces: whether namespaces keep files and processes apart. If not, what reaches past
-            that is refused, too: signals, metadata of files, and new processes.
+        namespaces: whether namespaces keep files and processes apart. If not, signals and changes
+            of a file's metadata are refused, too.
+        processes: whether new processes may be started; threads always may.
     """
+    denied = dict(_DENIED)
+    if not namespaces:
+        denied |= _DENIED_WITHOUT_NAMESPACES
+    if not processes:
+        denied |= _DENIED_WITHOUT_CAP
     architecture, column = _MACHINES[os.uname().machine]
     code = [
         _op(_LOAD, _ARCHITECTURE),
@@ -112,15 +121,15 @@ def program(*, namespaces: bool) -> bytes:
         _op(_EQUAL, _CLONE3[column], 0, 1),
         _op(_RETURN, _ERRNO | ENOSYS),
     ]
-    for numbers in (_DENIED if namespaces else _DENIED | _DENIED_WITHOUT_NAMESPACES).values():
-        if numbers[column] >= 0:
-            code += [_op(_EQUAL, numbers[column], 0, 1), _op(_RETURN, _ERRNO | EPERM)]
+    for columns in denied.values():
+        if columns[column] >= 0:
+            code += [_op(_EQUAL, columns[column], 0, 1), _op(_RETURN, _ERRNO | EPERM)]
     for request in _TERMINAL_INPUT:
         code += _refuse(_IOCTL[column], 1, _op(_EQUAL, request, 0, 1))
     code += _refuse(_PRCTL[column], 0, _op(_EQUAL, _PR_SET_PDEATHSIG, 0, 1))
     code += _refuse(_PRLIMIT[column], 0, _op(_EQUAL, 0, 1, 0))  # of another process
     code += _refuse(_CLONE[column], 0, _op(_ANY_BIT, _NEW_NAMESPACES, 0, 1))
-    if not namespaces:
+    if not processes:
         code += _refuse(_CLONE[column], 0, _op(_ANY_BIT, _CLONE_THREAD, 1, 0))
     return b"".join([*code, _op(_RETURN, _ALLOW)])
 

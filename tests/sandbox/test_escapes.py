@@ -20,9 +20,10 @@ from coevo_gym.sandbox import Finding, Level, cgroup
 from tests.sandbox.levels import needs
 
 GENERIC = {payload.name: payload for payload in generic_suite().payloads}
+UNCAPPED = set() if cgroup.available() else {"thread-bomb", "memory-of-children"}
 NOT_CLAIMED = {
-    Level.BUBBLEWRAP: set() if cgroup.available() else {"memory-of-children"},
-    Level.LANDLOCK: {"look-up-file", "read-host-name"},
+    Level.BUBBLEWRAP: UNCAPPED,
+    Level.LANDLOCK: {"look-up-file", "read-host-name", *UNCAPPED},
 }
 
 
@@ -30,9 +31,12 @@ def row(name: str, level: Level) -> Row:
     return next(compare([GENERIC[name]], HostSetup(level)))
 
 
+def claimed(level: Level) -> list[str]:
+    """The attempts that a level is meant to stop, see docs/sandbox.md."""
+    return [name for name in GENERIC if name not in NOT_CLAIMED[level]]
+
+
 def check(name: str, level: Level) -> None:
-    if name in NOT_CLAIMED[level]:
-        pytest.skip(f"not claimed at level {level}, see docs/sandbox.md")
     found = row(name, level)
     assert not found.on.worked
     if not found.off.worked:
@@ -41,19 +45,19 @@ def check(name: str, level: Level) -> None:
 
 
 @needs(Level.BUBBLEWRAP)
-@pytest.mark.parametrize("name", GENERIC)
+@pytest.mark.parametrize("name", claimed(Level.BUBBLEWRAP))
 def test_bubblewrap_stops(name: str) -> None:
     check(name, Level.BUBBLEWRAP)
 
 
 @needs(Level.LANDLOCK)
-@pytest.mark.parametrize("name", GENERIC)
+@pytest.mark.parametrize("name", claimed(Level.LANDLOCK))
 def test_landlock_stops(name: str) -> None:
     check(name, Level.LANDLOCK)
 
 
 @needs(Level.LANDLOCK)
-@pytest.mark.parametrize("name", sorted(NOT_CLAIMED[Level.LANDLOCK]))
+@pytest.mark.parametrize("name", ["look-up-file", "read-host-name"])
 def test_what_landlock_does_not_claim_is_seen_to_get_through(name: str) -> None:
     assert row(name, Level.LANDLOCK).verdict is Verdict.GOT_THROUGH
 
@@ -69,6 +73,7 @@ def test_there_are_enough_attempts() -> None:
     assert len(GENERIC) == len(payloads) >= 40
 
 
+@needs(Level.BUBBLEWRAP)
 def test_an_attempt_that_does_not_run_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coevo_gym.escapes.host._HARNESS", "raise SystemExit('broken')")
     with pytest.raises(EnvBackendError, match="'read-file' did not run"):

@@ -16,7 +16,19 @@ from pathlib import Path
 import pytest
 
 from coevo_gym.errors import ConfigError
-from coevo_gym.sandbox import Level, Limits, Sandboxed, cgroup, launch, probe, python_files
+from coevo_gym.sandbox import (
+    Level,
+    Limits,
+    Sandboxed,
+    bubblewrap,
+    cgroup,
+    confine,
+    landlock,
+    launch,
+    probe,
+    python_files,
+)
+from coevo_gym.sandbox.launch import _warn
 from tests.sandbox.levels import needs
 
 LIMIT_S = 60.0
@@ -325,8 +337,7 @@ def test_kill_takes_those_that_went_away_even_where_nothing_isolates() -> None:
 
 @BUBBLEWRAP
 def test_those_that_outlive_the_program_end_with_it() -> None:
-    code = ORPHAN.replace("time.sleep(600)\n", "", -1).rstrip() + "\nos._exit(0)\n"
-    code = code.replace("while True:", "while True: time.sleep(600)")
+    code = ORPHAN.replace("\ntime.sleep(600)\n", "\n")
     with running(code, Level.BUBBLEWRAP) as (sandboxed, reading):
         assert sandboxed.wait(LIMIT_S) == 0
         sandboxed.close()
@@ -349,32 +360,29 @@ def test_closing_twice_and_killing_what_has_ended(level: Level) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_it_survives_the_thread_that_launched_it(level: Level) -> None:
-    ends: list[tuple[Sandboxed, int, int]] = []
-    code = "say('on\\n'); os.read(0, 1); import time; time.sleep(600)"
+    reading, writing = os.pipe()
+    made: list[Sandboxed] = []
 
     def work() -> None:
-        reading, writing = os.pipe()
-        command = [sys.executable, "-I", "-c", f"import os, time; os.read({reading}, 1)"]
-        sandboxed = launch(
-            command,
-            readable=python_files(),
-            pass_fds=[reading],
-            level=level,
-            accept_risk=True,
+        code = f"import os; os.read({reading}, 1); raise SystemExit(5)"
+        made.append(
+            launch(
+                [sys.executable, "-I", "-c", code],
+                readable=python_files(),
+                pass_fds=[reading],
+                level=level,
+                accept_risk=True,
+            )
         )
-        os.close(reading)
-        ends.append((sandboxed, writing, threading.get_native_id()))
 
-    del code
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    sandboxed, writing, _ = ends[0]
-    with sandboxed:
+    os.close(reading)
+    with made[0] as sandboxed:
         assert sandboxed.poll() is None
-        os.write(writing, b"x")
         os.close(writing)
-        assert sandboxed.wait(LIMIT_S) == 0
+        assert sandboxed.wait(LIMIT_S) == 5
 
 
 PARENT = """
@@ -438,6 +446,122 @@ def test_a_program_that_is_not_there_is_told(level: Level) -> None:
         assert "/no/such/program" in sandboxed.stderr()
 
 
+@BUBBLEWRAP
+@pytest.mark.skipif(os.geteuid() != 0, reason="the kernel itself counts a user's processes")
+def test_root_without_control_groups_starts_no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroup, "_own_bases", lambda: ())
+    code = """
+import threading
+thread = threading.Thread(target=lambda: say('thread '))
+thread.start(); thread.join()
+try: os.fork()
+except PermissionError: say('no process')
+"""
+    assert output(code, Level.BUBBLEWRAP) == "thread no process"
+
+
+AS_NOBODY = """
+import os
+from coevo_gym.sandbox import Level, Limits, launch
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+shell = "n=0; while [ $n -lt 40 ]; do sleep 600 & n=$((n+1)); echo $n >&2; done"
+with launch(["/bin/sh", "-c", shell], limits=Limits(pids=8), level=Level.BUBBLEWRAP) as sandboxed:
+    code = sandboxed.wait(60)
+    print(code, *sandboxed.stderr().split())
+"""
+
+
+@BUBBLEWRAP
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_plain_user_has_a_cap_on_processes() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY], capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert not done.stderr
+    code, first, *words = done.stdout.split()
+    assert code not in ("0", "None")
+    assert first == "1"
+    assert "8" not in words
+    assert "fork" in words
+
+
+def test_a_control_group_of_version_2_is_made_beside_the_own_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "app.slice" / "own.scope"
+    own.mkdir(parents=True)
+    (own / "cgroup.subtree_control").write_text("")
+    (own.parent / "cgroup.subtree_control").write_text("cpu memory pids")
+    (tmp_path / "membership").write_text("1:name=systemd:/x\n0::/app.slice/own.scope\n")
+    monkeypatch.setattr(cgroup, "_ROOT", tmp_path)
+    monkeypatch.setattr(cgroup, "_MEMBERSHIP", tmp_path / "membership")
+    assert cgroup._parents() == (own.parent,)
+    (own.parent / "cgroup.subtree_control").write_text("cpu")
+    assert cgroup._parents() == ()
+
+
 def test_probe_knows_all_levels() -> None:
     assert [finding.level for finding in probe()] == list(Level)
     assert all(finding.detail for finding in probe())
+
+
+@pytest.fixture
+def nothing_holds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine with no bubblewrap, and a kernel without Landlock."""
+    monkeypatch.delenv("COEVO_ACCEPT_RISK", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(confine, "landlock_version", lambda: 0)
+    findings = (bubblewrap.finding, landlock.finding)
+    for finding in findings:
+        finding.cache_clear()
+    yield
+    for finding in findings:
+        finding.cache_clear()
+
+
+@pytest.mark.usefixtures("nothing_holds")
+def test_where_nothing_holds_it_is_refused() -> None:
+    assert not any(finding.holds for finding in probe())
+    with pytest.raises(ConfigError) as caught:
+        launch(["true"])
+    message = str(caught.value)
+    assert "there is no bwrap on the PATH. Install bubblewrap" in message
+    assert "the kernel has no Landlock" in message
+    assert "launch(accept_risk=True), or COEVO_ACCEPT_RISK=1" in message
+    with pytest.raises(ConfigError, match="at level 'landlock'"):
+        launch(["true"], level=Level.LANDLOCK, accept_risk=True)
+
+
+@pytest.mark.usefixtures("nothing_holds")
+@pytest.mark.parametrize("how", ["argument", "variable"])
+def test_the_risk_can_be_accepted(
+    how: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _warn.cache_clear()
+    if how == "variable":
+        monkeypatch.setenv("COEVO_ACCEPT_RISK", "1")
+    for _ in range(2):
+        with launch(["/bin/true"], accept_risk=how == "argument") as sandboxed:
+            assert sandboxed.level is Level.NONE
+            assert sandboxed.wait(LIMIT_S) == 0
+    assert len(caplog.records) == 1
+    assert "nothing keeps code apart" in caplog.text
+
+
+def test_the_level_none_has_to_be_accepted() -> None:
+    with pytest.raises(ConfigError, match="at level 'none'"):
+        launch(["true"], level=Level.NONE)
+
+
+def test_an_old_bubblewrap_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bwrap"
+    program.write_text("#!/bin/sh\necho bubblewrap 0.6.1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    bubblewrap.finding.cache_clear()
+    bubblewrap._version.cache_clear()
+    try:
+        assert "bubblewrap 0.6.1 is too old" in bubblewrap.finding().detail
+    finally:
+        bubblewrap.finding.cache_clear()
+        bubblewrap._version.cache_clear()
