@@ -22,7 +22,7 @@ from coevo_gym.sandbox.process import (
     PATIENCE_S,
     Program,
     Sandboxed,
-    counts_processes,
+    counts_threads,
     pipe,
     start,
 )
@@ -53,7 +53,8 @@ def finding() -> Finding:
 def launch(program: Program) -> Sandboxed:
     """Start a program at this level."""
     with pipe() as (info, info_end), pipe() as (filter_end, filter_):
-        filter_.write(seccomp.program(namespaces=True, processes=_counted()))
+        # The memory of many processes is capped by control groups only.
+        filter_.write(seccomp.program(namespaces=True, processes=bool(cgroup.available())))
         filter_.close()
 
         def wrapped(gate: int) -> list[str]:
@@ -133,16 +134,10 @@ def _version() -> str:
     return said.removeprefix("bubblewrap").strip()
 
 
-def _counted() -> bool:
-    """Whether the number of processes can be capped here; where it cannot, it is one."""
-    return bool(cgroup.available()) or counts_processes()
-
-
 def _caps() -> str:
     """How memory and processes are capped, in words."""
     groups = cgroup.available()
     if groups:
         return f"memory and processes capped by {groups}"
-    if _counted():
-        return "processes capped, memory capped for each of them, not for all together"
-    return "one process, with capped memory; the number of its threads is not capped"
+    threads = "threads capped" if counts_threads() else "threads not capped"
+    return f"no control groups: one process, memory capped, {threads}"

@@ -28,9 +28,10 @@ class Limits(NamedTuple):
     """What a sandboxed program may use.
 
     Attributes:
-        memory_bytes: address space of each of its processes and, where control groups can be
-            made, memory of all of them together, files in the scratch folder included.
-        pids: processes and threads together.
+        memory_bytes: memory of all its processes together, files in the scratch folder included,
+            and address space of each.
+        pids: processes and threads together. Where no control groups can be made, there is one
+            process, and threads are counted only for users other than root.
         scratch_bytes: size of the scratch folder, and of any one file.
         open_files: file descriptors of each process.
     """

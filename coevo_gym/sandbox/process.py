@@ -185,7 +185,7 @@ def start(
                 group.add(pid)
             for limit, value in rlimits(program.limits).items():
                 _lower(pid, limit, value)
-            if group is None and level is Level.BUBBLEWRAP and counts_processes():
+            if group is None and level is Level.BUBBLEWRAP and counts_threads():
                 _lower(pid, resource.RLIMIT_NPROC, program.limits.pids)
             sandboxed = Sandboxed(level, process, pid, os.dup(said.fileno()), group)
             gate.write(opening)
@@ -198,8 +198,8 @@ def start(
     return sandboxed
 
 
-def counts_processes() -> bool:
-    """Whether the kernel itself caps the processes of a user namespace: since 5.14, not root's."""
+def counts_threads() -> bool:
+    """Whether the kernel itself caps the threads of a user namespace: since 5.14, not root's."""
     release = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
     return os.geteuid() != 0 and release >= (5, 14)
 

@@ -66,8 +66,8 @@ _DENIED_WITHOUT_NAMESPACES = {
     "inotify_init": (253, -1), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27),
 }  # fmt: skip
 
-# Where nothing caps the number of processes.
-_DENIED_WITHOUT_CAP = {"fork": (57, -1), "vfork": (58, -1)}
+# Where nothing caps what many processes use together.
+_DENIED_WITHOUT_CAPS = {"fork": (57, -1), "vfork": (58, -1)}
 
 _NEWEST = 469  # what came later is not known to be harmless; x32 calls have larger numbers, too
 _IOCTL, _PRCTL, _PRLIMIT = (16, 29), (157, 167), (302, 261)
@@ -108,7 +108,7 @@ def program(*, namespaces: bool, processes: bool) -> bytes:
     if not namespaces:
         denied |= _DENIED_WITHOUT_NAMESPACES
     if not processes:
-        denied |= _DENIED_WITHOUT_CAP
+        denied |= _DENIED_WITHOUT_CAPS
     architecture, column = _MACHINES[os.uname().machine]
     code = [
         _op(_LOAD, _ARCHITECTURE),
