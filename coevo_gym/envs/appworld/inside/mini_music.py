@@ -29,12 +29,12 @@ def add_music(models: Any) -> None:
     albums = models.spotify.Album.all()
     for person in PEOPLE:
         user_id = account(models, "spotify", person.first).id
-        ours = rng.sample(songs, 21)
-        for number, song in enumerate(ours[:17]):
+        ours = rng.sample(songs, 28)
+        for number, song in enumerate(ours[:24]):
             models.spotify.UserLibrarySong.create_save(
                 user_id=user_id, song_id=song, created_at=_days_ago(200 - number)
             )
-        for number, song in enumerate([*ours[:6], *ours[17:]]):
+        for number, song in enumerate([*ours[:6], *ours[24:]]):
             models.spotify.SongLike.create_save(
                 user_id=user_id, song_id=song, liked_at=_days_ago(100 - number)
             )
