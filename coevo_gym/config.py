@@ -82,8 +82,8 @@ class RolloutSettings(FrozenModel):
 
     group_size: int = Field(default=8, ge=2)
     """K, episodes of one task that are judged against each other."""
-    max_envs: int = Field(default=128, ge=1)
-    """Most episodes alive at once."""
+    max_envs: int | None = Field(default=None, ge=1)
+    """Most episodes alive at once; None for what the benchmark's engine bears."""
 
 
 class EvaluationSettings(FrozenModel):

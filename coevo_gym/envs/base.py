@@ -108,6 +108,8 @@ class TaskEnv(gym.Env[str, str]):
     benchmark: ClassVar[str]
     default_max_steps: ClassVar[int] = 15
     reward_modes: ClassVar[tuple[str, ...]] = ("success", "score")
+    max_live: ClassVar[int] = 128
+    """How many envs of this kind one process should have alive at once."""
     extra_info: ClassVar[Mapping[str, Any]] = FrozenDict()
     """The benchmark's own info keys with the values they have when there is nothing to say."""
 

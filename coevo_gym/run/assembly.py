@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import load_env_creator
 from numpy.random import Generator
 
 from coevo_gym.agents.choice import ChoiceAgent
@@ -20,6 +21,7 @@ from coevo_gym.benchmark import Benchmark, get_benchmark
 from coevo_gym.config import RunConfig
 from coevo_gym.curricula.evolver import GatedEvolver
 from coevo_gym.curricula.explorer import ScriptedExplorer
+from coevo_gym.envs.base import TaskEnv
 from coevo_gym.errors import ConfigError
 from coevo_gym.evolution import Round, RoundResult, Verdict
 from coevo_gym.run.store import RunStore
@@ -68,7 +70,7 @@ class Assembly:
 
     def warmup_tasks(self) -> Sequence[Task]:
         """The native training tasks that the warm-up imitates."""
-        tasks = [task for task in self.train_tasks if task.solution]
+        tasks = [task for task in self.train_tasks if self.benchmark.demonstration(task)]
         n = min(self.config.warmup.n_tasks, len(tasks))
         drawn = self.rng("warm-up tasks").choice(len(tasks), size=n, replace=False) if n else ()
         return [tasks[int(index)] for index in drawn]
@@ -94,7 +96,10 @@ class Assembly:
 
     def envs(self, split: str = "train") -> EnvPool:
         """Where episodes run."""
-        return EnvPool(lambda: self.make_env(split), max_envs=self.config.rollout.max_envs)
+        entry_point = cast(str, gym.spec(self.benchmark.env_id).entry_point)
+        env_class = cast(type[TaskEnv], load_env_creator(entry_point))
+        limit = self.config.rollout.max_envs or env_class.max_live
+        return EnvPool(lambda: self.make_env(split), max_envs=limit)
 
     def policy(self) -> TinyPolicy:
         """A policy that has learned nothing yet."""
