@@ -57,6 +57,7 @@ class Executor:
                 environment={"LANG": "C.UTF-8", "PYTHONHASHSEED": "0"},
             )
         self._socket = ours
+        self._count = 0
 
     @property
     def pid(self) -> int:
@@ -91,8 +92,12 @@ class Executor:
         if select.select([self._socket], [], [], 0)[0]:
             raise ChannelError("it has ended, or has spoken unasked")
         channel = Channel(self._socket, max_bytes=12 * max_chars + (1 << 10))
-        channel.send({"op": "run", "code": code, "max_chars": max_chars})
-        return _said(channel.receive(time_limit_s), max_chars)
+        self._count += 1
+        channel.send({"op": "run", "id": self._count, "code": code, "max_chars": max_chars})
+        answer = channel.receive(time_limit_s)
+        if answer.get("id") != self._count:
+            raise ChannelError("it answers what was not asked")
+        return _said(answer, max_chars)
 
     def kill(self) -> None:
         """End the process and all that it has started; nothing happens the second time."""

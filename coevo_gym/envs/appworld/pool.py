@@ -49,7 +49,7 @@ class Engine:
 
     Attributes:
         episodes: how many worlds it has opened.
-        broken: whether an order has failed, so that nothing more may be asked of it.
+        broken: whether an order has failed, or was not waited for: nothing more may be asked of it.
     """
 
     def __init__(self, control: Channel, pid: int) -> None:
@@ -69,6 +69,7 @@ class Engine:
 
     def order(self, op: str, descriptors: Sequence[int] = (), **arguments: Any) -> None:
         """Give an order; :meth:`answer` tells what came of it."""
+        self.broken = True  # until the answer is here
         try:
             self._control.send({"op": op, **arguments}, descriptors)
         except ChannelError as error:
@@ -82,6 +83,7 @@ class Engine:
             raise self._lost(str(error)) from error
         if "fault" in answer:
             raise self._lost(answer["fault"])
+        self.broken = False
         return answer
 
     def hang_up(self) -> None:
@@ -89,7 +91,6 @@ class Engine:
         self._control.hang_up()
 
     def _lost(self, reason: str) -> EnvBackendError:
-        self.broken = True
         return EnvBackendError(
             f"The AppWorld engine failed (process {self.pid}): {reason.strip()}\n"
             "The next reset starts another one."
@@ -152,8 +153,9 @@ class _Zygote:
         try:
             self._control.send({"op": "bury", "pid": engine.pid})
             self._control.receive(_ANSWER_S)
-        except (ChannelError, TimeoutError) as error:  # it is gone, and its engines with it
+        except (ChannelError, TimeoutError) as error:
             logger.warning("engine not buried pid=%d reason=%s", engine.pid, error)
+            self._control.hang_up()  # it ends, and all its engines with it
 
     def close(self) -> None:
         """End the process with all its engines, and remove its folder."""

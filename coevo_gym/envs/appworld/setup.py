@@ -25,6 +25,7 @@ from coevo_gym.provision import (
     pip_install,
     staged,
 )
+from coevo_gym.sandbox import probe
 
 VERSION = "0.1.3.post1"
 PINS = Path(__file__).with_name("engine.txt")
@@ -90,18 +91,22 @@ def installation() -> Installation:
     """What is in use now."""
     missing = _missing()
     engine = f"{missing} Run `coevo install appworld`." if missing else _ENGINE
+    findings = probe()
+    kept = next((finding for finding in findings if finding.holds), None)
+    isolation = (
+        f"code runs in a process of its own, kept apart by {kept.level}: {kept.detail}"
+        if kept
+        else "; ".join(f"{finding.level}: {finding.detail}" for finding in findings)
+    )
+    ready = not missing and kept is not None
     folder = data_folder("appworld")
     if folder is None:
-        return Installation(not missing, engine, "built-in world", _isolation())
+        return Installation(ready, engine, "built-in world", isolation)
     try:
         data = f"{_count(_data_in(folder)):,} official tasks ({folder})"
     except DataError as error:
-        return Installation(False, engine, str(error), _isolation())
-    return Installation(not missing, engine, data, _isolation())
-
-
-def _isolation() -> str:
-    return "code runs in a sandboxed process that reaches the apps' public APIs only"
+        return Installation(False, engine, str(error), isolation)
+    return Installation(ready, engine, data, isolation)
 
 
 def engine_python() -> Path:

@@ -70,7 +70,7 @@ def changes(pair: Any) -> dict[str, Any]:
     """
     models = [Model(name, _table(pair, name)) for name in sorted(pair.changed_model_names())]
     found = [(model, *pair.changed_records(model.name)) for model in models]
-    names = _names([Row(model, _values(row)) for model, added, _, _ in found for row in added])
+    names = new_names([Row(model, _values(row)) for model, added, _, _ in found for row in added])
     told = {}
     for model, added, updated, removed in found:
         changed = {row.id: pair.changed_field_names(model.name, row.id) for row in updated}
@@ -88,7 +88,7 @@ def changes(pair: Any) -> dict[str, Any]:
     return told
 
 
-def _names(rows: Sequence[Row]) -> dict[Key, str]:
+def new_names(rows: Sequence[Row]) -> dict[Key, str]:
     """A name for each new row that depends on its values and references, not on its id.
 
     Each round tells apart the rows that refer to, or are referred to by, rows already told apart.

@@ -50,8 +50,6 @@ class Channel:
             self._socket.sendall(line)
         except OSError as error:
             raise ChannelError(f"nothing can be sent: {error}") from error
-        finally:
-            self._socket.settimeout(None)
 
     def receive(self, timeout_s: float) -> dict[str, Any]:
         """Wait for the next object.
@@ -65,10 +63,7 @@ class Channel:
             if (left := deadline - time.monotonic()) <= 0:
                 raise TimeoutError(f"no line in {timeout_s:g} s")
             self._socket.settimeout(left)
-            try:
-                self.fill()
-            finally:
-                self._socket.settimeout(None)
+            self.fill()
         return self.take()
 
     @property
@@ -77,7 +72,7 @@ class Channel:
         return b"\n" in self._unread
 
     def fill(self) -> None:
-        """Read once from the socket, as much as there is.
+        """Read once from the socket, as much as there is; wait on it first.
 
         Raises:
             ChannelError: if the other end is gone, or the line is too long.

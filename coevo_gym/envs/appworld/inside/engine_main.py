@@ -201,6 +201,7 @@ class Engine:
             if not apps.pending:
                 apps.fill()
             if apps.pending:
-                apps.send(self._world.answer(apps.take()))
+                request = apps.take()
+                apps.send({"id": request.get("id"), **self._world.answer(request)})
         except ChannelError:
             self._attach(None)

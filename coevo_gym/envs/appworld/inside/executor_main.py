@@ -27,7 +27,7 @@ from textwrap import dedent
 from typing import Any
 
 REQUEST_BYTES = 1 << 20
-PREAMBLE = """
+PREAMBLE = """\
 import builtins
 import calendar
 import datetime
@@ -78,6 +78,7 @@ def main() -> None:
     import appworld.common.datetime  # noqa: F401 (before time stands still, as in the engine)
     import freezegun
 
+    own = os.getpid()
     orders = control.makefile("r", encoding="utf-8")
     start = json.loads(orders.readline())
     executor = Executor(Apps(apps), start["apps"])
@@ -87,14 +88,14 @@ def main() -> None:
     for line in orders:
         order = json.loads(line)
         answer = executor.run(order["code"], order["max_chars"])
-        control.sendall(json.dumps(answer).encode() + b"\n")
+        if os.getpid() != own:
+            os._exit(0)  # a fork that code has made: it is not the one that was asked
+        control.sendall(json.dumps({"id": order["id"], **answer}).encode() + b"\n")
 
 
 def _add_engine_names() -> None:
-    """Provide what the engine's dates import only when they are told as text."""
+    """Provide what the engine's dates import when they are told as text, or read from it."""
     from datetime import datetime as moment
-
-    module = types.ModuleType("appworld.apps.api_lib")
 
     def read(text: str, *formats: str) -> Any:
         from appworld.common.datetime import DateTime
@@ -106,17 +107,25 @@ def _add_engine_names() -> None:
                 pass
         return DateTime.strptime(text, formats[-1])
 
+    def no_random_time(*bounds: Any) -> Any:
+        raise NotImplementedError("Random times cannot be drawn here.")
+
     iso = "%Y-%m-%dT%H:%M:%S"
-    vars(module).update(
-        parse_date=lambda text: read(text, "%Y-%m-%d", iso),
-        parse_datetime=lambda text: read(text, "%Y-%m-%d|%H:%M:%S", iso),
-        parse_time=lambda text: read(text, "%H:%M"),
-        date_to_string=lambda date: moment.strftime(date, "%Y-%m-%d"),
-        datetime_to_string=lambda date: moment.strftime(date, "%Y-%m-%d|%H:%M:%S"),
-        time_to_string=lambda time: time.strftime("%H:%M"),
-    )
-    sys.modules["appworld.apps"] = types.ModuleType("appworld.apps")
-    sys.modules["appworld.apps.api_lib"] = module
+    modules: dict[str, dict[str, Any]] = {
+        "appworld.apps": {},
+        "appworld.apps.api_lib": {
+            "parse_date": lambda text: read(text, "%Y-%m-%d", iso),
+            "parse_datetime": lambda text: read(text, "%Y-%m-%d|%H:%M:%S", iso),
+            "parse_time": lambda text: read(text, "%H:%M"),
+            "date_to_string": lambda date: moment.strftime(date, "%Y-%m-%d"),
+            "datetime_to_string": lambda date: moment.strftime(date, "%Y-%m-%d|%H:%M:%S"),
+            "time_to_string": lambda time: time.strftime("%H:%M"),
+        },
+        "appworld.common.random": {"choose_from_time_range": no_random_time},
+    }
+    for name, members in modules.items():
+        sys.modules[name] = types.ModuleType(name)
+        vars(sys.modules[name]).update(members)
 
 
 class Apps:
@@ -130,6 +139,7 @@ class Apps:
         self._connection = connection
         self._answers = connection.makefile("rb")
         self._turn = threading.Lock()
+        self._count = 0
 
     def call(self, app: str, api: str, arguments: Mapping[str, Any]) -> Any:
         """Ask for an API's answer, and wait for it.
@@ -137,19 +147,27 @@ class Apps:
         Raises:
             Exception: as the stock engine raises it.
         """
-        request = {"app": app, "api": api, "kwargs": copy.deepcopy(arguments)}
-        line = json.dumps(request, default=_stand_in).encode() + b"\n"
-        if len(line) > REQUEST_BYTES:
-            raise ValueError(f"The arguments of apis.{app}.{api} take more than a megabyte.")
         with self._turn:
-            self._connection.sendall(line)
-            answer = self._answers.readline()
-        if not answer:
-            raise ConnectionError("The apps cannot be reached any more.")
-        told = json.loads(answer)
+            self._count += 1
+            told = self._exchange(
+                {"id": self._count, "app": app, "api": api, "kwargs": copy.deepcopy(arguments)}
+            )
         if "error" in told:
             raise _error(told["type"], told["error"])
         return told["ok"]
+
+    def _exchange(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a request; what answers another one is passed over."""
+        line = json.dumps(request, default=_stand_in).encode() + b"\n"
+        if len(line) > REQUEST_BYTES:
+            name = f"apis.{request['app']}.{request['api']}"
+            raise ValueError(f"The arguments of {name} take more than a megabyte.")
+        self._connection.sendall(line)
+        while line := self._answers.readline():
+            told: dict[str, Any] = json.loads(line)
+            if told["id"] == request["id"]:
+                return told
+        raise ConnectionError("The apps cannot be reached any more.")
 
 
 def _stand_in(value: Any) -> dict[str, Sequence[str]]:

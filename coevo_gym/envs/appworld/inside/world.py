@@ -15,7 +15,7 @@ from appworld.requester import NumRequestsLimitError, _get_api_name_to_doc
 
 from .changes import changes
 
-_RESERVED = frozenset({"_app_name", "_api_name", "_system_datetime", "client", "show", "track"})
+_RESERVED = frozenset({"_app_name", "_api_name", "client", "show", "track"})
 _STAND_IN = "\0object"
 _FAILED = "Execution failed. Traceback:\n"
 

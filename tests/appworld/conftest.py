@@ -1,0 +1,67 @@
+"""The built-in world, worlds over it, and the stock engine to compare with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevo_gym.envs.appworld import pool, setup
+from coevo_gym.envs.appworld.engine import World
+
+STOCK = Path(__file__).with_name("stock.py")
+
+Stock = Callable[[Sequence[dict[str, Any]]], list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="session")
+def root(appworld_root: Path) -> Path:
+    """The folder of the built-in world."""
+    return appworld_root
+
+
+@pytest.fixture(scope="session")
+def stock(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Stock:
+    """Play jobs on the stock engine."""
+    folder = tmp_path_factory.mktemp("stock")
+    (folder / "data").symlink_to(root / "data")
+
+    def play(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        done = subprocess.run(
+            [setup.engine_python(), "-s", STOCK, Path(pool.__file__).parent],
+            input="".join(json.dumps(job) + "\n" for job in jobs),
+            env=setup.engine_environment(folder),
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    return play
+
+
+@pytest.fixture
+def world(root: Path) -> Iterator[World]:
+    """A world that is closed afterwards; its engine stays warm for the next test."""
+    made = World(root)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def task_ids(root: Path) -> tuple[str, ...]:
+    """All tasks of the built-in world."""
+    return tuple(sorted(folder.name for folder in (root / "data" / "tasks").iterdir()))
+
+
+@pytest.fixture(scope="session")
+def task_id(task_ids: tuple[str, ...]) -> str:
+    """One of them."""
+    return task_ids[0]

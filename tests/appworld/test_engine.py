@@ -1,0 +1,486 @@
+"""The engine behind the worlds: equal to the stock one, closed to all but public APIs, mortal."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from coevo_gym.envs.appworld import engine as engine_module
+from coevo_gym.envs.appworld import pool as pool_module
+from coevo_gym.envs.appworld.engine import Diff, ErrorKind, World
+from coevo_gym.envs.appworld.inside.changes import Model, Row, new_names
+from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
+from coevo_gym.envs.appworld.pool import Engine, Pool, pool
+from coevo_gym.errors import BenchmarkNotInstalled, EnvBackendError, ResetNeeded
+from tests.appworld.conftest import Stock
+from tests.appworld.test_executor import ALIVE, LOGIN
+
+PATIENCE_S = 120
+
+
+def fake_table(name: str, **references: str) -> Any:
+    """What :class:`Model` reads of one of the engine's classes."""
+    columns = [
+        SimpleNamespace(
+            name=field,
+            foreign_keys=[
+                SimpleNamespace(column=SimpleNamespace(table=SimpleNamespace(name=target)))
+            ],
+        )
+        for field, target in references.items()
+    ]
+    return SimpleNamespace(__tablename__=name, __table__=SimpleNamespace(columns=columns))
+
+
+def solution(root: Path, task_id: str) -> str:
+    folder = root / "data" / "tasks" / task_id / "ground_truth"
+    code = (folder / "compiled_solution.py").read_text(encoding="utf-8")
+    return f"{code}\nsolution(apis, requester)\n" if "def solution(" in code else code
+
+
+def scratch_folders() -> set[str]:
+    return {p.name for p in Path(tempfile.gettempdir()).glob("coevo-appworld-*")}
+
+
+def wait_for_end(process: int) -> None:
+    """Wait until a process is gone that need not be a child of this one."""
+    try:
+        descriptor = os.pidfd_open(process)
+    except ProcessLookupError:
+        return
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    ended = poll.poll(PATIENCE_S * 1000)
+    os.close(descriptor)
+    assert ended, f"process {process} is still there"
+
+
+class TestStock:
+    @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 4])
+    def test_solutions_lead_to_the_same(
+        self, root: Path, world: World, stock: Stock, task_ids: tuple[str, ...], every: int
+    ) -> None:
+        chosen = task_ids[::every]
+        jobs = [{"task_id": task, "codes": [solution(root, task)]} for task in chosen]
+        for task, expected in zip(chosen, stock(jobs), strict=True):
+            world.begin(task)
+            ran = world.step(solution(root, task))
+            assert [ran.output] == expected["outputs"], task
+            assert ran.completed is expected["completed"] is True, task
+            assert world.diff()._asdict() == {k: expected[k] for k in Diff._fields}, task
+            assert [list(test) for test in world.grade()] == expected["tests"], task
+
+    def test_nothing_done_is_nothing_changed(
+        self, world: World, stock: Stock, task_id: str
+    ) -> None:
+        (expected,) = stock([{"task_id": task_id, "codes": ["x = 1"]}])
+        world.begin(task_id)
+        assert not world.step("x = 1").completed
+        assert world.diff() == Diff({}, None, "")
+        assert [list(test) for test in world.grade()] == expected["tests"]
+        assert not all(test.passed for test in world.grade())
+
+
+class TestBrief:
+    def test_it_tells_what_the_task_says(self, root: Path, world: World, task_id: str) -> None:
+        specs = json.loads((root / "data" / "tasks" / task_id / "specs.json").read_text())
+        brief = world.begin(task_id)
+        assert brief.instruction == specs["instruction"]
+        assert brief.supervisor == specs["supervisor"]
+        assert brief.datetime == specs["datetime"]
+        assert "login" in brief.apps["spotify"]
+        assert "admin" not in brief.apps
+
+    def test_another_instruction_is_in_the_database_too(self, world: World, task_id: str) -> None:
+        assert world.begin(task_id, "Dance!").instruction == "Dance!"
+        shown = world.step("print(apis.supervisor.show_active_task()['instruction'])")
+        assert shown.output == "Dance!\n"
+        assert world.diff() == Diff({}, None, "")
+        assert world.begin(task_id).instruction != "Dance!"
+
+    def test_no_world_no_step(self, root: Path) -> None:
+        world = World(root)
+        for act in (lambda: world.step("x"), world.grade, world.diff):
+            with pytest.raises(ResetNeeded, match="Call begin"):
+                act()
+        world.close()
+        world.close()
+
+    def test_an_unknown_task_is_a_fault(self, world: World, task_id: str) -> None:
+        with pytest.raises(EnvBackendError, match="nowhere_1"):
+            world.begin("nowhere_1")
+        world.begin(task_id)
+        assert world.step(ALIVE).kind is ErrorKind.NONE
+
+    def test_without_an_engine(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, task_id: str
+    ) -> None:
+        monkeypatch.setenv("COEVO_HOME", str(tmp_path))
+        with pytest.raises(BenchmarkNotInstalled, match="coevo install appworld"):
+            World(tmp_path).begin(task_id)
+
+
+@pytest.fixture
+def requests(root: Path, task_id: str) -> Iterator[tuple[Engine, socket.socket, Channel]]:
+    """An engine with a world, and the socket on which it takes requests, in our hands."""
+    shared = pool(root)
+    engine = shared.take()
+    engine.ask("begin", task_id=task_id, instruction=None, seed=100, max_calls=1000)
+    ours, theirs = socket.socketpair()
+    engine.ask("attach", [theirs.fileno()])
+    theirs.close()
+    channel = Channel(ours, max_bytes=1 << 24)
+    yield engine, ours, channel
+    channel.close()
+    shared.give_back(engine)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "admin": ({"app": "admin", "api": "show_card_balance"}, "No app named 'admin'"),
+    "admin, public": ({"app": "admin", "api": "credit_to_card"}, "No app named 'admin'"),
+    "clock": ({"app": "spotify", "api": "set_date_and_time"}, "No API named 'set_date_and_time'"),
+    "databases": ({"app": "spotify", "api": "set_local_home_path"}, "No API named"),
+    "main app": ({"app": "", "api": "set_dbs"}, "No app named ''"),
+    "index": ({"app": "spotify", "api": "index"}, "No API named 'index'"),
+    "unknown app": ({"app": "nothing", "api": "show"}, "No app named 'nothing'"),
+    "unknown API": ({"app": "spotify", "api": "nothing"}, "No API named 'nothing'"),
+    "path": ({"app": "spotify", "api": "/admin/payment_card"}, "No API named '/admin"),
+    "path as app": ({"app": "/admin", "api": "payment_card"}, "No app named '/admin'"),
+    "attribute": ({"app": "_requester", "api": "post"}, "No app named '_requester'"),
+    "method": ({"app": "spotify", "api": "__class__"}, "No API named '__class__'"),
+    "no app": ({}, "No app named 'None'"),
+    "list as app": ({"app": ["spotify"], "api": "login"}, "unhashable"),
+    "arguments in a list": (
+        {"app": "spotify", "api": "login", "kwargs": [1]}, "arguments of an API are given by name"
+    ),
+    "client": (
+        {"app": "spotify", "api": "login", "kwargs": {"client": 1}}, "'client' is not a parameter"
+    ),
+    "untracked": (
+        {"app": "spotify", "api": "login", "kwargs": {"track": False}}, "'track' is not a parameter"
+    ),
+    "other name": (
+        {"app": "spotify", "api": "login", "kwargs": {"_app_name": "admin"}},
+        "'_app_name' is not a parameter",
+    ),
+    "time": (
+        {"app": "spotify", "api": "show_song",
+         "kwargs": {"song_id": 1, "_system_datetime": "2030-01-01T00:00:00"}},
+        "Cannot set system_datetime",
+    ),
+    "path in an argument": (
+        {"app": "spotify", "api": "show_song", "kwargs": {"song_id": "../../admin/main_users"}},
+        "Response status code is 4",
+    ),
+    "address in an argument": (
+        {"app": "spotify", "api": "show_song", "kwargs": {"song_id": "//admin.com/dbs"}},
+        "Response status code is 4",
+    ),
+}  # fmt: skip
+
+
+class TestRequests:
+    @pytest.mark.parametrize("case", REFUSED)
+    def test_what_is_refused(
+        self, requests: tuple[Engine, socket.socket, Channel], case: str
+    ) -> None:
+        engine, _, channel = requests
+        request, said = REFUSED[case]
+        channel.send({"id": 7, **request})
+        answer = channel.receive(PATIENCE_S)
+        assert answer.keys() == {"id", "error", "type"}
+        assert said in answer["error"]
+        assert engine.ask("diff")["diff"] == {}
+
+    def test_all_that_is_offered_is_public(
+        self, requests: tuple[Engine, socket.socket, Channel], root: Path, task_id: str
+    ) -> None:
+        engine, _, _ = requests
+        told = engine.ask("begin", task_id=task_id, instruction=None, seed=100, max_calls=9)
+        documented = {
+            file.stem: sorted(json.loads(file.read_text(encoding="utf-8")))
+            for file in (root / "data" / "api_docs" / "standard").glob("*.json")
+        }
+        assert told["apps"] == documented
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            b"x" * (1 << 20) + b"x\n",
+            b"x" * (1 << 21),
+            b"{\n",
+            b"[]\n",
+            b"5\n",
+            b"\xff\n",
+            b"[" * 99_999 + b"\n",
+        ],
+        ids=["long", "endless", "no JSON", "list", "number", "no text", "deep"],
+    )
+    def test_who_breaks_the_rules_is_cut_off(
+        self, requests: tuple[Engine, socket.socket, Channel], line: bytes
+    ) -> None:
+        engine, connection, channel = requests
+        with pytest.raises((ChannelError, OSError)):  # noqa: PT012
+            connection.sendall(line)
+            channel.receive(PATIENCE_S)
+        assert engine.ask("step_end") == {"completed": False, "calls": [], "attached": False}
+
+    def test_who_does_not_read_is_cut_off(
+        self, requests: tuple[Engine, socket.socket, Channel]
+    ) -> None:
+        engine, connection, channel = requests
+        request = {
+            "app": "api_docs",
+            "api": "show_api_descriptions",
+            "kwargs": {"app_name": "amazon"},
+        }
+        line = json.dumps(request).encode() + b"\n"
+        connection.settimeout(PATIENCE_S)
+        with pytest.raises(OSError, match=r"pipe|reset"):  # noqa: PT012
+            while True:
+                connection.sendall(line)
+        assert engine.ask("step_end")["attached"] is False
+        channel.close()
+
+    def test_orders_go_before_requests(
+        self, requests: tuple[Engine, socket.socket, Channel]
+    ) -> None:
+        engine, connection, _ = requests
+        request = {"app": "supervisor", "api": "show_profile", "kwargs": {}}
+        connection.sendall((json.dumps(request).encode() + b"\n") * 500)
+        calls = engine.ask("step_end")["calls"]
+        assert len(calls) < 500
+
+
+NOTES = """
+for title in {titles!r}:
+    apis.simple_note.create_note(title=title, content='c', access_token=token)
+"""
+LISTS = """
+password = [
+    account["password"] for account in apis.supervisor.show_account_passwords()
+    if account["account_name"] == "spotify"
+][0]
+token = apis.spotify.login(username=email, password=password)["access_token"]
+for title, song in {songs!r}.items():
+    made = apis.spotify.create_playlist(title=title, access_token=token)
+    apis.spotify.add_song_to_playlist(
+        playlist_id=made['playlist_id'], song_id=song, access_token=token
+    )
+"""
+
+
+class TestDiff:
+    def test_it_is_the_same_in_another_process(
+        self, root: Path, world: World, task_ids: tuple[str, ...]
+    ) -> None:
+        other = World(root)
+        found = []
+        for one in (world, other):
+            one.begin(task_ids[-1])
+            found.append((one.step(solution(root, task_ids[-1])), one.diff()))
+        other.close()
+        assert found[0] == found[1]
+        assert found[0][1].status == "success"
+
+    def test_order_does_not_show(self, world: World, task_id: str) -> None:
+        found = []
+        for titles, songs in ((["a", "b"], {"p": 1, "q": 2}), (["b", "a"], {"q": 2, "p": 1})):
+            world.begin(task_id)
+            code = LOGIN + NOTES.format(titles=titles) + LISTS.format(songs=songs)
+            ran = world.step(code)
+            assert ran.kind is ErrorKind.NONE, ran.output
+            found.append(world.diff().changes)
+        assert found[0] == found[1]
+        playlists = {row["playlist_id"] for row in found[0]["spotify.PlaylistSong"]["added"]}
+        assert playlists == {"new 1", "new 2"}
+
+    def test_rows_alike_are_told_apart_by_what_refers_to_them(self) -> None:
+        groups = Model("app.Group", fake_table("groups"))
+        members = Model("app.Member", fake_table("members", group_id="groups"))
+
+        def told(first: int, second: int) -> list[str]:
+            rows = [Row(groups, {"id": id_, "title": "same"}) for id_ in (first, second)]
+            rows.append(Row(members, {"id": 1, "name": "a", "group_id": first}))
+            rows.append(Row(members, {"id": 2, "name": "b", "group_id": second}))
+            names = new_names(rows)
+            return [names[groups.key(first)], names[groups.key(second)]]
+
+        assert told(1, 2) == told(2, 1)
+        assert set(told(1, 2)) == {"new 1", "new 2"}
+
+    def test_what_differs_shows(self, world: World, task_id: str) -> None:
+        found = []
+        for songs in ({"p": 1, "q": 2}, {"p": 2, "q": 1}, {"p": 1}, {"p": 1, "q": 1}):
+            world.begin(task_id)
+            assert world.step(LOGIN + LISTS.format(songs=songs)).kind is ErrorKind.NONE
+            found.append(json.dumps(world.diff().changes))
+        assert len(set(found)) == 4
+
+    def test_a_detour_does_not_show(self, world: World, task_id: str) -> None:
+        world.begin(task_id)
+        detour = (
+            "made = apis.simple_note.create_note(title='t', content='c', access_token=token)\n"
+            "apis.simple_note.delete_note(note_id=made['note_id'], access_token=token)"
+        )
+        assert world.step(f"{LOGIN}\n{detour}").kind is ErrorKind.NONE
+        assert world.diff().changes == {}
+
+
+class TestPool:
+    def test_worlds_do_not_meet(self, root: Path, world: World, task_id: str) -> None:
+        other = World(root)
+        for one in (world, other):
+            one.begin(task_id)
+        assert world.step(LOGIN + NOTES.format(titles=["mine"])).kind is ErrorKind.NONE
+        assert other.step("kept = 1").kind is ErrorKind.NONE
+        assert "simple_note.Note" in world.diff().changes
+        assert other.diff().changes == {}
+        other.close()
+
+    def test_a_token_of_an_earlier_world_is_not_logged_out(
+        self, world: World, task_id: str
+    ) -> None:
+        shown = "print(apis.simple_note.search_notes(access_token=token) is not None)"
+        for _ in range(2):
+            world.begin(task_id)
+            assert world.step(f"{LOGIN}\n{shown}").output == "True\n"
+            assert world.step("apis.simple_note.logout(access_token=token)").kind is ErrorKind.NONE
+
+    def test_an_engine_is_used_again_until_it_is_worn(
+        self, root: Path, task_id: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for module in (engine_module, pool_module):
+            monkeypatch.setattr(module, "EPISODES", 2)
+        own = Pool(root)
+        monkeypatch.setattr(engine_module, "pool", lambda _: own)
+        world = World(root)
+        used = []
+        for _ in range(5):
+            world.begin(task_id)
+            assert world._engine is not None
+            used.append(world._engine.pid)
+        assert [used.count(pid) for pid in dict.fromkeys(used)] == [2, 2, 1]
+        for pid in dict.fromkeys(used[:4]):
+            wait_for_end(pid)
+        world.close()
+        own.close()
+        wait_for_end(used[-1])
+
+    def test_nothing_is_left(
+        self, root: Path, task_id: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        before = scratch_folders()
+        own = Pool(root)
+        monkeypatch.setattr(engine_module, "pool", lambda _: own)
+        world = World(root)
+        world.begin(task_id)
+        (mine,) = scratch_folders() - before
+        outputs = Path(os.environ.get("TMPDIR", "/tmp"), mine, "experiments", "outputs")
+        assert [folder.name for folder in outputs.iterdir()] == [str(world._engine.pid)]  # type: ignore[union-attr]
+        assert world._executor is not None
+        executor = world._executor.pid
+        world.grade()
+        world.close()
+        wait_for_end(executor)
+        assert list(outputs.iterdir()) == []
+        own.close()
+        assert scratch_folders() == before
+
+
+class TestDeath:
+    def test_of_an_engine_is_a_fault_of_the_episode(self, world: World, task_id: str) -> None:
+        world.begin(task_id)
+        assert world._engine is not None
+        dead = world._engine.pid
+        os.kill(dead, signal.SIGKILL)
+        with pytest.raises(EnvBackendError, match="The next reset starts another one"):
+            world.step(ALIVE)
+        world.begin(task_id)
+        assert world._engine.pid != dead
+        assert world.step(ALIVE).kind is ErrorKind.NONE
+
+    def test_of_an_engine_amid_a_step(self, world: World, task_id: str) -> None:
+        world.begin(task_id)
+        assert world._engine is not None
+        errors: list[str] = []
+
+        def play() -> None:
+            try:
+                world.step("while True:\n    print('x')\n    sum(range(10**6))", time_limit_s=3)
+            except EnvBackendError as error:
+                errors.append(str(error))
+
+        player = threading.Thread(target=play)
+        player.start()
+        os.kill(world._engine.pid, signal.SIGKILL)
+        player.join(PATIENCE_S)
+        assert len(errors) == 1
+        world.begin(task_id)
+        assert world.step(ALIVE).kind is ErrorKind.NONE
+
+    def test_of_an_executor_keeps_the_world(self, world: World, task_id: str) -> None:
+        world.begin(task_id)
+        world.step(LOGIN + NOTES.format(titles=["kept"]))
+        assert world._executor is not None
+        os.kill(world._executor.pid, signal.SIGKILL)
+        assert world.step("print(token)").kind is ErrorKind.CRASH
+        assert "NameError" in world.step("print(token)").output
+        assert "simple_note.Note" in world.diff().changes
+
+    def test_of_the_first_process_takes_all_engines_along(
+        self, root: Path, task_id: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        own = Pool(root)
+        monkeypatch.setattr(engine_module, "pool", lambda _: own)
+        world = World(root)
+        world.begin(task_id)
+        assert world._engine is not None
+        assert own._zygote is not None
+        os.kill(own._zygote._process.pid, signal.SIGKILL)
+        wait_for_end(world._engine.pid)
+        with pytest.raises(EnvBackendError):
+            world.step(ALIVE)
+        world.begin(task_id)
+        assert world.step(ALIVE).kind is ErrorKind.NONE
+        world.close()
+        own.close()
+
+    @pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", "sys.exit()"])
+    def test_of_ours_leaves_nothing(self, root: Path, task_id: str, end: str) -> None:
+        before = scratch_folders()
+        code = (
+            "import os, signal, sys\n"
+            "from pathlib import Path\n"
+            "from coevo_gym.envs.appworld.engine import World\n"
+            f"world = World(Path({str(root)!r}))\n"
+            f"world.begin({task_id!r})\n"
+            "pool = world._pool\n"
+            "print(world._engine.pid, world._executor.pid, pool._zygote._process.pid, flush=True)\n"
+            "sys.stdin.readline()\n"
+            f"{end}\n"
+        )
+        child = subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert child.stdout is not None
+        pids = [int(pid) for pid in child.stdout.readline().split()]
+        assert len(pids) == 3
+        assert len(scratch_folders() - before) == 1
+        child.communicate(b"\n")
+        for pid in pids:
+            wait_for_end(pid)
+        assert scratch_folders() == before

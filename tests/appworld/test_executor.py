@@ -1,0 +1,353 @@
+"""What code leads to: as in the stock engine, and never more than the loss of its own process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coevo_gym.envs.appworld.engine import ErrorKind, World
+from tests.appworld.conftest import Stock
+
+ALIVE = "print(apis.supervisor.show_profile()['first_name'])"
+LOGIN = """
+password = [
+    account["password"] for account in apis.supervisor.show_account_passwords()
+    if account["account_name"] == "simple_note"
+][0]
+email = apis.supervisor.show_profile()["email"]
+token = apis.simple_note.login(username=email, password=password)["access_token"]
+"""
+
+SNIPPETS: dict[str, tuple[str, ...]] = {
+    "prints": (
+        "print(1, 'two', [3])",
+        "print([1, 2])\nprint({'a': 1})\nprint((1, 2))",
+        "print(list(range(60)))",
+        "print([1], sep='')",
+        "print()",
+        "print('a', end='')",
+        "import sys\nsys.stdout.write('raw')",
+        "print('to stderr', file=__import__('sys').stderr)",
+        "'not echoed'",
+        "5;",
+        "pass",
+        "print('  ')",
+        "print('tab\\tand\\rreturn')",
+        "print('é漢🙂\\x00\\x1b[0m')",
+    ),
+    "variables": (
+        "x = 1\ndef f():\n    return x / 0",
+        "x += 1\nprint(x)",
+        "f()",
+        "class A:\n    y: int = 1\n    def __repr__(self):\n        return 'A!'",
+        "print(A())",
+        "from dataclasses import dataclass",
+        "import json as j\nprint(j.dumps({'b': 1}))",
+        "del x",
+        "print(x)",
+        "print(__name__)",
+    ),
+    "errors": (
+        "1 / 0",
+        "print('lost')\nraise ValueError('with\\nlines')",
+        "raise Exception",
+        "raise KeyError('k')",
+        "def deep(n):\n    if n == 0:\n        raise OSError('deep')\n    deep(n - 1)\ndeep(3)",
+        "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    raise ValueError('second') from e",
+        "try:\n    {}['a']\nexcept KeyError:\n    undefined",
+        "[1, 2].index(3)",
+        "import json\njson.loads('{')",
+        "int('x')",
+        "print(set)\nprint([set()])",
+        "print({'a': {1}})",
+        "input('name?')",
+        "assert 1 == 2, 'no'",
+        "raise SystemExit('out')",
+        "next(iter([]))",
+        "import numpy",
+        "from math import nothing",
+        "x = [\n    1,\n    2 / 0,\n]",
+        "class MyError(Exception):\n    pass\nraise MyError('mine')",
+        "raise ExceptionGroup('g', [ValueError(1), TypeError(2)])",
+        "e = ValueError('noted')\ne.add_note('a note')\nraise e",
+        "'abc'.foo",
+        "lst = []\nlst.appendd(1)",
+        "print(undefned)",
+    ),
+    "syntax": (
+        "x = ",
+        "for i in range(3)\n    print(i)",
+        "```python\nprint(1)\n```",
+        "",
+        "   \n  ",
+        "  print('indented')",
+        "x = 1\n  y = 2",
+        "def f(:\n pass",
+        "print('open",
+        "0777",
+    ),
+    "unsafe": (
+        "import subprocess\nsubprocess.run(['ls'])",
+        "import os, socket, sys",
+        "open('/etc/passwd')",
+        "exit()",
+        "import time\ntime.sleep(1)",
+        "import os\nos.system('ls')",
+        "from os import kill, system\nsystem('ls')",
+    ),
+    "time": (
+        "from datetime import datetime\nprint(datetime.now())",
+        "import datetime as dt\nprint(dt.date.today(), dt.datetime.utcnow())",
+        "import time\nprint(time.time(), time.monotonic(), time.perf_counter())",
+        "print(DateTime.now(), pendulum.now(), repr(DateTime.now()))",
+        "print(pendulum.now().to_date_string(), pendulum.today(), pendulum.yesterday())",
+        "print(pendulum.parse('2023-05-01T10:00:00').add(days=3), pendulum.tomorrow())",
+        "print(pendulum.parse('2023-05-01') < pendulum.now())",
+        "print(DateTime.now().start_of('month').isoformat())",
+        "print(DateTime(2023, 5, 1).add(days=1), Date(2023, 5, 1), Time(10, 30))",
+        "print(DateTime.strptime('2023-05-01', '%Y-%m-%d'), DateTime.fromisoformat('2023-05-01'))",
+        "print(pendulum.now().diff_for_humans(pendulum.now().subtract(days=2)))",
+        "print(pendulum.now().start_of('week'), MONDAY, SUNDAY, pendulum.now().day_of_week)",
+        "print(type(DateTime.now()), type(pendulum.now()), pendulum.now().tzinfo)",
+        "print(pendulum.now().to_datetime_string(), pendulum.now().to_time_string())",
+        "print(pendulum.duration(days=3), pendulum.datetime(2023, 5, 1))",
+        "import json\nprint(json.dumps({'now': DateTime.now()}))",
+        "import random\nprint(random.random(), random.choice([1, 2, 3]))",
+        "print(deepcopy([1]), reduce(lambda a, b: a + b, [1, 2]), Counter('aab'))",
+        "print(calendar.monthrange(2023, 2), itertools.__name__, math.pi, re.findall('a', 'aa'))",
+    ),
+    "apis": (
+        "print(apis.supervisor.show_profile())",
+        "print(apis['supervisor']['show_profile']())",
+        "print(requester.request('supervisor', 'show_profile'))",
+        "apis.nothing.show()",
+        "apis.spotify.nothing()",
+        "apis['nothing']",
+        "requester.request('nothing', 'show')",
+        "requester.request('spotify', 'nothing')",
+        "try:\n    apis.nothing\nexcept Exception as e:\n    print(e)",
+        "apis.spotify.login(username='nobody', password='wrong')",
+        "apis.spotify.login()",
+        "apis.spotify.login('positional')",
+        "print(apis.spotify.login(username='x', password='y', raise_on_failure=False))",
+        "apis.spotify.show_song(song_id='x')",
+        "apis.spotify.show_song(song_id=99999)",
+        "apis.spotify.show_song()",
+        "apis.spotify.show_song(song_id='')",
+        "print(apis.spotify.search_songs(query='a', page_limit=2, unknown=1)[0]['song_id'])",
+        "print(len(apis.spotify.search_songs(min_release_date=DateTime(2000, 1, 1))))",
+        "print(len(apis.spotify.search_songs(genre={'a'})))",
+        "apis.simple_note.create_note(title='x', content='y', access_token='bad')",
+        "apis.spotify.search_songs(query=(i for i in 'ab'))",
+        "apis.spotify.login(username={1}, password='x')",
+        "apis.spotify.show_song(song_id=1, _system_datetime=DateTime(2000, 1, 1))",
+        "try:\n    apis.spotify.show_song(song_id=99999)\nexcept Exception as e:\n    print(e)",
+        "print(apis.api_docs.show_app_descriptions())",
+        "print(apis.api_docs.show_api_doc(app_name='spotify', api_name='login'))",
+        "print('login' in apis.spotify, sorted(apis.supervisor.keys()))",
+        LOGIN,
+        "print(token)",
+        "print(apis.simple_note.create_note(title='n', content='c', access_token=token))",
+        "print(apis.simple_note.search_notes(access_token=token))",
+        "apis.simple_note.create_note(title=DateTime.now(), content='c', access_token=token)",
+        "for i in range(2000):\n    apis.supervisor.show_profile()",
+        "print(apis.supervisor.complete_task(answer=DateTime.now()))",
+        "print(apis.supervisor.complete_task(answer='5'))",
+    ),
+}  # fmt: skip
+
+
+def test_every_snippet_reads_as_in_the_stock_engine(
+    world: World, stock: Stock, task_id: str
+) -> None:
+    jobs = [{"task_id": task_id, "codes": codes} for codes in SNIPPETS.values()]
+    differing = []
+    for name, expected in zip(SNIPPETS, stock(jobs), strict=True):
+        world.begin(task_id)
+        for code, said in zip(SNIPPETS[name], expected["outputs"], strict=True):
+            output = world.step(code).output
+            if output != said:
+                differing.append((name, code, output, said))
+    assert not differing
+
+
+FAULTS: dict[str, tuple[str, ErrorKind, str]] = {
+    "keyboard interrupt": ("raise KeyboardInterrupt", ErrorKind.EXCEPTION, "KeyboardInterrupt"),
+    "generator exit": ("raise GeneratorExit('x')", ErrorKind.EXCEPTION, "GeneratorExit: x"),
+    "base exception": (
+        "class E(BaseException):\n    pass\nraise E('own')", ErrorKind.EXCEPTION, "E: own"
+    ),
+    "no recursion end": ("def f():\n    f()\nf()", ErrorKind.EXCEPTION, "RecursionError"),
+    "error that cannot be told": (
+        "class E(Exception):\n    def __str__(self):\n        raise SystemError\nraise E",
+        ErrorKind.EXCEPTION, "E: <exception str() failed>",
+    ),
+    "20 GB": ("x = bytearray(20 * 10**9)", ErrorKind.EXCEPTION, "MemoryError"),
+    "20 GB, bit by bit": (
+        "x = []\nwhile True:\n    x.append(bytearray(10**8))", ErrorKind.EXCEPTION, "MemoryError"
+    ),
+    "10 MB of output": ("print('x' * 10**7)", ErrorKind.NONE, "[cut: only 20,000 characters"),
+    "10 MB of output, line by line": (
+        "for i in range(10**5):\n    print('x' * 99)", ErrorKind.NONE, "[cut: only 20,000"
+    ),
+    "10 MB of error": ("raise ValueError('x' * 10**7)", ErrorKind.EXCEPTION, "[cut: only 20,000"),
+    "surrogate in output": ("print('a' + chr(0xD800) + 'b')", ErrorKind.NONE, "a\ufffdb"),
+    "surrogate in error": ("raise ValueError(chr(0xDFFF))", ErrorKind.EXCEPTION, "\ufffd"),
+    "surrogate in code": ("print('\ud800')", ErrorKind.SYNTAX, "cannot be parsed"),
+    "surrogate in a request": (
+        "apis.spotify.search_songs(query=chr(0xD800))", ErrorKind.EXCEPTION, "UnicodeEncodeError"
+    ),
+    "NUL in code": ("print(1)\0", ErrorKind.SYNTAX, ""),
+    "code too deep": ("x = " + "-" * 900 + "1", ErrorKind.SYNTAX, "cannot be parsed"),
+    "code much too deep": ("x = " + "-" * 50_000 + "1", ErrorKind.SYNTAX, "cannot be parsed"),
+    "a megabyte in a request": (
+        "apis.spotify.search_songs(query='x' * 2**20)", ErrorKind.EXCEPTION, "more than a megabyte"
+    ),
+    "a request too deep": (
+        "x = []\nfor i in range(3000):\n    x = [x]\napis.spotify.search_songs(query=x)",
+        ErrorKind.EXCEPTION, "RecursionError",
+    ),
+    "disk full": (
+        "import builtins\nwith getattr(builtins, 'op' + 'en')('/tmp/x', 'wb') as f:\n"
+        "    while True:\n        f.write(bytes(1 << 20))",
+        ErrorKind.EXCEPTION, "OSError",
+    ),
+    "forks": (
+        "import os\nfork = getattr(os, 'fo' + 'rk')\nwhile True:\n    fork()", ErrorKind.EXCEPTION,
+        "BlockingIOError",
+    ),
+    "threads": (
+        "threading = __import__('threading')\nfor i in range(100):\n"
+        "    threading.Thread(target=threading.Event().wait).start()",
+        ErrorKind.EXCEPTION, "can't start new thread",
+    ),
+    "exit": ("import os\ngetattr(os, '_ex' + 'it')(0)", ErrorKind.CRASH, "has died"),
+    "abort": ("import os\nos.abort()", ErrorKind.CRASH, "has died"),
+    "another program": (
+        "import os\nos.execv('/usr/bin/env', ['env', 'true'])", ErrorKind.CRASH, "has died"
+    ),
+    "loop": ("while True:\n    pass", ErrorKind.TIMEOUT, "timed out after 2 seconds"),
+    "loop in C": ("sum(range(10**12))", ErrorKind.TIMEOUT, "timed out"),
+    "loop that swallows errors": (
+        "while True:\n    try:\n        apis.supervisor.show_profile()\n    except Exception:\n"
+        "        continue",
+        ErrorKind.TIMEOUT, "timed out",
+    ),
+    "loop that floods": ("while True:\n    print('x' * 10**6)", ErrorKind.TIMEOUT, "timed out"),
+    "closed descriptors": (
+        "import os\nos.closerange(0, 256)", ErrorKind.CRASH, "has died"
+    ),
+    "forged answer, too long": (
+        "import os\nfor i in range(3, 256):\n    try:\n"
+        "        getattr(os, 'wri' + 'te')(i, b'x' * 10**7)\n    except OSError:\n        pass",
+        ErrorKind.CRASH, "has died",
+    ),
+    "forged answer, no text": (
+        "import os\nfor i in range(3, 256):\n    try:\n"
+        "        getattr(os, 'wri' + 'te')(i, b'{\"output\": [1]}\\n')\n"
+        "    except OSError:\n        pass",
+        ErrorKind.CRASH, "has died",
+    ),
+    "forged answer": (
+        "import os\nfor i in range(3, 256):\n    try:\n"
+        "        getattr(os, 'wri' + 'te')(i, b'{\"output\": \"forged\"}\\n')\n"
+        "    except OSError:\n        pass",
+        ErrorKind.CRASH, "has died",
+    ),
+    "requests besides": (
+        "import os\nfor i in range(3, 256):\n    try:\n"
+        "        if str(i) in __import__('sys').argv[2]:\n"
+        "            getattr(os, 'wri' + 'te')(i, b'{\"app\": \"spotify\"}\\n' * 3)\n"
+        "    except OSError:\n        pass",
+        ErrorKind.NONE, "Execution successful.",
+    ),
+}  # fmt: skip
+LOSING = (ErrorKind.CRASH, ErrorKind.TIMEOUT)
+
+
+@pytest.fixture(scope="module")
+def lasting(root: Path) -> Iterator[World]:
+    """A world that all faults hit, one after the other."""
+    made = World(root)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def noted(lasting: World, task_id: str) -> World:
+    """It holds a note, which has to be there after each of them."""
+    lasting.begin(task_id)
+    lasting.step(LOGIN)
+    made = lasting.step(
+        "apis.simple_note.create_note(title='kept', content='c', access_token=token)"
+    )
+    assert made.kind is ErrorKind.NONE
+    return lasting
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_code_costs_at_most_its_own_process(noted: World, fault: str) -> None:
+    code, kind, said = FAULTS[fault]
+    assert noted.step("kept, x = 5, None").kind is ErrorKind.NONE
+    ran = noted.step(code, time_limit_s=2.0 if kind is ErrorKind.TIMEOUT else 100.0)
+    assert (ran.kind, said in ran.output) == (kind, True), ran.output[-300:]
+    assert len(ran.output) < 20_100
+    ran.output.encode()
+    assert noted.step(ALIVE).kind is ErrorKind.NONE
+    if kind in LOSING:
+        assert "All variables are lost" in ran.output
+        assert "NameError" in noted.step("kept").output
+    titles = noted.step(f"{LOGIN}\nprint(apis.simple_note.search_notes(access_token=token))")
+    assert '"kept"' in titles.output
+
+
+def test_an_unasked_word_costs_the_process(noted: World) -> None:
+    speak = (
+        "import os\n"
+        "def late():\n"
+        "    for i in range(3, 256):\n"
+        "        try:\n"
+        "            getattr(os, 'wri' + 'te')(i, b'{}\\n')\n"
+        "        except OSError:\n"
+        "            pass\n"
+        "timer = __import__('threading').Timer(0.01, late)\n"
+        "timer.start()\n"
+        "timer.join()"
+    )
+    assert noted.step(speak).kind is ErrorKind.CRASH
+    assert noted.step(ALIVE).kind is ErrorKind.NONE
+
+
+def test_output_is_cut_where_it_is_asked(noted: World) -> None:
+    ran = noted.step("print('x' * 200)", max_chars=100)
+    assert ran.output == "x" * 100 + "\n[cut: only 100 characters are shown]"
+    assert noted.step("print('x' * 99)", max_chars=100).output == "x" * 99 + "\n"
+
+
+def test_only_what_runs_is_counted(noted: World) -> None:
+    assert noted.step("apis.supervisor.show_profile(\n").calls == ()
+    ran = noted.step("apis.supervisor.show_profile()\napis.spotify.show_song(song_id=99999)")
+    assert ran.calls == ("supervisor.show_profile", "spotify.show_song")
+    assert not ran.completed
+
+
+def test_limit_of_calls_holds_for_each_step(noted: World) -> None:
+    loop = "n = 0\nwhile True:\n    apis.supervisor.show_profile()\n    n += 1"
+    assert "Number of requests exceeded the limit of 1000" in noted.step(loop).output
+    assert noted.step("print(n)").output == "1000\n"
+    assert noted.step(ALIVE).kind is ErrorKind.NONE
+
+
+def test_what_code_can_import(noted: World) -> None:
+    hidden = "\n".join(
+        f"try:\n    import {name}\n    print({name!r})\nexcept ImportError:\n    pass"
+        for name in (
+            "appworld.task",
+            "appworld.apps.spotify.models",
+            "appworld.environment",
+            "yaml",
+        )
+    )
+    assert noted.step(hidden).output == "yaml\n"
