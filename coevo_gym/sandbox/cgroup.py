@@ -45,10 +45,26 @@ _SWEEPER = """
 
 
 class Group:
-    """One control group: a folder in each hierarchy that caps memory or processes."""
+    """One control group: a folder in each hierarchy that caps memory or processes.
+
+    Args:
+        folders: its folders, which are there from :meth:`make` to :meth:`remove`.
+    """
 
     def __init__(self, folders: tuple[Path, ...]) -> None:
         self._folders = folders
+
+    def make(self) -> None:
+        """Make its folders."""
+        for folder in self._folders:
+            folder.mkdir()
+
+    def cap(self, limits: Limits) -> None:
+        """Put limits on all in it together."""
+        for folder in self._folders:
+            for file, value in _caps(limits):
+                if (folder / file).exists():
+                    (folder / file).write_text(str(value))
 
     def add(self, pid: int) -> None:
         """Put a process in, and with it all that it starts from now on."""
@@ -89,21 +105,19 @@ def available() -> str:
 
 def make(limits: Limits) -> Group | None:
     """A new group with caps; None if none can be made here."""
-    folders = []
     name = str(next(_numbers))
-    for base in _own_bases():
-        folder = base / name
-        folder.mkdir()
-        folders.append(folder)
-        for file, value in _caps(limits):
-            if (folder / file).exists():
-                (folder / file).write_text(str(value))
-    return Group(tuple(folders)) if folders else None
+    bases = _own_bases()
+    if not bases:
+        return None
+    group = Group(tuple(base / name for base in bases))
+    group.make()
+    group.cap(limits)
+    return group
 
 
 def _caps(limits: Limits) -> Iterator[tuple[str, int]]:
     """Files and their values, of both versions."""
-    yield "pids.max", limits.pids + 1  # bubblewrap's own
+    yield "pids.max", limits.pids + 1  # the first process is bubblewrap's own
     yield "memory.limit_in_bytes", limits.memory_bytes
     yield "memory.memsw.limit_in_bytes", limits.memory_bytes
     yield "memory.max", limits.memory_bytes
@@ -118,15 +132,13 @@ def _own_bases() -> tuple[Path, ...]:
 @cache
 def _bases(owner: int) -> tuple[Path, ...]:
     """The folders that hold this process's groups; () if none can be made."""
-    parents = _parents()
-    name = f"coevo-{owner}-{token_hex(4)}"
-    bases: list[Path] = []
+    bases = tuple(parent / f"coevo-{owner}-{token_hex(4)}" for parent in _parents())
     try:
-        for parent in parents:
-            bases.append(parent / name)
-            bases[-1].mkdir()
-            if (bases[-1] / "cgroup.subtree_control").exists():
-                (bases[-1] / "cgroup.subtree_control").write_text("+memory +pids")
+        for base in bases:
+            base.mkdir()
+            if (base / "cgroup.subtree_control").exists():
+                (base / "cgroup.subtree_control").write_text("+memory +pids")
+        _try_out(bases)
     except OSError:
         for base in bases:
             with suppress(OSError):
@@ -134,7 +146,18 @@ def _bases(owner: int) -> tuple[Path, ...]:
         return ()
     if bases:
         _start_sweeper(bases)
-    return tuple(bases)
+    return bases
+
+
+def _try_out(bases: tuple[Path, ...]) -> None:
+    """Put a process into a group: a folder that can be made may still be out of its reach."""
+    trial = Group(tuple(base / "trial" for base in bases))
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as process:
+        try:
+            trial.make()
+            trial.add(process.pid)
+        finally:
+            trial.remove()
 
 
 def _parents() -> tuple[Path, ...]:
@@ -156,7 +179,7 @@ def _parents() -> tuple[Path, ...]:
     return ()
 
 
-def _start_sweeper(bases: list[Path]) -> None:
+def _start_sweeper(bases: tuple[Path, ...]) -> None:
     reading, _ = os.pipe()  # the other end stays open until this process ends
     try:
         subprocess.run(  # noqa: S603

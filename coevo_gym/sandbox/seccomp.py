@@ -38,6 +38,7 @@ _DENIED = {
     "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219), "bpf": (321, 280),
     "perf_event_open": (298, 241), "userfaultfd": (323, 282), "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "fanotify_init": (300, 262),
+    "inotify_init": (253, -1), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27),
     "lookup_dcookie": (212, 18), "modify_ldt": (154, -1), "personality": (135, 92),
     "move_pages": (279, 239), "migrate_pages": (256, 238),
     # the machine
@@ -63,7 +64,6 @@ _DENIED_WITHOUT_NAMESPACES = {
     "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
     "removexattrat": (466, 466), "file_setattr": (469, 469), "utime": (132, -1),
     "utimes": (235, -1), "futimesat": (261, -1), "utimensat": (280, 88), "truncate": (76, 45),
-    "inotify_init": (253, -1), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27),
 }  # fmt: skip
 
 # Where nothing caps what many processes use together.
