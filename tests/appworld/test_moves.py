@@ -21,10 +21,10 @@ from coevo_gym.trajectory import Turn, View
 
 LIBRARY = LOOKS[0]
 SONGS = [
-    {"song_id": 1, "title": "Amber River", "album_title": "River Songs"},
-    {"song_id": 2, "title": "Silver Window", "album_title": "River Songs"},
-    {"song_id": 3, "title": "Twice", "album_title": "Window Songs"},
-    {"song_id": 4, "title": "Twice", "album_title": "Window Songs"},
+    {"song_id": 1, "title": "Amber River", "artists": [{"name": "Low Tide"}]},
+    {"song_id": 2, "title": "Silver Window", "artists": [{"name": "Low Tide"}]},
+    {"song_id": 3, "title": "Twice", "artists": [{"name": "Iron Kite"}]},
+    {"song_id": 4, "title": "Twice", "artists": [{"name": "Iron Kite"}]},
 ]
 FIRST = "You act for Ada.\n\nApps: spotify, venmo."
 LIKE = act_code(LIBRARY, LIBRARY.acts[0], SONGS[0])
@@ -74,7 +74,7 @@ def test_acts_follow_a_list_and_leave_out_what_has_no_name_of_its_own() -> None:
 
 
 def test_answers_are_counts_of_what_is_asked_for() -> None:
-    asked = "How many songs are on the album River Songs?"
+    asked = "How many songs in my library are by Low Tide?"
     offered = choices(view(SIGNED_IN, LISTED, instruction=asked))
     assert [code for code in offered if "answer=" in code] == [answer_code(4), answer_code(2)]
 
@@ -88,9 +88,16 @@ def test_a_walk_is_read_back_from_its_text() -> None:
 
 
 def test_a_title_cannot_become_code() -> None:
-    row = {"song_id": 1, "title": "x\nimport os", "album_title": ""}
+    row = {"song_id": 1, "title": "x\nimport os", "artists": []}
     code = act_code(LIBRARY, LIBRARY.acts[0], row)
     assert len(ast.parse(code).body) == 1
+
+
+def test_a_row_that_lacks_what_names_it_offers_nothing() -> None:
+    odd = (look_code(LIBRARY), json.dumps([{"song_id": 1}, {"song_id": 2, "artists": []}]))
+    offered = choices(view(SIGNED_IN, odd))
+    assert answer_code(2) in offered
+    assert not any("song_id=" in code for code in offered)
 
 
 def test_a_list_that_was_cut_is_no_list() -> None:

@@ -13,6 +13,7 @@ from coevo_gym.envs.appworld.engine import World
 from coevo_gym.envs.appworld.env import MAX_CHARS, STEP_LIMIT_S, code_of
 from coevo_gym.envs.appworld.judge import compared, grade
 from coevo_gym.envs.appworld.moves import (
+    FAILED,
     FINISH,
     Listed,
     Walk,
@@ -158,8 +159,9 @@ def replay(task: Task, actions: Sequence[str]) -> Replay:
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
     """Wish for some of what a walk has done, and ask about a list that it has seen."""
-    outcomes = [step.observation for step in trace.steps[1:]]
-    walk = Walk(list(zip(trace.actions, outcomes, strict=False)))
+    last = FAILED if trace.steps[-1].error_kind else ""  # all that is known of its outcome
+    outcomes = [*(step.observation for step in trace.steps[1:]), last]
+    walk = Walk(list(zip(trace.actions, outcomes, strict=True)))
     found = []
     if walk.done:
         n = int(rng.integers(1, min(MAX_ACTS, len(walk.done)) + 1))
@@ -177,14 +179,12 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
 
 def _question(listed: Listed, context: Context, rng: Generator) -> Sequence[Draft]:
     """Ask how many rows have a value that some row has."""
-    field, question = listed.look.counted
-    values = [str(row[field]) for row in listed.rows if row.get(field)]
+    values, look = listed.values(), listed.look
     if not values:
         return ()
     value = values[int(rng.integers(len(values)))]
-    look = listed.look
     steps = [sign_in(look.app), look_code(look), answer_code(values.count(value))]
-    return [_draft(f"tell me {question.format(value)}", steps, context, rng)]
+    return [_draft(f"tell me {look.counted[1].format(value)}", steps, context, rng)]
 
 
 def _draft(wish: str, actions: Sequence[str], context: Context, rng: Generator) -> Draft:

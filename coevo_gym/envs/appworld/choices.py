@@ -27,9 +27,9 @@ def choices(view: View) -> tuple[str, ...]:
 
 def _counts(instruction: str, walk: Walk) -> list[int]:
     counts = []
-    for look, listed in walk.listed.items():
+    for listed in walk.listed.values():
         counts.append(len(listed.rows))
-        values = [str(row.get(look.counted[0], "")) for row in listed.rows]
+        values = listed.values()
         counts += [
             values.count(value) for value in dict.fromkeys(values) if value and value in instruction
         ]

@@ -35,7 +35,7 @@ class Look(NamedTuple):
         words: what is in it.
         name: what tells rows apart, with fields in braces.
         acts: what can be done with a row.
-        counted: a field that rows may be counted by, and the question; "" for none.
+        counted: what rows may be counted by, with fields in braces, and the question; "" for none.
     """
 
     app: str
@@ -63,7 +63,7 @@ LOOKS = (
                 "take the song {title} out of my Spotify library",
             ),
         ),
-        ("album_title", "how many songs in my Spotify library are on the album {}"),
+        ("{artists[0][name]}", "how many songs in my Spotify library are by {}"),
     ),
     Look(
         "spotify",
@@ -72,7 +72,7 @@ LOOKS = (
         "songs that I like on Spotify",
         "{title}",
         (Act("unlike_song", "song_id={song_id}", "take back my like of the song {title}"),),
-        ("album_title", "how many of the songs that I like on Spotify are on the album {}"),
+        ("{artists[0][name]}", "how many of the songs that I like on Spotify are by {}"),
     ),
     Look(
         "spotify",
@@ -81,7 +81,7 @@ LOOKS = (
         "artists that I follow on Spotify",
         "{name}",
         (Act("unfollow_artist", "artist_id={artist_id}", "stop following {name} on Spotify"),),
-        ("genre", "how many of the artists that I follow on Spotify play {}"),
+        ("{genre}", "how many of the artists that I follow on Spotify play {}"),
     ),
     Look(
         "spotify",
@@ -227,7 +227,8 @@ LOOKS = (
 )
 FINISH = "# the task is done\napis.supervisor.complete_task()"
 _NUMBER = "phone"
-_FAILED = "Execution failed"
+FAILED = "Execution failed"
+"""How the outcome of an action begins that did not work."""
 _FULL = 20
 
 
@@ -250,12 +251,16 @@ class Listed(NamedTuple):
         """Whether no row was left out."""
         return len(self.rows) < _FULL
 
+    def values(self) -> list[str]:
+        """What each row may be counted by."""
+        return [_filled(self.look.counted[0], row) for row in self.rows]
+
     def named(self) -> Iterator[Mapping[str, Any]]:
         """The rows that no other row shares its name with."""
-        names = [self.look.name.format(**row) for row in self.rows]
-        yield from (
-            row for row, name in zip(self.rows, names, strict=True) if names.count(name) == 1
-        )
+        names = [_filled(self.look.name, row) for row in self.rows]
+        for row, name in zip(self.rows, names, strict=True):
+            if name and names.count(name) == 1:
+                yield row
 
 
 def sign_in(app: str) -> str:
@@ -314,7 +319,7 @@ class Walk:
         self.listed: dict[Look, Listed] = {}
         self.done: list[Done] = []
         for action, outcome in turns:
-            if not outcome.startswith(_FAILED):
+            if not outcome.startswith(FAILED):
                 self._note(action, outcome)
 
     def _note(self, action: str, outcome: str) -> None:
@@ -331,6 +336,14 @@ class Walk:
             for row in listed.named():
                 for act in listed.look.acts:
                     yield act_code(listed.look, act, row), Done(listed.look, act, row)
+
+
+def _filled(template: str, row: Mapping[str, Any]) -> str:
+    """A template with a row's fields in it; "" if the row lacks one."""
+    try:
+        return template.format(**row)
+    except (KeyError, IndexError, TypeError):
+        return ""
 
 
 def _rows(outcome: str) -> Sequence[Mapping[str, Any]] | None:

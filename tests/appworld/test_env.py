@@ -1,0 +1,142 @@
+"""The env, on the real engine and the built-in world."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import gymnasium as gym
+import pytest
+
+import coevo_gym
+from coevo_gym.envs.appworld.env import AppWorldEnv
+from coevo_gym.errors import ConfigError, ResetNeeded
+from coevo_gym.task import Split, Task
+from coevo_gym.trajectory import EndReason
+
+DONE = "apis.supervisor.complete_task()"
+
+
+@pytest.fixture
+def env(root: Path) -> Iterator[AppWorldEnv]:
+    made = gym.make("CoEvolve-AppWorld-v0", disable_env_checker=True, max_steps=4)
+    yield cast(AppWorldEnv, made.unwrapped)
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def tasks(root: Path) -> tuple[Task, ...]:
+    return tuple(task for split in Split for task in coevo_gym.tasks("appworld", split))
+
+
+@pytest.fixture
+def task(tasks: tuple[Task, ...]) -> Task:
+    return tasks[0]
+
+
+def test_the_first_observation_says_who_what_and_how(env: AppWorldEnv, task: Task) -> None:
+    observation, info = env.reset(options={"task": task})
+    assert f"Task: {task.instruction}" in observation
+    assert "apis.api_docs" in observation
+    assert "spotify" in observation.rpartition("Apps: ")[2]
+    assert info["appworld.api_calls"] == 0
+    assert info["appworld.tests_total"] == -1
+    assert env.view.instruction == task.instruction
+
+
+def test_a_reference_solves_its_task(env: AppWorldEnv, task: Task) -> None:
+    env.reset(options={"task": task})
+    _, reward, terminated, truncated, info = env.step(task.solution[0])
+    assert (reward, terminated, truncated) == (1.0, True, False)
+    assert info["success"]
+    assert info["end_reason"] == EndReason.SOLVED
+    assert info["appworld.tests_passed"] == info["appworld.tests_total"] > 0
+    assert info["appworld.api_calls"] > 1
+    with pytest.raises(ResetNeeded):
+        env.step(DONE)
+
+
+@pytest.mark.parametrize("reward_mode", ["success", "shaped"])
+def test_doing_nothing_earns_nothing(tasks: tuple[Task, ...], reward_mode: str) -> None:
+    env = gym.make("CoEvolve-AppWorld-v0", reward_mode=reward_mode, disable_env_checker=True)
+    for task in tasks[:: len(tasks) // 6]:
+        env.reset(options={"task": task})
+        _, reward, terminated, _, info = env.step(DONE)
+        assert (reward, terminated, info["score"]) == (0.0, True, 0.0), task.name
+        assert info["end_reason"] == EndReason.FAILED
+    env.close()
+
+
+def test_variables_live_on_and_what_fails_is_told(env: AppWorldEnv, task: Task) -> None:
+    env.reset(options={"task": task})
+    observation, *_, info = env.step("Let me see.\n```python\nx = 20 + 1\n```")
+    assert observation.strip() == "Execution successful."
+    assert (info["error_kind"], info["action_valid"]) == ("", True)
+    assert env.step("print(2 * x)")[0].strip() == "42"
+    observation, *_, info = env.step("print(x / 0)")
+    assert "ZeroDivisionError" in observation
+    assert (info["error_kind"], info["action_valid"]) == ("exception", False)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("print(", "syntax"),
+        ("", "syntax"),
+        ("import subprocess", "unsafe"),
+        ("raise KeyboardInterrupt", "exception"),
+        ("apis.nobody.nothing()", "exception"),
+        ("print('\ud800')", ""),
+    ],
+)
+def test_bad_code_is_an_observation(env: AppWorldEnv, task: Task, code: str, kind: str) -> None:
+    env.reset(options={"task": task})
+    observation, reward, terminated, truncated, info = env.step(code)
+    assert info["error_kind"] == kind
+    assert (reward, terminated, truncated, info["step"]) == (0.0, False, False, 1)
+    observation.encode()
+
+
+def test_code_that_never_ends_is_killed_and_the_world_goes_on(root: Path, task: Task) -> None:
+    env = gym.make("CoEvolve-AppWorld-v0", step_limit_s=3.0, disable_env_checker=True)
+    env.reset(options={"task": task})
+    observation, *_, info = env.step("sum(range(10**12))")
+    assert info["error_kind"] == "timeout"
+    assert "timed out after 3 seconds" in observation
+    assert env.step(task.solution[0])[1] == 1.0
+    env.close()
+
+
+def test_a_spent_budget_is_graded(env: AppWorldEnv, task: Task) -> None:
+    env.reset(options={"task": task})
+    for _ in range(3):
+        env.step("x = 1")
+    _, reward, terminated, truncated, info = env.step("x = 2")
+    assert (reward, terminated, truncated) == (0.0, False, True)
+    assert info["end_reason"] == EndReason.MAX_STEPS
+    assert info["appworld.tests_total"] > 0
+
+
+def test_a_win_on_the_last_step_is_terminated(env: AppWorldEnv, task: Task) -> None:
+    env.reset(options={"task": task})
+    for _ in range(3):
+        env.step("x = 1")
+    _, reward, terminated, truncated, _ = env.step(task.solution[0])
+    assert (reward, terminated, truncated) == (1.0, True, False)
+
+
+def test_splits_keep_scenarios_apart(tasks: tuple[Task, ...]) -> None:
+    sides = {task.scenario: task.split for task in tasks}
+    assert all(sides[task.scenario] is task.split for task in tasks)
+    assert {task.split for task in tasks} == set(Split)
+    benchmark = coevo_gym.get_benchmark("appworld")
+    assert all(benchmark.split_of(scenario) is split for scenario, split in sides.items())
+    for task in tasks:
+        ast.parse(task.solution[0].removeprefix("```python\n").removesuffix("```"))
+
+
+def test_arguments_are_checked(root: Path) -> None:
+    with pytest.raises(ConfigError, match="step_limit_s must be positive, actual: 0"):
+        AppWorldEnv(step_limit_s=0)
