@@ -30,7 +30,7 @@ def main() -> None:
     # The engine reads these when it is imported. Whatever else it writes goes into its scratch.
     os.environ |= {"APPWORLD_ROOT": str(root), "IPYTHONDIR": str(scratch / "ipython")}
     sys.dont_write_bytecode = True
-    gc.disable()  # a third faster, and the process does not live long
+    gc.disable()  # the process does not live long enough to need it
     from appworld.common.random import set_random_seed
 
     from .mini_build import build_api_docs, build_base
