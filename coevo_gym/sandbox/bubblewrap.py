@@ -11,8 +11,10 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 from coevo_gym.errors import EnvBackendError
@@ -30,6 +32,8 @@ from coevo_gym.sandbox.process import (
 _SCRATCH = "/tmp"  # noqa: S108 (inside)
 _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
 _OLDEST = (0, 8)
+# bubblewrap itself goes on when whoever should tell it to is dead; this does not.
+_WAIT = 'echo >&0 && read -r _ && exec "$@" </dev/null'
 _ADVICE = "Install bubblewrap 0.8 or newer (for example `apt-get install bubblewrap`)."
 
 
@@ -52,40 +56,58 @@ def finding() -> Finding:
 
 def launch(program: Program) -> Sandboxed:
     """Start a program at this level."""
-    with pipe() as (info, info_end), pipe() as (filter_end, filter_):
+    with (
+        pipe() as (info, info_end),
+        pipe() as (filter_end, filter_),
+        _socket_pair() as (ours, theirs),
+    ):
         # The memory of many processes is capped by control groups only.
         filter_.write(seccomp.program(namespaces=True, processes=bool(cgroup.available())))
         filter_.close()
 
         def wrapped(gate: int) -> list[str]:
-            channels = {"--info-fd": info_end, "--seccomp": filter_end}
-            named = [part for name, end in channels.items() for part in (name, str(end.fileno()))]
+            channels = {"--info-fd": info_end.fileno(), "--seccomp": filter_end.fileno()}
+            named = (part for name, end in channels.items() for part in (name, str(end)))
             return [
-                shutil.which("bwrap") or "bwrap",
-                *_options(program),
-                *named,
-                *("--block-fd", str(gate)),
-                "--",
-                *program.command,
+                *(shutil.which("bwrap") or "bwrap", *_options(program)),
+                *(*named, "--block-fd", str(gate)),
+                *("--", "/bin/sh", "-c", _WAIT, "sh", *program.command),
             ]
 
         def first(_: subprocess.Popen[bytes]) -> int:
             """The first process of the namespace, which bubblewrap names."""
             info_end.close()
+            theirs.close()
             told = b"".join(iter(lambda: info.read(4096), b""))
             if not told:
-                raise ProcessLookupError("bubblewrap ended")
+                raise ProcessLookupError("bubblewrap has ended")
             pid: int = json.loads(told)["child-pid"]
             return pid
+
+        def release() -> None:
+            """Let the program run when it is all set up, and will die with this process."""
+            ours.settimeout(PATIENCE_S)
+            if not ours.recv(1):
+                raise ProcessLookupError("bubblewrap has ended")
+            ours.sendall(b"go\n")
 
         return start(
             Level.BUBBLEWRAP,
             program,
             wrapped,
             opening=b"\n",
+            stdin=theirs.fileno(),
             extra_fds=(info_end.fileno(), filter_end.fileno()),
             first=first,
+            release=release,
         )
+
+
+@contextmanager
+def _socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs
 
 
 def _options(program: Program) -> Iterator[str]:

@@ -29,14 +29,18 @@ _numbers = itertools.count(1)
 _lock = threading.Lock()
 
 # Waits until its input ends, which is when the process that made it has ended, then removes the
-# groups: they are empty as soon as the kernel is done with the processes.
+# groups with all that is in them.
 _SWEEPER = """
 {
   trap "" HUP INT TERM
   read -r _
   for _ in $(seq 300); do
     left=
-    for base; do rmdir "$base"/*/ "$base" 2>/dev/null; [ -d "$base" ] && left=yes; done
+    for base; do
+      kill -KILL $(cat "$base"/*/cgroup.procs) 2>/dev/null
+      rmdir "$base"/*/ "$base" 2>/dev/null
+      [ -d "$base" ] && left=yes
+    done
     [ "$left" ] || exit
     sleep 0.1
   done

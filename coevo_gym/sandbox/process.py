@@ -140,8 +140,10 @@ def start(
     wrapped: Callable[[int], Sequence[str]],
     *,
     opening: bytes,
+    stdin: int = subprocess.DEVNULL,
     extra_fds: Sequence[int] = (),
     first: Callable[[subprocess.Popen[bytes]], int] = lambda process: process.pid,
+    release: Callable[[], None] = lambda: None,
 ) -> Sandboxed:
     """Start a program in its wrapping, and put limits on it before it runs.
 
@@ -150,8 +152,10 @@ def start(
         program: what to run.
         wrapped: the whole command, given the descriptor on which the wrapping waits.
         opening: what the wrapping waits for.
+        stdin: its standard input.
         extra_fds: further descriptors that the wrapping needs.
         first: the process whose end is the end of all others, once it is there.
+        release: the last thing to do, when the limits are on.
 
     Raises:
         EnvBackendError: if it does not start.
@@ -165,7 +169,7 @@ def start(
         def popen() -> subprocess.Popen[bytes]:
             return subprocess.Popen(  # noqa: S603
                 wrapped(gate_end.fileno()),
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=subprocess.DEVNULL,
                 stderr=said_end,
                 pass_fds=(gate_end.fileno(), *extra_fds, *program.pass_fds),
@@ -187,13 +191,18 @@ def start(
                 _lower(pid, limit, value)
             if group is None and level is Level.BUBBLEWRAP and counts_threads():
                 _lower(pid, resource.RLIMIT_NPROC, program.limits.pids)
-            sandboxed = Sandboxed(level, process, pid, os.dup(said.fileno()), group)
             gate.write(opening)
-        except (ProcessLookupError, BrokenPipeError) as error:
+            gate.close()
+            release()
+            sandboxed = Sandboxed(level, process, pid, os.dup(said.fileno()), group)
+        except OSError as error:
             process.kill()
             process.wait()
-            why = said.read(_SAID_BYTES).decode(errors="replace").strip() or error
-            raise EnvBackendError(f"The sandbox ({level}) does not start: {why}") from error
+            why = b""
+            while _readable(said.fileno()) and (chunk := said.read(_SAID_BYTES)):
+                why += chunk
+            reason = why.decode(errors="replace").strip() or error
+            raise EnvBackendError(f"The sandbox ({level}) does not start: {reason}") from error
         undo.pop_all()
     return sandboxed
 

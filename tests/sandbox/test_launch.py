@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from coevo_gym.errors import ConfigError
+from coevo_gym.errors import ConfigError, EnvBackendError
 from coevo_gym.sandbox import (
     Level,
     Limits,
@@ -437,6 +437,13 @@ while True: time.sleep(600)
 def test_a_missing_path_is_named() -> None:
     with pytest.raises(ConfigError, match=r"absolute and exists.*'/no/such/path'"):
         launch(["true"], readable=[Path("/no/such/path")])
+
+
+@BUBBLEWRAP
+def test_a_sandbox_that_cannot_be_set_up_is_told_at_once() -> None:
+    with pytest.raises(EnvBackendError, match=r"\(bubblewrap\) does not start: bwrap: .*size"):
+        launch(["/bin/true"], limits=Limits(scratch_bytes=-1), level=Level.BUBBLEWRAP)
+    assert not left_behind()
 
 
 @pytest.mark.parametrize("level", LEVELS)
