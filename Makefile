@@ -60,6 +60,7 @@ $(VENV)/train.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/dev.stamp: $(VENV)/train.stamp
 	$(PIP) -e '.[train,dev,alfworld]'
 	$(RUN)/coevo install bfcl
+	$(RUN)/coevo install appworld
 	@touch $@
 
 $(VENV)/slow.stamp: $(VENV)/dev.stamp

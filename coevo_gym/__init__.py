@@ -92,6 +92,7 @@ def _register() -> None:
         ("webshop", "WebShop", "find and buy the product that an instruction describes"),
         ("bfcl", "BFCL", "serve a user over several turns by calling functions"),
         ("alfworld", "ALFWorld", "do a household task in a text world"),
+        ("appworld", "AppWorld", "get chores done by writing code against the APIs of apps"),
     ):
         package = f"coevo_gym.envs.{name}"
         register_benchmark(

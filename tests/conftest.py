@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from coevo_gym.envs.appworld.builtin import builtin_root
 from coevo_gym.provision import benchmark_home, locked, staged
 from tests import toy
 
@@ -31,6 +32,7 @@ def official_alfworld() -> Path | None:
 
 OFFICIAL_ALFWORLD = official_alfworld()
 OFFICIAL_WEBSHOP = official_webshop()
+APPWORLD = benchmark_home("appworld").absolute()
 BFCL_PACKAGES = benchmark_home("bfcl").absolute() / "packages"
 
 
@@ -43,11 +45,28 @@ def coevo_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+@pytest.fixture(scope="session")
+def appworld_root(coevo_home: Path) -> Path:
+    """AppWorld's built-in world, on the user's engine; made in the user's cache, once."""
+    engine = APPWORLD / "engine"
+    if not engine.is_dir():
+        pytest.fail(f"there is no engine in {engine}: run `coevo install appworld`")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COEVO_HOME", str(APPWORLD.parent))
+        made = builtin_root()
+    folder = coevo_home / "appworld"
+    folder.mkdir()
+    (folder / "engine").symlink_to(engine)
+    (folder / made.name).symlink_to(made)
+    return folder / made.name
+
+
 @pytest.fixture(autouse=True)
 def _own_home(coevo_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads what the user has installed."""
     monkeypatch.setenv("COEVO_HOME", str(coevo_home))
     monkeypatch.delenv("COEVO_ALFWORLD_DATA", raising=False)
+    monkeypatch.delenv("COEVO_APPWORLD_DATA", raising=False)
     monkeypatch.delenv("COEVO_WEBSHOP_DATA", raising=False)
 
 

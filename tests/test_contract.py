@@ -15,7 +15,11 @@ IDS = [spec.env_id for spec in benchmark_specs()]
 
 @pytest.mark.parametrize("env_id", IDS)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_contract(env_id: str, check: Callable[[str], None]) -> None:
+def test_contract(
+    env_id: str, check: Callable[[str], None], request: pytest.FixtureRequest
+) -> None:
+    if env_id == "CoEvolve-AppWorld-v0":
+        request.getfixturevalue("appworld_root")
     check(env_id)
 
 

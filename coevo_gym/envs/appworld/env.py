@@ -83,7 +83,7 @@ class AppWorldEnv(TaskEnv):
 
     Arguments:
         See :class:`coevo_gym.envs.base.TaskEnv`; also ``step_limit_s``, seconds that a step's code
-        may run; ``accept_risk``, which lets code run without a sandbox where none can be had.
+        may run. Where no sandbox can be had, ``reset`` refuses and says how to accept the risk.
 
     Citation:
         Trivedi et al., AppWorld: A Controllable World of Apps and People for Benchmarking
@@ -98,12 +98,10 @@ class AppWorldEnv(TaskEnv):
         {"appworld.api_calls": 0, "appworld.tests_passed": -1, "appworld.tests_total": -1}
     )
 
-    def __init__(
-        self, *, step_limit_s: float = STEP_LIMIT_S, accept_risk: bool = False, **kwargs: Any
-    ) -> None:
+    def __init__(self, *, step_limit_s: float = STEP_LIMIT_S, **kwargs: Any) -> None:
         if step_limit_s <= 0:
             raise ConfigError(f"step_limit_s must be positive, actual: {step_limit_s!r}")
-        self.step_limit_s, self.accept_risk = step_limit_s, accept_risk
+        self.step_limit_s = step_limit_s
         self._world: World | None = None
         super().__init__(**kwargs)
 

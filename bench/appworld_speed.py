@@ -1,0 +1,144 @@
+"""Speed and memory of CoEvolve-AppWorld-v0, beside the bare engine in the same run.
+
+Run: python bench/appworld_speed.py [--episodes 500]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import coevo_gym
+from coevo_gym.envs.appworld.engine import World
+from coevo_gym.envs.appworld.setup import engine_environment, engine_python
+from coevo_gym.envs.appworld.tasks import AppWorldWorld, root_of
+
+PAIRS, ROUNDS, CALLS = 8, 15, 50
+NOTHING = "x = 1"
+CALLING = f"for _ in range({CALLS}):\n    me = apis.supervisor.show_profile()"
+BARE = """
+import json, sys, time
+from appworld import AppWorld
+
+def clock():  # the engine freezes the usual ones
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC) / 1e9
+
+world = AppWorld(sys.argv[1], experiment_name="bare")
+found = {}
+for code in sys.argv[3:]:
+    times = []
+    for _ in range(int(sys.argv[2])):
+        started = clock()
+        world.execute(code)
+        times.append(clock() - started)
+    found[code] = times
+print(json.dumps(found))
+"""
+
+
+def seconds(run: Callable[[], Any]) -> float:
+    """Wall-clock time that something takes."""
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
+
+
+def bare_times(root: Path, base: str) -> dict[str, float]:
+    """Median time of each code on the engine alone, in one process."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "data").symlink_to(root / "data")
+        command = [engine_python(), "-s", "-c", BARE, base, str(ROUNDS), NOTHING, CALLING]
+        done = subprocess.run(
+            command,
+            env=engine_environment(Path(folder)),
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    times = json.loads(done.stdout.splitlines()[-1])
+    return {code: statistics.median(times[code]) for code in times}
+
+
+def step_time(world: World, code: str) -> float:
+    """Median time of a step."""
+    return statistics.median(seconds(lambda: world.step(code)) for _ in range(ROUNDS))
+
+
+def memory() -> float:
+    """Megabytes of all processes below this one; pages that several share are shared out."""
+    parents = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            parents[int(folder.name)] = int(fields[1])
+        except (OSError, ValueError):
+            continue
+    below, size = {os.getpid()}, 0
+    while len(below) > size:
+        size = len(below)
+        below |= {child for child, parent in parents.items() if parent in below}
+    return sum(_share(pid) for pid in below - {os.getpid()})
+
+
+def _share(pid: int) -> float:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--episodes", type=int, default=0, help="watch memory over so many")
+    arguments = parser.parse_args()
+    task = coevo_gym.tasks("appworld")[0]
+    place = cast(AppWorldWorld, task.world)
+    root = root_of(place.data)
+    bare = bare_times(root, place.base)
+    worlds = [World(root) for _ in range(PAIRS)]
+    starts = [seconds(lambda w=world: w.begin(place.base)) for world in worlds]
+    held = memory()
+    world = worlds[0]
+    warm = statistics.median(seconds(lambda: world.begin(place.base)) for _ in range(ROUNDS))
+    nothing, calling = step_time(world, NOTHING), step_time(world, CALLING)
+    call, bare_call = (calling - nothing) / CALLS, (bare[CALLING] - bare[NOTHING]) / CALLS
+    rows = [
+        ("first pair of processes", f"{starts[0]:.2f} s", "<= 6 s"),
+        ("the next ones, median", f"{statistics.median(starts[1:]):.2f} s", "<= 1 s"),
+        ("warm reset, median", f"{warm:.3f} s", "<= 0.3 s"),
+        ("an empty step, median", f"{nothing * 1e3:.1f} ms", ""),
+        ("the same on the bare engine", f"{bare[NOTHING] * 1e3:.1f} ms", "within 5 ms"),
+        ("an API call", f"{call * 1e3:.2f} ms", ""),
+        ("the same on the bare engine", f"{bare_call * 1e3:.2f} ms", "within 2 ms"),
+        (f"memory of each of {PAIRS} pairs", f"{held / PAIRS:.0f} MB", "<= 450 MB"),
+    ]
+    for other in worlds[1:]:
+        other.close()
+    if arguments.episodes:
+        before = memory()
+        for _ in range(arguments.episodes):
+            world.begin(place.base)
+            world.step(CALLING)
+            world.close()
+        grown = memory() - before
+        rows.append((f"memory grown over {arguments.episodes} episodes", f"{grown:.0f} MB", ""))
+    world.close()
+    print(f"Python {platform.python_version()}, {platform.machine()}, {time.strftime('%Y-%m-%d')}")
+    for name, value, wanted in rows:
+        print(f"{name:36} {value:>10}  {wanted}")
+
+
+if __name__ == "__main__":
+    main()
