@@ -38,7 +38,7 @@ def stock(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Stock:
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=900,
             check=False,
         )
         assert done.returncode == 0, done.stderr[-3000:]
