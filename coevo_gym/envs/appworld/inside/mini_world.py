@@ -5,10 +5,11 @@ engine takes as ``APPWORLD_ROOT``. Two runs write the same tasks.
 """
 
 import gc
-import multiprocessing
 import os
 import shutil
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 _MOST_PROCESSES = 4  # each of them takes about 300 MB
@@ -41,10 +42,10 @@ def main() -> None:
     set_random_seed(100)
     build_base(data, build_api_docs(data))
     jobs = [(data, scenario, task) for scenario in SCENARIOS for task in scenario.task_ids]
-    # A process can have one world at a time.
+    # A process can have one world at a time; an executor, unlike a Pool, notices if one is killed.
     cores = min(_MOST_PROCESSES, len(os.sched_getaffinity(0)))
-    with multiprocessing.get_context("fork").Pool(cores) as pool:
-        pool.starmap(write_task, jobs, chunksize=1)
+    with ProcessPoolExecutor(cores, mp_context=get_context("fork")) as pool:
+        list(pool.map(write_task, *zip(*jobs, strict=True)))
     shutil.rmtree(scratch)
     for split in _SPLITS:
         ids = [task for s in SCENARIOS if s.split == split for task in s.task_ids]
