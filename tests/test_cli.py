@@ -54,10 +54,11 @@ def test_envs_lists_what_is_not_installed(tmp_path: Path) -> None:
     assert row["train"] == row["val"] == row["test"] == "–"
 
 
-def test_doctor() -> None:
+def test_doctor(appworld_root: Path) -> None:
     rows = json.loads(coevo("doctor", "--json").stdout)
     assert rows["webshop"]["data"].startswith("builtin: ")
     assert rows["bfcl"]["data"].startswith("800 tasks (")
+    assert rows["appworld"]["data"] == "built-in world"
     assert all(row["ready"] for row in rows.values())
 
 

@@ -125,7 +125,7 @@ class AppWorldEnv(TaskEnv):
             observation=ran.output,
             done=ran.completed,
             valid=not ran.kind,
-            error_kind=ran.kind,
+            error_kind=str(ran.kind),
             calls=ran.calls,
             extras=FrozenDict({"appworld.api_calls": len(ran.calls)}),
         )
