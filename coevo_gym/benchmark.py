@@ -101,7 +101,8 @@ class BenchmarkSpec:
         verifier: ``"module:Class"`` of its verifier model.
         title: one line for people.
         setup: module with ``install(source: Path | None) -> Path`` and
-            ``installation() -> Installation``; "" if there is nothing to install.
+            ``installation() -> Installation``, and, where it makes sense, ``download() -> Path`` and
+            ``escape_suite() -> Suite``; "" if there is nothing to install.
     """
 
     name: str

@@ -78,6 +78,13 @@ def test_install_without_files_says_what_to_do() -> None:
     assert "coevo install webshop --from DIR" in coevo("install", "webshop", code=2).stderr
 
 
+def test_install_downloads_only_where_there_is_a_download(tmp_path: Path) -> None:
+    done = coevo("install", "webshop", "--data", code=2)
+    assert "webshop has no download of its own. Pass --from what is official." in done.stderr
+    done = coevo("install", "appworld", "--data", "--from", str(tmp_path), code=2)
+    assert "Choose one of them" in done.stderr
+
+
 def test_install_checks_before_it_copies(tmp_path: Path) -> None:
     bad = tmp_path / "bad"
     bad.mkdir()
