@@ -101,8 +101,8 @@ class BenchmarkSpec:
         verifier: ``"module:Class"`` of its verifier model.
         title: one line for people.
         setup: module with ``install(source: Path | None) -> Path`` and
-            ``installation() -> Installation``, and, where it makes sense, ``download() -> Path`` and
-            ``escape_suite() -> Suite``; "" if there is nothing to install.
+            ``installation() -> Installation``; perhaps ``download() -> Path`` and
+            ``escape_suite() -> Suite``, too. "" if there is nothing to install.
     """
 
     name: str
