@@ -51,8 +51,8 @@ def solution(root: Path, task_id: str) -> str:
     return f"{code}\nsolution(apis, requester)\n" if "def solution(" in code else code
 
 
-def scratch_folders() -> set[str]:
-    return {p.name for p in Path(tempfile.gettempdir()).glob("coevo-appworld-*")}
+def scratch_folders(place: Path) -> list[Path]:
+    return list(place.glob("coevo-appworld-*"))
 
 
 def wait_for_end(process: int) -> None:
@@ -381,15 +381,15 @@ class TestPool:
         wait_for_end(used[-1])
 
     def test_nothing_is_left(
-        self, root: Path, task_id: str, monkeypatch: pytest.MonkeyPatch
+        self, root: Path, task_id: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        before = scratch_folders()
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         own = Pool(root)
         monkeypatch.setattr(engine_module, "pool", lambda _: own)
         world = World(root)
         world.begin(task_id)
-        (mine,) = scratch_folders() - before
-        outputs = Path(os.environ.get("TMPDIR", "/tmp"), mine, "experiments", "outputs")
+        (mine,) = scratch_folders(tmp_path)
+        outputs = mine / "experiments" / "outputs"
         assert [folder.name for folder in outputs.iterdir()] == [str(world._engine.pid)]  # type: ignore[union-attr]
         assert world._executor is not None
         executor = world._executor.pid
@@ -398,7 +398,7 @@ class TestPool:
         wait_for_end(executor)
         assert list(outputs.iterdir()) == []
         own.close()
-        assert scratch_folders() == before
+        assert scratch_folders(tmp_path) == []
 
 
 class TestDeath:
@@ -460,8 +460,9 @@ class TestDeath:
         own.close()
 
     @pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", "sys.exit()"])
-    def test_of_ours_leaves_nothing(self, root: Path, task_id: str, end: str) -> None:
-        before = scratch_folders()
+    def test_of_ours_leaves_nothing(
+        self, root: Path, task_id: str, end: str, tmp_path: Path
+    ) -> None:
         code = (
             "import os, signal, sys\n"
             "from pathlib import Path\n"
@@ -474,13 +475,16 @@ class TestDeath:
             f"{end}\n"
         )
         child = subprocess.Popen(
-            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
         )
         assert child.stdout is not None
         pids = [int(pid) for pid in child.stdout.readline().split()]
         assert len(pids) == 3
-        assert len(scratch_folders() - before) == 1
+        assert len(scratch_folders(tmp_path)) == 1
         child.communicate(b"\n")
         for pid in pids:
             wait_for_end(pid)
-        assert scratch_folders() == before
+        assert scratch_folders(tmp_path) == []
