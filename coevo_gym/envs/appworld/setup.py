@@ -15,6 +15,7 @@ import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from coevo_gym.errors import BenchmarkNotInstalled, DataError, EnvBackendError
 from coevo_gym.provision import (
@@ -26,6 +27,9 @@ from coevo_gym.provision import (
     staged,
 )
 from coevo_gym.sandbox import probe
+
+if TYPE_CHECKING:
+    from coevo_gym.escapes import Suite
 
 VERSION = "0.1.3.post1"
 PINS = Path(__file__).with_name("engine.txt")
@@ -107,6 +111,13 @@ def installation() -> Installation:
     except DataError as error:
         return Installation(False, engine, str(error), isolation)
     return Installation(ready, engine, data, isolation)
+
+
+def escape_suite() -> Suite:
+    """Attempts to cheat, for ``coevo doctor --escape-suite``."""
+    from coevo_gym.envs.appworld import escapes
+
+    return escapes.escape_suite()
 
 
 def engine_python() -> Path:

@@ -1,0 +1,339 @@
+"""Where attempts to cheat in AppWorld run: the stock engine as it comes, and a world here.
+
+An attempt has worked if the engine's databases, grade, log or processes show it, or if a secret
+was told that was planted where model-written code has no business.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, NamedTuple, Protocol
+
+from coevo_gym.envs.appworld.builtin import builtin_root
+from coevo_gym.envs.appworld.cheats import PAYLOADS, PRELUDE, VARIABLE, Seen
+from coevo_gym.envs.appworld.engine import World
+from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
+from coevo_gym.envs.appworld.pool import pool
+from coevo_gym.envs.appworld.setup import engine_environment, engine_python
+from coevo_gym.errors import EnvBackendError
+from coevo_gym.escapes import Attempt, Payload, Suite
+
+_MAIN = (
+    f"import sys; sys.path.append({str(Path(__file__).parent)!r}); "
+    "from inside.careless_main import main; main()"
+)
+_PATIENCE_S = 180.0
+_LINE_BYTES = 1 << 24
+_MOST_CHARS = 1 << 20
+_KEPT_CHARS = 200
+_CARD = "UPDATE payment_cards SET owner_name = ? WHERE id = (SELECT MAX(id) FROM payment_cards)"
+_SHARED = ("api_docs", "base_dbs", "datasets")
+_LOST = (ChannelError, EnvBackendError, TimeoutError)
+
+
+class Looked(NamedTuple):
+    """What a host finds after a run: grade, changes and calls."""
+
+    passed: bool
+    changes: dict[str, Any]
+    calls: tuple[str, ...]
+
+
+class Host(Protocol):
+    """A world, and a process that runs code for it.
+
+    Attributes:
+        engine: number of the process that holds the databases.
+        saved: where that process saves them.
+    """
+
+    engine: int
+    saved: Path
+
+    def run(self, code: str) -> str:
+        """Run code; what it printed, or its error."""
+        ...
+
+    def look(self) -> Looked:
+        """What has come of it."""
+        ...
+
+    def close(self) -> None:
+        """End it."""
+        ...
+
+
+class Ours:
+    """A world in which model-written code is kept in the sandbox."""
+
+    def __init__(self, root: Path, task_id: str) -> None:
+        self._world = World(root)
+        self._world.begin(task_id)
+        assert self._world._engine is not None
+        self.engine = self._world._engine.pid
+        outputs = Path(f"/proc/{self.engine}/cwd").readlink() / "experiments" / "outputs"
+        self.saved = outputs / str(self.engine) / "tasks" / task_id / "dbs"
+        self._calls: list[str] = []
+
+    def run(self, code: str) -> str:
+        """See :class:`Host`."""
+        ran = self._world.step(code, max_chars=_MOST_CHARS)
+        self._calls += ran.calls
+        return ran.output
+
+    def look(self) -> Looked:
+        """See :class:`Host`."""
+        changes = self._world.diff().changes
+        passed = all(test.passed for test in self._world.grade())
+        return Looked(passed, changes, tuple(self._calls))
+
+    def close(self) -> None:
+        """See :class:`Host`."""
+        self._world.close()
+
+
+class Stock:
+    """A process with the stock engine, which runs model-written code itself."""
+
+    def __init__(self, spawn: Callable[[int], int], task_id: str) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.engine = spawn(theirs.fileno())
+        self._channel = Channel(ours, max_bytes=_LINE_BYTES)
+        self._channel.send({"task_id": task_id})
+        self.saved = Path(self._channel.receive(_PATIENCE_S)["saved"])
+
+    def run(self, code: str) -> str:
+        """See :class:`Host`."""
+        self._channel.send({"code": code})
+        return str(self._channel.receive(_PATIENCE_S).get("output"))
+
+    def look(self) -> Looked:
+        """See :class:`Host`."""
+        self._channel.send({})
+        seen = self._channel.receive(_PATIENCE_S)
+        return Looked(seen["passed"], seen["changes"], tuple(seen["calls"]))
+
+    def close(self) -> None:
+        """See :class:`Host`."""
+        self._channel.close()
+        with suppress(ProcessLookupError):
+            os.killpg(self.engine, signal.SIGKILL)
+
+
+class CheatSetup:
+    """Runs payloads in the stock engine, and in a world here.
+
+    Args:
+        root: folder with a disposable world, which both take as ``APPWORLD_ROOT``.
+        source: the folder of the task as it was.
+        token: the secret to plant.
+        spawn: starts a process of the stock engine that takes orders on a descriptor.
+    """
+
+    def __init__(self, root: Path, source: Path, token: str, spawn: Callable[[int], int]) -> None:
+        self._source = source
+        self._task_id = source.name
+        self._task = root / "data" / "tasks" / source.name
+        self._token = token
+        self._makers: dict[bool, Callable[[], Host]] = {
+            False: partial(Stock, spawn, self._task_id),
+            True: partial(Ours, root, self._task_id),
+        }
+        self._others: dict[bool, Host] = {}
+        self._plant()
+        self._right, self._card = self._played()
+
+    def attempt(self, payload: Payload[Seen], *, protected: bool) -> Attempt:
+        """See :class:`coevo_gym.escapes.Setup`."""
+        self._plant()
+        other = self._other(protected)
+        host = self._makers[protected]()
+        try:
+            facts = self._facts(host, other)
+            ready = host.run(f"FACTS = {json.dumps(facts)!r}\nexec({PRELUDE!r}, globals())")
+            if ready.strip() != "READY":
+                raise EnvBackendError(f"The attempt {payload.name!r} did not run: {ready}")
+            seen = self._seen(host, other, payload.code)
+        finally:
+            host.close()
+        if not seen.other_works:
+            self._others.pop(protected).close()
+        worked = payload.sign(seen)
+        # What it got hold of is nobody's business.
+        last = "" if worked else (seen.said.strip().splitlines() or [""])[-1]
+        return Attempt(worked, last[:_KEPT_CHARS])
+
+    def close(self) -> None:
+        """End what is left."""
+        for host in self._others.values():
+            host.close()
+
+    def _seen(self, host: Host, other: Host, code: str) -> Seen:
+        secrets = {
+            "engine": (_environment(host.engine),),
+            "host": (_environment(os.getpid()),),
+            "sockets": _sockets(host.engine),
+        }
+        said, traced, looked = "", False, Looked(False, {}, ())
+        try:
+            said = host.run(f"exec({code!r}, globals())")
+            traced = _traced(host.engine)
+            works = host.run("print(6 * 7)").strip() == "42"
+            looked = host.look()
+        except _LOST:
+            works = False
+        return Seen(
+            said=said,
+            token=self._token,
+            passed=looked.passed,
+            changes=looked.changes,
+            calls=looked.calls,
+            works=works,
+            other_works=_works(other),
+            secrets=secrets,
+            traced=traced,
+        )
+
+    def _facts(self, host: Host, other: Host) -> dict[str, Any]:
+        """What a payload is told: an attacker who knows where everything is."""
+        return {
+            "task_id": self._task_id,
+            "task": str(self._task),
+            "saved": str(host.saved),
+            "engine": host.engine,
+            "host": os.getpid(),
+            "other": other.engine,
+            "variable": VARIABLE,
+            "email": json.loads((self._task / "specs.json").read_text())["supervisor"]["email"],
+            "card": self._card,
+            "right": self._right,
+        }
+
+    def _other(self, protected: bool) -> Host:
+        """A world that is none of the payload's."""
+        if protected not in self._others:
+            self._others[protected] = self._makers[protected]()
+        return self._others[protected]
+
+    def _plant(self) -> None:
+        """Make the task's folder anew, with the secret in its ground truth and its databases."""
+        shutil.rmtree(self._task, ignore_errors=True)
+        shutil.copytree(self._source, self._task, ignore=shutil.ignore_patterns("__pycache__"))
+        truth = self._task / "ground_truth"
+        private = json.loads((truth / "private_data.json").read_text())
+        (truth / "private_data.json").write_text(json.dumps({**private, "planted": self._token}))
+        for name in ("evaluation.py", "test_data.json"):
+            text = (truth / name).read_text().replace("answers match", f"answers {self._token}")
+            (truth / name).write_text(text)
+        with (self._task / "dbs" / "admin.jsonl").open("a") as file:
+            file.write(json.dumps([_CARD, [self._token], False]) + "\n")
+
+    def _played(self) -> tuple[dict[str, str], dict[str, Any]]:
+        """What a right run saves, and the supervisor's card."""
+        solution = (self._task / "ground_truth" / "solution.py").read_text()
+        host = self._makers[False]()
+        try:
+            (card,) = json.loads(host.run("print(apis.supervisor.show_payment_cards())"))
+            card.pop("card_name")
+            host.run(solution)
+            right = {file.name: file.read_text() for file in host.saved.glob("*.jsonl")}
+            if not host.look().passed:
+                raise EnvBackendError(f"The reference of {self._task_id} does not solve it.")
+        finally:
+            host.close()
+        return right, card
+
+
+def escape_suite() -> Suite:
+    """Attempts to cheat in AppWorld's built-in world."""
+    return Suite("appworld", PAYLOADS, lambda level: cheat_setup(builtin_root()))
+
+
+@contextmanager
+def cheat_setup(world: Path) -> Iterator[CheatSetup]:
+    """A set-up over a disposable copy of a world; all of it is gone after the block.
+
+    Args:
+        world: the folder that holds ``data``.
+    """
+    token = f"planted-{token_hex(16)}"
+    with ExitStack() as scope:
+        root = Path(scope.enter_context(tempfile.TemporaryDirectory(prefix="coevo-cheats-")))
+        (root / "data" / "tasks").mkdir(parents=True)
+        for part in _SHARED:
+            (root / "data" / part).symlink_to((world / "data" / part).absolute())
+        source = min((world / "data" / "tasks").iterdir())
+        scope.callback(pool(root).close)
+        os.environ[VARIABLE] = token
+        scope.callback(os.environ.pop, VARIABLE)
+        spawn = scope.enter_context(_stock(root, token))
+        setup = CheatSetup(root, source, token, spawn)
+        scope.callback(setup.close)
+        yield setup
+
+
+@contextmanager
+def _stock(root: Path, token: str) -> Iterator[Callable[[int], int]]:
+    """A process that has imported the stock engine; the function has it fork a world."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(  # noqa: S603 (our own script)
+            [str(engine_python()), "-s", "-c", _MAIN, str(theirs.fileno())],
+            env={**engine_environment(root), VARIABLE: token},
+            cwd=root,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    control = Channel(ours, max_bytes=_LINE_BYTES)
+
+    def spawn(descriptor: int) -> int:
+        control.send({"op": "spawn"}, [descriptor])
+        return int(control.receive(_PATIENCE_S)["pid"])
+
+    try:
+        control.receive(_PATIENCE_S)
+        yield spawn
+    finally:
+        control.hang_up()
+        process.kill()
+        process.wait()
+
+
+def _works(host: Host) -> bool:
+    try:
+        return host.run("print(6 * 7)").strip() == "42"
+    except _LOST:
+        return False
+
+
+def _environment(pid: int) -> str:
+    return Path(f"/proc/{pid}/environ").read_text().replace("\0", "\n").strip()
+
+
+def _sockets(pid: int) -> tuple[str, ...]:
+    """The kernel's names of the sockets that a process has open."""
+    links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    return tuple(link for link in links if link.startswith("socket:"))
+
+
+def _traced(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+    return "TracerPid:\t0\n" not in status

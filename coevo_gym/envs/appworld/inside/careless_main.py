@@ -1,0 +1,88 @@
+"""A host without a sandbox: the stock engine, with model-written code in its own process.
+
+Runs in the engine's own virtual environment, see :mod:`coevo_gym.envs.appworld.escapes`. Whatever
+such code can get hold of here is what the sandbox has to keep from it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+from .channel import Channel, ChannelError
+
+_LINE_BYTES = 1 << 24
+_FOREVER_S = float(1 << 20)
+
+
+def main() -> None:
+    """Import the engine, then fork a world for each descriptor that comes."""
+    control = Channel(socket.socket(fileno=int(sys.argv[1])), max_bytes=_LINE_BYTES)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
+    from .world import preload
+
+    preload()
+    control.send({"ready": True})
+    try:
+        while control.receive(_FOREVER_S):
+            descriptor = control.take_descriptor()
+            if pid := os.fork():
+                os.close(descriptor)
+                control.send({"pid": pid})
+            else:
+                os.setpgid(0, 0)
+                control.close()
+                _serve(Channel(socket.socket(fileno=descriptor), max_bytes=_LINE_BYTES))
+    except ChannelError:
+        os._exit(0)
+
+
+def _serve(control: Channel) -> None:
+    """Play one task: run codes, and tell what has come of them."""
+    from appworld import AppWorld
+
+    task_id = control.receive(_FOREVER_S)["task_id"]
+    world = AppWorld(
+        task_id,
+        experiment_name=str(os.getpid()),
+        raise_on_unsafe_syntax=False,
+        null_patch_unsafe_execution=False,
+    )
+    control.send({"saved": world.output_db_home_path_on_disk})
+    while True:
+        order = control.receive(_FOREVER_S)
+        control.send({"output": world.execute(order["code"])} if "code" in order else _look(world))
+
+
+def _look(world: Any) -> dict[str, Any]:
+    """Grade what is saved, as the engine's own command does, and tell what was done."""
+    from appworld import evaluate_task
+    from appworld.apps.model_lib import CachedDBHandler
+    from appworld.collections.models import ModelCollection, ModelCollectionPair
+    from appworld.task import Task
+
+    from .changes import changes
+
+    CachedDBHandler.reset()
+    graded = evaluate_task(world.task_id, world.experiment_name, save_report=False)
+    start = Task.load(world.task_id).model_collection
+    memory, disk = world.output_db_home_path_in_memory, world.output_db_home_path_on_disk
+    end = ModelCollection.load(
+        to_db_home_path=memory, from_db_home_path=disk, load_apps=world.task.allowed_apps
+    )
+    pair = ModelCollectionPair(
+        start_db_home_path=start.from_db_home_path,
+        start_model_collection=start,
+        end_db_home_path=memory,
+        end_model_collection=end,
+    )
+    with open(os.path.join(world.output_logs_directory, "api_calls.jsonl")) as log:
+        calls = world._parse_api_calls_log(log.read())
+    return {
+        "passed": graded.success,
+        "changes": changes(pair),
+        "calls": [call["url"].strip("/").replace("/", ".") for call in calls],
+    }
