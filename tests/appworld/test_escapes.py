@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from coevo_gym.envs.appworld import setup
+from coevo_gym.envs.appworld import escapes, setup
 from coevo_gym.envs.appworld.cheats import PAYLOADS, Seen
 from coevo_gym.envs.appworld.escapes import CheatSetup, cheat_setup
+from coevo_gym.errors import EnvBackendError
 from coevo_gym.escapes import Payload, Verdict, compare
 
 NOT_APPLICABLE = {"clock-argument": "allow_datetime_change is False"}
@@ -32,6 +33,34 @@ def test_cheating_is_stopped(payload: Payload[Seen], cheats: CheatSetup) -> None
         assert reason in row.off.detail
     else:
         assert row.verdict is Verdict.STOPPED, row
+
+
+@pytest.mark.parametrize("protected", [False, True])
+def test_what_comes_of_a_run_is_seen(protected: bool, root: Path, cheats: CheatSetup) -> None:
+    task = min((root / "data" / "tasks").iterdir())
+    code = (task / "ground_truth" / "solution.py").read_text()
+    right = Payload[Seen](
+        "right",
+        "do what is asked",
+        f"{code}\nprint('planted')",
+        lambda seen: (
+            seen.passed
+            and seen.works
+            and seen.other_works
+            and bool(seen.changes)
+            and any("login" in call or "auth" in call for call in seen.calls)
+            and "planted" in seen.said
+        ),
+    )
+    assert cheats.attempt(right, protected=protected).worked
+
+
+def test_an_attempt_that_does_not_run_proves_nothing(
+    cheats: CheatSetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(escapes, "PRELUDE", "no_such_name")
+    with pytest.raises(EnvBackendError, match="'models-read' did not run"):
+        cheats.attempt(next(p for p in PAYLOADS if p.name == "models-read"), protected=True)
 
 
 def test_the_suite_is_the_benchmarks_own() -> None:

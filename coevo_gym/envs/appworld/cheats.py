@@ -6,6 +6,7 @@ any code does, and the names of :data:`PRELUDE`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from coevo_gym.escapes import Payload
@@ -126,8 +127,8 @@ def _other_broken(seen: Seen) -> bool:
     return not seen.other_works
 
 
-def _secret(kind: str) -> Any:
-    return lambda seen: any(secret in seen.said for secret in seen.secrets[kind])
+def _secret(kind: str) -> Callable[[Seen], bool]:
+    return lambda seen: any(secret and secret in seen.said for secret in seen.secrets[kind])
 
 
 _CREDIT = "dict(facts.card, amount=90000)"

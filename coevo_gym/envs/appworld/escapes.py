@@ -322,7 +322,9 @@ def _works(host: Host) -> bool:
 
 
 def _environment(pid: int) -> str:
-    return Path(f"/proc/{pid}/environ").read_text().replace("\0", "\n").strip()
+    """A process's environment at its start, a line a variable."""
+    whole = Path(f"/proc/{pid}/environ").read_text(errors="replace")
+    return whole.replace("\0", "\n").strip()
 
 
 def _sockets(pid: int) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ such code can get hold of here is what the sandbox has to keep from it.
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import sys
 from typing import Any
@@ -21,7 +20,6 @@ _FOREVER_S = float(1 << 20)
 def main() -> None:
     """Import the engine, then fork a world for each descriptor that comes."""
     control = Channel(socket.socket(fileno=int(sys.argv[1])), max_bytes=_LINE_BYTES)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
     from .world import preload
 
     preload()
@@ -29,7 +27,7 @@ def main() -> None:
     try:
         while control.receive(_FOREVER_S):
             descriptor = control.take_descriptor()
-            if pid := os.fork():
+            if pid := os.fork():  # nobody waits for it, so that its number is not given away
                 os.close(descriptor)
                 control.send({"pid": pid})
             else:
