@@ -10,7 +10,7 @@ from numpy.random import Generator
 
 from coevo_gym.benchmark import Replay
 from coevo_gym.envs.appworld.engine import World
-from coevo_gym.envs.appworld.env import MAX_CHARS, STEP_LIMIT_S, code_of
+from coevo_gym.envs.appworld.env import code_of
 from coevo_gym.envs.appworld.judge import compared, grade
 from coevo_gym.envs.appworld.moves import (
     FAILED,
@@ -29,7 +29,7 @@ from coevo_gym.envs.appworld.tasks import (
     scenario_of,
     split_of,
 )
-from coevo_gym.errors import BenchmarkNotInstalled, BuildError, TaskError
+from coevo_gym.errors import BenchmarkNotInstalled, BuildError, DataError, TaskError
 from coevo_gym.evolution import Context, Draft, digest
 from coevo_gym.task import Split, Task, canonical_json
 from coevo_gym.trajectory import Trajectory
@@ -100,8 +100,9 @@ def _check_place(scenario: str, world: AppWorldWorld) -> None:
     if scenario != actual:
         raise BuildError(f"claims to lie in {scenario}, but lies in {actual}")
     try:
+        root_of(world.data)
         split = split_of(scenario)
-    except (TaskError, BenchmarkNotInstalled) as error:
+    except (TaskError, DataError, BenchmarkNotInstalled) as error:
         raise BuildError(f"the world is not at hand: {error}") from error
     if split is not Split.TRAIN:
         raise BuildError(f"{world.base} is not a task to train in")
@@ -137,7 +138,7 @@ def _run(draft: Draft, place: AppWorldWorld) -> Run:
 
 def _act(world: World, action: str) -> tuple[str, bool]:
     """The error of an action, and whether the task has been completed."""
-    ran = world.step(code_of(action), time_limit_s=STEP_LIMIT_S, max_chars=MAX_CHARS)
+    ran = world.step(code_of(action))
     return (ran.output.strip() if ran.kind else ""), ran.completed
 
 

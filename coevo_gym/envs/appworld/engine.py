@@ -21,6 +21,10 @@ from coevo_gym.spaces import clean_text
 
 SEED = 100
 MAX_CALLS = 1000
+STEP_LIMIT_S = 60.0
+"""How long the code of a step may run."""
+MAX_CHARS = 20_000
+"""How much of what the code of a step prints is shown."""
 
 _FAILED = "Execution failed. Traceback:\n"
 _REPLACED = "All variables are lost; the apps are as they were left."
@@ -139,7 +143,9 @@ class World:
         self._start_executor()
         return self._brief
 
-    def step(self, code: str, *, time_limit_s: float = 100.0, max_chars: int = 20_000) -> Ran:
+    def step(
+        self, code: str, *, time_limit_s: float = STEP_LIMIT_S, max_chars: int = MAX_CHARS
+    ) -> Ran:
         """Run code.
 
         Args:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from numpy.random import Generator
 
-from coevo_gym.envs.appworld.engine import Brief, World
+from coevo_gym.envs.appworld.engine import STEP_LIMIT_S, Brief, World
 from coevo_gym.envs.appworld.judge import grade
 from coevo_gym.envs.appworld.tasks import AppWorldVerifier, AppWorldWorld, root_of
 from coevo_gym.envs.base import Frame, Grade, TaskEnv
@@ -17,10 +17,6 @@ from coevo_gym.task import FrozenDict, Verifier
 from coevo_gym.task import World as TaskWorld
 from coevo_gym.vector import TaskVectorEnv
 
-MAX_CHARS = 20_000
-"""Of what code prints in a step."""
-STEP_LIMIT_S = 60.0
-"""That a step's code may run."""
 _BLOCK = re.compile(r"```(?:python|py)[ \t]*\r?\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
@@ -120,7 +116,7 @@ class AppWorldEnv(TaskEnv):
 
     def _act(self, action: str) -> Frame:
         assert self._world is not None
-        ran = self._world.step(code_of(action), time_limit_s=self.step_limit_s, max_chars=MAX_CHARS)
+        ran = self._world.step(code_of(action), time_limit_s=self.step_limit_s)
         return Frame(
             observation=ran.output,
             done=ran.completed,

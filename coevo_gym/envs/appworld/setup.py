@@ -107,7 +107,7 @@ def installation() -> Installation:
     if folder is None:
         return Installation(ready, engine, "built-in world", isolation)
     try:
-        data = f"{_count(_data_in(folder)):,} official tasks ({folder})"
+        data = f"{_count(data_in(folder)):,} official tasks ({folder})"
     except DataError as error:
         return Installation(False, engine, str(error), isolation)
     return Installation(ready, engine, data, isolation)
@@ -229,15 +229,15 @@ def _download_data(folder: Path) -> None:
     for part in (folder / "data").iterdir():
         part.rename(folder / part.name)
     (folder / "data").rmdir()
-    _data_in(folder)
+    data_in(folder)
 
 
 def _copy_data(source: Path, folder: Path) -> None:
     for part in _PARTS:
-        shutil.copytree(_data_in(source) / part, folder / part)
+        shutil.copytree(data_in(source) / part, folder / part)
 
 
-def _data_in(folder: Path) -> Path:
+def data_in(folder: Path) -> Path:
     """The folder of the data itself, which may be in one named ``data``.
 
     Raises:

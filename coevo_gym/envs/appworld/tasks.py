@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coevo_gym.envs.appworld.builtin import builtin_root
+from coevo_gym.envs.appworld.setup import data_in
 from coevo_gym.errors import BenchmarkNotInstalled, DataError, TaskError
 from coevo_gym.provision import data_folder
 from coevo_gym.task import JsonObject, Split, Task, Verifier, World
@@ -28,7 +29,7 @@ class AppWorldWorld(World):
     """Where a task begins: the databases, clock and supervisor of a native task.
 
     Attributes:
-        data: ``official`` or ``builtin``.
+        data: ``official``, or the version of the built-in world, such as ``builtin-0123456789ab``.
         base: id of the native task, such as ``82e2fac_1``.
     """
 
@@ -61,7 +62,7 @@ def split_of(scenario: str) -> Split:
     Raises:
         TaskError: if there is no such scenario.
     """
-    data = BUILTIN if scenario.startswith(f"{BUILTIN}/") else OFFICIAL
+    data = builtin_root().name if scenario.startswith(f"{BUILTIN}/") else OFFICIAL
     found = _splits(root_of(data), data).get(scenario)
     if found is None:
         raise TaskError(f"AppWorld has no scenario {scenario!r}.")
@@ -84,17 +85,18 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
         raise TaskError(
             f"Unknown subset {subset!r} of appworld. Choose one of: {', '.join(SUBSETS)}."
         )
-    data = BUILTIN if subset == BUILTIN or data_folder("appworld") is None else OFFICIAL
+    official = subset != BUILTIN and data_folder("appworld") is not None
     parts = [
         name for name, side in _SPLITS.items() if side is split and subset in (name, None, BUILTIN)
     ]
     if not parts:
         raise TaskError(f"{subset} is the {_SPLITS[str(subset)]} split, not {split}.")
-    if subset in _SPLITS and data == BUILTIN:
+    if subset in _SPLITS and not official:
         raise BenchmarkNotInstalled(
             f"The official AppWorld tasks are not at hand, so there is no subset {subset!r}. Run "
             "`coevo install appworld --data`, or `--from` a folder that has them."
         )
+    data = OFFICIAL if official else builtin_root().name
     root = root_of(data)
     return tuple(task for part in parts for task in _part(root, data, part))
 
@@ -104,16 +106,29 @@ def root_of(data: str) -> Path:
 
     Raises:
         BenchmarkNotInstalled: if it is not at hand.
+        DataError: if it is incomplete, or what is at hand is another version.
     """
-    if data == BUILTIN:
-        return builtin_root()
+    if data != OFFICIAL:
+        root = builtin_root()
+        if data != root.name:
+            raise DataError(
+                f"The task was made in another version of AppWorld's built-in world ({data}, here "
+                f"is {root.name}). Choose tasks of this one."
+            )
+        return root
     folder = data_folder("appworld")
     if folder is None:
         raise BenchmarkNotInstalled(
             "The official AppWorld data is not at hand. Run `coevo install appworld --data`, or "
             "`--from` a folder that has it."
         )
-    return folder.parent if folder.name == "data" else folder
+    inner = data_in(folder)
+    if inner.name != "data":
+        raise DataError(
+            f"{inner} holds AppWorld's data, but the engine looks for a folder named data. Rename "
+            f"it, or run `coevo install appworld --from {inner}`."
+        )
+    return inner.parent
 
 
 @lru_cache(maxsize=8)

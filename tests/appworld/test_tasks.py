@@ -1,0 +1,86 @@
+"""Where native tasks come from; the built-in world's files stand in for the official ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import coevo_gym
+from coevo_gym.envs.appworld.builder import build
+from coevo_gym.envs.appworld.tasks import OFFICIAL, AppWorldWorld, root_of, split_of
+from coevo_gym.errors import BenchmarkNotInstalled, BuildError, DataError, TaskError
+from coevo_gym.evolution import Draft
+from coevo_gym.task import Split
+
+
+@pytest.fixture
+def data(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with data in the official layout, in use for this test."""
+    folder = tmp_path / "data"
+    folder.symlink_to(root / "data")
+    monkeypatch.setenv("COEVO_APPWORLD_DATA", str(folder))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("subset", "split"),
+    [("train", Split.TRAIN), ("dev", Split.VAL), ("test_normal", Split.TEST)],
+)
+def test_official_parts_keep_their_names(data: Path, subset: str, split: Split) -> None:
+    tasks = coevo_gym.tasks("appworld", split, subset)
+    assert [task.name for task in tasks] == [
+        f"appworld/{base}" for base in (data / "datasets" / f"{subset}.txt").read_text().split()
+    ]
+    for task in tasks:
+        assert (task.subset, task.split) == (subset, split)
+        assert split_of(task.scenario) is split
+    builtin = coevo_gym.tasks("appworld", split, "builtin")
+    assert {task.scenario for task in builtin}.isdisjoint(task.scenario for task in tasks)
+    with pytest.raises(TaskError, match=f"{subset} is the {split} split"):
+        coevo_gym.tasks("appworld", next(side for side in Split if side is not split), subset)
+
+
+def test_data_may_lie_in_a_folder_of_that_name(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COEVO_APPWORLD_DATA", str(data.parent))
+    assert root_of(OFFICIAL) == data.parent
+
+
+def test_a_folder_that_is_no_data_is_told(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "appworld-data"
+    other.symlink_to(data)
+    monkeypatch.setenv("COEVO_APPWORLD_DATA", str(other))
+    with pytest.raises(DataError, match="looks for a folder named data"):
+        coevo_gym.tasks("appworld")
+    monkeypatch.setenv("COEVO_APPWORLD_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(DataError, match="it has no api_docs"):
+        coevo_gym.tasks("appworld")
+
+
+def test_official_parts_need_official_data(root: Path) -> None:
+    with pytest.raises(BenchmarkNotInstalled, match="coevo install appworld --data"):
+        coevo_gym.tasks("appworld", "train", "train")
+    with pytest.raises(TaskError, match="Unknown subset 'hard'"):
+        coevo_gym.tasks("appworld", "train", "hard")
+    with pytest.raises(TaskError, match="no scenario 'builtin/0000000'"):
+        split_of("builtin/0000000")
+
+
+def test_a_task_of_another_version_of_the_built_in_world_is_refused(root: Path) -> None:
+    task = coevo_gym.tasks("appworld")[0]
+    assert isinstance(task.world, AppWorldWorld)
+    assert task.world.data == root.name
+    old = task.world.model_copy(update={"data": "builtin-000000000000"})
+    with pytest.raises(DataError, match="another version"):
+        root_of(old.data)
+    draft = Draft(
+        benchmark="appworld",
+        scenario=task.scenario,
+        instruction="Do it.",
+        world=old,
+        solution=("x = 1",),
+    )
+    with pytest.raises(BuildError, match=r"not at hand: .*another version"):
+        build(draft)
