@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 
-from numpy.random import Generator
-
-from coevo_gym.benchmark import Replay
 from coevo_gym.envs.appworld import builder, tasks
 from coevo_gym.envs.appworld.choices import choices
 from coevo_gym.envs.appworld.env import code_of
-from coevo_gym.evolution import Context, Draft
+from coevo_gym.envs.folder import FolderBenchmark
 from coevo_gym.provision import data_folder
-from coevo_gym.task import Split, Task
-from coevo_gym.trajectory import Step, Trajectory, View
+from coevo_gym.task import Task
+from coevo_gym.trajectory import Step
 
 
-class AppWorldBenchmark:
+class AppWorldBenchmark(FolderBenchmark):
     """AppWorld behind the seam that curricula and trainers know."""
 
     name = "appworld"
@@ -27,30 +23,6 @@ class AppWorldBenchmark:
     def subsets(self) -> tuple[str, ...]:
         """The subsets that are at hand."""
         return tasks.SUBSETS if data_folder("appworld") else (tasks.BUILTIN,)
-
-    def tasks(self, split: Split, subset: str | None = None) -> Sequence[Task]:
-        """Native tasks; see :func:`coevo_gym.envs.appworld.tasks.native_tasks`."""
-        return tasks.native_tasks(split, subset)
-
-    def split_of(self, scenario: str) -> Split:
-        """The split of a scenario."""
-        return tasks.split_of(scenario)
-
-    def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-        """Wishes and questions about what a walk has met; see :mod:`builder`."""
-        return builder.drafts(trace, context, rng)
-
-    def build(self, draft: Draft) -> Task:
-        """A task from what a draft's actions change and answer; see :mod:`builder`."""
-        return builder.build(draft)
-
-    def replay(self, task: Task, actions: Sequence[str]) -> Replay:
-        """Errors, scores and final state of a list of actions."""
-        return builder.replay(task, actions)
-
-    def choices(self, view: View) -> tuple[str, ...]:
-        """Moves that make sense now; see :mod:`moves`."""
-        return choices(view)
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
         """An evolved task's solution. Native ones are free code, which is no choice."""
@@ -83,4 +55,4 @@ def apps_of(action: str) -> list[str]:
     return [app for app, before in zip(apps, ["", *apps], strict=False) if app != before]
 
 
-BENCHMARK = AppWorldBenchmark()
+BENCHMARK = AppWorldBenchmark(tasks, builder, choices)

@@ -1,0 +1,89 @@
+"""What all benchmark folders have in common: which of their modules answers what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from numpy.random import Generator
+
+from coevo_gym.benchmark import Replay
+from coevo_gym.evolution import Context, Draft
+from coevo_gym.task import Split, Task
+from coevo_gym.trajectory import Trajectory, View
+
+
+class TasksModule(Protocol):
+    """A folder's ``tasks.py``."""
+
+    def native_tasks(self, split: Split, subset: str | None = None) -> Sequence[Task]:
+        """Native tasks of a split, always in the same order."""
+        ...
+
+    def split_of(self, scenario: str) -> Split:
+        """The split of a scenario."""
+        ...
+
+
+class BuilderModule(Protocol):
+    """A folder's ``builder.py``."""
+
+    def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
+        """Drafts from a walk."""
+        ...
+
+    def build(self, draft: Draft) -> Task:
+        """A proven task from a draft."""
+        ...
+
+    def replay(self, task: Task, actions: Sequence[str]) -> Replay:
+        """Errors, scores and final state of a list of actions."""
+        ...
+
+
+class FolderBenchmark:
+    """The part of :class:`coevo_gym.benchmark.Benchmark` that a folder's modules answer.
+
+    A subclass adds ``name``, ``env_id``, ``subsets`` and ``symbol``.
+
+    Args:
+        tasks: the folder's ``tasks`` module.
+        builder: its ``builder`` module.
+        choices: what a scorer may choose from.
+    """
+
+    def __init__(
+        self,
+        tasks: TasksModule,
+        builder: BuilderModule,
+        choices: Callable[[View], tuple[str, ...]],
+    ) -> None:
+        self._tasks, self._builder, self._choices = tasks, builder, choices
+
+    def tasks(self, split: Split, subset: str | None = None) -> Sequence[Task]:
+        """Native tasks; see ``native_tasks`` in the folder's ``tasks.py``."""
+        return self._tasks.native_tasks(split, subset)
+
+    def split_of(self, scenario: str) -> Split:
+        """The split of a scenario."""
+        return self._tasks.split_of(scenario)
+
+    def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
+        """Drafts from a walk; see the folder's ``builder.py``."""
+        return self._builder.drafts(trace, context, rng)
+
+    def build(self, draft: Draft) -> Task:
+        """A proven task from a draft; see the folder's ``builder.py``."""
+        return self._builder.build(draft)
+
+    def replay(self, task: Task, actions: Sequence[str]) -> Replay:
+        """Errors, scores and final state of a list of actions."""
+        return self._builder.replay(task, actions)
+
+    def choices(self, view: View) -> tuple[str, ...]:
+        """What a scorer may choose from; see the folder's ``choices.py``."""
+        return self._choices(view)
+
+    def demonstration(self, task: Task) -> tuple[str, ...]:
+        """The solution itself, unless a folder says otherwise."""
+        return task.solution
