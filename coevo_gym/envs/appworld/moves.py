@@ -226,7 +226,7 @@ LOOKS = (
     ),
 )
 FINISH = "# the task is done\napis.supervisor.complete_task()"
-_NUMBER = "phone"
+_BY_NUMBER = "phone"  # which is signed in to by number, all others by mail address
 FAILED = "Execution failed"
 """How the outcome of an action begins that did not work."""
 _FULL = 20
@@ -270,7 +270,7 @@ def sign_in(app: str) -> str:
         >>> sign_in("venmo").splitlines()[0]
         '# sign in to venmo'
     """
-    user = "phone_number" if app == _NUMBER else "email"
+    user = "phone_number" if app == _BY_NUMBER else "email"
     return (
         f"# sign in to {app}\n"
         "me = apis.supervisor.show_profile()\n"
@@ -310,7 +310,7 @@ class Walk:
 
     Attributes:
         signed_in: apps.
-        listed: lists that were shown, the latest of each kind, in the order of their kinds.
+        listed: lists that were shown, the latest of each kind.
         done: acts that were carried out.
     """
 
