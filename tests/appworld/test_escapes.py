@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from coevo_gym.envs.appworld import escapes, setup
+from coevo_gym.cli import _escape_suites
+from coevo_gym.envs.appworld import escapes
 from coevo_gym.envs.appworld.cheats import PAYLOADS, Seen
 from coevo_gym.envs.appworld.escapes import CheatSetup, cheat_setup
 from coevo_gym.errors import EnvBackendError
@@ -63,7 +64,8 @@ def test_an_attempt_that_does_not_run_proves_nothing(
         cheats.attempt(next(p for p in PAYLOADS if p.name == "models-read"), protected=True)
 
 
-def test_the_suite_is_the_benchmarks_own() -> None:
-    suite = setup.escape_suite()
-    assert suite.name == "appworld"
+@pytest.mark.usefixtures("root")
+def test_the_command_runs_the_benchmarks_own_suite() -> None:
+    generic, suite = _escape_suites()
+    assert [generic.name, suite.name] == ["generic", "appworld"]
     assert len({payload.name for payload in suite.payloads}) == len(suite.payloads) >= 30
