@@ -40,6 +40,10 @@ _FOR_CODE = ("dateutil", "freezegun", "pendulum", "tzdata", "yaml", "_yaml")
 _DATES = ("copy.py", "datetime.py")
 _PATIENCE_S = 1800
 _ADVICE = "It needs a network and 250 MB: run `coevo install appworld` where there is one."
+_BY_HAND = (
+    "Fetch it where there is a network with `appworld download data`, then run "
+    "`coevo install appworld --from DIR` with the folder that it made."
+)
 
 logger = logging.getLogger(__name__)
 
@@ -178,7 +182,8 @@ def _install_engine(folder: Path) -> None:
     python = _python(folder)
     pins = PINS.read_text(encoding="utf-8").split()
     pip_install("appworld", pins, "--no-deps", advice=_ADVICE, timeout_s=_PATIENCE_S, python=python)
-    _run_engine(python, folder, "install")  # part of the package is encrypted; this unpacks it
+    # Part of the package is encrypted; this unpacks it.
+    _run_engine(python, folder, _ADVICE, "install")
     (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
     if not (packages / "appworld" / "apps" / "spotify").is_dir():
         raise EnvBackendError(f"AppWorld {VERSION} has not unpacked its apps. {_ADVICE}")
@@ -191,7 +196,7 @@ def _install_engine(folder: Path) -> None:
     shutil.copyfile(PINS, folder / "pins.txt")
 
 
-def _run_engine(python: Path, root: Path, *arguments: str) -> None:
+def _run_engine(python: Path, root: Path, advice: str, *arguments: str) -> None:
     """Run a command of the engine's own; what it writes besides is removed."""
     scratch = root / "scratch"
     scratch.mkdir()
@@ -208,24 +213,20 @@ def _run_engine(python: Path, root: Path, *arguments: str) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise EnvBackendError(f"`appworld {arguments[0]}` took too long. {_ADVICE}") from error
+        raise EnvBackendError(f"`appworld {arguments[0]}` took too long. {advice}") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     if done.returncode:
         last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-5:])
         raise EnvBackendError(
-            f"`appworld {arguments[0]}` failed (exit code {done.returncode}):\n{last}\n{_ADVICE}"
+            f"`appworld {arguments[0]}` failed (exit code {done.returncode}):\n{last}\n{advice}"
         )
 
 
 def _download_data(folder: Path) -> None:
-    _run_engine(engine_python(), folder, "download", "data", "--root", str(folder))
+    _run_engine(engine_python(), folder, _BY_HAND, "download", "data", "--root", str(folder))
     if not (folder / "data").is_dir():
-        raise EnvBackendError(
-            "AppWorld's data could not be downloaded from its home at s3.us-west-2.amazonaws.com. "
-            "Fetch it elsewhere with `appworld download data`, then run "
-            "`coevo install appworld --from DIR` with the folder that it made."
-        )
+        raise EnvBackendError(f"`appworld download` has left no data. {_BY_HAND}")
     for part in (folder / "data").iterdir():
         part.rename(folder / part.name)
     (folder / "data").rmdir()
