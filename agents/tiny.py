@@ -12,7 +12,7 @@ from coevo_gym.agents.features import Encoder, WordWeights
 from coevo_gym.errors import ConfigError
 from coevo_gym.seams import Choice, Completion, Request
 from coevo_gym.task import FrozenModel
-from coevo_gym.trajectory import ChoiceDecision, Decision
+from coevo_gym.trajectory import ChoiceDecision, Sample
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -109,9 +109,9 @@ class TinyPolicy:
             start = stop
         return completions
 
-    def logprobs(self, decisions: Sequence[Decision]) -> tuple[Tensor, Tensor]:
+    def logprobs(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
         """Log-probabilities of decisions at temperature 1, (B, 1), and a mask of ones."""
-        taken = [_as_choice_decision(decision) for decision in decisions]
+        taken = [_as_choice_decision(sample) for sample in samples]
         batch = self._collate([self._encoder.encode(d.context, d.choices) for d in taken])
         logps = self._net.log_softmax(self._net(batch), batch)
         starts = batch.sizes.cumsum(0) - batch.sizes
@@ -182,9 +182,7 @@ def _as_choice(request: Request) -> Choice:
     return request
 
 
-def _as_choice_decision(decision: Decision) -> ChoiceDecision:
-    if not isinstance(decision, ChoiceDecision):
-        raise ConfigError(
-            f"The tiny policy learns from choices, actual: {type(decision).__name__}."
-        )
-    return decision
+def _as_choice_decision(sample: Sample) -> ChoiceDecision:
+    if not isinstance(sample, ChoiceDecision):
+        raise ConfigError(f"The tiny policy learns from choices, actual: {type(sample).__name__}.")
+    return sample

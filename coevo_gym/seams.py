@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from numpy.random import Generator
 
 from coevo_gym.evolution import Round, RoundResult, Signal
 from coevo_gym.task import Task
-from coevo_gym.trajectory import Decision, Group, View
+from coevo_gym.trajectory import Decision, EndReason, Group, Sample, View
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -85,10 +86,15 @@ class Act(NamedTuple):
     Attributes:
         text: the action for the env.
         decision: how a trainable policy came to it; None for scripts.
+        said: the whole answer, thoughts included, where that is more than the action; or "".
+        end: why the agent cannot go on, such as a context that is full; the episode is then cut
+            and graded as it stands, and ``text`` is not sent. None to act.
     """
 
     text: str
     decision: Decision | None = None
+    said: str = ""
+    end: EndReason | None = None
 
 
 class Agent(Protocol):
@@ -104,9 +110,11 @@ class Sampling(NamedTuple):
 
     Attributes:
         temperature: 0 is greedy.
+        max_tokens: most tokens of an answer.
     """
 
     temperature: float = 1.0
+    max_tokens: int = 512
 
 
 _SAMPLE = Sampling()
@@ -121,23 +129,54 @@ class Choice:
     sampling: Sampling = _SAMPLE
 
 
+class Message(NamedTuple):
+    """One message of a chat.
+
+    Attributes:
+        role: ``system``, ``user`` or ``assistant``.
+        content: its text.
+        ids: of an assistant's message, the token ids that were sampled; a policy with tokens puts
+            them into the prompt as they are, and never tokenises ``content`` anew. () if unknown.
+    """
+
+    role: str
+    content: str
+    ids: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A request to continue a prompt: token ids, or messages that the policy tokenises."""
+    """A request to go on with a chat."""
 
-    ids: tuple[int, ...] = ()
-    messages: tuple[Mapping[str, str], ...] = ()
+    messages: tuple[Message, ...]
     sampling: Sampling = _SAMPLE
 
 
 Request = Choice | Prompt
 
 
+class Finish(StrEnum):
+    """How an answer ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    """``max_tokens`` were sampled, and the answer was not over."""
+    OVERFLOW = "overflow"
+    """The prompt leaves no room in the model's context; nothing was sampled."""
+
+
 class Completion(NamedTuple):
-    """A policy's answer to a request."""
+    """A policy's answer to a request.
+
+    Attributes:
+        text: the choice taken, or the text that was sampled.
+        decision: how it came about; None where the policy cannot say.
+        finish: how it ended.
+    """
 
     text: str
     decision: Decision | None
+    finish: Finish = Finish.STOP
 
 
 class Policy(Protocol):
@@ -153,11 +192,11 @@ class TrainablePolicy(Policy, Protocol):
 
     version: int
 
-    def logprobs(self, decisions: Sequence[Decision]) -> tuple[Tensor, Tensor]:
-        """Log-probabilities of decisions under the current weights.
+    def logprobs(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of what was sampled, under the current weights.
 
         Returns:
-            (B, T) log-probabilities of the sampled part, and a (B, T) bool mask of what counts;
-            a choice has T = 1.
+            (B, T) log-probabilities of the sampled positions of each sample, one after the other
+            and padded to the longest, and a (B, T) bool mask of what counts; a choice has T = 1.
         """
         ...

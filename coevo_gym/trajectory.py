@@ -31,11 +31,44 @@ class EndReason(StrEnum):
     """The trainer reset in mid-episode. Only the group ledger sees this one."""
 
 
+@dataclass(frozen=True, slots=True)
+class TokenDecision:
+    """Sampled tokens, as sampled: these ids are trained on, nothing is re-tokenised.
+
+    Attributes:
+        prompt_ids: token ids of the prompt.
+        ids: sampled token ids, the one that ended the answer included.
+        logprobs: log-probability of each sampled id under the sampling policy at ``temperature``.
+        temperature: what the logits were divided by; the trainer divides them likewise.
+    """
+
+    prompt_ids: tuple[int, ...]
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if len(self.ids) != len(self.logprobs):
+            raise ValueError(
+                f"{len(self.ids)} sampled ids have {len(self.logprobs)} log-probabilities: the ids "
+                "that are trained on must be those that were sampled."
+            )
+
+
 class Turn(NamedTuple):
-    """One past step as its agent remembers it."""
+    """One past step as its agent remembers it.
+
+    Attributes:
+        observation: what it acted on.
+        action: what it sent to the env.
+        said: its whole answer, thoughts included, where that is more than the action; or "".
+        decision: the tokens of that answer, if a language model sampled them.
+    """
 
     observation: str
     action: str
+    said: str = ""
+    decision: TokenDecision | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +89,6 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenDecision:
-    """Sampled tokens, as sampled: these ids are trained on, nothing is re-tokenised.
-
-    Attributes:
-        prompt_ids: token ids of the prompt.
-        ids: sampled token ids.
-        logprobs: log-probability of each sampled id under the sampling policy, same length.
-    """
-
-    prompt_ids: tuple[int, ...]
-    ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ChoiceDecision:
     """One of a list of candidate actions.
 
@@ -88,6 +106,36 @@ class ChoiceDecision:
 
 
 Decision = TokenDecision | ChoiceDecision
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of tokens that is trained on in one forward pass, with its loss mask.
+
+    Several turns of an episode share a segment where each prompt goes on from the one before.
+
+    Attributes:
+        ids: (L,) token ids, prompts and answers in order.
+        sampled: (L,) True where the policy sampled the token.
+        logprobs: log-probability of each sampled token under the sampling policy, in order.
+        temperature: what the logits were divided by in sampling.
+    """
+
+    ids: tuple[int, ...]
+    sampled: tuple[bool, ...]
+    logprobs: tuple[float, ...]
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if len(self.ids) != len(self.sampled) or sum(self.sampled) != len(self.logprobs):
+            raise ValueError(
+                f"A segment of {len(self.ids)} ids has {len(self.sampled)} mask values and "
+                f"{len(self.logprobs)} log-probabilities for {sum(self.sampled)} sampled ids."
+            )
+
+
+Sample = ChoiceDecision | Segment
+"""What a trainable policy gives log-probabilities of."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from coevo_gym.errors import ConfigError, EnvBackendError, SplitLeakError
 from coevo_gym.evolution import digest
 from coevo_gym.seams import Act, Agent, Ticket
 from coevo_gym.task import Split, Task
-from coevo_gym.trajectory import EvalTrajectory, Step, Trajectory
+from coevo_gym.trajectory import EvalTrajectory, Step, TokenDecision, Trajectory, View
 
 _LOG = logging.getLogger(__name__)
 RecordT = TypeVar("RecordT", Trajectory, EvalTrajectory)
@@ -163,10 +163,10 @@ def play(
                     outcomes[index] = error
             if not live:
                 continue
-            acts = agent.act([episode.inner.view for episode in live])
+            acts = agent.act([episode.view for episode in live])
             still: list[_Live] = []
             for episode, act in zip(live, acts, strict=True):
-                env_steps += 1
+                env_steps += act.end is None
                 done, error = episode.step(act)
                 if error is not None:
                     outcomes[episode.index] = error
@@ -192,6 +192,18 @@ class _Live:
     def inner(self) -> TaskEnv:
         return cast(TaskEnv, self.env.unwrapped)
 
+    @property
+    def view(self) -> View:
+        """What the env shows, with what the agent itself said and sampled so far."""
+        bare = self.inner.view
+        remembered = tuple(
+            turn._replace(said=act.said, decision=act.decision)
+            if isinstance(act.decision, TokenDecision)
+            else turn._replace(said=act.said)
+            for turn, act in zip(bare.history, self.acts, strict=True)
+        )
+        return replace(bare, history=remembered)
+
     def begin(self, seed: int) -> EnvBackendError | None:
         try:
             self.env.reset(seed=seed, options={"task": self.task})
@@ -200,8 +212,11 @@ class _Live:
         return None
 
     def step(self, act: Act) -> tuple[bool, EnvBackendError | None]:
-        self.acts.append(act)
         try:
+            if act.end is not None:
+                self.inner.cut(act.end)
+                return True, None
+            self.acts.append(act)
             _, _, terminated, truncated, _ = self.env.step(act.text)
         except EnvBackendError as error:
             return True, self._fault(error)

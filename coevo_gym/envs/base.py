@@ -250,6 +250,20 @@ class TaskEnv(gym.Env[str, str]):
         )
         return self._frame.observation, reward, terminated, truncated, self._info()
 
+    def cut(self, reason: EndReason) -> None:
+        """End the running episode here, because its agent cannot go on; it is graded as it stands.
+
+        Args:
+            reason: why.
+
+        Raises:
+            ResetNeeded: if no episode is running.
+        """
+        if self._task is None or self._end_reason is not None:
+            raise ResetNeeded("There is no running episode to cut. Call reset() first.")
+        self._finish(terminated=False)
+        self._end_reason = reason
+
     def trajectory(self, *, group_id: str = "", policy_version: int = 0) -> Trajectory:
         """The finished episode as a training record.
 

@@ -166,7 +166,7 @@ class TestPolicy:
     def test_refuses_what_it_cannot_do(self) -> None:
         policy = TinyPolicy(SMALL)
         with pytest.raises(ConfigError, match="chooses among candidates"):
-            policy.generate([Prompt(ids=(1,))])
+            policy.generate([Prompt(messages=())])
         with pytest.raises(ConfigError, match="at least one"):
             policy.generate([Choice(SHOP, ())])
         assert policy.generate([]) == []
