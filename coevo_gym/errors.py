@@ -16,6 +16,8 @@ __all__ = [
     "ConfigError",
     "DataError",
     "EnvBackendError",
+    "ModelError",
+    "RateLimited",
     "ResetNeeded",
     "SplitLeakError",
     "StoreError",
@@ -57,3 +59,11 @@ class DataError(EnvBackendError):
 
 class StoreError(CoevoError):
     """A run folder, database or checkpoint cannot be read or written."""
+
+
+class ModelError(CoevoError):
+    """A language model cannot be loaded, or its engine or endpoint failed."""
+
+
+class RateLimited(ModelError):
+    """An endpoint went on refusing for want of capacity, however often it was asked."""
