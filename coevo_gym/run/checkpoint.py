@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import logging
 import pickle
 import re
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from coevo_gym.errors import StoreError
-from coevo_gym.run.folder import storing, write_atomic
+from coevo_gym.run.folder import storing, write_then_name
 
 logger = logging.getLogger(__name__)
 
@@ -60,13 +59,13 @@ class Checkpoints:
         """
         import torch
 
-        buffer = io.BytesIO()
-        torch.save(dict(state), buffer)
-        data = buffer.getvalue()
-        path = self.folder / f"step-{step:06d}.{_hash(data)}.pt"
         with storing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, data)
+            path = write_then_name(
+                self.folder / ".checkpoint.part",
+                lambda file: torch.save(dict(state), file),
+                lambda file: f"step-{step:06d}.{_hash(file)}.pt",
+            )
         with storing(self.folder):
             found = [(at, file) for at, file in self._found() if file != path]
             for place, (at, old) in enumerate(found, start=2):
@@ -80,18 +79,18 @@ class Checkpoints:
 
         for step, path in self._found():
             try:
-                data = path.read_bytes()
+                found = _hash(path)
             except OSError as error:
                 logger.warning("checkpoint=%s cannot be read: %s", path, error.strerror)
                 continue
-            if _hash(data) != _NAME.fullmatch(path.name)[2]:  # type: ignore[index]
+            if found != _NAME.fullmatch(path.name)[2]:  # type: ignore[index]
                 logger.warning("checkpoint=%s is damaged; going back to the one before", path)
                 with storing(path):
                     path.rename(path.with_suffix(".damaged"))
                 continue
             # Nothing but tensors and plain values is ever unpickled.
             try:
-                state = torch.load(io.BytesIO(data), weights_only=True)
+                state = torch.load(path, weights_only=True, map_location="cpu")
             except (pickle.UnpicklingError, RuntimeError) as error:
                 raise StoreError(
                     f"{path} is whole but cannot be loaded: {error}. Was it written by another "
@@ -106,5 +105,6 @@ class Checkpoints:
         return sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)
 
 
-def _hash(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:16]
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]

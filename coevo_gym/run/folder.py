@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from coevo_gym.errors import ConfigError, StoreError
 
@@ -165,18 +165,42 @@ def write_atomic(path: Path, data: bytes) -> None:
     Raises:
         StoreError: if it cannot be written; what was there before stays.
     """
-    temporary = path.with_name(f".{path.name}.part")
+
+    def write(file: BinaryIO) -> None:
+        file.write(data)
+
     with storing(path):
-        try:
-            with open(temporary, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-            _sync_folder(path.parent)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        write_then_name(path.with_name(f".{path.name}.part"), write, lambda _: path.name)
+
+
+def write_then_name(
+    temporary: Path, write: Callable[[BinaryIO], None], name: Callable[[Path], str]
+) -> Path:
+    """Write a file that gets its name when it is whole, in place of what has that name.
+
+    Args:
+        temporary: where the content lies until then; what a killed process left there goes.
+        write: writes the content, as a stream.
+        name: the file's name, from the written ``temporary``.
+
+    Returns:
+        The file.
+
+    Raises:
+        OSError: if it cannot be written; what was there before stays.
+    """
+    try:
+        with open(temporary, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        path = temporary.with_name(name(temporary))
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return path
 
 
 def write_json(path: Path, value: Any) -> None:
