@@ -255,9 +255,21 @@ def _from_file(source: str) -> dict[str, Setting]:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
     origin = str(path) if is_file else f"preset {source}"
-    settings = dict(_settings_of(data, "", origin))
-    settings.setdefault("name", Setting(path.stem, origin))
+    inherited = _from_preset(data.pop("extends", None), origin)
+    settings = inherited | dict(_settings_of(data, "", origin))
+    if "name" not in data:
+        settings["name"] = Setting(path.stem, origin)
     return settings
+
+
+def _from_preset(name: Any, origin: str) -> dict[str, Setting]:
+    """The settings of the preset that a file extends, if it extends one."""
+    if name is None:
+        return {}
+    if name not in preset_names():
+        hint = _suggest(str(name), preset_names())
+        raise ConfigError(f"{origin} extends {name!r}, which is no preset. {hint}")
+    return _from_file(name)
 
 
 def _settings_of(

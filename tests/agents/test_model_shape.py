@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3MoeConfig
+
+from coevo_gym.agents.model_shape import KNOWN, shape_of
+from coevo_gym.errors import ModelError
+
+SIZE = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 300}
+LLAMA = LlamaConfig(**SIZE, intermediate_size=96, num_key_value_heads=2, tie_word_embeddings=True)
+MIXTURE = Qwen3MoeConfig(
+    **SIZE,
+    num_key_value_heads=2,
+    head_dim=32,
+    num_experts=4,
+    num_experts_per_tok=2,
+    moe_intermediate_size=48,
+    tie_word_embeddings=False,
+)
+
+
+@pytest.mark.parametrize("config", [LLAMA, MIXTURE], ids=["dense", "mixture"])
+def test_counts_are_those_of_the_real_model(config: Any, tmp_path: Path) -> None:
+    config.save_pretrained(tmp_path)
+    shape = shape_of(str(tmp_path))
+    assert shape is not None
+    model = AutoModelForCausalLM.from_config(config)
+    matrices = [parameter for parameter in model.parameters() if parameter.ndim > 1]
+    assert shape.n_parameters == sum(matrix.numel() for matrix in matrices)
+    assert shape.n_active <= shape.n_parameters
+    assert (shape.n_active < shape.n_parameters) is (shape.experts > 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "total", "active"),
+    [
+        ("Qwen/Qwen2.5-7B-Instruct", 7.61e9, 7.61e9),
+        ("Qwen/Qwen3-4B", 4.02e9, 4.02e9),
+        ("Qwen/Qwen3-30B-A3B", 30.5e9, 3.35e9),
+    ],
+)
+def test_known_models_have_their_published_size(name: str, total: float, active: float) -> None:
+    shape = KNOWN[name]
+    assert shape.n_parameters == pytest.approx(total, rel=0.01)
+    assert shape.n_active == pytest.approx(active, rel=0.01)
+    assert shape_of(name) is shape
+
+
+def test_adapters_are_counted_as_peft_makes_them(tmp_path: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    LLAMA.save_pretrained(tmp_path)
+    shape = shape_of(str(tmp_path))
+    assert shape is not None
+    adapters = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
+    model = get_peft_model(AutoModelForCausalLM.from_config(LLAMA), adapters)
+    assert shape.lora_parameters(4) == model.get_nb_trainable_parameters()[0]
+
+
+def test_what_is_not_known(tmp_path: Path) -> None:
+    assert shape_of("someone/unheard-of") is None
+    (tmp_path / "config.json").write_text(json.dumps({"num_attention_heads": 4}))
+    with pytest.raises(ModelError, match="has no hidden_size"):
+        shape_of(str(tmp_path))
