@@ -139,7 +139,8 @@ class Encoder:
 
     def encode(self, view: View, choices: tuple[str, ...]) -> Encoded:
         """The arrays of one choice."""
-        key = (view.instruction, view.observation, choices, view.history)
+        past_steps = tuple((turn.observation, turn.action) for turn in view.history)
+        key = (view.instruction, view.observation, choices, past_steps)
         found = self._whole.get(key)
         if found is None:
             page = self._page(view, choices)

@@ -24,7 +24,7 @@ class ScriptedAgent:
     Example:
         >>> agent = ScriptedAgent(["press red", "done"])
         >>> agent.act([View("Press red.", "Pressed: nothing.")])
-        [Act(text='press red', decision=None)]
+        [Act(text='press red', decision=None, said='', end=None)]
     """
 
     def __init__(self, script: Script, *, after: str | None = None) -> None:

@@ -63,12 +63,14 @@ class Turn(NamedTuple):
         action: what it sent to the env.
         said: its whole answer, thoughts included, where that is more than the action; or "".
         decision: the tokens of that answer, if a language model sampled them.
+        info: the public keys of the env's info that came with the observation.
     """
 
     observation: str
     action: str
     said: str = ""
     decision: TokenDecision | None = None
+    info: Mapping[str, Any] = FrozenDict()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from coevo_gym.task import freeze
+from coevo_gym.task import FrozenDict, freeze
 from coevo_gym.trajectory import ChoiceDecision, Step, Trajectory
 
 
@@ -18,8 +18,13 @@ def _adapter() -> TypeAdapter[Trajectory]:
 
 
 def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
-    """The trajectory as a JSON object."""
-    data: dict[str, Any] = _adapter().dump_python(trajectory, mode="json")
+    """The trajectory as a JSON object.
+
+    Of a choice's history, info is left out: it grows with the square of the steps, and who chooses
+    among candidates reads no earlier one.
+    """
+    steps = tuple(map(_without_old_info, trajectory.steps))
+    data: dict[str, Any] = _adapter().dump_python(replace(trajectory, steps=steps), mode="json")
     return data
 
 
@@ -28,6 +33,14 @@ def trajectory_from_json(data: dict[str, Any]) -> Trajectory:
     loaded = _adapter().validate_python(data)
     steps = tuple(_frozen(step) for step in loaded.steps)
     return replace(loaded, steps=steps, report=freeze(loaded.report))
+
+
+def _without_old_info(step: Step) -> Step:
+    if not isinstance(step.decision, ChoiceDecision):
+        return step
+    view = step.decision.context
+    history = tuple(turn._replace(info=FrozenDict()) for turn in view.history)
+    return replace(step, decision=replace(step.decision, context=replace(view, history=history)))
 
 
 def _frozen(step: Step) -> Step:

@@ -79,13 +79,14 @@ def test_grading_happens_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_views_hold_no_task_and_no_outcome() -> None:
     env = make_env("toy", TRAIN[0])
-    first = env.view.observation
+    first = env.view
     env.step("press red")
     view = env.view
     assert {field.name for field in dataclasses.fields(View)} == {
         "instruction", "observation", "info", "history",
     }  # fmt: skip
-    assert view.history == (Turn(first, "press red"),)
+    assert view.history == (Turn(first.observation, "press red", info=first.info),)
+    assert (first.info["step"], view.info["step"]) == (0, 1)
     assert not {"task_id", "score", "success", "end_reason"} & set(view.info)
 
 

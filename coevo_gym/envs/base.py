@@ -146,6 +146,7 @@ class TaskEnv(gym.Env[str, str]):
         self._task: Task | None = None
         self._frame = Frame("")
         self._steps: list[Step] = []
+        self._infos: list[FrozenDict] = []  # public, of each step: what its agent was shown
         self._outcome: Grade | None = None
         self._end_reason: EndReason | None = None
 
@@ -185,9 +186,11 @@ class TaskEnv(gym.Env[str, str]):
     @property
     def view(self) -> View:
         """What an agent may see now."""
-        history = tuple(Turn(step.observation, step.action) for step in self._steps)
-        info = {key: value for key, value in self._info().items() if key not in PRIVATE_INFO}
-        return View(self.instruction, self._frame.observation, info, history)
+        history = tuple(
+            Turn(step.observation, step.action, info=info)
+            for step, info in zip(self._steps, self._infos, strict=True)
+        )
+        return View(self.instruction, self._frame.observation, self._public_info(), history)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -203,7 +206,7 @@ class TaskEnv(gym.Env[str, str]):
         """
         super().reset(seed=seed)
         self._task = self._choose(options or {})
-        self._steps, self._outcome, self._end_reason = [], None, None
+        self._steps, self._infos, self._outcome, self._end_reason = [], [], None, None
         self._frame = self._clean(self._begin(self._task.world, self.np_random))
         return self._frame.observation, self._info()
 
@@ -228,13 +231,14 @@ class TaskEnv(gym.Env[str, str]):
             )
         if not isinstance(action, str):
             raise TypeError(f"An action is a string, actual: {action!r} ({type(action).__name__})")
-        before = self._frame.observation
+        before, info = self._frame.observation, self._public_info()
         action = clean_text(action, ACTION_CAP)
         self._frame = self._clean(self._act(action))
         terminated = self._frame.done
         spent = self._frame.cut or len(self._steps) + 1 >= self.max_steps
         truncated = not terminated and spent
         reward = self._finish(terminated) if terminated or truncated else 0.0
+        self._infos.append(info)
         self._steps.append(
             Step(
                 observation=before,
@@ -387,6 +391,9 @@ class TaskEnv(gym.Env[str, str]):
             "admissible": frame.admissible,
         }
         return {**info, **self.extra_info, **frame.extras, **(grade.parts if grade else {})}
+
+    def _public_info(self) -> FrozenDict:
+        return FrozenDict({k: v for k, v in self._info().items() if k not in PRIVATE_INFO})
 
     def _record(self) -> dict[str, Any]:
         if self._outcome is None:

@@ -4,6 +4,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from hypothesis import strategies as st
 
 from coevo_gym.curricula.groups import GroupLedger, group_trajectories
 from coevo_gym.curricula.methods.coevolve import CoEvolve
+from coevo_gym.curricula.trajectory_json import trajectory_from_json, trajectory_to_json
 from coevo_gym.errors import ConfigError, SplitLeakError, TaskError
 from coevo_gym.seams import Ticket
-from coevo_gym.task import Task
+from coevo_gym.task import FrozenDict, Task
 from coevo_gym.trajectory import (
     ChoiceDecision,
     EndReason,
@@ -247,6 +249,16 @@ def test_decisions_survive_in_a_half_finished_group() -> None:
     assert closed is not None
     assert closed.trajectories[0].steps == steps
     assert closed.trajectories[0].report == {"turns": (True, False)}
+
+
+def test_a_choice_is_saved_without_what_its_agent_was_told_in_earlier_steps() -> None:
+    old = Turn("a", "b", info=FrozenDict({"admissible": ("b", "c")}))
+    view = View("do it", "a room", {"admissible": ("go", "stay")}, (old,))
+    step = Step("a room", "a room", "go", decision=ChoiceDecision(view, ("go", "stay"), 0, -0.7))
+    saved = trajectory_to_json(trajectory(TRAIN[0], steps=(step,)))
+    (loaded,) = trajectory_from_json(json.loads(json.dumps(saved))).steps
+    assert isinstance(loaded.decision, ChoiceDecision)
+    assert loaded.decision.context == replace(view, history=(Turn("a", "b"),))
 
 
 def test_group_trajectories_by_group_id_or_by_runs_of_k() -> None:
