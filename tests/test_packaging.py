@@ -14,6 +14,8 @@ sys.path[1:1] = {extra!r}
 import coevo_gym
 for wing in ("agents.random", "curricula.groups", "trainers.rollout", "prompts"):
     importlib.import_module("coevo_gym." + wing)
+for benchmark in ("alfworld", "appworld", "bfcl", "webshop"):
+    assert coevo_gym.prompts.load_prompt(benchmark).header.name == benchmark
 package = pathlib.Path(coevo_gym.__file__).parent
 assert {site!r} in str(package), package
 for file in ("py.typed", "prompts/__init__.py", "envs/webshop/builtin_words.json",

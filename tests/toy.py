@@ -20,6 +20,26 @@ from coevo_gym.task import Split, Task, Verifier, World
 from coevo_gym.trajectory import Step, Trajectory, View
 from coevo_gym.vector import TaskVectorEnv
 
+PROMPT = """{#
+name = "toy"
+version = 1
+answer = "action"
+inputs = ["instruction", "observation", "thinking"]
+#}
+{% block system %}
+Press buttons. Answer with <action>press COLOUR</action>.
+{%- if thinking %}
+ Think first, inside <think></think>.
+{%- endif %}
+{% endblock %}
+{% block first %}
+{{ instruction }}
+{{ observation }}
+{% endblock %}
+{% block turn %}
+{{ observation }}
+{% endblock %}
+"""
 COLOURS = ("red", "green", "blue", "black", "white", "amber")
 
 

@@ -1,0 +1,73 @@
+"""From what a model says to the action it means, and back.
+
+Any text has an action; whether it is a good one is for the env to say.
+"""
+
+from __future__ import annotations
+
+import re
+
+from coevo_gym.prompts import AnswerForm
+
+_OPEN, _CLOSE = "<action>", "</action>"
+_THOUGHT = re.compile(r"(</?think>)")
+
+
+def without_thoughts(answer: str) -> str:
+    """An answer without what stands between ``<think>`` tags.
+
+    A thought that is not closed goes on to the end; one that is not opened began with the answer,
+    as with chat formats that open it in the prompt.
+
+    Example:
+        >>> without_thoughts("<think>A mug is wanted.</think> look")
+        'look'
+        >>> without_thoughts("A mug is wanted.</think>look"), without_thoughts("look <think>A mug")
+        ('look', 'look')
+    """
+    kept: list[str] = []
+    inside = False
+    for part in _THOUGHT.split(answer):
+        if part == "<think>":
+            inside = True
+        elif part == "</think>":
+            if not inside:
+                kept.clear()
+            inside = False
+        elif not inside:
+            kept.append(part)
+    return "".join(kept).strip()
+
+
+def action_of(answer: str, form: AnswerForm) -> str:
+    """The action that an answer holds; "" if it holds none.
+
+    Args:
+        answer: any text.
+        form: ``"action"`` takes what the last ``<action>`` tag opens, up to its end or that of the
+            answer, and without any tag the last line that is not blank; ``"text"`` takes all.
+            Thoughts never count.
+
+    Example:
+        >>> action_of("<think>Where?</think>I look.<action>look</action>", "action")
+        'look'
+        >>> action_of("I look.\\nlook", "action"), action_of("I look.\\nlook", "text")
+        ('look', 'I look.\\nlook')
+    """
+    said = without_thoughts(answer)
+    if form == "text":
+        return said
+    _, tag, rest = said.rpartition(_OPEN)
+    if tag:
+        return rest.partition(_CLOSE)[0].strip()
+    return said.rpartition("\n")[2].strip()
+
+
+def answer_of(action: str, form: AnswerForm) -> str:
+    """The plainest answer that holds an action.
+
+    Example:
+        >>> answer_of("look", "action")
+        '<action>look</action>'
+    """
+    return f"{_OPEN}{action}{_CLOSE}" if form == "action" else action

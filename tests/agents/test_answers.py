@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coevo_gym.agents.answers import action_of, answer_of, without_thoughts
+from coevo_gym.prompts import AnswerForm
+
+TAGS = ("<think>", "</think>", "<action>", "</action>")
+PIECES = st.one_of(st.sampled_from(TAGS), st.sampled_from(["go", "\n", " "]), st.text(max_size=4))
+ANSWERS = st.lists(PIECES, max_size=12).map("".join)
+PLAIN = st.text().filter(lambda text: "<" not in text)
+FORMS: st.SearchStrategy[AnswerForm] = st.sampled_from(["action", "text"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "action"),
+    [
+        ("<action>go</action>", "go"),
+        ("<think>look?</think>\n<action> go </action> at once", "go"),
+        ("<action>look</action> no: <action>go</action>", "go"),
+        ("<action>go", "go"),
+        ("<action>look</action><action>go", "go"),
+        ("<action></action>", ""),
+        ("<think><action>look</action></think><action>go</action>", "go"),
+        ("<think><action>look</action></think>", ""),
+        ("<action>look</action><think>rather go?", "look"),
+        ("<think>still thinking about <action>look</action>", ""),
+        ("look? <action>look</action></think><action>go</action>", "go"),
+        ("I look around.\n\n go \n\n", "go"),
+        ("", ""),
+        (" \n ", ""),
+    ],
+)
+def test_the_action_of_an_answer(answer: str, action: str) -> None:
+    assert action_of(answer, "action") == action
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ("<think>which?</think>\nprint(1)\n", "print(1)"),
+        ("print('<action>')", "print('<action>')"),
+        ("a<think>b</think>c<think>d", "ac"),
+        ("<think>a<think>b</think>c</think>d", "d"),
+        ("<think>never ends", ""),
+    ],
+)
+def test_a_whole_text_is_an_action_without_its_thoughts(answer: str, text: str) -> None:
+    assert action_of(answer, "text") == text
+
+
+@given(ANSWERS, FORMS)
+def test_any_text_has_an_action(answer: str, form: AnswerForm) -> None:
+    action = action_of(answer, form)
+    assert action == action.strip()
+    assert len(action) <= len(answer)
+
+
+@given(PLAIN, PLAIN, PLAIN, FORMS)
+def test_no_thought_is_ever_sent(before: str, thought: str, after: str, form: AnswerForm) -> None:
+    bare = action_of(before + after, form)
+    assert action_of(f"{before}<think>{thought}</think>{after}", form) == bare
+    assert action_of(f"{before}<think>{thought}", form) == action_of(before, form)
+    assert action_of(f"{thought}</think>{after}", form) == action_of(after, form)
+
+
+@given(PLAIN, FORMS)
+def test_the_plainest_answer_holds_its_action(action: str, form: AnswerForm) -> None:
+    whole = action.strip()
+    assert action_of(answer_of(whole, form), form) == whole
+    assert without_thoughts(answer_of(whole, form)) == answer_of(whole, form)

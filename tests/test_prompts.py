@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import coevo_gym
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.errors import ConfigError
+from coevo_gym.prompts import load_prompt, parse_prompt
+from coevo_gym.trajectory import View
+from tests.toy import PROMPT
+
+NAMES = ("alfworld", "appworld", "bfcl", "webshop")
+VIEW = View("Press red.", "Nothing is pressed.", {"admissible": ("press red", "done")})
+
+
+def toy(old: str = "", new: str = "") -> str:
+    assert old in PROMPT
+    return PROMPT.replace(old, new, 1)
+
+
+def begun(benchmark: str, **options: Any) -> tuple[TaskEnv, coevo_gym.Task]:
+    env = gym.make(f"CoEvolve-{benchmark}-v0").unwrapped
+    assert isinstance(env, TaskEnv)
+    task = coevo_gym.tasks(env.benchmark, "train", **options)[0]
+    env.reset(options={"task": task})
+    return env, task
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_benchmark_has_a_prompt(name: str) -> None:
+    prompt = load_prompt(name)
+    assert prompt.header.name == name
+    assert prompt.hash == hashlib.sha256(prompt.text.encode()).hexdigest()
+    assert load_prompt(name) == prompt
+    assert pickle.loads(pickle.dumps(prompt)) == prompt
+
+
+def test_blocks_are_written_from_a_view() -> None:
+    prompt = parse_prompt(PROMPT)
+    assert prompt.system(VIEW) == "Press buttons. Answer with <action>press COLOUR</action>."
+    assert prompt.system(VIEW, thinking=True).endswith("Think first, inside <think></think>.")
+    assert prompt.first(VIEW) == "Press red.\nNothing is pressed."
+    assert prompt.turn(VIEW) == "Nothing is pressed."
+
+
+def test_a_prompt_comes_from_a_file_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "mine.j2").write_text(PROMPT)
+    assert load_prompt(tmp_path / "mine.j2") == parse_prompt(PROMPT)
+    with pytest.raises(ConfigError, match=r"no prompt 'kettle'.*one of alfworld, appworld, bfcl"):
+        load_prompt("kettle")
+    with pytest.raises(ConfigError, match=r"none\.j2.*No such file"):
+        load_prompt(tmp_path / "none.j2")
+
+
+def test_text_of_a_task_is_never_a_template() -> None:
+    nasty = "{{ 7 * 7 }} {% raw %} {# x #} <b>&amp;'\"</b> {{ info.__class__ }}\n{% endblock %}"
+    view = View(nasty, nasty, {"admissible": (nasty,)})
+    prompt = parse_prompt(PROMPT)
+    assert prompt.first(view) == f"{nasty}\n{nasty}"
+    assert prompt.turn(view) == nasty
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (toy("inputs = ["), "header"),
+        (toy('"instruction", '), "uses, but does not declare, the input instruction"),
+        (toy('["instruction"', '["info", "instruction"'), "declares, but does not use.* info"),
+        (toy("{{ observation }}", "{{ observatoin }}"), "does not declare, the input observatoin"),
+        (toy('["instruction"', '["colour", "instruction"'), "declares.*input colour"),
+        (
+            toy('["instruction"', '["colour", "instruction"').replace("{{ obs", "{{colour}}{{ obs"),
+            "an input that no prompt is given: colour",
+        ),
+        (toy("block turn", "block later"), "blocks system, first, turn, actual: first, later"),
+        (toy("{%- endif %}"), "not a Jinja2 template"),
+        (toy('answer = "action"', 'answer = "maybe"'), "(?s)header.*answer"),
+        (toy("version = 1", "version = 0"), "(?s)header.*version"),
+        (toy("version = 1", "version = 1\nmood = 2"), "(?s)header.*mood"),
+        (PROMPT.partition("#}")[2], "must begin with a header"),
+        ("", "must begin with a header"),
+    ],
+)
+def test_a_file_that_is_not_as_it_should_be_is_named(text: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint) as caught:
+        parse_prompt(text, source="toy.j2")
+    assert "toy.j2" in str(caught.value)
+
+
+def test_a_view_of_another_env_is_an_error_that_names_what_is_missing() -> None:
+    with pytest.raises(ConfigError, match=r"'turn' of the prompt 'webshop'.*webshop\.reason"):
+        load_prompt("webshop").turn(VIEW)
+
+
+def test_a_prompt_file_cannot_reach_python() -> None:
+    text = toy("{{ observation }}", "{{ observation.__class__.__mro__ }}")
+    with pytest.raises(ConfigError, match="unsafe"):
+        parse_prompt(text).first(VIEW)
+
+
+def test_webshop_says_what_can_be_clicked_and_what_went_wrong() -> None:
+    prompt, (env, task) = load_prompt("webshop"), begun("WebShop", subset="builtin")
+    assert prompt.first(env.view) == env.view.observation
+    assert task.instruction in prompt.first(env.view)
+    env.step(task.solution[0])
+    assert "\nTo click: [back to search] [next >] [c" in prompt.turn(env.view)
+    for action in env.view.info["admissible"]:
+        assert action.removeprefix("click") in prompt.turn(env.view)
+    env.step("click[the moon]")
+    assert prompt.turn(env.view).startswith("That did nothing. Nothing called 'the moon' can be")
+    assert "think" not in prompt.system(env.view)
+    assert "<think>" in prompt.system(env.view, thinking=True)
+
+
+def test_alfworld_says_what_more_is_possible() -> None:
+    prompt, (env, task) = load_prompt("alfworld"), begun("ALFWorld", subset="builtin")
+    assert prompt.first(env.view) == env.view.observation.strip("\n")
+    for action in task.solution[:-1]:
+        env.step(action)
+        text = prompt.turn(env.view)
+        listed = text.partition("\nPossible here: ")[2].split("; ")
+        usual = {"help", "inventory", "look"}
+        assert set(filter(None, listed)) == {
+            a for a in env.view.info["admissible"] if not a.startswith("go to ") and a not in usual
+        }
+
+
+def test_bfcl_lists_functions_once() -> None:
+    prompt, (env, task) = load_prompt("bfcl"), begun("BFCL", subset="miss_func")
+    offered = [tool["function"] for tool in json.loads(env.view.info["bfcl.tools"])]
+    lines = prompt.system(env.view).splitlines()
+    assert [json.loads(line) for line in lines[-len(offered) :]] == offered
+    assert prompt.first(env.view) == env.view.observation
+    later = []
+    for action in task.solution[:-1]:
+        env.step(action)
+        later.append(prompt.turn(env.view))
+    (handed_out,) = (text for text in later if "also these functions" in text)
+    new = [json.loads(line)["name"] for line in handed_out.splitlines() if line.startswith('{"na')]
+    everything = [tool["function"]["name"] for tool in json.loads(env.view.info["bfcl.tools"])]
+    assert new
+    assert sorted([*new, *(tool["name"] for tool in offered)]) == sorted(everything)
+
+
+def test_appworld_leaves_the_words_to_the_env() -> None:
+    prompt = load_prompt("appworld")
+    view = View("Count songs.", "Task: Count songs.")
+    assert prompt.first(view) == prompt.turn(view) == "Task: Count songs."
+    assert prompt.header.answer == "text"
