@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from coevo_gym.errors import TaskError
 from coevo_gym.seams import Act, Choice, Policy, Sampling
-from coevo_gym.trajectory import View
+from coevo_gym.trajectory import ChoiceDecision, View
 
 
 class ChoiceAgent:
@@ -36,6 +36,13 @@ class ChoiceAgent:
         """One act per view, from one batch of requests."""
         completions = self.policy.generate([self._request(view) for view in views])
         return [Act(completion.text, completion.decision) for completion in completions]
+
+    def demonstrate(self, view: View, action: str) -> ChoiceDecision | None:
+        """The decision that takes ``action`` for sure; None if it cannot be chosen."""
+        options = self.choices(view)
+        return (
+            ChoiceDecision(view, options, options.index(action), 0.0) if action in options else None
+        )
 
     def _request(self, view: View) -> Choice:
         options = self.choices(view)

@@ -179,6 +179,22 @@ def play(
     return [outcomes[index] for index in range(len(episodes))], env_steps
 
 
+def remember(view: View, acts: Sequence[Act]) -> View:
+    """Add what an agent said and sampled to its view, which holds only what the env knows.
+
+    Args:
+        view: what the env shows.
+        acts: the agent's earlier acts in the episode, one per turn of the view's history.
+    """
+    turns = tuple(
+        turn._replace(said=act.said, decision=act.decision)
+        if isinstance(act.decision, TokenDecision)
+        else turn._replace(said=act.said)
+        for turn, act in zip(view.history, acts, strict=True)
+    )
+    return replace(view, history=turns)
+
+
 @dataclass(slots=True)
 class _Live:
     """An episode under way."""
@@ -195,14 +211,7 @@ class _Live:
     @property
     def view(self) -> View:
         """What the env shows, with what the agent itself said and sampled so far."""
-        bare = self.inner.view
-        remembered = tuple(
-            turn._replace(said=act.said, decision=act.decision)
-            if isinstance(act.decision, TokenDecision)
-            else turn._replace(said=act.said)
-            for turn, act in zip(bare.history, self.acts, strict=True)
-        )
-        return replace(bare, history=remembered)
+        return remember(self.inner.view, self.acts)
 
     def begin(self, seed: int) -> EnvBackendError | None:
         try:
