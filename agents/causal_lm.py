@@ -1,0 +1,204 @@
+"""Loading, adapting, checking and saving a transformers model for :class:`LanguageModel`.
+
+Import it lazily: this module needs PyTorch, transformers and peft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.lora import LoraLayer
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers.core_model_loading import revert_weight_conversion
+
+from coevo_gym.agents.packing import packed_hidden
+from coevo_gym.errors import ConfigError, ModelError
+
+_LOGIT_SETTINGS = (
+    "final_logit_softcapping",
+    "lm_head_multiplier",
+    "logit_scale",
+    "logits_scaling",
+)
+
+
+class Loaded(NamedTuple):
+    """A model with its tokenizer; ``adapter`` holds ``model`` if it has one."""
+
+    model: PreTrainedModel
+    tokenizer: Any
+    adapter: PeftModel | None
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of a setting: ``auto`` is the GPU if there is one.
+
+    Raises:
+        ConfigError: if it is ``cuda`` and PyTorch finds none.
+    """
+    found = torch.cuda.is_available()
+    if name == "cuda" and not found:
+        raise ConfigError(
+            "device is 'cuda', but PyTorch finds no GPU. Set it to 'auto' or 'cpu', or install "
+            "PyTorch for CUDA."
+        )
+    return torch.device("cuda" if name != "cpu" and found else "cpu")
+
+
+def load(path: str, device: torch.device, dtype: torch.dtype) -> Loaded:
+    """Load a model without dropout, in evaluation mode, and its tokenizer.
+
+    Raises:
+        ModelError: if there is none, or it is not one that this package can train.
+    """
+    place = Path(path).expanduser()
+    source = str(place) if place.is_dir() else path
+    try:
+        if place.is_absolute() or path.startswith((".", "~")):
+            (place / "config.json").stat()
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        _no_dropout(config)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            source, config=config, dtype=dtype, trust_remote_code=False
+        )
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"No language model could be loaded from {path!r}: {error}\nGive a folder with "
+            "config.json, weights and tokenizer, or the hub id of a model that can be reached; "
+            "`coevo model fetch smollm2` gets a small one."
+        ) from error
+    model = model.to(device).eval()
+    check_model(model)
+    return Loaded(model, tokenizer, None)
+
+
+def _no_dropout(config: Any) -> None:
+    """Set all dropout to 0: a ratio of two draws of noise would be trained on."""
+    for name, value in list(vars(config).items()):
+        if isinstance(value, float) and ("dropout" in name or name.endswith("pdrop")):
+            setattr(config, name, 0.0)
+        elif hasattr(value, "model_type"):
+            _no_dropout(value)
+
+
+def add_adapter(loaded: Loaded, *, rank: int, alpha: int, seed: int) -> Loaded:
+    """Freeze the model and add a LoRA adapter in fp32 to all of its linear layers but the head.
+
+    Source: LoRA (Hu et al., 2021).
+    """
+    settings = LoraConfig(
+        r=rank, lora_alpha=alpha, target_modules="all-linear", bias="none", task_type="CAUSAL_LM"
+    )
+    devices = [loaded.model.device] if loaded.model.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        adapter = get_peft_model(loaded.model, settings)
+    assert isinstance(adapter, PeftModel)
+    return loaded._replace(adapter=adapter.eval())
+
+
+@contextmanager
+def adapter_as(adapter: PeftModel, weights: Mapping[str, Tensor]) -> Iterator[None]:
+    """Run with other weights in the adapter, or with no adapter if there are none.
+
+    The parameters stay the same objects, and what is kept of a forward pass for its backward pass
+    is left alone, so that gradients that are still to be computed come out as they would have.
+    """
+    if not weights:
+        with adapter.disable_adapter():
+            yield
+        return
+    parameters = dict(adapter.get_base_model().named_parameters())
+    before = {name: parameters[name].data for name in weights}
+    try:
+        for name, weight in weights.items():
+            parameters[name].data = weight
+        yield
+    finally:
+        for name, weight in before.items():
+            parameters[name].data = weight
+
+
+def head_of(model: PreTrainedModel) -> torch.nn.Linear:
+    """The LM head.
+
+    Raises:
+        ModelError: if it is not a linear layer, or something is done to the logits after it.
+    """
+    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    changed = [n for n in _LOGIT_SETTINGS if getattr(model.config, n, None) not in (None, 1, 1.0)]
+    if not isinstance(head, torch.nn.Linear) or changed:
+        why = f"its config sets {', '.join(changed)}" if changed else "it has no linear LM head"
+        raise ModelError(
+            f"{type(model).__name__} cannot be trained: {why}, and log-probabilities are computed "
+            "from the head's own logits. Use a model such as Llama, Qwen2, Qwen3 or Mistral."
+        )
+    return head
+
+
+@torch.no_grad()
+def check_model(model: PreTrainedModel) -> None:
+    """Try packing and the head on a few tokens, against the model's own logits.
+
+    Raises:
+        ModelError: if they differ, so that what would be trained is not what the model does.
+    """
+    head = head_of(model)
+    ids = [token % head.out_features for token in range(3, 100, 4)]
+    before, alone = ids[:19], ids[19:]
+    own = model(input_ids=torch.tensor([alone], device=model.device)).logits[0]
+    packed = head(packed_hidden(model, [before, alone])[len(before) :])
+    gap = (own.float() - packed.float()).norm() / own.float().norm()
+    if not gap.item() < (1e-3 if model.dtype == torch.float32 else 0.05):
+        raise ModelError(
+            f"{type(model).__name__} gives other logits to a sequence that shares its row with "
+            f"another (relative difference {gap.item():.1e}), so it cannot be trained on packed "
+            "sequences. Use a model with plain attention, such as Llama, Qwen2, Qwen3 or Mistral."
+        )
+
+
+def own_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """Each parameter and persistent buffer once, under its first name: tied ones are shared."""
+    seen = set()
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            yield name, tensor
+
+
+@torch.no_grad()
+def merged_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """All weights under the model's own names, adapters merged in fp32; not copied if unchanged."""
+    adapted: dict[str, Any] = {
+        f"{name}.base_layer.weight": module
+        for name, module in model.named_modules()
+        if isinstance(module, LoraLayer)
+    }
+    for name, tensor in model.state_dict().items():
+        if ".lora_" in name:
+            continue
+        module = adapted.get(name)
+        if module is not None:
+            delta = module.get_delta_weight(module.active_adapters[0])
+            tensor = (tensor.float() + delta.float()).to(tensor.dtype)
+        yield name.replace(".base_layer.", "."), tensor
+
+
+def checkpoint_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """The same under the names of the Hugging Face checkpoint.
+
+    Where transformers keeps weights in another shape than the checkpoint, as of some mixtures of
+    experts, all of them are converted at once; else they come one by one.
+    """
+    shapes = {name: torch.empty_like(t, device="meta") for name, t in model.state_dict().items()}
+    plain = {n.replace(".base_layer.", "."): t for n, t in shapes.items() if ".lora_" not in n}
+    if revert_weight_conversion(model, plain).keys() == plain.keys():
+        return merged_weights(model)
+    return iter(revert_weight_conversion(model, dict(merged_weights(model))).items())
