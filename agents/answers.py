@@ -51,8 +51,8 @@ def action_of(answer: str, form: AnswerForm) -> str:
     Example:
         >>> action_of("<think>Where?</think>I look.<action>look</action>", "action")
         'look'
-        >>> action_of("I look.\\nlook", "action"), action_of("I look.\\nlook", "text")
-        ('look', 'I look.\\nlook')
+        >>> action_of("look", "action"), action_of("<action>look</action>", "text")
+        ('look', '<action>look</action>')
     """
     said = without_thoughts(answer)
     if form == "text":

@@ -160,9 +160,8 @@ def parse_prompt(text: str, *, source: str = "the prompt") -> PromptTemplate:
     except TemplateError as error:
         raise ConfigError(f"{source} is not a Jinja2 template: {error}") from error
     if blocks != set(BLOCKS):
-        raise ConfigError(
-            f"{source} must have the blocks {', '.join(BLOCKS)}, actual: {', '.join(sorted(blocks))}"
-        )
+        found = ", ".join(sorted(blocks))
+        raise ConfigError(f"{source} must have the blocks {', '.join(BLOCKS)}, actual: {found}")
     used, declared = meta.find_undeclared_variables(tree), set(header.inputs)
     for problem, names in (
         ("uses, but does not declare, the input", used - declared),

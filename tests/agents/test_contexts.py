@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coevo_gym.agents.contexts import (
+    Conversation,
+    causal,
+    reasoning,
+    self_managed,
+    window,
+    without_marks,
+)
+from coevo_gym.prompts import PromptTemplate, parse_prompt
+from coevo_gym.seams import Message
+from coevo_gym.task import FrozenDict
+from coevo_gym.trajectory import TokenDecision, Turn, View
+from tests.toy import PROMPT
+
+TOY = parse_prompt(PROMPT)
+TELLS_INFO = parse_prompt(
+    PROMPT.replace('"instruction", ', '"instruction", "info", ').replace(
+        "{% block turn %}\n{{ observation }}", "{% block turn %}\n{{ observation }} {{ info.n }}"
+    )
+)
+TELLS_BARE = parse_prompt(PROMPT.replace('"instruction", ', "").replace("{{ instruction }}\n", ""))
+NO_LIMIT = 10**9
+Context = Callable[[Conversation], tuple[Message, ...]]
+CONTEXTS: dict[str, Context] = {
+    "causal": causal,
+    "reasoning": reasoning,
+    "window": lambda conversation: window(conversation, 2),
+    "self_managed": lambda conversation: self_managed(conversation, 400),
+}
+
+
+def decision(number: int, n: int = 2) -> TokenDecision:
+    ids = tuple(range(100 * number, 100 * number + n))
+    return TokenDecision((1, 2), ids, (-0.5,) * n)
+
+
+def view_of(answers: Sequence[str], instruction: str = "Press red.") -> View:
+    """An episode in which these were the answers so far."""
+    history: list[Turn] = []
+    for number, said in enumerate(answers, start=1):
+        info = FrozenDict({"n": number})
+        history.append(Turn(f"It is {number}.", f"do {number}", said, decision(number), info))
+    now = len(answers) + 1
+    return View(instruction, f"It is {now}.", FrozenDict({"n": now}), tuple(history))
+
+
+def shown(context: Context, answers: Sequence[str]) -> tuple[Message, ...]:
+    return context(Conversation(view_of(answers), TOY))
+
+
+def contents(messages: Sequence[Message], role: str = "user") -> list[str]:
+    return [message.content for message in messages if message.role == role]
+
+
+PIECES = st.sampled_from(
+    (
+        *("go", " ", "<think>", "</think>", "<drop>", "</drop>", '<note n="', '">', "</note>"),
+        *("1", "2", "3", "-", ",", "<drop>2</drop>", '<note n="2-3">x</note>', "²", "9999"),
+    )
+)
+ANSWERS = st.lists(st.lists(PIECES, max_size=8).map("".join), max_size=7)
+
+
+@pytest.mark.parametrize("name", CONTEXTS)
+@given(ANSWERS)
+def test_a_chat_is_a_system_message_and_then_user_and_assistant_in_turn(
+    name: str, answers: list[str]
+) -> None:
+    messages = shown(CONTEXTS[name], answers)
+    assert messages == shown(CONTEXTS[name], answers)
+    assert [message.role for message in messages] == [
+        "system",
+        *["user", "assistant"] * (len(messages) // 2 - 1),
+        "user",
+    ]
+    assert messages[0].content.startswith("Press buttons.")
+    assert "Press red." in messages[1].content
+    assert f"It is {len(answers) + 1}." in messages[-1].content
+
+
+@pytest.mark.parametrize("name", CONTEXTS)
+@given(ANSWERS)
+def test_an_answer_has_its_ids_if_and_only_if_it_is_as_it_was_sampled(
+    name: str, answers: list[str]
+) -> None:
+    view = view_of(answers)
+    sampled = {turn.decision.ids: turn for turn in view.history if turn.decision}
+    for message in CONTEXTS[name](Conversation(view, TOY)):
+        if message.ids:
+            turn = sampled.pop(message.ids)
+            assert message.role == "assistant"
+            assert message.content in (turn.said, f"<action>{turn.action}</action>")
+        elif message.role == "assistant":
+            assert name == "reasoning"
+    if name == "causal":
+        assert not sampled
+
+
+class TestCausal:
+    @given(ANSWERS, st.sampled_from([TOY, TELLS_INFO]))
+    def test_a_prompt_goes_on_from_the_one_before(
+        self, answers: list[str], prompt: PromptTemplate
+    ) -> None:
+        before: tuple[Message, ...] = ()
+        for n in range(len(answers) + 1):
+            messages = causal(Conversation(view_of(answers[:n]), prompt))
+            assert messages[: len(before)] == before
+            assert len(messages) == 2 * n + 2
+            before = messages
+
+    def test_old_messages_are_written_from_what_was_shown_then(self) -> None:
+        messages = causal(Conversation(view_of(["a", "b"]), TELLS_INFO))
+        assert contents(messages) == ["Press red.\nIt is 1.", "It is 2. 2", "It is 3. 3"]
+
+    def test_what_others_did_is_told_as_the_plainest_answer(self) -> None:
+        view = View("Press red.", "Red.", history=(Turn("None.", "press red"),))
+        assert causal(Conversation(view, TOY))[2] == Message(
+            "assistant", "<action>press red</action>"
+        )
+
+
+def test_reasoning_drops_thoughts_and_their_ids() -> None:
+    messages = shown(reasoning, ["<think>red?</think>\n<action>press red</action>", "<action>done"])
+    assert [message for message in messages if message.role == "assistant"] == [
+        Message("assistant", "<action>press red</action>"),
+        Message("assistant", "<action>done", (200, 201)),
+    ]
+
+
+class TestWindow:
+    @given(ANSWERS, st.integers(0, 4))
+    def test_it_keeps_n_steps(self, answers: list[str], n: int) -> None:
+        conversation = Conversation(view_of(answers), TOY)
+        messages = window(conversation, n)
+        kept = min(n, len(answers))
+        whole = causal(conversation)
+        assert len(messages) == 2 * kept + 2
+        assert messages[2:] == whole[len(whole) - 2 * kept :]
+        assert messages[1].content.endswith(contents(whole)[len(answers) - kept])
+        if n >= len(answers):
+            assert messages == whole
+
+    def test_older_steps_become_a_list_of_actions(self) -> None:
+        assert contents(shown(CONTEXTS["window"], ["a", "b", "c"])) == [
+            "Press red.\nIt is 1.\n\nWhat you have done since then; what it led to is left out:\n"
+            "1. do 1\nThis is what came of the last of them:\n\nIt is 2.",
+            "It is 3.",
+            "It is 4.",
+        ]
+
+    def test_long_actions_are_cut_and_in_one_line(self) -> None:
+        view = view_of(["a"])
+        long = view.history[0]._replace(action="print(1)\n" * 50)
+        told = window(Conversation(View("Count.", "3", history=(long,)), TOY), 0)[1].content
+        (line,) = [line for line in told.splitlines() if line.startswith("1. ")]
+        assert line == "1. " + ("print(1) " * 50)[:160] + "…"
+
+    def test_a_request_that_was_made_in_the_meantime_is_not_lost(self) -> None:
+        told = window(Conversation(view_of(["a", "b"], "Press blue."), TELLS_BARE), 0)[1].content
+        assert "What is asked for now: Press blue.\n\nWhat you have done" in told
+
+
+class TestSelfManaged:
+    def test_short_conversations_are_causal_with_numbers(self) -> None:
+        messages = shown(lambda c: self_managed(c, NO_LIMIT), ["a", "b"])
+        assert contents(messages) == ["[1] Press red.\nIt is 1.", "[2] It is 2.", "[3] It is 3."]
+        assert contents(messages, "assistant") == ["a", "b"]
+
+    def test_a_long_one_says_so_and_goes_on_from_the_one_before(self) -> None:
+        before: tuple[Message, ...] = ()
+        for n in range(6):
+            answers = ["x" * 40] * n
+            messages = shown(lambda c: self_managed(c, 200), answers)
+            size = sum(len(message.content) for message in messages)
+            assert ("make room" in messages[-1].content) == (size > 200)
+            assert messages[: len(before)] == before
+            before = messages
+        assert [" make room" in text for text in contents(before)] == [False] * 3 + [True] * 3
+        first = contents(before)[3]
+        size = sum(len(message.content) for message in before[:7]) + len("[4] It is 4.")
+        assert f"\n\n(This conversation has {size} characters; from 200 on" in first
+
+    def test_dropped_steps_are_gone(self) -> None:
+        def manage(answers: list[str]) -> tuple[Message, ...]:
+            return shown(lambda c: self_managed(c, NO_LIMIT), answers)
+
+        assert contents(manage(["a", "b", "c <drop>2-3</drop>"])) == [
+            "[1] Press red.\nIt is 1.",
+            "[4] It is 4.",
+        ]
+        kept = manage(["a", "b", "c<drop> 2 </drop>", "d"])
+        assert contents(kept, "assistant") == ["a", "c<drop> 2 </drop>", "d"]
+        assert [message.ids[0] for message in kept if message.ids] == [100, 300, 400]
+
+    def test_notes_stand_in_the_place_of_steps(self) -> None:
+        answers = ["a", "b", 'c<note n="2-3"> Red was dark. </note>', "d"]
+        messages = shown(lambda c: self_managed(c, NO_LIMIT), answers)
+        assert contents(messages)[1] == "[2-3] Your note: Red was dark.\n[4] It is 4."
+        assert contents(messages, "assistant") == ["a", "d"]
+        later = shown(lambda c: self_managed(c, NO_LIMIT), [*answers, "e<drop>2-3</drop>"])
+        assert contents(later)[1] == "[4] It is 4."
+
+    @pytest.mark.parametrize(
+        "mark",
+        [
+            "<drop>two</drop>",
+            "<drop>2</dorp>",
+            "<drop></drop>",
+            "<drop>2,,3</drop>",
+            "<drop>1</drop>",
+            "<drop>7-9</drop>",
+            "<drop>3-2</drop>",
+            "<think><drop>2</drop></think>",
+            "<note n=2>x</note>",
+            '<note n="2"></note>',
+            '<note n="x">x</note>',
+            f"<drop>{'9' * 5000}</drop>",
+            "<drop>²</drop>",
+        ],
+    )
+    def test_a_mark_that_cannot_be_read_changes_nothing(self, mark: str) -> None:
+        messages = shown(lambda c: self_managed(c, NO_LIMIT), ["a", "b", f"c{mark}"])
+        assert contents(messages, "assistant") == ["a", "b", f"c{mark}"]
+
+    def test_marks_are_no_part_of_an_action(self) -> None:
+        assert without_marks('ls() <drop>2</drop>\n<note n="3">x</note>') == "ls()"
+        assert without_marks("<drop>two</drop>") == "<drop>two</drop>"
