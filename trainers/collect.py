@@ -2,11 +2,81 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from coevo_gym.errors import EnvBackendError
 from coevo_gym.seams import Agent
-from coevo_gym.trainers.parts import Ledger, LoopState
+from coevo_gym.trainers.parts import Learner, Ledger, LoopConfig, LoopState, Metrics
 from coevo_gym.trainers.rollout import EnvPool, rollout
 from coevo_gym.trajectory import EndReason, Group
+
+
+class Gathered(NamedTuple):
+    """The groups of one step.
+
+    Attributes:
+        groups: all that closed, in order.
+        kept: those to learn from.
+        metrics: how many of which.
+    """
+
+    groups: list[Group]
+    kept: list[Group]
+    metrics: Metrics
+
+
+def gather(
+    config: LoopConfig,
+    ledger: Ledger,
+    agent: Agent,
+    envs: EnvPool,
+    state: LoopState,
+    learner: Learner,
+) -> Gathered:
+    """Run the episodes of one step of the loop.
+
+    With ``max_resamples`` (dynamic sampling, DAPO, arXiv 2503.14476) a group whose advantages are
+    all 0 is set aside, and another is run in its place, until there are ``groups_per_step`` to
+    learn from or so many times more have been drawn. What is set aside is recorded and paid for
+    like all others.
+
+    Raises:
+        EnvBackendError: if every episode of an attempt was lost.
+    """
+    groups: list[Group] = []
+    kept: list[Group] = []
+    draws = 0
+    while draws == 0 or (draws <= config.max_resamples and len(kept) < config.groups_per_step):
+        found = collect(
+            (config.groups_per_step - len(kept)) * ledger.group_size,
+            ledger,
+            agent,
+            envs,
+            state,
+            policy_version=learner.version,
+            seed=config.seed,
+        )
+        groups += found
+        whole = [group for group in found if group.whole]
+        kept += [group for group in whole if not config.max_resamples or _teaches(group, learner)]
+        draws += 1
+    n_whole = sum(group.whole for group in groups)
+    metrics = {"broken_groups": float(len(groups) - n_whole)}
+    if config.max_resamples:
+        solved = [float(t.success) for group in groups for t in group.trajectories]
+        metrics |= {
+            "resamples": float(draws - 1),
+            "groups_set_aside": float(n_whole - len(kept)),
+            "success_before_filter": sum(solved) / len(solved) if solved else 0.0,
+        }
+    return Gathered(groups, kept, metrics)
+
+
+def _teaches(group: Group, learner: Learner) -> bool:
+    """Whether any advantage of a group is not 0."""
+    (advantages,) = learner.advantages([group])
+    return any(any(a) if isinstance(a, Sequence) else a for a in advantages)
 
 
 def collect(

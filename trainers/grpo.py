@@ -1,13 +1,14 @@
-"""GRPO with clip-higher, a mean over tokens or trajectories, and a KL term in the loss.
+"""GRPO and its relatives: clip-higher, several means of the loss, a KL term, and what DAPO adds.
 
-Reads top to bottom: advantages, loss, learner; the settings are in ``settings.py``. The loss knows
-nothing of tasks, steps or models: it sees log-probabilities, advantages, a mask and an upper clip
-for each decision. A choice is a decision with one position (T = 1), a language model's answer one
-with T tokens.
+Reads top to bottom: loss, learner. How rollouts are judged is in ``advantages.py``, how decisions
+become samples in ``segments.py``, these a batch in ``batch.py``; the settings are in
+``settings.py``. The loss knows nothing of tasks, steps or models: it sees log-probabilities,
+advantages and a mask of sampled positions. A choice is a sample with one position (T = 1), a
+segment of a language model's tokens one with T.
 
 Sources: GRPO (arXiv 2402.03300); clips, KL weight and token mean as in CoEvolve (arXiv 2604.15840,
-Eq. 1, Table 9), the mean over trajectories as in Role-Agent (arXiv 2606.10917, Eq. 1); the
-asymmetric clip is DAPO's (arXiv 2503.14476).
+Eq. 1, Table 9), the mean over trajectories as in Role-Agent (arXiv 2606.10917, Eq. 1), the constant
+one as in Dr. GRPO (arXiv 2503.20783); the asymmetric clip is DAPO's (arXiv 2503.14476).
 """
 
 from __future__ import annotations
@@ -15,14 +16,27 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from time import perf_counter
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coevo_gym.curricula.groups import LOST
 from coevo_gym.seams import TrainablePolicy
+from coevo_gym.trainers.advantages import group_advantages, judge
+from coevo_gym.trainers.batch import (
+    Batch,
+    batch_metrics,
+    flatten,
+    group_metrics,
+    padded,
+    parts,
+    trajectory_weights,
+)
+from coevo_gym.trainers.parts import Advantage
 from coevo_gym.trainers.settings import GRPOConfig
-from coevo_gym.trajectory import ChoiceDecision, Decision, Group, Step
+from coevo_gym.trajectory import EndReason, Group, Segment, Trajectory
 
 try:
     import torch
@@ -41,44 +55,8 @@ __all__ = [
     "trajectory_weights",
 ]
 
-
-# Advantages.
-
-
-def group_advantages(
-    rewards: Tensor, mask: Tensor | None = None, *, normalise_std: bool = True, eps: float = 1e-6
-) -> Tensor:
-    """Judge each rollout against the others of its group.
-
-    Args:
-        rewards: (G, K) outcome of each of the K rollouts of G tasks, any scale.
-        mask: (G, K) bool, False where a rollout was lost; it is left out of mean and deviation.
-        normalise_std: divide by the group's sample standard deviation.
-        eps: added to the standard deviation.
-
-    Returns:
-        (G, K) advantages; 0 where masked, and all 0 in a group whose rewards are equal or of
-        which fewer than two are left.
-
-    Raises:
-        ValueError: if K < 2, because a group of one has no baseline.
-    """
-    if rewards.ndim != 2 or rewards.shape[1] < 2:
-        raise ValueError(
-            f"group_advantages needs (G, K) rewards with K >= 2, actual shape: "
-            f"{tuple(rewards.shape)}"
-        )
-    valid = torch.ones_like(rewards, dtype=torch.bool) if mask is None else mask
-    count = valid.sum(dim=1, keepdim=True)
-    kept = rewards.masked_fill(~valid, 0.0)
-    centred = (kept - kept.sum(dim=1, keepdim=True) / count.clamp(min=1)).masked_fill(~valid, 0.0)
-    if normalise_std:
-        variance = centred.square().sum(dim=1, keepdim=True) / (count - 1).clamp(min=1)
-        centred = centred / (variance.sqrt() + eps)
-    highest = rewards.masked_fill(~valid, -math.inf).amax(dim=1, keepdim=True)
-    lowest = rewards.masked_fill(~valid, math.inf).amin(dim=1, keepdim=True)
-    # Rounding in the mean of equal rewards, divided by eps, would not be 0.
-    return centred.masked_fill((highest <= lowest) | (count < 2), 0.0)
+OVERLONG = frozenset({EndReason.MAX_TOKENS, EndReason.CONTEXT_OVERFLOW})
+"""Ends for want of tokens."""
 
 
 # Loss.
@@ -118,32 +96,38 @@ def grpo_loss(
     kl_coef: float = 1e-3,
     weight: Tensor | None = None,
     total: float | None = None,
+    importance: Tensor | None = None,
 ) -> LossTerms:
     """The GRPO objective, as a mean over all sampled positions of the batch.
 
     Args:
         logp: (B, T) log-probabilities under the current weights.
-        old_logp: (B, T) the same under the weights that sampled.
+        old_logp: (B, T) the same under the weights before the update.
         ref_logp: (B, T) the same under the reference.
-        advantage: (B,) advantage of each decision.
+        advantage: (B,) one for each sample, or (B, T) one for each position.
         mask: (B, T) bool, True where a position was sampled by the policy.
         clip_low: lower clip.
-        clip_high: upper clip, one for all or (B,) one per decision.
+        clip_high: upper clip, one for all or (B,) one per sample.
         kl_coef: weight of the KL term.
-        weight: (B,) weight of each decision's positions; default: 1, the token mean.
-        total: positions that the mean divides by; default: those of this batch. Passing the
+        weight: (B,) weight of each sample's positions; default: 1, the token mean.
+        total: what the sum is divided by; default: the positions of this batch. Passing the
             whole batch's number makes the losses of its parts add up to its own.
+        importance: (B, T) weight of each position's surrogate, which corrects for a sampler that
+            is not the old policy; the KL term has none. Default: 1.
 
     Returns:
         The loss and its terms.
     """
-    high = torch.as_tensor(clip_high, dtype=logp.dtype).reshape(-1, 1)  # (1, 1) or (B, 1)
-    adv = advantage.unsqueeze(1)  # (B, 1)
+    high = torch.as_tensor(clip_high, dtype=logp.dtype, device=logp.device)
+    high = high.reshape(-1, 1)  # (1, 1) or (B, 1)
+    adv = advantage if advantage.ndim == 2 else advantage.unsqueeze(1)  # (B, T) or (B, 1)
     count = mask.sum().clamp(min=1) if total is None else total
     # Masked positions may hold anything, infinities too: they must not reach exp().
     ratio = torch.exp((logp - old_logp).masked_fill(~mask, 0.0))
     clipped = torch.minimum(ratio.clamp(min=1.0 - clip_low), 1.0 + high)
     surrogate = torch.minimum(ratio * adv, clipped * adv)
+    if importance is not None:
+        surrogate = surrogate * importance
     divergence = k3(logp.masked_fill(~mask, 0.0), ref_logp.masked_fill(~mask, 0.0))
 
     def mean(values: Tensor) -> Tensor:
@@ -182,92 +166,27 @@ class Learnable(TrainablePolicy, Protocol):
         ...
 
 
-class _Batch(NamedTuple):
-    """The D decisions of a batch of groups, one after the other."""
+class _Objective(NamedTuple):
+    """What stays the same over an update's steps.
 
-    decisions: list[Decision]
-    advantage: Tensor  # (D,)
-    owner: Tensor  # (D,), which trajectory a decision belongs to
-    old_logp: Tensor  # (D, T), NaN beyond a decision's own length
-
-
-def _flatten(groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> _Batch:
-    """All decisions of the groups, each with its trajectory's advantage."""
-    decisions: list[Decision] = []
-    per_decision: list[float] = []
-    owner: list[int] = []
-    for group, values in zip(groups, advantages, strict=True):
-        for trajectory, value in zip(group.trajectories, values, strict=True):
-            taken = [_checked(step) for step in trajectory.steps if step.decision is not None]
-            decisions += taken
-            per_decision += [value] * len(taken)
-            owner += [owner[-1] + 1 if owner else 0] * len(taken)
-    rows = [torch.tensor(_sampled_logprobs(decision)) for decision in decisions]
-    old_logp = torch.full((len(rows), max(map(len, rows), default=0)), math.nan)
-    for index, row in enumerate(rows):
-        old_logp[index, : len(row)] = row
-    return _Batch(decisions, torch.tensor(per_decision), torch.tensor(owner), old_logp)
-
-
-def trajectory_weights(owner: Tensor, lengths: Tensor) -> Tensor:
-    """Weights that make the mean over positions one over trajectories of their own means.
-
-    Args:
-        owner: (D,) which trajectory a decision belongs to, counted from 0.
-        lengths: (D,) sampled positions of each decision.
-
-    Returns:
-        (D,) weights; over all positions they add up to the number of positions.
+    Attributes:
+        old: a row for each sample; None where those of the only step are the old ones.
+        reference: a row for each sample; None if no term needs them.
+        weight: (D,) of the samples' positions; None for 1.
+        total: what each step divides by; None for its number of positions.
     """
-    per_trajectory = torch.zeros(int(owner.max()) + 1).index_add(0, owner, lengths.float())
-    return lengths.sum() / len(per_trajectory) / per_trajectory[owner]
 
-
-def _checked(step: Step) -> Decision:
-    decision = step.decision
-    assert decision is not None
-    if isinstance(decision, ChoiceDecision):
-        chosen = decision.choices[decision.index]
-        if chosen != step.action:
-            raise ValueError(
-                f"A step's decision chose {chosen!r}, but its action was {step.action!r}; "
-                "only what was sampled can be learned from."
-            )
-    return decision
-
-
-def _sampled_logprobs(decision: Decision) -> tuple[float, ...]:
-    if isinstance(decision, ChoiceDecision):
-        return (decision.logprob,)
-    return decision.logprobs
-
-
-def _parts(rows: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
-    """``rows`` in pieces of at most ``size``."""
-    return [rows[start : start + size] for start in range(0, len(rows), size)]
-
-
-def _group_metrics(
-    groups: Sequence[Group], whole: Sequence[Group], outcome: str
-) -> dict[str, float]:
-    """How much of a batch can teach anything."""
-    outcomes = [[float(getattr(t, outcome)) for t in group.trajectories] for group in whole]
-    flat = [value for values in outcomes for value in values]
-    equal = sum(min(values) == max(values) for values in outcomes)
-    return {
-        "groups": float(len(groups)),
-        "broken_share": 1.0 - len(whole) / len(groups) if groups else 0.0,
-        "degenerate_share": equal / len(whole) if whole else 0.0,
-        "reward": sum(flat) / len(flat) if flat else 0.0,
-    }
+    old: Sequence[Tensor] | None
+    reference: Sequence[Tensor] | None
+    weight: Tensor | None
+    total: float | None
 
 
 class GRPO:
     """Learns from whole groups; one update is one policy version.
 
     Args:
-        policy: what to train. Its decisions must be sampled at temperature 1: their recorded
-            log-probabilities are the old ones of the ratio.
+        policy: what to train. Choices must be sampled at temperature 1; a segment says its own.
         config: settings.
         seed: seed of the order of minibatches.
     """
@@ -280,7 +199,7 @@ class GRPO:
         self.updates = 0
         self._parameters = list(policy.parameters())
         self._optimizer = torch.optim.Adam(self._parameters, lr=self.config.lr)
-        self._reference = policy.frozen_copy()
+        self._reference = policy.frozen_copy() if self.config.kl_coef else None
         self._rng = np.random.default_rng(seed)
 
     @property
@@ -288,114 +207,166 @@ class GRPO:
         """Version of the policy under training."""
         return self.policy.version
 
-    def advantages(self, groups: Sequence[Group]) -> list[list[float]]:
-        """One advantage for each trajectory of each group."""
-        found = []
-        for group in groups:
-            outcomes = [getattr(t, self.config.outcome) for t in group.trajectories]
-            rewards = torch.tensor([outcomes], dtype=torch.float64)
-            one = group_advantages(rewards, normalise_std=self.config.normalise_std)
-            found.append([float(value) for value in one[0]])
-        return found
+    def advantages(self, groups: Sequence[Group]) -> list[list[Advantage]]:
+        """One advantage for each trajectory of each group, or with GiGPO one for each step."""
+        return [judge(group, self.config) for group in groups]
 
     def update(
-        self, groups: Sequence[Group], advantages: Sequence[Sequence[float]] | None = None
+        self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]] | None = None
     ) -> dict[str, float]:
         """Learn from a batch of groups.
 
         Args:
             groups: what to learn from; those that are not whole are left out and counted.
-            advantages: one per trajectory of each group; default: :meth:`advantages`. Of whole
-                groups only, or of all.
+            advantages: one for each trajectory of each group, or one for each of its steps;
+                default: :meth:`advantages`. Of whole groups only, or of all.
 
         Returns:
             Every term of the loss, averaged over the optimiser's steps, and counts.
+
+        Raises:
+            ValueError: if a step's action is not what its decision sampled, or the policy gives
+                log-probabilities of other positions than those that were sampled.
+            FloatingPointError: if the gradient is not finite.
         """
         whole = [group for group in groups if group.whole]
         if advantages is None:
             advantages = self.advantages(whole)
         elif len(advantages) == len(groups):
             advantages = [a for g, a in zip(groups, advantages, strict=True) if g.whole]
-        metrics = _group_metrics(groups, whole, self.config.outcome)
-        batch = _flatten(whole, advantages)
-        if not batch.decisions:
+        metrics = group_metrics(groups, whole, self.config.outcome)
+        judged = [
+            pair
+            for group, values in zip(whole, advantages, strict=True)
+            for pair in zip(group.trajectories, values, strict=True)
+        ]
+        kept = [pair for pair in judged if not self._masked(pair[0])]
+        metrics["masked_share"] = 1.0 - len(kept) / len(judged) if judged else 0.0
+        batch = flatten([trajectory for trajectory, _ in kept], [value for _, value in kept])
+        if not batch.samples:
             return metrics | {"decisions": 0.0}
         metrics |= self._optimise(batch)
         self.policy.version += 1
         self.updates += 1
         return metrics
 
-    def _optimise(self, batch: _Batch) -> dict[str, float]:
-        ref_logp = self._reference_logprobs(batch)
-        weight = None
-        if self.config.loss_mean == "trajectory":
-            weight = trajectory_weights(batch.owner, (~batch.old_logp.isnan()).sum(dim=1))
+    def _masked(self, trajectory: Trajectory) -> bool:
+        """Whether the loss leaves a trajectory out."""
+        overlong = self.config.overlong == "mask" and trajectory.end_reason in OVERLONG
+        return overlong or trajectory.end_reason in LOST
+
+    def _evaluated(self, policy: Learnable, batch: Batch) -> list[Tensor]:
+        """Log-probabilities without gradients, a row for each sample."""
+        rows: list[Tensor] = []
+        size, most = len(batch.samples), self.config.microbatch_tokens
+        with torch.no_grad():
+            for part in parts(np.arange(size), batch.tokens, most):
+                logp, mask = _logprobs(policy, batch, part)
+                rows += torch.split(logp[mask], batch.lengths[part].tolist())
+        return rows
+
+    def _importance(
+        self, old_logp: Tensor, recorded: Tensor, mask: Tensor
+    ) -> tuple[Tensor | None, dict[str, float]]:
+        """(B, T) weights for a sampler that is not the old policy, and how far it is from it."""
+        ratio = torch.exp((old_logp - recorded).masked_fill(~mask, 0.0))
+        cap = self.config.importance_cap
+        weight = ratio if cap is None else ratio.clamp(max=cap)
+        sums = {
+            "importance": float(weight[mask].sum()),
+            "importance_capped_share": float((weight < ratio).sum()),
+            "sampler_kl": float(k3(recorded, old_logp)[mask].sum()),
+        }
+        return (None if cap is None else weight), sums
+
+    def _optimise(self, batch: Batch) -> dict[str, float]:
+        size = len(batch.samples)
+        minibatches = min(self.config.minibatches, size)
+        objective, times = self._objective(batch, minibatches)
+        started = perf_counter()
         sums: dict[str, float] = {}
         self.policy.train(True)
         try:
             for _ in range(self.config.epochs):
-                order = self._rng.permutation(len(batch.decisions))
-                for rows in np.array_split(order, min(self.config.minibatches, len(order))):
-                    for name, value in self._step(batch, ref_logp, weight, np.sort(rows)).items():
+                order = self._rng.permutation(size)
+                for rows in np.array_split(order, minibatches):
+                    for name, value in self._step(batch, objective, np.sort(rows)).items():
                         sums[name] = sums.get(name, 0.0) + value
         finally:
             self.policy.train(False)
-        steps = self.config.epochs * min(self.config.minibatches, len(batch.decisions))
-        entropy = -float(batch.old_logp[~batch.old_logp.isnan()].mean())
+        steps = self.config.epochs * minibatches
         means = {name: value / steps for name, value in sums.items()}
-        return means | {"decisions": float(len(batch.decisions)), "entropy": entropy}
+        if any(isinstance(sample, Segment) for sample in batch.samples):
+            means |= times | {"step_s": perf_counter() - started}
+        return means | batch_metrics(batch)
+
+    def _objective(self, batch: Batch, minibatches: int) -> tuple[_Objective, dict[str, float]]:
+        """What all steps share, and the wall times of finding it."""
+        config, started = self.config, perf_counter()
+        old: Sequence[Tensor] | None = batch.recorded
+        if config.old_logprobs == "recomputed":
+            only_step = config.epochs * minibatches == 1
+            old = None if only_step else self._evaluated(self.policy, batch)
+        old_done, reference = perf_counter(), None
+        if self._reference is not None:
+            reference = self._evaluated(self._reference, batch)
+        times = {"old_s": old_done - started, "reference_s": perf_counter() - old_done}
+        weight, total = None, None
+        if config.loss_mean == "trajectory":
+            weight = trajectory_weights(batch.owner, batch.lengths)
+        elif config.loss_mean == "constant":
+            total = config.constant_tokens * (int(batch.owner.max()) + 1) / minibatches
+        return _Objective(old, reference, weight, total), times
 
     def _step(
-        self,
-        batch: _Batch,
-        ref_logp: Tensor | None,
-        weight: Tensor | None,
-        rows: NDArray[np.int64],
+        self, batch: Batch, objective: _Objective, rows: NDArray[np.int64]
     ) -> dict[str, float]:
-        """One step of the optimiser on the decisions at ``rows``."""
+        """One step of the optimiser on the samples at ``rows``."""
         self._optimizer.zero_grad(set_to_none=True)
-        total = float((~batch.old_logp[rows].isnan()).sum())
+        positions = float(batch.lengths[rows].sum())
+        total = positions if objective.total is None else objective.total
         sums = dict.fromkeys(LossTerms._fields, 0.0)
-        for part in _parts(rows, self.config.microbatch_decisions):
-            logp, mask = self.policy.logprobs([batch.decisions[i] for i in part])
-            old_logp = batch.old_logp[part, : logp.shape[1]]
+        for part in parts(rows, batch.tokens, self.config.microbatch_tokens):
+            logp, mask = _logprobs(self.policy, batch, part)
+            old_logp = ref_logp = logp.detach()
+            if objective.old is not None:
+                old_logp = padded(objective.old, part, logp)
+            if objective.reference is not None:
+                ref_logp = padded(objective.reference, part, logp)
+            importance = None
+            if self.config.old_logprobs == "recomputed":
+                recorded = padded(batch.recorded, part, logp)
+                importance, drift = self._importance(old_logp, recorded, mask)
+                for name, value in drift.items():
+                    sums[name] = sums.get(name, 0.0) + value / positions
             terms = grpo_loss(
                 logp,
                 old_logp,
-                logp.detach() if ref_logp is None else ref_logp[part, : logp.shape[1]],
-                batch.advantage[part],
+                ref_logp,
+                padded(batch.advantage, part, logp),
                 mask,
                 clip_low=self.config.clip_low,
                 clip_high=self.config.clip_high,
                 kl_coef=self.config.kl_coef,
-                weight=None if weight is None else weight[part],
+                weight=None if objective.weight is None else objective.weight[part].to(logp),
                 total=total,
+                importance=importance,
             )
             terms.loss.backward()  # type: ignore[no-untyped-call]
             for name, value in terms._asdict().items():
                 sums[name] += value.item()
+        sums["clip_fraction"] *= total / positions  # a share, whatever the loss divides by
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, self.config.max_grad_norm)
         if not math.isfinite(norm.item()):
             raise FloatingPointError(f"GRPO's gradient is not finite: {sums}. Lower lr?")
         self._optimizer.step()
         return sums | {"grad_norm": norm.item()}
 
-    def _reference_logprobs(self, batch: _Batch) -> Tensor | None:
-        """(D, T) log-probabilities under the reference; None if no term needs them."""
-        if self.config.kl_coef == 0:
-            return None
-        found = torch.full_like(batch.old_logp, math.nan)
-        with torch.no_grad():
-            for part in _parts(np.arange(len(found)), self.config.microbatch_decisions):
-                logp, _ = self._reference.logprobs([batch.decisions[i] for i in part])
-                found[part, : logp.shape[1]] = logp
-        return found
-
     def state_dict(self) -> dict[str, Any]:
         """Optimiser, reference, counters and generator; the policy keeps its own state."""
         return {
             "optimizer": copy.deepcopy(self._optimizer.state_dict()),
-            "reference": self._reference.state_dict(),
+            "reference": self._reference.state_dict() if self._reference is not None else None,
             "updates": self.updates,
             "rng": self._rng.bit_generator.state,
         }
@@ -403,8 +374,22 @@ class GRPO:
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
         """Restore :meth:`state_dict`; load the policy's own state first."""
         self._optimizer.load_state_dict(state["optimizer"])
-        self._reference = self.policy.frozen_copy()
-        self._reference.load_state_dict(state["reference"])
+        if self._reference is not None:
+            self._reference = self.policy.frozen_copy()
+            self._reference.load_state_dict(state["reference"])
         self.updates = int(state["updates"])
         self._rng.bit_generator.state = state["rng"]
         return self
+
+
+def _logprobs(policy: Learnable, batch: Batch, part: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    """(B, T) log-probabilities of some samples, and the mask of their sampled positions."""
+    logp, mask = policy.logprobs([batch.samples[i] for i in part])
+    lengths = batch.lengths[part]
+    expected = torch.arange(int(lengths.max())) < lengths.unsqueeze(1)
+    if logp.shape != expected.shape or not torch.equal(mask.cpu(), expected):
+        raise ValueError(
+            f"The policy gave log-probabilities of {mask.sum(dim=1).tolist()} positions for "
+            f"samples with {lengths.tolist()}; what is trained on must be what was sampled."
+        )
+    return logp, mask

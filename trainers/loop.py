@@ -16,7 +16,7 @@ import numpy as np
 from coevo_gym.errors import ConfigError
 from coevo_gym.evolution import Round, RoundResult
 from coevo_gym.seams import Agent, Curriculum, Evolver
-from coevo_gym.trainers.collect import collect
+from coevo_gym.trainers.collect import gather
 from coevo_gym.trainers.evaluate import Evaluation
 from coevo_gym.trainers.parts import Events, Learner, Ledger, LoopConfig, LoopState, Metrics
 from coevo_gym.trainers.rollout import EnvPool
@@ -84,19 +84,13 @@ class Loop:
     def step(self) -> Metrics:
         """One step of the learner, with the round and the evaluation that are due after it."""
         config, state, started = self.config, self.state, perf_counter()
-        n, version = config.groups_per_step * self.ledger.group_size, self.learner.version
-        parts = (self.ledger, self.agent, self.envs, state)
-        groups = collect(n, *parts, policy_version=version, seed=config.seed)
+        parts = (self.ledger, self.agent, self.envs, state, self.learner)
+        groups, kept, metrics = gather(config, *parts)
         self.events.on_groups(groups)
         rolled_out = perf_counter()
-        whole = [group for group in groups if group.whole]
-        metrics = self.learner.update(whole, self.learner.advantages(whole))
+        metrics |= self.learner.update(kept, self.learner.advantages(kept))
         state.step += 1
-        metrics |= {
-            "broken_groups": float(len(groups) - len(whole)),
-            "rollout_s": rolled_out - started,
-            "update_s": perf_counter() - rolled_out,
-        }
+        metrics |= {"rollout_s": rolled_out - started, "update_s": perf_counter() - rolled_out}
         if _due(state.step, config.evolve_every_steps) and (
             config.evolve_at_last_step or not self.over
         ):

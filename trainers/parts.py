@@ -15,6 +15,8 @@ from coevo_gym.trainers.evaluate import Evaluation
 from coevo_gym.trajectory import EndReason, Group, Trajectory
 
 Metrics = dict[str, float]
+Advantage = float | Sequence[float]
+"""Of a trajectory: one value for all it did, or one for each of its steps."""
 
 
 class LoopConfig(FrozenModel):
@@ -24,6 +26,8 @@ class LoopConfig(FrozenModel):
         max_steps: steps of the learner; None for no limit.
         max_env_steps: env steps of training, exploration and gate replays; None for no limit.
         groups_per_step: groups that one step learns from.
+        max_resamples: how often a step draws others in place of groups that teach nothing, because
+            their advantages are all 0 (DAPO: 10); 0 learns from all groups.
         evolve_every_steps: steps after which the curriculum is asked for a round; 0 for never. It
             has its own idea of when one is due.
         evolve_at_last_step: ask after the last step too, though nothing trains on what it finds.
@@ -34,6 +38,7 @@ class LoopConfig(FrozenModel):
     max_steps: int | None = Field(default=None, ge=0)
     max_env_steps: int | None = Field(default=None, ge=0)
     groups_per_step: int = Field(default=16, ge=1)
+    max_resamples: int = Field(default=0, ge=0)
     evolve_every_steps: int = Field(default=1, ge=0)
     evolve_at_last_step: bool = False
     evaluate_every_steps: int = Field(default=10, ge=0)
@@ -74,11 +79,11 @@ class Learner(Protocol):
         """Version of the policy under training."""
         ...
 
-    def advantages(self, groups: Sequence[Group]) -> list[list[float]]:
-        """One advantage for each trajectory of each group."""
+    def advantages(self, groups: Sequence[Group]) -> Sequence[Sequence[Advantage]]:
+        """One advantage for each trajectory of each group, or for each of its steps."""
         ...
 
-    def update(self, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> Metrics:
+    def update(self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]]) -> Metrics:
         """Learn from groups; returns every term of the loss by name."""
         ...
 

@@ -1,0 +1,139 @@
+"""The samples of a batch of groups, and the pieces in which they pass through a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coevo_gym.curricula.groups import LOST
+from coevo_gym.trainers.parts import Advantage
+from coevo_gym.trainers.segments import n_sampled, n_tokens, recorded_logprobs, samples
+from coevo_gym.trajectory import ChoiceDecision, Decision, Group, Sample, Step, Trajectory
+
+try:
+    import torch
+    from torch import Tensor
+    from torch.nn.utils.rnn import pad_sequence
+except ModuleNotFoundError as error:
+    raise ImportError("GRPO needs PyTorch. Run `pip install 'coevo-gym[train]'`.") from error
+
+
+class Batch(NamedTuple):
+    """The D samples of a batch of groups; a row has one value for each sampled position."""
+
+    samples: list[Sample]
+    owner: Tensor  # (D,), which trajectory a sample belongs to
+    lengths: Tensor  # (D,), sampled positions of a sample
+    tokens: NDArray[np.int64]  # (D,), tokens of its forward pass
+    advantage: Sequence[Tensor]  # D rows
+    recorded: Sequence[Tensor]  # D rows, log-probabilities under the sampler
+    n_decisions: int
+
+
+def flatten(trajectories: Sequence[Trajectory], advantages: Sequence[Advantage]) -> Batch:
+    """All samples of the trajectories, each position with its trajectory's or step's advantage."""
+    found: list[Sample] = []
+    owner: list[int] = []
+    per_position: list[float] = []
+    n_decisions = 0
+    for trajectory, value in zip(trajectories, advantages, strict=True):
+        per_step = value if isinstance(value, Sequence) else [value] * len(trajectory.steps)
+        taken = [
+            (_checked(step), one)
+            for step, one in zip(trajectory.steps, per_step, strict=True)
+            if step.decision is not None
+        ]
+        mine = samples([decision for decision, _ in taken])
+        found += mine
+        owner += [owner[-1] + 1 if owner else 0] * len(mine)
+        # The positions of the samples, in order, are those of the decisions.
+        per_position += [one for decision, one in taken for _ in range(n_sampled(decision))]
+        n_decisions += len(taken)
+    lengths = [n_sampled(sample) for sample in found]
+    recorded = [value for sample in found for value in recorded_logprobs(sample)]
+    return Batch(
+        found,
+        torch.tensor(owner, dtype=torch.int64),
+        torch.tensor(lengths, dtype=torch.int64),
+        np.array([n_tokens(sample) for sample in found], dtype=np.int64),
+        torch.split(torch.tensor(per_position), lengths),
+        torch.split(torch.tensor(recorded), lengths),
+        n_decisions,
+    )
+
+
+def trajectory_weights(owner: Tensor, lengths: Tensor) -> Tensor:
+    """Weights that make the mean over positions one over trajectories of their own means.
+
+    Args:
+        owner: (D,) which trajectory a sample belongs to, counted from 0.
+        lengths: (D,) sampled positions of each sample.
+
+    Returns:
+        (D,) weights; over all positions they add up to the number of positions.
+    """
+    per_trajectory = torch.zeros(int(owner.max()) + 1).index_add(0, owner, lengths.float())
+    return lengths.sum() / len(per_trajectory) / per_trajectory[owner]
+
+
+def _checked(step: Step) -> Decision:
+    decision = step.decision
+    assert decision is not None
+    if isinstance(decision, ChoiceDecision):
+        chosen = decision.choices[decision.index]
+        if chosen != step.action:
+            raise ValueError(
+                f"A step's decision chose {chosen!r}, but its action was {step.action!r}; "
+                "only what was sampled can be learned from."
+            )
+    return decision
+
+
+def parts(rows: NDArray[np.int64], tokens: NDArray[np.int64], most: int) -> list[NDArray[np.int64]]:
+    """``rows`` in pieces of at most ``most`` tokens, or of one row."""
+    cuts, inside = [], 0
+    for place, row in enumerate(rows):
+        if inside and inside + tokens[row] > most:
+            cuts.append(place)
+            inside = 0
+        inside += int(tokens[row])
+    return np.split(rows, cuts)
+
+
+def padded(rows: Sequence[Tensor], part: NDArray[np.int64], like: Tensor) -> Tensor:
+    """(B, T) of some of the rows, 0 beyond their ends, where and of the type that ``like`` is."""
+    return pad_sequence([rows[i] for i in part], batch_first=True).to(like)
+
+
+def group_metrics(
+    groups: Sequence[Group], whole: Sequence[Group], outcome: str
+) -> dict[str, float]:
+    """How much of a batch can teach anything; lost rollouts say nothing."""
+    arrived = [[t for t in group.trajectories if t.end_reason not in LOST] for group in whole]
+    outcomes = [[float(getattr(t, outcome)) for t in group] for group in arrived]
+    flat = [value for values in outcomes for value in values]
+    solved = [t.success for group in arrived for t in group]
+    equal = sum(len(set(values)) < 2 for values in outcomes)
+    return {
+        "groups": float(len(groups)),
+        "broken_share": 1.0 - len(whole) / len(groups) if groups else 0.0,
+        "degenerate_share": equal / len(whole) if whole else 0.0,
+        "reward": sum(flat) / len(flat) if flat else 0.0,
+        "success": sum(solved) / len(solved) if solved else 0.0,
+    }
+
+
+def batch_metrics(batch: Batch) -> dict[str, float]:
+    """Size and spread of what is learned from."""
+    advantage, recorded = torch.cat([*batch.advantage]), torch.cat([*batch.recorded])
+    return {
+        "decisions": float(batch.n_decisions),
+        "samples": float(len(batch.samples)),
+        "tokens_sampled": float(len(recorded)),
+        "tokens": float(batch.tokens.sum()),
+        "advantage_std": float(advantage.std(correction=0)),
+        "entropy": -float(recorded.mean()),
+    }
