@@ -29,10 +29,10 @@ from coevo_gym.run.progress import RunProgress
 from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.run.store import RunStore
 from coevo_gym.seams import Evolver
-from coevo_gym.trainers.grpo import GRPO
-from coevo_gym.trainers.imitation import demonstrate, imitate
+from coevo_gym.trainers.grpo import GRPO, Learnable
 from coevo_gym.trainers.loop import Loop
 from coevo_gym.trainers.rollout import EnvPool
+from coevo_gym.trainers.sft import demonstrate, imitate
 
 RANDOM, WARMUP = "random", "warm-up"
 
@@ -98,7 +98,7 @@ def train(
     folder.check_free(overwrite=overwrite)
     assembly = Assembly(resolved.config)
     manifest = make_manifest(resolved, task_sets=assembly.task_sets)
-    with folder.locked(), one_thread():
+    with folder.locked(), one_thread(resolved.config):
         folder.create(overwrite=overwrite)
         write_json(folder.manifest, manifest)
         return _Run(folder, assembly, progress, stop).go()
@@ -111,12 +111,13 @@ def resume(folder: RunFolder, progress: RunProgress, stop: StopRequest) -> Summa
         Stopped: if ``stop`` said so; what is done is saved.
         StoreError: if its files are damaged beyond the last checkpoints, or its tasks changed.
     """
-    with folder.locked(), one_thread():
+    with folder.locked():
         manifest, config = read_manifest(folder)
         assembly = Assembly(config)
-        for change in check_unchanged(manifest, assembly.task_sets):
+        for change in check_unchanged(manifest, config, assembly.task_sets):
             progress.say(change)
-        return _Run(folder, assembly, progress, stop).go()
+        with one_thread(config):
+            return _Run(folder, assembly, progress, stop).go()
 
 
 class _Run:
@@ -171,14 +172,19 @@ class _Run:
         random = assembly.evaluate(assembly.random_agent()).metrics()
         self.progress.update(1, random=_percent(random))
         self._check_stop()
-        policy, env_steps = assembly.policy(), 0
+        policy, env_steps = assembly.policy, 0
         losses: Sequence[float] = ()
         if tasks:
             with closing(assembly.envs()) as envs:
                 demonstrations = demonstrate(
-                    tasks, envs, assembly.benchmark, seed=assembly.seed("demonstrations")
+                    tasks,
+                    envs,
+                    assembly.benchmark,
+                    assembly.agent(policy),
+                    seed=assembly.seed("demonstrations"),
                 )
-            policy.fit_words(demonstrations.texts)
+            if isinstance(policy, TinyPolicy):
+                policy.fit_words(demonstrations.texts)
             imitation = imitate(
                 policy, demonstrations, self.config.warmup, seed=assembly.seed("imitation")
             )
@@ -233,7 +239,7 @@ class _Run:
     ) -> tuple[TableRow, dict[str, Any]]:
         """Train one arm to its end, from wherever it stands."""
         self._check_stop()
-        policy = self.assembly.policy()
+        policy = self.assembly.policy
         policy.load_state_dict(start.policy)
         with closing(self.assembly.envs()) as envs:
             training = _Arm(arm, self.assembly, policy, envs, evolver)
@@ -296,7 +302,7 @@ class _Arm:
         self,
         arm: str,
         assembly: Assembly,
-        policy: TinyPolicy,
+        policy: Learnable,
         envs: EnvPool,
         evolver: Evolver,
     ) -> None:

@@ -14,21 +14,15 @@ from coevo_gym.agents.tiny import TinyConfig, TinyPolicy  # noqa: E402
 from coevo_gym.curricula.groups import GroupLedger  # noqa: E402
 from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig  # noqa: E402
 from coevo_gym.curricula.stream import scripted_evolver  # noqa: E402
-from coevo_gym.errors import SplitLeakError  # noqa: E402
 from coevo_gym.seams import Ticket  # noqa: E402
-from coevo_gym.task import Split, Task  # noqa: E402
+from coevo_gym.task import Split  # noqa: E402
 from coevo_gym.trainers.evaluate import evaluate  # noqa: E402
 from coevo_gym.trainers.grpo import GRPO, GRPOConfig  # noqa: E402
-from coevo_gym.trainers.imitation import (  # noqa: E402
-    Demonstrations,
-    ImitationConfig,
-    demonstrate,
-    imitate,
-)
 from coevo_gym.trainers.loop import Events, Loop, LoopConfig  # noqa: E402
 from coevo_gym.trainers.rollout import EnvPool, rollout  # noqa: E402
-from coevo_gym.trajectory import Group, View  # noqa: E402
-from tests.toy import BENCHMARK, ToyBenchmark, ToyEnv  # noqa: E402
+from coevo_gym.trainers.sft import ImitationConfig, demonstrate, imitate  # noqa: E402
+from coevo_gym.trajectory import Group  # noqa: E402
+from tests.toy import BENCHMARK, ToyEnv  # noqa: E402
 
 TRAIN, VAL = BENCHMARK.tasks(Split.TRAIN), BENCHMARK.tasks(Split.VAL)
 SMALL = TinyConfig(buckets=256, dim=8, hidden=32)
@@ -55,8 +49,9 @@ def weights(policy: TinyPolicy) -> torch.Tensor:
 def test_grpo_learns_what_a_few_epochs_of_imitation_did_not(envs: EnvPool) -> None:
     policy = TinyPolicy(seed=4)
     few = ImitationConfig(max_epochs=12, lr=1e-3, batch_decisions=8)
-    imitate(policy, demonstrate(TRAIN[:10], envs, BENCHMARK), few)
-    greedy = ChoiceAgent(policy, BENCHMARK.choices).greedy()
+    agent = ChoiceAgent(policy, BENCHMARK.choices)
+    imitate(policy, demonstrate(TRAIN[:10], envs, BENCHMARK, agent), few)
+    greedy = agent.greedy()
     chance = evaluate(RandomAgent(BENCHMARK.choices, np.random.default_rng(0)), VAL, envs)
     warm = evaluate(greedy, VAL, envs)
     learner = GRPO(policy)
@@ -83,7 +78,7 @@ def test_microbatches_equal_the_whole_batch(envs: EnvPool) -> None:
     policies = [TinyPolicy(SMALL.model_copy(update={"dropout": 0.0}), seed=2) for _ in range(2)]
     groups = collect(policies[0], envs, groups=3, size=4, seed=0)
     for policy, size in zip(policies, (4096, 7), strict=True):
-        config = GRPOConfig(outcome="score", epochs=2, microbatch_decisions=size)
+        config = GRPOConfig(outcome="score", epochs=2, microbatch_tokens=size)
         GRPO(policy, config).update(groups)
     torch.testing.assert_close(weights(policies[0]), weights(policies[1]), atol=1e-5, rtol=1e-4)
 
@@ -130,57 +125,6 @@ def test_saved_and_loaded_learner_goes_on_as_before(envs: EnvPool) -> None:
         rtol=0,  # type: ignore[arg-type]
     )
     assert resumed.version == 2
-
-
-class OnlyDone(ToyBenchmark):
-    def choices(self, view: View) -> tuple[str, ...]:
-        return ("done",)
-
-
-class TestImitation:
-    def test_converges_and_solves_unseen_tasks(self, envs: EnvPool) -> None:
-        demonstrations = demonstrate(TRAIN[:40], envs, BENCHMARK)
-        policy = TinyPolicy(seed=0)
-        policy.fit_words(demonstrations.texts)
-        found = imitate(policy, demonstrations, seed=0)
-        assert found.converged
-        assert found.watched[found.best_epoch - 1] < 0.2 * found.watched[0]
-        learned = evaluate(ChoiceAgent(policy, BENCHMARK.choices).greedy(), VAL, envs)
-        assert learned.success_rate > 0.8
-
-    def test_counts_what_cannot_be_imitated(self, envs: EnvPool) -> None:
-        wrong = TRAIN[1].model_copy(update={"solution": ("press red", "done")})
-        found = demonstrate([TRAIN[0], wrong], envs, OnlyDone())
-        assert found.skipped == len(TRAIN[0].solution) - 1 + 1
-        assert found.unsolved == 1
-        assert [len(decisions) for decisions in found.decisions] == [1]
-
-    def test_imitates_what_the_benchmark_demonstrates(self, envs: EnvPool) -> None:
-        detour = ("press nothing", *TRAIN[0].solution)
-
-        class Detour(ToyBenchmark):
-            def demonstration(self, task: Task) -> tuple[str, ...]:
-                return detour
-
-        found = demonstrate(TRAIN[:1], envs, Detour())
-        assert (found.env_steps, found.skipped, found.unsolved) == (len(detour), 1, 0)
-        assert [d.choices[d.index] for d in found.decisions[0]] == list(detour[1:])
-
-    def test_refuses_other_splits(self, envs: EnvPool) -> None:
-        with pytest.raises(SplitLeakError, match="val task"):
-            demonstrate(VAL[:1], envs, BENCHMARK)
-
-    def test_nothing_to_imitate(self) -> None:
-        with pytest.raises(ValueError, match="nothing to imitate"):
-            imitate(TinyPolicy(SMALL), Demonstrations((), 0, 0, 0))
-
-    def test_stops_at_the_most_epochs(self, envs: EnvPool) -> None:
-        demonstrations = demonstrate(TRAIN[:4], envs, BENCHMARK)
-        config = ImitationConfig(max_epochs=2, holdout=0)
-        found = imitate(TinyPolicy(SMALL), demonstrations, config)
-        assert not found.converged
-        assert found.losses == found.watched
-        assert len(found.losses) == 2
 
 
 def real_loop(envs: EnvPool, events: Events, *, seed: int) -> tuple[Loop, GRPO, TinyPolicy]:

@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from coevo_gym.agents.choice import ChoiceAgent  # noqa: E402
+from coevo_gym.agents.tiny import TinyConfig, TinyPolicy  # noqa: E402
+from coevo_gym.errors import ConfigError, SplitLeakError  # noqa: E402
+from coevo_gym.task import Split, Task  # noqa: E402
+from coevo_gym.trainers.evaluate import evaluate  # noqa: E402
+from coevo_gym.trainers.rollout import EnvPool  # noqa: E402
+from coevo_gym.trainers.sft import (  # noqa: E402
+    Demonstrations,
+    Imitation,
+    ImitationConfig,
+    accepted_rollouts,
+    demonstrate,
+    imitate,
+)
+from coevo_gym.trajectory import (  # noqa: E402
+    ChoiceDecision,
+    Decision,
+    EndReason,
+    EvalTrajectory,
+    Group,
+    Sample,
+    Segment,
+    Step,
+    TokenDecision,
+    Trajectory,
+    View,
+)
+from tests.toy import BENCHMARK, ToyBenchmark  # noqa: E402
+
+TRAIN, VAL = BENCHMARK.tasks(Split.TRAIN), BENCHMARK.tasks(Split.VAL)
+SMALL = TinyConfig(buckets=256, dim=8, hidden=32)
+END = 0
+
+
+def choosing(policy: TinyPolicy) -> ChoiceAgent:
+    return ChoiceAgent(policy, BENCHMARK.choices)
+
+
+class Bigrams:
+    """A language model over bytes that sees one byte back, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.logits = torch.nn.Parameter(torch.zeros(128, 128, dtype=torch.float64))
+        self.asked: list[Sequence[Sample]] = []
+
+    def logprobs(self, samples: Sequence[Sample]) -> tuple[Any, Any]:
+        self.asked.append(samples)
+        rows = []
+        for sample in samples:
+            assert isinstance(sample, Segment)
+            ids, sampled = torch.tensor(sample.ids), torch.tensor(sample.sampled)
+            logp = self.logits[ids[:-1]].log_softmax(dim=1)  # (L - 1, V)
+            rows.append(logp.gather(1, ids[1:, None])[:, 0][sampled[1:]])
+        mask = torch.nn.utils.rnn.pad_sequence(
+            [torch.ones(len(row), dtype=torch.bool) for row in rows], batch_first=True
+        )
+        return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), mask
+
+    def parameters(self) -> list[Any]:
+        return [self.logits]
+
+    def train(self, mode: bool = True) -> None:
+        pass
+
+
+class ByteAgent:
+    """Says an action and END; what it said before stays in its prompt as it was sampled."""
+
+    def demonstrate(self, view: View, action: str) -> TokenDecision | None:
+        if action == "press nothing":
+            return None
+        prompt: tuple[int, ...] = ()
+        for turn in view.history:
+            said = turn.decision.ids if turn.decision else tuple(turn.action.encode())
+            prompt += (*turn.observation.encode(), *said)
+        ids = (*action.encode(), END)
+        return TokenDecision((*prompt, *view.observation.encode()), ids, (0.0,) * len(ids))
+
+
+def token_demonstrations(envs: EnvPool, n_tasks: int) -> Demonstrations:
+    return demonstrate(TRAIN[:n_tasks], envs, BENCHMARK, ByteAgent())
+
+
+def learn(policy: Any, demonstrations: Demonstrations, config: ImitationConfig) -> Imitation:
+    return imitate(policy, demonstrations, config)
+
+
+class OnlyDone(ToyBenchmark):
+    def choices(self, view: View) -> tuple[str, ...]:
+        return ("done",)
+
+
+class Detour(ToyBenchmark):
+    def demonstration(self, task: Task) -> tuple[str, ...]:
+        return ("press nothing", *task.solution)
+
+
+class TestDemonstrate:
+    def test_counts_what_cannot_be_imitated(self, envs: EnvPool) -> None:
+        wrong = TRAIN[1].model_copy(update={"solution": ("press red", "done")})
+        agent = ChoiceAgent(TinyPolicy(SMALL), OnlyDone().choices)
+        found = demonstrate([TRAIN[0], wrong], envs, OnlyDone(), agent)
+        assert found.skipped == len(TRAIN[0].solution) - 1 + 1
+        assert found.unsolved == 1
+        assert [len(decisions) for decisions in found.decisions] == [1]
+
+    def test_imitates_what_the_benchmark_demonstrates(self, envs: EnvPool) -> None:
+        found = demonstrate(TRAIN[:1], envs, Detour(), choosing(TinyPolicy(SMALL)))
+        assert (found.env_steps, found.skipped, found.unsolved) == (5, 1, 0)
+        chosen = [d.choices[d.index] for d in found.decisions[0] if isinstance(d, ChoiceDecision)]
+        assert chosen == list(TRAIN[0].solution)
+
+    def test_a_choice_sees_what_it_sees_in_a_rollout(self, envs: EnvPool) -> None:
+        found = demonstrate(TRAIN[:1], envs, BENCHMARK, choosing(TinyPolicy(SMALL)))
+        for number, decision in enumerate(found.decisions[0]):
+            assert isinstance(decision, ChoiceDecision)
+            assert [turn.action for turn in decision.context.history] == list(
+                TRAIN[0].solution[:number]
+            )
+        assert found.texts[0] == TRAIN[0].instruction
+        assert len(found.texts) == 2 * len(TRAIN[0].solution)
+
+    def test_a_prompt_goes_on_from_what_was_demonstrated_before(self, envs: EnvPool) -> None:
+        found = token_demonstrations(envs, 2)
+        for decisions in found.decisions:
+            tokens = [d for d in decisions if isinstance(d, TokenDecision)]
+            assert len(tokens) == 4
+            for before, after in itertools.pairwise(tokens):
+                so_far = before.prompt_ids + before.ids
+                assert after.prompt_ids[: len(so_far)] == so_far
+        assert found.texts == []
+
+    def test_a_skipped_step_is_still_remembered(self, envs: EnvPool) -> None:
+        found = demonstrate(TRAIN[:1], envs, Detour(), ByteAgent())
+        first = found.decisions[0][0]
+        assert isinstance(first, TokenDecision)
+        assert bytes(first.prompt_ids).count(b"press nothing") == 1
+        assert found.skipped == 1
+
+    def test_refuses_other_splits(self, envs: EnvPool) -> None:
+        with pytest.raises(SplitLeakError, match="val task"):
+            demonstrate(VAL[:1], envs, BENCHMARK, ByteAgent())
+
+
+def episode(task: Task, score: float, *decisions: Decision | None) -> Trajectory:
+    steps = tuple(Step("seen", "seen", "done", decision) for decision in decisions)
+    return Trajectory(
+        task_id=task.id, steps=steps, score=score, success=score == 1, end_reason=EndReason.FAILED
+    )
+
+
+def said(number: int) -> TokenDecision:
+    return TokenDecision((number,), (number, END), (-0.5, -0.25))
+
+
+class TestAcceptedRollouts:
+    def test_takes_scores_above_only(self) -> None:
+        scores = (0.0, 0.5, 0.51, 1.0)
+        episodes = tuple(episode(TRAIN[0], s, said(i + 1)) for i, s in enumerate(scores))
+        group = Group("g", TRAIN[0], 8, episodes)
+        found = accepted_rollouts([group], above=0.5)
+        assert found.decisions == ((said(3), said(4)),)
+        assert (found.skipped, found.unsolved, found.env_steps) == (0, 2, 0)
+
+    def test_rollouts_of_a_task_stay_together(self) -> None:
+        groups = [
+            Group(str(i), task, 1, (episode(task, 1.0, said(i + 1)),))
+            for i, task in enumerate((TRAIN[0], TRAIN[1], TRAIN[0]))
+        ]
+        found = accepted_rollouts(groups, above=0.0)
+        assert found.decisions == ((said(1), said(3)), (said(2),))
+
+    def test_steps_without_a_decision_teach_nothing(self) -> None:
+        scripted, mixed = episode(TRAIN[0], 1.0, None, None), episode(TRAIN[1], 1.0, None, said(1))
+        groups = [Group("a", TRAIN[0], 1, (scripted,)), Group("b", TRAIN[1], 1, (mixed,))]
+        found = accepted_rollouts(groups, above=0.8)
+        assert found.decisions == ((said(1),),)
+        assert found.skipped == 3
+
+    def test_refuses_what_is_not_training(self) -> None:
+        group = Group("g", VAL[0], 1, (episode(VAL[0], 1.0, said(1)),))
+        with pytest.raises(SplitLeakError, match="val task"):
+            accepted_rollouts([group], above=0.0)
+        evaluated = EvalTrajectory(
+            task_id=TRAIN[0].id, steps=(), score=1.0, success=True, end_reason=EndReason.SOLVED
+        )
+        group = Group("g", TRAIN[0], 1, (evaluated,))  # type: ignore[arg-type]
+        with pytest.raises(SplitLeakError, match="EvalTrajectory"):
+            accepted_rollouts([group], above=0.0)
+
+
+class TestImitateChoices:
+    def test_converges_and_solves_unseen_tasks(self, envs: EnvPool) -> None:
+        policy = TinyPolicy(seed=0)
+        demonstrations = demonstrate(TRAIN[:40], envs, BENCHMARK, choosing(policy))
+        policy.fit_words(demonstrations.texts)
+        found = imitate(policy, demonstrations, seed=0)
+        assert found.converged
+        assert found.watched[found.best_epoch - 1] < 0.2 * found.watched[0]
+        learned = evaluate(choosing(policy).greedy(), VAL, envs)
+        assert learned.success_rate > 0.8
+
+    def test_nothing_to_imitate(self) -> None:
+        with pytest.raises(ConfigError, match="nothing to imitate"):
+            imitate(TinyPolicy(SMALL), Demonstrations((), 0, 0, 0))
+
+    def test_stops_at_the_most_epochs(self, envs: EnvPool) -> None:
+        policy = TinyPolicy(SMALL)
+        demonstrations = demonstrate(TRAIN[:4], envs, BENCHMARK, choosing(policy))
+        found = imitate(policy, demonstrations, ImitationConfig(max_epochs=2, holdout=0))
+        assert not found.converged
+        assert found.losses == found.watched
+        assert len(found.losses) == 2
+        assert policy.version == 1
+
+    def test_the_best_weights_are_kept(self, envs: EnvPool) -> None:
+        policies = [TinyPolicy(SMALL, seed=1) for _ in range(2)]
+        demonstrations = demonstrate(TRAIN[:10], envs, BENCHMARK, choosing(policies[0]))
+        wild = ImitationConfig(lr=0.1, max_epochs=30, patience_epochs=30)
+        found = imitate(policies[0], demonstrations, wild)
+        assert found.best_epoch < len(found.losses)
+        shorter = wild.model_copy(update={"max_epochs": found.best_epoch})
+        again = imitate(policies[1], demonstrations, shorter)
+        assert again.best_epoch == len(again.losses) == found.best_epoch
+        for one, other in zip(*(p.parameters() for p in policies), strict=True):
+            torch.testing.assert_close(one, other, atol=0, rtol=0)
+
+
+class TestImitateTokens:
+    def test_an_episode_is_one_segment_and_only_answers_count(self, envs: EnvPool) -> None:
+        policy = Bigrams()
+        config = ImitationConfig(max_epochs=1, holdout=0)
+        learn(policy, token_demonstrations(envs, 1), config)
+        ((segment,),) = policy.asked
+        assert isinstance(segment, Segment)
+        kept = [
+            token for token, sampled in zip(segment.ids, segment.sampled, strict=True) if sampled
+        ]
+        assert bytes(kept).decode().split("\0")[:-1] == list(TRAIN[0].solution)
+        last = len(segment.ids) - 1
+        assert segment.sampled[last]
+        assert policy.logits.grad is not None
+        touched = policy.logits.grad.abs().sum(dim=1) > 0
+        conditions = {segment.ids[i - 1] for i in range(1, last + 1) if segment.sampled[i]}
+        assert set(touched.nonzero()[:, 0].tolist()) == conditions
+
+    def test_the_loss_is_the_mean_over_sampled_positions(self, envs: EnvPool) -> None:
+        config = ImitationConfig(max_epochs=1, holdout=0, batch_tokens=400)
+        found = learn(Bigrams(), token_demonstrations(envs, 3), config)
+        assert found.losses[0] == pytest.approx(np.log(128))
+
+    def test_passes_add_up_to_one_batch(self, envs: EnvPool) -> None:
+        policies, longest = list[Bigrams](), list[int]()
+        demonstrations = token_demonstrations(envs, 6)
+        # One task more with a single short answer: a mean of means would differ.
+        short = (TokenDecision((65,), (66, END), (0.0, 0.0)),)
+        demonstrations = demonstrations._replace(decisions=(*demonstrations.decisions, short))
+        for batch_tokens in (16_384, 450):
+            policy = Bigrams()
+            config = ImitationConfig(
+                max_epochs=3, batch_tokens=batch_tokens, batch_decisions=4, max_grad_norm=0.05
+            )
+            learn(policy, demonstrations, config)
+            policies.append(policy)
+            asked = [[len(s.ids) for s in part if isinstance(s, Segment)] for part in policy.asked]
+            longest.append(max(map(sum, asked)))
+        assert longest[0] > 450 >= longest[1]
+        assert len(policies[1].asked) > len(policies[0].asked)
+        torch.testing.assert_close(policies[0].logits, policies[1].logits, atol=1e-9, rtol=1e-9)
+
+    def test_a_segment_longer_than_a_pass_is_refused_before_training(self, envs: EnvPool) -> None:
+        policy = Bigrams()
+        with pytest.raises(ConfigError, match="batch_tokens allows 20 "):
+            learn(policy, token_demonstrations(envs, 1), ImitationConfig(batch_tokens=20))
+        assert policy.asked == []
+
+    def test_the_gradient_is_clipped(self, envs: EnvPool) -> None:
+        policy = Bigrams()
+        config = ImitationConfig(max_epochs=1, max_grad_norm=1e-3)
+        learn(policy, token_demonstrations(envs, 2), config)
+        assert policy.logits.grad is not None
+        assert policy.logits.grad.norm().item() == pytest.approx(1e-3, rel=1e-2)
+
+    def test_a_loss_that_is_not_finite_is_told(self, envs: EnvPool) -> None:
+        policy = Bigrams()
+        policy.logits.data[:] = torch.nan
+        with pytest.raises(FloatingPointError, match="epoch 1 is nan"):
+            learn(policy, token_demonstrations(envs, 2), ImitationConfig())
+
+    def test_accepted_rollouts_are_learned(self) -> None:
+        policy = Bigrams()
+        good = TokenDecision((65,), (66, END), (-4.0, -4.0))
+        bad = dataclasses.replace(good, ids=(67, END))
+        episodes = (episode(TRAIN[0], 1.0, good), episode(TRAIN[0], 0.0, bad))
+        accepted = accepted_rollouts([Group("g", TRAIN[0], 2, episodes)], above=0.5)
+        learn(policy, accepted, ImitationConfig(max_epochs=20, lr=0.1))
+        after = policy.logits[65].softmax(dim=0)
+        assert after[66] > 0.05 > 1 / 128 > after[67]

@@ -1,0 +1,345 @@
+"""Supervised fine-tuning: a policy imitates reference solutions, or the best of its own rollouts.
+
+Behaviour cloning in its plainest form, for scorers of choices and language models alike. What is
+imitated are the decisions of training tasks; the loss is the mean negative log-likelihood of what
+was sampled, and nothing else of a conversation is learned. Part of the tasks is held out to see
+when to stop; with too few to hold any out, the training loss itself has to stop falling.
+
+Source of learning from accepted rollouts: ReST (arXiv 2308.08998), whose Improve step fine-tunes
+on samples with a reward above a threshold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, cast
+
+import numpy as np
+from numpy.random import Generator
+
+from coevo_gym.benchmark import Benchmark
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.errors import ConfigError, SplitLeakError
+from coevo_gym.seams import Act
+from coevo_gym.task import Split, Task
+from coevo_gym.trainers.grpo import Learnable
+from coevo_gym.trainers.rollout import EnvPool, episode_seed, remember
+from coevo_gym.trainers.segments import n_sampled, n_tokens, samples
+from coevo_gym.trainers.settings import ImitationConfig
+from coevo_gym.trajectory import (
+    ChoiceDecision,
+    Decision,
+    Group,
+    Sample,
+    Trajectory,
+    View,
+)
+
+try:
+    import torch
+except ModuleNotFoundError as error:
+    raise ImportError("Imitation needs PyTorch. Run `pip install 'coevo-gym[train]'`.") from error
+
+__all__ = [
+    "Demonstrations",
+    "Demonstrator",
+    "Imitation",
+    "ImitationConfig",
+    "accepted_rollouts",
+    "demonstrate",
+    "imitate",
+]
+
+
+_NEGLIGIBLE = 1e-3
+"""A fall of the loss by less than this many nats a position is no progress either."""
+
+
+# Demonstrations.
+
+
+class Demonstrations(NamedTuple):
+    """What to imitate, as decisions.
+
+    Attributes:
+        decisions: those of each task, in order; several episodes of it one after the other.
+        skipped: steps that no decision stands for: the reference action was not among the
+            choices, or there was no room for it in the context.
+        unsolved: episodes left out, because they did not solve their task or scored too low.
+        env_steps: env steps taken to find them.
+    """
+
+    decisions: tuple[tuple[Decision, ...], ...]
+    skipped: int
+    unsolved: int
+    env_steps: int
+
+    @property
+    def texts(self) -> list[str]:
+        """Instructions and observations that choices were made in, for word weights."""
+        decisions = [decision for task in self.decisions for decision in task]
+        views = [d.context for d in decisions if isinstance(d, ChoiceDecision)]
+        return [text for view in views for text in (view.instruction, view.observation)]
+
+
+class Demonstrator(Protocol):
+    """An agent that knows which decision of its policy would have led to an action."""
+
+    def demonstrate(self, view: View, action: str) -> Decision | None:
+        """The decision that leads to ``action`` in ``view``; None if none does."""
+        ...
+
+
+def demonstrate(
+    tasks: Sequence[Task],
+    envs: EnvPool,
+    benchmark: Benchmark,
+    agent: Demonstrator,
+    *,
+    seed: int = 0,
+) -> Demonstrations:
+    """Run the references of training tasks, and note the decisions that would have led to them.
+
+    Args:
+        tasks: whose references to run.
+        envs: where to.
+        benchmark: says what to do in each task.
+        agent: whose decisions they become.
+        seed: with the task's id, it seeds the episode's env.
+
+    Raises:
+        SplitLeakError: if a task is not a training task.
+    """
+    for task in tasks:
+        _check_split(task)
+    decisions: list[tuple[Decision, ...]] = []
+    skipped = unsolved = env_steps = 0
+    with envs.open() as take:
+        env = take()
+        inner = cast(TaskEnv, env.unwrapped)
+        for task in tasks:
+            acts: list[Act] = []
+            _, info = env.reset(seed=episode_seed(seed, task.id), options={"task": task})
+            for action in benchmark.demonstration(task):
+                decision = agent.demonstrate(remember(inner.view, acts), action)
+                acts.append(Act(action, decision))
+                _, _, terminated, truncated, info = env.step(action)
+                if terminated or truncated:
+                    break
+            taken = tuple(act.decision for act in acts if act.decision is not None)
+            env_steps += len(acts)
+            skipped += len(acts) - len(taken)
+            if info["success"]:
+                decisions.append(taken)
+            else:
+                unsolved += 1
+        envs.put(env)
+    return Demonstrations(tuple(decisions), skipped, unsolved, env_steps)
+
+
+def accepted_rollouts(groups: Sequence[Group], *, above: float) -> Demonstrations:
+    """Take the decisions of rollouts that scored well: ReST's Improve step.
+
+    Args:
+        groups: what was sampled in training; they need not be whole.
+        above: rollouts with a score above this are imitated, those at it are not.
+
+    Returns:
+        The decisions of each task that has any. Rollouts of the same task are kept together, so
+        that none of them is trained on while another is held out. Their env steps were counted
+        when they were sampled, and are 0 here.
+
+    Raises:
+        SplitLeakError: if a task is not a training task, or an episode was an evaluation.
+    """
+    by_task: dict[str, list[Decision]] = {}
+    skipped = unsolved = 0
+    for group in groups:
+        _check_split(group.task)
+        for trajectory in group.trajectories:
+            if not isinstance(trajectory, Trajectory):
+                raise SplitLeakError(
+                    f"A {type(trajectory).__name__} of {group.task.name} must not be imitated."
+                )
+            if trajectory.score <= above:
+                unsolved += 1
+                continue
+            taken = [step.decision for step in trajectory.steps if step.decision is not None]
+            skipped += len(trajectory.steps) - len(taken)
+            if taken:
+                by_task.setdefault(group.task.id, []).extend(taken)
+    return Demonstrations(tuple(map(tuple, by_task.values())), skipped, unsolved, 0)
+
+
+def _check_split(task: Task) -> None:
+    if task.split is not Split.TRAIN:
+        raise SplitLeakError(
+            f"{task.name} is a {task.split} task; only training tasks may be imitated."
+        )
+
+
+# Fine-tuning.
+
+
+@dataclass(frozen=True, slots=True)
+class Imitation:
+    """How a fine-tuning went.
+
+    Attributes:
+        losses: mean negative log-likelihood per sampled position (a choice has one) in each
+            epoch, in training.
+        watched: the same on the held-out tasks after each epoch; equal to ``losses`` without.
+        converged: whether it stopped because progress had, not at ``max_epochs``.
+        best_epoch: the epoch whose weights were kept, from 1.
+        demonstrations: tasks imitated, held-out ones included.
+        skipped: steps that no decision stands for.
+        unsolved: episodes left out.
+        env_steps: env steps taken for the demonstrations.
+    """
+
+    losses: tuple[float, ...]
+    watched: tuple[float, ...]
+    converged: bool
+    best_epoch: int
+    demonstrations: int
+    skipped: int
+    unsolved: int
+    env_steps: int
+
+
+def imitate(
+    policy: Learnable,
+    demonstrations: Demonstrations,
+    config: ImitationConfig | None = None,
+    *,
+    seed: int = 0,
+) -> Imitation:
+    """Clone the demonstrations until the watched loss has converged; keeps the best weights.
+
+    Args:
+        policy: what to train.
+        demonstrations: what to imitate.
+        config: settings.
+        seed: seed of what is held out and of the order of what is learned.
+
+    Raises:
+        ConfigError: if no decision was demonstrated, or a segment is longer than a forward pass
+            may be.
+        FloatingPointError: if the loss is not finite.
+    """
+    config, rng = config or ImitationConfig(), np.random.default_rng(seed)
+    train, watch = _hold_out(demonstrations, config, rng)
+    parameters = list(policy.parameters())
+    optimizer = torch.optim.Adam(parameters, lr=config.lr)
+    losses: list[float] = []
+    watched: list[float] = []
+    best, best_epoch, progress, progress_epoch = np.inf, 0, 1e9, 0
+    kept: list[torch.Tensor] = []
+    for epoch in range(1, config.max_epochs + 1):
+        losses.append(_epoch(policy, optimizer, train, config, rng))
+        watched.append(_loss(policy, watch, config) if watch else losses[-1])
+        if not math.isfinite(losses[-1] + watched[-1]):
+            raise FloatingPointError(f"The loss of epoch {epoch} is {losses[-1]}. Lower lr?")
+        if watched[-1] < progress - max(config.min_improvement * progress, _NEGLIGIBLE):
+            progress, progress_epoch = watched[-1], epoch
+        over = epoch == config.max_epochs or epoch - progress_epoch >= config.patience_epochs
+        if watched[-1] < best:
+            best, best_epoch = watched[-1], epoch
+            # The last epoch's weights are at hand; a copy costs as much memory as the model.
+            kept = [] if over else [p.detach().to("cpu", copy=True) for p in parameters]
+        if over:
+            break
+    if best_epoch < len(losses):
+        with torch.no_grad():
+            for parameter, value in zip(parameters, kept, strict=True):
+                parameter.copy_(value)
+    policy.version += 1
+    return Imitation(
+        losses=tuple(losses),
+        watched=tuple(watched),
+        converged=len(losses) - progress_epoch >= config.patience_epochs,
+        best_epoch=best_epoch,
+        demonstrations=len(demonstrations.decisions),
+        skipped=demonstrations.skipped,
+        unsolved=demonstrations.unsolved,
+        env_steps=demonstrations.env_steps,
+    )
+
+
+def _hold_out(
+    demonstrations: Demonstrations, config: ImitationConfig, rng: Generator
+) -> tuple[list[Sample], list[Sample]]:
+    """Samples to train on, and those to watch; all of a task's are on one side."""
+    tasks = [found for task in demonstrations.decisions if (found := samples(task))]
+    if not tasks:
+        raise ConfigError("There is nothing to imitate: no reference or rollout solved its task.")
+    longest = max(n_tokens(sample) for task in tasks for sample in task)
+    if longest > config.batch_tokens:
+        raise ConfigError(
+            f"A demonstration has a segment of {longest:,} tokens; batch_tokens allows "
+            f"{config.batch_tokens:,} in one forward pass. Raise batch_tokens."
+        )
+    order = rng.permutation(len(tasks)).tolist()
+    n_watched = int(config.holdout * len(tasks))
+    watched, trained = order[:n_watched], order[n_watched:]
+    return (
+        [sample for index in trained for sample in tasks[index]],
+        [sample for index in watched for sample in tasks[index]],
+    )
+
+
+def _parts(batch: Sequence[Sample], batch_tokens: int) -> Iterator[list[Sample]]:
+    """``batch`` in order, in pieces of at most ``batch_tokens``."""
+    part: list[Sample] = []
+    tokens = 0
+    for sample in batch:
+        if part and tokens + n_tokens(sample) > batch_tokens:
+            yield part
+            part, tokens = [], 0
+        part.append(sample)
+        tokens += n_tokens(sample)
+    yield part
+
+
+def _epoch(
+    policy: Learnable,
+    optimizer: torch.optim.Optimizer,
+    train: Sequence[Sample],
+    config: ImitationConfig,
+    rng: Generator,
+) -> float:
+    """One pass of the optimiser; the mean loss on the way."""
+    order, total = rng.permutation(len(train)).tolist(), 0.0
+    policy.train(True)
+    try:
+        for start in range(0, len(order), config.batch_decisions):
+            batch = [train[index] for index in order[start : start + config.batch_decisions]]
+            optimizer.zero_grad(set_to_none=True)
+            total += _loss(policy, batch, config, backward=True) * _positions(batch)
+            if config.max_grad_norm is not None:
+                torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
+            optimizer.step()
+    finally:
+        policy.train(False)
+    return total / _positions(train)
+
+
+def _loss(
+    policy: Learnable, batch: Sequence[Sample], config: ImitationConfig, *, backward: bool = False
+) -> float:
+    """Mean negative log-likelihood over all sampled positions, in as many passes as it takes."""
+    total, positions = 0.0, _positions(batch)
+    for part in _parts(batch, config.batch_tokens):
+        with torch.set_grad_enabled(backward):
+            logp, mask = policy.logprobs(part)  # (B, T), (B, T)
+            loss = -logp[mask].mean() * (_positions(part) / positions)
+        if backward:
+            loss.backward()  # type: ignore[no-untyped-call]
+        total += loss.item()
+    return total
+
+
+def _positions(batch: Sequence[Sample]) -> int:
+    return sum(map(n_sampled, batch))
