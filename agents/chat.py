@@ -44,8 +44,11 @@ class ChatConfig(FrozenModel):
 class Demonstrable(Protocol):
     """A policy that can say in tokens what it would have had to say."""
 
-    def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision:
-        """The decision to answer ``messages`` with ``text``, and to stop; log-probabilities 0."""
+    def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision | None:
+        """The decision to answer ``messages`` with ``text`` and to stop; None if it has no room.
+
+        Its log-probabilities are 0.
+        """
         ...
 
 
@@ -103,8 +106,8 @@ class ChatAgent:
             case "self_managed":
                 return contexts.self_managed(conversation, config.managed_chars)
 
-    def demonstrate(self, view: View, action: str) -> TokenDecision:
-        """The decision of a policy that answers a view with an action, to be imitated.
+    def demonstrate(self, view: View, action: str) -> TokenDecision | None:
+        """The decision to answer a view with an action, to be imitated; None if it has no room.
 
         Raises:
             ConfigError: if the policy has no tokens.

@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import gymnasium as gym
+import pytest
+from pydantic import ValidationError
+
+from coevo_gym.agents.chat import ChatAgent, ChatConfig
+from coevo_gym.errors import ConfigError
+from coevo_gym.prompts import parse_prompt
+from coevo_gym.seams import Act, Completion, Finish, Message, Prompt, Request, Sampling, Ticket
+from coevo_gym.task import Split, Task
+from coevo_gym.trainers.rollout import EnvPool, Rollout, rollout
+from coevo_gym.trajectory import EndReason, TokenDecision, Trajectory, Turn, View
+from tests.toy import BENCHMARK, PROMPT
+
+TOY = parse_prompt(PROMPT)
+TRAIN = BENCHMARK.tasks(Split.TRAIN)
+SYSTEM = "Press buttons. Answer with <action>press COLOUR</action>."
+
+
+def ids_of(text: str) -> tuple[int, ...]:
+    return tuple(text.encode())
+
+
+def sampled(prompt: Prompt, text: str) -> TokenDecision:
+    """What a model with one token a byte, and none that ends an answer, would have sampled."""
+    before = "".join(message.content for message in prompt.messages)
+    return TokenDecision(ids_of(before), ids_of(text), (-1.0,) * len(ids_of(text)))
+
+
+class Scripted:
+    """Answers each prompt as scripted, and fails on one that it does not expect.
+
+    The script maps the contents of a prompt's messages to an answer.
+    """
+
+    def __init__(self, script: dict[tuple[str, ...], str | Finish]) -> None:
+        self.script = script
+        self.batches: list[list[Prompt]] = []
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        prompts = [request for request in requests if isinstance(request, Prompt)]
+        assert len(prompts) == len(requests) > 0
+        self.batches.append(prompts)
+        return [self._answer(prompt) for prompt in prompts]
+
+    def _answer(self, prompt: Prompt) -> Completion:
+        for message in prompt.messages:
+            expected = ids_of(message.content) if message.role == "assistant" else ()
+            assert message.ids == expected
+        answer = self.script[tuple(message.content for message in prompt.messages)]
+        if isinstance(answer, Finish):
+            return Completion("", None, answer)
+        cut = answer.encode()[: prompt.sampling.max_tokens].decode()
+        finish = Finish.STOP if cut == answer else Finish.LENGTH
+        return Completion(cut, sampled(prompt, cut), finish)
+
+
+class Fixed:
+    """Gives the same answer to everything."""
+
+    def __init__(self, answer: str) -> None:
+        self.answer = answer
+        self.prompts: list[Prompt] = []
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        prompts = [request for request in requests if isinstance(request, Prompt)]
+        self.prompts += prompts
+        return [Completion(self.answer, sampled(prompt, self.answer)) for prompt in prompts]
+
+    def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision:
+        return sampled(Prompt(tuple(messages)), text)
+
+
+@pytest.fixture
+def envs() -> Iterator[EnvPool]:
+    pool = EnvPool(lambda: gym.make("Toy-v0", disable_env_checker=True))
+    yield pool
+    pool.close()
+
+
+def run(agent: ChatAgent, tasks: Sequence[Task], envs: EnvPool) -> Rollout:
+    tickets = [Ticket(f"t{i}", task, "g", i) for i, task in enumerate(tasks)]
+    return rollout(tickets, agent, envs)
+
+
+def one(agent: ChatAgent, envs: EnvPool, task: Task = TRAIN[0]) -> Trajectory:
+    (trajectory,) = run(agent, [task], envs).trajectories
+    assert trajectory is not None
+    return trajectory
+
+
+def exchange(task: Task, answers: Sequence[str]) -> list[str]:
+    """The contents of the messages after these answers; each presses its task's next button."""
+    texts = [f"{task.instruction} Pressed: nothing."]
+    for n in range(1, len(answers) + 1):
+        pressed = " ".join(a.removeprefix("press ") for a in task.solution[:n])
+        texts.append(f"{task.instruction} Pressed: {pressed}.")
+    told = [SYSTEM, f"{task.instruction}\n{texts[0]}"]
+    for answer, text in zip(answers, texts[1:], strict=True):
+        told += [answer, text]
+    return told
+
+
+def script_of(task: Task, last: str | Finish | None = None) -> dict[tuple[str, ...], str | Finish]:
+    """The solution in words; or ``last`` in the place of its third answer."""
+    answers = [f"I {action}. <action>{action}</action>" for action in task.solution]
+    script: dict[tuple[str, ...], str | Finish] = {}
+    for n, answer in enumerate(answers):
+        if n == 2 and last is not None:
+            script[tuple(exchange(task, answers[:n]))] = last
+            break
+        script[tuple(exchange(task, answers[:n]))] = answer
+    return script
+
+
+class TestEpisodes:
+    def test_an_episode_is_a_chat_that_goes_on(self, envs: EnvPool) -> None:
+        task = TRAIN[0]
+        policy = Scripted(script_of(task))
+        played = one(ChatAgent(policy, TOY), envs, task)
+        assert (played.success, played.actions) == (True, task.solution)
+        prompts = [batch[0] for batch in policy.batches]
+        for step, prompt, answer in zip(played.steps, prompts, policy.script.values(), strict=True):
+            assert isinstance(answer, str)
+            assert step.decision == sampled(prompt, answer)
+        for before, after in itertools.pairwise(prompts):
+            assert after.messages[: len(before.messages)] == before.messages
+        assert [message.role for message in prompts[-1].messages] == [
+            "system",
+            *["user", "assistant"] * 3,
+            "user",
+        ]
+
+    def test_live_episodes_ask_in_one_batch(self, envs: EnvPool) -> None:
+        tasks = TRAIN[:3]
+        policy = Scripted({k: v for task in tasks for k, v in script_of(task).items()})
+        found = run(ChatAgent(policy, TOY), tasks, envs)
+        assert all(trajectory and trajectory.success for trajectory in found.trajectories)
+        assert [len(batch) for batch in policy.batches] == [3] * 4
+
+    def test_a_full_context_cuts_its_own_episode_only(self, envs: EnvPool) -> None:
+        tasks = TRAIN[:2]
+        policy = Scripted(script_of(tasks[0], Finish.OVERFLOW) | script_of(tasks[1]))
+        found = run(ChatAgent(policy, TOY), tasks, envs)
+        full, other = found.trajectories
+        assert full is not None
+        assert other is not None
+        assert (full.end_reason, full.success) == (EndReason.CONTEXT_OVERFLOW, False)
+        assert full.score == pytest.approx(0.5 * 2 / 3)
+        assert full.actions == tasks[0].solution[:2]
+        assert all(isinstance(step.decision, TokenDecision) for step in full.steps)
+        assert (other.end_reason, other.success) == (EndReason.SOLVED, True)
+        assert found.env_steps == 2 + 4
+
+    def test_a_spent_token_budget_ends_an_episode(self, envs: EnvPool) -> None:
+        answer = "<action>press red</action>"
+        policy = Fixed(answer)
+        config = ChatConfig(max_episode_tokens=2 * len(answer), max_answer_tokens=30)
+        played = one(ChatAgent(policy, TOY, config), envs)
+        assert (played.end_reason, len(played.steps)) == (EndReason.MAX_TOKENS, 2)
+        assert [prompt.sampling.max_tokens for prompt in policy.prompts] == [30, len(answer)]
+
+    def test_an_episode_out_of_tokens_leaves_its_siblings_alone(self) -> None:
+        spent = TokenDecision((1,), tuple(range(9)), (0.0,) * 9)
+        views = [
+            View("Press red.", "Red.", history=(Turn("None.", "press red", "", spent),)),
+            View("Press red.", "None."),
+        ]
+        policy = Fixed("<action>done</action>")
+        acts = ChatAgent(policy, TOY, ChatConfig(max_episode_tokens=9)).act(views)
+        assert acts[0] == Act("", end=EndReason.MAX_TOKENS)
+        assert (acts[1].text, acts[1].end, len(policy.prompts)) == ("done", None, 1)
+        assert ChatAgent(policy, TOY, ChatConfig(max_episode_tokens=9)).act(views[:1]) == acts[:1]
+        assert len(policy.prompts) == 1
+
+    def test_bad_answers_are_data(self, envs: EnvPool) -> None:
+        played = one(ChatAgent(Fixed("I think, therefore I press.\n"), TOY), envs)
+        assert (played.end_reason, played.success) == (EndReason.MAX_STEPS, False)
+        assert {step.error_kind for step in played.steps} == {"no_such_button"}
+        assert played.actions == ("I think, therefore I press.",) * 8
+
+
+def test_an_answer_that_was_cut_is_read_as_far_as_it_goes() -> None:
+    view, first = View("Press red.", "None."), (SYSTEM, "Press red.\nNone.")
+    policy = Scripted({first: "<action>press red and then blue"})
+    (act,) = ChatAgent(policy, TOY, ChatConfig(max_answer_tokens=17)).act([view])
+    assert (act.text, act.said, act.end) == ("press red", "<action>press red", None)
+    assert act.decision is not None
+
+
+def test_thoughts_are_asked_for_and_dropped_later() -> None:
+    policy = Fixed("<think>Red it is.</think><action>press red</action>")
+    agent = ChatAgent(policy, TOY, ChatConfig(thinking=True, context="reasoning"))
+    (act,) = agent.act([View("Press red.", "None.")])
+    assert act.text == "press red"
+    assert "think" in policy.prompts[0].messages[0].content
+    assert isinstance(act.decision, TokenDecision)
+    turn = Turn("None.", act.text, act.said, act.decision)
+    agent.act([View("Press red.", "Red.", history=(turn,))])
+    assert policy.prompts[1].messages[2] == Message("assistant", "<action>press red</action>")
+
+
+def test_a_window_and_a_managed_context_by_their_settings() -> None:
+    history = tuple(Turn(f"{n}.", f"do {n}") for n in range(5))
+    view = View("Press red.", "Now.", history=history)
+
+    def told(config: ChatConfig) -> list[str]:
+        messages = ChatAgent(Fixed(""), TOY, config).messages(view)
+        return [message.content for message in messages]
+
+    assert len(told(ChatConfig())) == 1 + 11
+    assert len(told(ChatConfig(context="window", window_turns=1))) == 1 + 3
+    assert "make room" in told(ChatConfig(context="self_managed", managed_chars=10))[-1]
+
+
+def test_marks_are_not_sent_to_the_env() -> None:
+    text = parse_prompt(PROMPT.replace('"action"', '"text"'))
+    policy = Fixed("ls()\n<drop>2</drop>")
+    view = View("Press red.", "None.")
+    (managed,) = ChatAgent(policy, text, ChatConfig(context="self_managed")).act([view])
+    assert (managed.text, managed.said) == ("ls()", "ls()\n<drop>2</drop>")
+    (plain,) = ChatAgent(policy, text).act([view])
+    assert plain.text == "ls()\n<drop>2</drop>"
+
+
+def test_greedy_is_the_same_agent_at_temperature_0() -> None:
+    policy = Fixed("done")
+    agent = ChatAgent(policy, TOY, ChatConfig(max_answer_tokens=7, temperature=0.9))
+    agent.greedy().act([View("", "")])
+    agent.act([View("", "")])
+    assert [prompt.sampling for prompt in policy.prompts] == [Sampling(0.0, 7), Sampling(0.9, 7)]
+
+
+class TestDemonstrations:
+    def test_the_action_becomes_the_plainest_answer_to_the_same_prompt(self) -> None:
+        policy = Fixed("")
+        agent = ChatAgent(policy, TOY)
+        view = View("Press red.", "None.")
+        decision = agent.demonstrate(view, "press red")
+        agent.act([view])
+        assert decision == sampled(policy.prompts[0], "<action>press red</action>")
+
+    def test_it_goes_on_from_what_was_demonstrated_before(self) -> None:
+        agent = ChatAgent(Fixed(""), TOY)
+        decision = agent.demonstrate(View("Press red.", "None."), "press red")
+        turn = Turn("None.", "press red", decision=decision)
+        messages = agent.messages(View("Press red.", "Red.", history=(turn,)))
+        answer = "<action>press red</action>"
+        assert messages[2] == Message("assistant", answer, ids_of(answer))
+
+    def test_a_policy_without_tokens_cannot_be_shown_anything(self) -> None:
+        with pytest.raises(ConfigError, match="Scripted cannot put an action into tokens"):
+            ChatAgent(Scripted({}), TOY).demonstrate(View("", ""), "done")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"context": "all"},
+        {"window_turns": -1},
+        {"max_answer_tokens": 0},
+        {"max_episode_tokens": 0},
+        {"temperature": -1.0},
+        {"managed_chars": 0},
+        {"mood": 1},
+    ],
+)
+def test_settings_have_bounds(fields: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        ChatConfig.model_validate(fields)
