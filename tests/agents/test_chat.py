@@ -7,9 +7,10 @@ import gymnasium as gym
 import pytest
 from pydantic import ValidationError
 
+import coevo_gym
 from coevo_gym.agents.chat import ChatAgent, ChatConfig
 from coevo_gym.errors import ConfigError
-from coevo_gym.prompts import parse_prompt
+from coevo_gym.prompts import load_prompt, parse_prompt
 from coevo_gym.seams import Act, Completion, Finish, Message, Prompt, Request, Sampling, Ticket
 from coevo_gym.task import Split, Task
 from coevo_gym.trainers.rollout import EnvPool, Rollout, rollout
@@ -255,6 +256,44 @@ class TestDemonstrations:
     def test_a_policy_without_tokens_cannot_be_shown_anything(self) -> None:
         with pytest.raises(ConfigError, match="Scripted cannot put an action into tokens"):
             ChatAgent(Scripted({}), TOY).demonstrate(View("", ""), "done")
+
+
+class Reciting:
+    """Knows the reference of one task by heart, and thinks aloud."""
+
+    def __init__(self, actions: Sequence[str], form: str) -> None:
+        self.actions, self.form = actions, form
+        self.prompts: list[tuple[Message, ...]] = []
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        (prompt,) = requests
+        assert isinstance(prompt, Prompt)
+        action = self.actions[len(self.prompts)]
+        self.prompts.append(prompt.messages)
+        said = action if self.form == "text" else f"Let me see. <action>{action}</action>"
+        answer = f"<think>Step {len(self.prompts)}.</think>\n{said}"
+        return [Completion(answer, sampled(prompt, answer))]
+
+
+@pytest.mark.parametrize(
+    ("name", "env_id", "subset"),
+    [
+        ("webshop", "CoEvolve-WebShop-v0", "builtin"),
+        ("alfworld", "CoEvolve-ALFWorld-v0", "builtin"),
+        ("bfcl", "CoEvolve-BFCL-v0", "miss_func"),
+    ],
+)
+def test_a_reference_that_is_recited_solves_its_task(name: str, env_id: str, subset: str) -> None:
+    task, prompt = coevo_gym.tasks(name, "train", subset)[0], load_prompt(name)
+    pool = EnvPool(lambda: gym.make(env_id, disable_env_checker=True))
+    policy = Reciting(task.solution, prompt.header.answer)
+    played = one(ChatAgent(policy, prompt, ChatConfig(thinking=True)), pool, task)
+    pool.close()
+    assert played.success
+    assert played.actions == task.solution
+    for before, after in itertools.pairwise(policy.prompts):
+        assert after[: len(before)] == before
+        assert len(after) == len(before) + 2
 
 
 @pytest.mark.parametrize(
