@@ -274,7 +274,7 @@ class GRPO:
         weight = ratio if cap is None else ratio.clamp(max=cap)
         sums = {
             "importance": float(weight[mask].sum()),
-            "importance_capped_share": float((weight < ratio).sum()),
+            "importance_capped_share": float((weight < ratio)[mask].sum()),
             "sampler_kl": float(k3(recorded, old_logp)[mask].sum()),
         }
         return (None if cap is None else weight), sums

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coevo_gym.trainers.segments import n_sampled, n_tokens, recorded_logprobs, samples, segments
+from coevo_gym.trajectory import ChoiceDecision, Segment, TokenDecision, View
+
+IDS = st.integers(0, 3)
+
+
+def ids(low: int, high: int) -> st.SearchStrategy[tuple[int, ...]]:
+    return st.lists(IDS, min_size=low, max_size=high).map(tuple)
+
+
+@st.composite
+def episodes(draw: st.DrawFn) -> list[TokenDecision]:
+    """Decisions whose prompts go on, are cut, are changed or are made anew."""
+    found: list[TokenDecision] = []
+    so_far: tuple[int, ...] = draw(ids(1, 3))
+    for _ in range(draw(st.integers(0, 6))):
+        kind = draw(st.sampled_from(["goes on", "at once", "cut", "anew"]))
+        prompt = {
+            "goes on": so_far + draw(ids(1, 3)),
+            "at once": so_far,
+            "cut": so_far[:-1] or so_far,
+            "anew": draw(ids(1, 4)),
+        }[kind]
+        sampled = draw(ids(0, 4))
+        logprobs = tuple(-0.1 * (len(found) + i) for i in range(len(sampled)))
+        temperature = draw(st.sampled_from([1.0, 1.0, 0.5]))
+        found.append(TokenDecision(prompt, sampled, logprobs, temperature))
+        so_far = prompt + sampled
+    return found
+
+
+def positions(sample: Segment) -> list[tuple[tuple[int, ...], int]]:
+    return [(sample.ids[:i], sample.ids[i]) for i, is_in in enumerate(sample.sampled) if is_in]
+
+
+@given(episodes())
+def test_sampled_ids_in_order_are_those_of_the_decisions(decisions: list[TokenDecision]) -> None:
+    found = segments(decisions)
+    assert [i for s in found for _, i in positions(s)] == [i for d in decisions for i in d.ids]
+    assert [v for s in found for v in s.logprobs] == [v for d in decisions for v in d.logprobs]
+    drawn_at = [d.temperature for d in decisions for _ in d.ids]
+    assert [s.temperature for s in found for _ in s.logprobs] == drawn_at
+
+
+@given(episodes())
+def test_each_token_keeps_its_context(decisions: list[TokenDecision]) -> None:
+    merged = Counter(pair for s in segments(decisions) for pair in positions(s))
+    apart = Counter((d.prompt_ids + d.ids[:i], id) for d in decisions for i, id in enumerate(d.ids))
+    assert merged == apart
+
+
+@given(episodes())
+def test_no_two_neighbours_could_be_one(decisions: list[TokenDecision]) -> None:
+    found = segments(decisions)
+    for first, second in pairwise(found):
+        prompt = second.ids[: second.sampled.index(True)]
+        assert prompt[: len(first.ids)] != first.ids or first.temperature != second.temperature
+
+
+def test_a_dialogue_is_one_segment_with_its_observations_masked() -> None:
+    first = TokenDecision((5, 6), (7, 8), (-0.1, -0.2))
+    second = TokenDecision((5, 6, 7, 8, 9, 9), (4,), (-0.3,))
+    (found,) = segments([first, second])
+    assert found.ids == (5, 6, 7, 8, 9, 9, 4)
+    assert found.sampled == (False, False, True, True, False, False, True)
+    assert found.logprobs == (-0.1, -0.2, -0.3)
+
+
+def test_a_prompt_that_was_tokenised_anew_is_another_segment_not_other_ids() -> None:
+    first = TokenDecision((5, 6), (7, 8), (-0.1, -0.2))
+    second = TokenDecision((5, 6, 78, 9), (4,), (-0.3,))  # 78 reads like 7, 8
+    found = segments([first, second])
+    assert [s.ids for s in found] == [(5, 6, 7, 8), (5, 6, 78, 9, 4)]
+    assert [s.sampled for s in found] == [(False, False, True, True), (False,) * 4 + (True,)]
+
+
+def test_ids_that_are_not_those_sampled_are_refused() -> None:
+    decision = TokenDecision((5, 6), (7, 8), (-0.1, -0.2))
+    with pytest.raises(ValueError, match="must be those that were sampled"):
+        dataclasses.replace(decision, ids=(78,))
+    (segment,) = segments([decision])
+    with pytest.raises(ValueError, match="3 ids has 4 mask values"):
+        dataclasses.replace(segment, ids=(5, 6, 78))
+
+
+def test_a_first_token_without_context_is_refused() -> None:
+    with pytest.raises(ValueError, match="without prompt ids"):
+        segments([TokenDecision((), (1,), (-0.1,))])
+
+
+def test_choices_stay_as_they_are() -> None:
+    choice = ChoiceDecision(View("", ""), ("a", "b"), 1, -0.7)
+    tokens = TokenDecision((1,), (2, 3), (-0.1, -0.2))
+    found = samples([choice, choice, tokens])
+    assert found[:2] == (choice, choice)
+    assert found[2:] == segments([tokens])
+    assert [n_sampled(sample) for sample in found] == [1, 1, 2]
+    assert [n_tokens(sample) for sample in found] == [1, 1, 3]
+    assert [recorded_logprobs(sample) for sample in found] == [(-0.7,), (-0.7,), (-0.1, -0.2)]

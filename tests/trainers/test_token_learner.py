@@ -1,0 +1,306 @@
+from __future__ import annotations
+
+import copy
+import dataclasses
+import io
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from coevo_gym.trainers.batch import parts  # noqa: E402
+from coevo_gym.trainers.grpo import GRPO, GRPOConfig, k3  # noqa: E402
+from coevo_gym.trainers.segments import segments  # noqa: E402
+from coevo_gym.trajectory import EndReason, Group, TokenDecision, Trajectory  # noqa: E402
+from tests.trainers.episodes import (  # noqa: E402
+    VOCABULARY,
+    FakeLanguageModel,
+    batch,
+    conversation,
+    group,
+    trajectory,
+)
+
+ONE_STEP: dict[str, Any] = {"epochs": 1, "lr": 0.1, "max_grad_norm": 1e9}
+
+
+def gradient(
+    groups: list[Group], advantages: list[list[Any]] | None = None, seed: int = 0, **settings: Any
+) -> torch.Tensor:
+    """The gradient of one update of one step."""
+    model = FakeLanguageModel(seed)
+    GRPO(model, GRPOConfig(**(ONE_STEP | settings))).update(groups, advantages)
+    assert model.table.grad is not None
+    return model.table.grad
+
+
+def by_hand(
+    model: FakeLanguageModel, terms: list[tuple[TokenDecision, float]], divisor: float
+) -> torch.Tensor:
+    """Gradient of -sum(advantage * log-probability) / divisor: the ratio is 1, the KL term flat."""
+    table = model.table.detach().clone().requires_grad_()
+    logps = torch.log_softmax(table, dim=1)
+    loss = torch.zeros(())
+    for decision, advantage in terms:
+        before = (decision.prompt_ids[-1], *decision.ids[:-1])
+        for b, i in zip(before, decision.ids, strict=True):
+            loss = loss - advantage * logps[b, i] / divisor
+    (found,) = torch.autograd.grad(loss, table)
+    return found
+
+
+def drawn(*lengths: list[int], seed: int = 0) -> tuple[list[list[TokenDecision]], list[Trajectory]]:
+    """Conversations of the first model; every other one solved."""
+    model, rng = FakeLanguageModel(), np.random.default_rng(seed)
+    found = [conversation(model, rng, one) for one in lengths]
+    return found, [trajectory(one, success=k % 2 == 1) for k, one in enumerate(found)]
+
+
+class TestGradient:
+    def test_is_that_of_the_sampled_tokens_only(self) -> None:
+        decisions, trajectories = drawn([2, 4], [3])
+        terms = [(d, 1.0 if k else -1.0) for k, one in enumerate(decisions) for d in one]
+        expected = by_hand(FakeLanguageModel(), terms, divisor=9)
+        found = gradient([group(*trajectories)], [[-1.0, 1.0]])
+        torch.testing.assert_close(found, expected)
+
+    def test_one_advantage_for_each_step(self) -> None:
+        decisions, trajectories = drawn([2, 4], [3])
+        terms = [(decisions[0][0], 0.5), (decisions[0][1], -2.0), (decisions[1][0], 1.0)]
+        expected = by_hand(FakeLanguageModel(), terms, divisor=9)
+        found = gradient([group(*trajectories)], [[[0.5, -2.0], 1.0]])
+        torch.testing.assert_close(found, expected)
+
+    def test_a_step_without_a_decision_takes_its_advantage_with_it(self) -> None:
+        decisions, _ = drawn([2, 4], [3])
+        first = trajectory([decisions[0][0], None, decisions[0][1]])
+        terms = [(decisions[0][0], 0.5), (decisions[0][1], -2.0), (decisions[1][0], 1.0)]
+        found = gradient([group(first, trajectory(decisions[1]))], [[[0.5, 9.0, -2.0], [1.0]]])
+        torch.testing.assert_close(found, by_hand(FakeLanguageModel(), terms, divisor=9))
+
+    @pytest.mark.parametrize(
+        ("settings", "divisors"),
+        [
+            ({"loss_mean": "token"}, (9, 9)),
+            ({"loss_mean": "trajectory"}, (2 * 6, 2 * 3)),
+            ({"loss_mean": "constant", "constant_tokens": 10}, (20, 20)),
+        ],
+    )
+    def test_means(self, settings: dict[str, Any], divisors: tuple[int, int]) -> None:
+        decisions, trajectories = drawn([2, 4], [3])
+        expected = sum(
+            by_hand(FakeLanguageModel(), [(d, 1.0 if k else -1.0) for d in one], divisors[k])
+            for k, one in enumerate(decisions)
+        )
+        found = gradient([group(*trajectories)], [[-1.0, 1.0]], **settings)
+        torch.testing.assert_close(found, expected)
+
+    @pytest.mark.parametrize("loss_mean", ["token", "trajectory", "constant"])
+    @pytest.mark.parametrize("fresh", [False, True])
+    def test_is_the_same_in_pieces_of_any_size(self, loss_mean: str, fresh: bool) -> None:
+        groups = batch(FakeLanguageModel(), fresh=fresh)
+        settings = {"loss_mean": loss_mean, "old_logprobs": "recomputed", "kl_coef": 0.1}
+        whole = gradient(groups, seed=1, **settings)
+        for size in (1, 7, 20):
+            found = gradient(groups, seed=1, microbatch_tokens=size, **settings)
+            torch.testing.assert_close(found, whole, atol=1e-6, rtol=1e-5)
+
+    def test_one_segment_teaches_what_two_do(self) -> None:
+        decisions, _ = drawn([2, 4], [3])
+        first, second = decisions[0]
+        anew = dataclasses.replace(second, prompt_ids=(5, *second.prompt_ids))
+        assert (len(segments([first, second])), len(segments([first, anew]))) == (1, 2)
+        one, two = (
+            gradient([group(trajectory(both), trajectory([]))], [[[0.5, 1.0], []]])
+            for both in ([first, second], [first, anew])
+        )
+        torch.testing.assert_close(one, two)  # the fake's context is the token before
+
+    def test_constant_minibatches_add_up_to_the_batch(self) -> None:
+        groups = batch(FakeLanguageModel())
+        settings = {"loss_mean": "constant", "kl_coef": 0.0, "lr": 1e-12}
+        config = GRPOConfig(**(ONE_STEP | settings | {"minibatches": 3}))
+        model, seen = FakeLanguageModel(), []
+        learner = GRPO(model, config)
+        step = learner._optimizer.step
+        learner._optimizer.step = lambda: (seen.append(model.table.grad.clone()), step())[1]  # type: ignore[method-assign]
+        learner.update(groups)
+        assert len(seen) == 3
+        mean = torch.stack(seen).mean(dim=0)
+        torch.testing.assert_close(mean, gradient(groups, **settings), atol=1e-6, rtol=1e-4)
+
+
+class TestLeftOut:
+    def test_a_lost_rollout_is_as_if_it_never_was(self) -> None:
+        _, trajectories = drawn([2, 4], [3], [1, 1])
+        _, (odd,) = drawn([5], seed=9)
+        lost = trajectory([s.decision for s in odd.steps], end=EndReason.WORKER_LOST)
+        expected = gradient([group(*trajectories)])
+        torch.testing.assert_close(gradient([group(*trajectories, lost)]), expected)
+        assert expected.abs().max() > 0
+
+    @pytest.mark.parametrize("end", [EndReason.MAX_TOKENS, EndReason.CONTEXT_OVERFLOW])
+    def test_overlong_trajectories_count_in_the_group_but_not_in_the_loss(
+        self, end: EndReason
+    ) -> None:
+        decisions, (failed, solved) = drawn([2, 4], [3])
+        cut = trajectory(decisions[0], end=end)
+        kept = gradient([group(failed, solved)], overlong="mask")
+        masked = gradient([group(cut, solved)], overlong="mask")
+        value = 0.5 / (math.sqrt(0.5) + 1e-6)
+        expected = by_hand(FakeLanguageModel(), [(decisions[1][0], value)], divisor=3)
+        torch.testing.assert_close(masked, expected)
+        assert not torch.allclose(kept, masked)
+        torch.testing.assert_close(gradient([group(cut, solved)]), kept)
+        metrics = GRPO(FakeLanguageModel(), GRPOConfig(overlong="mask")).update(
+            [group(cut, solved)]
+        )
+        assert metrics["masked_share"] == 0.5
+
+    def test_nothing_left_is_no_update(self) -> None:
+        _, trajectories = drawn([2], [3])
+        lost = [
+            trajectory([s.decision for s in t.steps], end=EndReason.WORKER_LOST)
+            for t in trajectories
+        ]
+        model = FakeLanguageModel()
+        metrics = GRPO(model).update([group(*lost)])
+        assert (metrics["decisions"], metrics["masked_share"], model.version) == (0.0, 1.0, 0)
+
+
+class TestOldLogprobs:
+    def test_recomputed_equals_recorded_where_the_sampler_is_the_learner(self) -> None:
+        groups = batch(FakeLanguageModel())
+        tables = []
+        for old in ("recorded", "recomputed"):
+            model = FakeLanguageModel()
+            settings = {"old_logprobs": old, "epochs": 3, "minibatches": 2, "lr": 0.1}
+            metrics = GRPO(model, GRPOConfig(**settings), seed=5).update(groups)
+            tables.append(model.table.detach())
+        torch.testing.assert_close(*tables, atol=1e-5, rtol=1e-4)
+        assert metrics["sampler_kl"] == pytest.approx(0.0, abs=1e-9)
+        assert metrics["importance"] == pytest.approx(1.0)
+
+    @pytest.mark.parametrize("epochs", [1, 2])
+    def test_the_first_step_has_ratio_1_whoever_sampled(self, epochs: int) -> None:
+        groups = batch(FakeLanguageModel(seed=8))  # sampled by another model
+        config = GRPOConfig(
+            old_logprobs="recomputed", epochs=epochs, lr=1e-12, importance_cap=None, kl_coef=0.0
+        )
+        model = FakeLanguageModel()
+        metrics = GRPO(model, config).update(groups)
+        assert metrics["clip_fraction"] == 0.0
+        assert metrics["sampler_kl"] > 0.01
+        passes = {1: 1, 2: 3}[epochs]  # one step needs no pass of its own
+        assert len(model.calls) == passes
+
+    @pytest.mark.parametrize("cap", [2.0, 0.9])
+    def test_surrogate_is_weighted_up_to_the_cap(self, cap: float) -> None:
+        sampler, model = FakeLanguageModel(seed=8), FakeLanguageModel()
+        rng = np.random.default_rng(0)
+        decisions = [conversation(sampler, rng, [4, 2]), conversation(sampler, rng, [5])]
+        groups = [group(*(trajectory(one) for one in decisions))]
+        logps = torch.log_softmax(model.table.detach(), dim=1)
+        expected, weights, gaps = torch.zeros(VOCABULARY, VOCABULARY), [], []
+        for k, one in enumerate(decisions):
+            for d in one:
+                before = (d.prompt_ids[-1], *d.ids[:-1])
+                for b, i, recorded in zip(before, d.ids, d.logprobs, strict=True):
+                    ratio = math.exp(float(logps[b, i]) - recorded)
+                    weights.append(min(ratio, cap))
+                    gaps.append((ratio > cap, float(k3(torch.tensor(recorded), logps[b, i]))))
+                    token = TokenDecision((b,), (i,), (recorded,))
+                    expected += by_hand(model, [(token, weights[-1] * (1 if k else -1))], 11)
+        settings = {"old_logprobs": "recomputed", "importance_cap": cap}
+        found = gradient(groups, [[-1.0, 1.0]], **settings)
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
+        config = GRPOConfig(**(ONE_STEP | settings))
+        metrics = GRPO(FakeLanguageModel(), config).update(groups, [[-1.0, 1.0]])
+        assert metrics["importance"] == pytest.approx(np.mean(weights))
+        capped, divergence = zip(*gaps, strict=True)
+        assert metrics["importance_capped_share"] == pytest.approx(np.mean(capped))
+        assert 0 < np.mean(capped) < 1
+        assert metrics["sampler_kl"] == pytest.approx(np.mean(divergence), rel=1e-4)
+
+
+def test_logprobs_of_other_positions_are_refused() -> None:
+    class OneTooMany(FakeLanguageModel):
+        def logprobs(self, samples: Any) -> Any:
+            logp, mask = super().logprobs(samples)
+            return torch.cat([logp, logp[:, :1]], dim=1), torch.cat([mask, mask[:, :1]], dim=1)
+
+    with pytest.raises(ValueError, match="must be what was sampled"):
+        GRPO(OneTooMany()).update(batch(FakeLanguageModel()))
+
+
+def test_temperature_is_that_of_sampling() -> None:
+    model, rng = FakeLanguageModel(), np.random.default_rng(0)
+    decisions = [conversation(model, rng, [6, 4], temperature=0.5) for _ in range(2)]
+    trajectories = [trajectory(one, success=k == 1) for k, one in enumerate(decisions)]
+    config = GRPOConfig(old_logprobs="recomputed", epochs=1)
+    metrics = GRPO(model, config).update([group(*trajectories)])
+    assert metrics["sampler_kl"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_reference_costs_nothing_without_a_kl_term() -> None:
+    class NoCopy(FakeLanguageModel):
+        def frozen_copy(self) -> FakeLanguageModel:
+            raise AssertionError("a copy of the model that nobody needs")
+
+    GRPO(NoCopy(), GRPOConfig(kl_coef=0.0)).update(batch(FakeLanguageModel()))
+
+
+def test_metrics_have_their_names() -> None:
+    metrics = GRPO(FakeLanguageModel(), GRPOConfig(epochs=1)).update(batch(FakeLanguageModel()))
+    names = "loss policy_loss kl clip_fraction grad_norm entropy advantage_std reward success"
+    shares = "degenerate_share broken_share masked_share"
+    counts = "groups decisions samples tokens tokens_sampled old_s reference_s step_s"
+    assert set(metrics) == {*names.split(), *shares.split(), *counts.split()}
+    assert metrics["success"] == metrics["reward"] == 0.5
+    assert metrics["tokens"] > metrics["tokens_sampled"] > metrics["decisions"]
+    assert metrics["decisions"] > metrics["samples"] == 12
+
+
+def test_learns_what_pays() -> None:
+    model, rng = FakeLanguageModel(), np.random.default_rng(0)
+    learner = GRPO(model, GRPOConfig(lr=0.1, kl_coef=0.0))
+
+    def play() -> Trajectory:
+        decisions = conversation(model, rng, [1, 1])
+        return trajectory(decisions, success=all(d.ids == (3,) for d in decisions))
+
+    before = np.mean([play().success for _ in range(200)])
+    for _ in range(50):
+        learner.update([group(*(play() for _ in range(16))) for _ in range(2)])
+    after = np.mean([play().success for _ in range(200)])
+    assert before < 0.1
+    assert after > 0.9
+
+
+def test_saved_and_loaded_learner_goes_on_as_before() -> None:
+    config = GRPOConfig(minibatches=2, old_logprobs="recomputed", advantage="gigpo")
+    straight = GRPO(FakeLanguageModel(), config, seed=3)
+    straight.update(batch(FakeLanguageModel(), seed=1))
+    buffer = io.BytesIO()
+    torch.save([straight.policy.state_dict(), straight.state_dict()], buffer)
+    buffer.seek(0)
+    saved = torch.load(buffer, weights_only=False)
+    resumed = GRPO(FakeLanguageModel(seed=9), config, seed=9)
+    resumed.policy.load_state_dict(copy.deepcopy(saved[0]))
+    resumed.load_state_dict(saved[1])
+    second = batch(FakeLanguageModel(), seed=2)
+    for learner in (straight, resumed):
+        learner.update(second)
+    tables = [learner.policy.state_dict()["table"] for learner in (straight, resumed)]
+    torch.testing.assert_close(*tables, atol=0, rtol=0)
+    assert resumed.version == 2
+
+
+def test_pieces_hold_at_most_so_many_tokens_or_one_sample() -> None:
+    tokens = np.array([3, 3, 9, 1, 2, 4])
+    found = parts(np.array([0, 1, 2, 3, 4, 5]), tokens, 6)
+    assert [part.tolist() for part in found] == [[0, 1], [2], [3, 4], [5]]
+    assert [part.tolist() for part in parts(np.array([2, 5]), tokens, 6)] == [[2], [5]]
