@@ -116,6 +116,8 @@ def enable_checkpointing(model: PreTrainedModel) -> None:
             "to false."
         )
     model.gradient_checkpointing_enable({"use_reentrant": False, "context_fn": contexts})
+    # Inputs with gradients are for reentrant checkpointing; here they would be work for nothing.
+    model.disable_input_require_grads()  # type: ignore[no-untyped-call]
 
 
 def sequence_attention(

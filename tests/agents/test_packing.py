@@ -1,0 +1,205 @@
+"""Rows of sequences: how they are filled, and that attention stays within each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    GptOssConfig,
+    LlamaConfig,
+    MambaConfig,
+    MistralConfig,
+    Qwen2Config,
+    Qwen3Config,
+    Qwen3MoeConfig,
+)
+
+from coevo_gym.agents import packing
+from coevo_gym.agents.causal_lm import check_model, head_of
+from coevo_gym.agents.packing import pack, packed_hidden, sequence_attention
+from coevo_gym.errors import ModelError
+
+SHAPE = {
+    "vocab_size": 101,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.2,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+WINDOW = {"sliding_window": 5, "use_sliding_window": True, "max_window_layers": 1}
+MODELS = {
+    "llama": (LlamaConfig, {}),
+    "llama-untied": (LlamaConfig, {"tie_word_embeddings": False, "attention_bias": True}),
+    "qwen2": (Qwen2Config, {"tie_word_embeddings": True}),
+    "qwen2-sliding": (Qwen2Config, WINDOW),
+    "qwen3": (Qwen3Config, {}),
+    "qwen3-moe": (Qwen3MoeConfig, MOE),
+    "mistral-sliding": (MistralConfig, {"sliding_window": 4}),
+}
+LENGTHS = (3, 17, 1, 9)
+
+
+def make(kind: type[Any], **settings: Any) -> Any:
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(kind(**(SHAPE | settings))).eval()
+
+
+def sequences(lengths: Sequence[int] = LENGTHS) -> list[list[int]]:
+    rng = torch.Generator().manual_seed(1)
+    return [torch.randint(3, 101, (n,), generator=rng).tolist() for n in lengths]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    """Threads only get in each other's way on models of this size."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@given(st.lists(st.integers(1, 20), max_size=30), st.integers(1, 25))
+def test_packing_loses_nothing_and_keeps_to_the_limit(lengths: list[int], limit: int) -> None:
+    rows = pack(lengths, limit)
+    assert sorted(index for row in rows for index in row) == list(range(len(lengths)))
+    for row in rows:
+        assert len(row) == 1 or sum(lengths[index] for index in row) <= limit
+    totals = sorted(sum(lengths[index] for index in row) for row in rows)
+    assert all(a + b > limit for a, b in pairwise(totals))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_packed_row_equals_the_sequences_one_by_one(name: str) -> None:
+    kind, settings = MODELS[name]
+    model = make(kind, **settings)
+    packed = model.lm_head(packed_hidden(model, sequences()))
+    alone = torch.cat([model(input_ids=torch.tensor([ids])).logits[0] for ids in sequences()])
+    torch.testing.assert_close(packed, alone, rtol=1e-4, atol=1e-4)
+    check_model(model)
+
+
+def test_a_row_equals_a_padded_batch() -> None:
+    model = make(LlamaConfig)
+    longest = max(LENGTHS)
+    ids = torch.tensor([[*s, *[0] * (longest - len(s))] for s in sequences()])
+    mask = torch.tensor([[1] * n + [0] * (longest - n) for n in LENGTHS])
+    batch = model.model(input_ids=ids, attention_mask=mask).last_hidden_state
+    torch.testing.assert_close(
+        packed_hidden(model, sequences()), batch[mask.bool()], rtol=1e-5, atol=1e-5
+    )
+
+
+def test_no_token_sees_another_sequence() -> None:
+    model = make(Qwen3Config)
+    first, second, *rest = sequences()
+    before = packed_hidden(model, [first, second, *rest])
+    after = packed_hidden(model, [first, [token - 1 for token in second], *rest])
+    end = len(first) + len(second)
+    assert torch.equal(before[: len(first)], after[: len(first)])
+    assert torch.equal(before[end:], after[end:])
+    assert not torch.equal(before[len(first) : end], after[len(first) : end])
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model = make(LlamaConfig)
+    ids = torch.tensor([sequences()[0]])
+    settings = {"max_new_tokens": 8, "do_sample": False, "output_logits": True}
+    wanted = model.generate(ids, return_dict_in_generate=True, **settings)
+    packed_hidden(model, sequences())
+    assert model.config._attn_implementation == "sdpa"
+    again = model.generate(ids, return_dict_in_generate=True, **settings)
+    assert torch.equal(wanted.sequences, again.sequences)
+    assert torch.equal(torch.stack(wanted.logits), torch.stack(again.logits))
+
+
+def test_a_forward_pass_that_fails_leaves_the_model_as_it_was() -> None:
+    model = make(LlamaConfig)
+    with pytest.raises(IndexError):
+        packed_hidden(model, [[1, 5_000]])
+    assert model.config._attn_implementation == "sdpa"
+
+
+def test_attention_of_another_kind_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"GptOssAttention.*s_aux"):
+        check_model(make(GptOssConfig, num_local_experts=2, num_experts_per_tok=1))
+    with pytest.raises(ModelError, match=r"Gemma2Attention.*softcap"):
+        check_model(make(Gemma2Config, final_logit_softcapping=None))
+
+
+def test_changed_logits_are_refused() -> None:
+    with pytest.raises(ModelError, match=r"Gemma2ForCausalLM.*final_logit_softcapping"):
+        head_of(make(Gemma2Config))
+
+
+def test_a_recurrent_model_is_refused() -> None:
+    torch.manual_seed(0)
+    config = MambaConfig(vocab_size=101, hidden_size=32, num_hidden_layers=2, state_size=4)
+    with pytest.raises(ModelError, match="MambaForCausalLM"):
+        check_model(AutoModelForCausalLM.from_config(config).eval())
+
+
+# On a GPU.
+
+
+@pytest.mark.parametrize("window", [None, 4])
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("old", [False, True])
+def test_the_kernel_is_called_as_the_loop_would_be(
+    monkeypatch: pytest.MonkeyPatch, window: int | None, groups: int, old: bool
+) -> None:
+    """The kernel itself needs a GPU; what stands in for it is written from its documentation."""
+    if old and window is not None:
+        pytest.skip("without windows in the kernel, it is the loop that is used")
+    lengths = [3, 17, 1, 9]
+    starts = torch.tensor([0, 3, 20, 21, 30], dtype=torch.int32)
+    rng = torch.Generator().manual_seed(0)
+    query = torch.randn(1, 4, 30, 8, generator=rng)
+    key, value = (torch.randn(1, 4 // groups, 30, 8, generator=rng) for _ in range(2))
+
+    def kernel(
+        q: Tensor, k: Tensor, v: Tensor, begin: Tensor, end: Tensor, most: int, _: int, **how: Any
+    ) -> Tensor:
+        assert torch.equal(begin, starts)
+        assert most == max(lengths)
+        if old:
+            assert how.pop("is_causal")
+        else:
+            assert how.pop("window_size") == (-1 if window is None else window - 1, 0)
+            assert how.pop("enable_gqa") == (groups > 1)
+        assert how == {"scale": 0.3}
+        k, v = (x.repeat_interleave(4 // x.shape[1], dim=1) for x in (k, v))
+        scores = torch.einsum("qhd,khd->hqk", q, k) * 0.3
+        place, owner = torch.arange(30), torch.arange(4).repeat_interleave(torch.tensor(lengths))
+        distance = place.unsqueeze(1) - place
+        seen = (distance >= 0) & (owner.unsqueeze(1) == owner) & (distance < (window or 30))
+        shares = scores.masked_fill(~seen, -torch.inf).softmax(dim=2)
+        return torch.einsum("hqk,khd->qhd", shares, v)
+
+    module = torch.nn.Module()
+    settings: dict[str, Any] = {"scaling": 0.3, "sliding_window": window, "cu_seq_lens_q": starts}
+    settings["max_length_q"] = max(lengths)
+    loop, _ = sequence_attention(module, query, key, value, None, **settings)
+    names = {"scale", "is_causal"} if old else {"scale", "window_size", "enable_gqa"}
+    monkeypatch.setattr(packing, "_VARLEN_SETTINGS", names)
+    monkeypatch.setattr(packing, "_has_kernel", lambda *_: True)
+    monkeypatch.setattr(packing.varlen, "varlen_attn", kernel)
+    fused, _ = sequence_attention(module, query, key, value, None, **settings)
+    assert fused.shape == loop.shape == (1, 30, 4, 8)
+    torch.testing.assert_close(fused, loop, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,124 @@
+"""The chunked head against plain log_softmax."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from coevo_gym.agents.token_logprobs import token_logprobs
+
+
+def plain(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, ids: Tensor, temperature: Tensor
+) -> Tensor:
+    logits = hidden @ weight.T if bias is None else hidden @ weight.T + bias
+    scaled = logits / temperature.unsqueeze(1)
+    return scaled.log_softmax(dim=1).gather(1, ids.unsqueeze(1)).squeeze(1)
+
+
+def problem(
+    n: int, width: int, vocabulary: int, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    rng = torch.Generator().manual_seed(0)
+    hidden = torch.randn(n, width, generator=rng, dtype=dtype).requires_grad_()
+    weight = torch.randn(vocabulary, width, generator=rng, dtype=dtype).requires_grad_()
+    bias = torch.randn(vocabulary, generator=rng, dtype=dtype).requires_grad_()
+    ids = torch.randint(vocabulary, (n,), generator=rng)
+    temperature = 0.5 + torch.rand(n, generator=rng, dtype=dtype)
+    return hidden, weight, bias, ids, temperature
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 7, 100])
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_value_and_gradient_are_those_of_log_softmax(chunk: int, with_bias: bool) -> None:
+    hidden, weight, bias, ids, temperature = problem(7, 5, 11)
+    leaves = (hidden, weight, bias) if with_bias else (hidden, weight)
+    b = bias if with_bias else None
+    outer = torch.linspace(-1, 2, 7, dtype=torch.float64)
+    got = token_logprobs(hidden, weight, b, ids, temperature, chunk=chunk)
+    want = plain(hidden, weight, b, ids, temperature)
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
+    got_grads = torch.autograd.grad((got * outer).sum(), leaves)
+    want_grads = torch.autograd.grad((want * outer).sum(), leaves)
+    for g, w in zip(got_grads, want_grads, strict=True):
+        torch.testing.assert_close(g, w, rtol=1e-12, atol=1e-12)
+
+
+def test_gradcheck() -> None:
+    hidden, weight, bias, ids, temperature = problem(4, 3, 5)
+    assert torch.autograd.gradcheck(
+        lambda h, w, b: token_logprobs(h, w, b, ids, temperature, chunk=3), (hidden, weight, bias)
+    )
+
+
+def test_a_frozen_head_gets_no_gradient() -> None:
+    hidden, weight, _, ids, temperature = problem(4, 3, 5)
+    token_logprobs(hidden, weight.detach(), None, ids, temperature).sum().backward()
+    assert hidden.grad is not None
+    assert weight.grad is None
+
+
+def test_no_tokens() -> None:
+    hidden, weight, bias, ids, temperature = problem(0, 3, 5)
+    got = token_logprobs(hidden, weight, bias, ids, temperature)
+    got.sum().backward()
+    assert got.shape == (0,)
+    assert weight.grad is not None
+    assert not weight.grad.any()
+
+
+def test_half_precision_is_summed_in_fp32() -> None:
+    hidden, weight, bias, ids, temperature = problem(9, 16, 500, torch.bfloat16)
+    got = token_logprobs(hidden, weight, bias, ids, temperature.float())
+    assert got.dtype == torch.float32
+    logits = (hidden @ weight.T).float() + bias.float()
+    want = (logits / temperature.float().unsqueeze(1)).log_softmax(dim=1)
+    torch.testing.assert_close(got, want.gather(1, ids.unsqueeze(1)).squeeze(1))
+    got.sum().backward()
+    assert hidden.grad is not None
+    assert hidden.grad.dtype == torch.bfloat16
+
+
+def test_autocast_decides_the_precision_of_the_products() -> None:
+    hidden, weight, _, ids, temperature = problem(9, 16, 500, torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = token_logprobs(hidden, weight, None, ids, temperature, chunk=4)
+        logits = (hidden @ weight.T).float() / temperature.unsqueeze(1)
+    want = logits.log_softmax(dim=1).gather(1, ids.unsqueeze(1)).squeeze(1)
+    torch.testing.assert_close(got, want)
+    got.sum().backward()
+    assert weight.grad is not None
+    assert weight.grad.dtype == torch.float32
+
+
+def test_nothing_of_the_size_of_all_logits_is_ever_made() -> None:
+    n, vocabulary, chunk = 64, 5_000, 4
+    hidden, weight, _, ids, temperature = problem(n, 8, vocabulary, torch.float32)
+    kept: list[int] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.append(tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        logps = token_logprobs(hidden, weight, None, ids, temperature, chunk=chunk)
+    assert max(kept) == weight.numel() < n * vocabulary / 4
+
+    sizes = Sizes()
+    with sizes:
+        token_logprobs(hidden, weight, None, ids, temperature, chunk=chunk).sum().backward()
+        logps.sum().backward()
+    assert sizes.largest == weight.numel()  # 8 rows of logits; a chunk has 4
+
+
+class Sizes(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
+    """Watches the size of every tensor that is made."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, Tensor):
+            self.largest = max(self.largest, made.numel())
+        return made
