@@ -90,6 +90,20 @@ class Counts:
         return {"reward": float(np.mean([t.success for g in groups for t in g.trajectories]))}
 
 
+class Picky(Counts):
+    """Has nothing to learn from the tasks with these places in the rotation."""
+
+    def __init__(self, *boring: int) -> None:
+        super().__init__()
+        self.boring = {TRAIN[i].id for i in boring}
+
+    def advantages(self, groups: Sequence[Group]) -> list[list[float]]:
+        return [[0.0 if g.task.id in self.boring else 1.0] * len(g.trajectories) for g in groups]
+
+    def update(self, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> Metrics:
+        return super().update(groups, advantages) if groups else {}
+
+
 class Log(Events):
     def __init__(self, stop_after: int | None = None) -> None:
         self.calls: list[str] = []
@@ -127,6 +141,43 @@ def make_loop(envs: EnvPool, events: Events | None = None, **settings: Any) -> L
         evaluate=lambda: evaluate(REFERENCES, VAL[:2], envs),
         events=events,
     )
+
+
+class TestDynamicSampling:
+    """Five tasks in turn, three groups a step."""
+
+    def step(
+        self, envs: EnvPool, learner: Picky, **settings: Any
+    ) -> tuple[Loop, Metrics, list[int]]:
+        loop = make_loop(envs, evaluate_every_steps=0, evolve_every_steps=0, **settings)
+        loop.learner = learner
+        metrics = loop.step()
+        places = {task.id: place for place, task in enumerate(TRAIN[:5])}
+        return loop, metrics, [places[id] for id, _ in learner.seen]
+
+    def test_others_are_drawn_in_place_of_those_that_teach_nothing(self, envs: EnvPool) -> None:
+        loop, metrics, seen = self.step(envs, Picky(0, 3), max_resamples=10)
+        assert seen == [1, 2, 4]
+        assert (metrics["resamples"], metrics["groups_set_aside"]) == (2.0, 2.0)
+        assert metrics["success_before_filter"] == 1.0
+        assert isinstance(loop.curriculum, Rotation)
+        assert [g.task.id for g in loop.curriculum.recorded] == [task.id for task in TRAIN[:5]]
+        assert (loop.state.episodes, loop.state.env_steps) == (10, 40)
+
+    def test_the_limit_ends_it(self, envs: EnvPool) -> None:
+        _, metrics, seen = self.step(envs, Picky(0, 1, 3, 4), max_resamples=1)
+        assert seen == [2]
+        assert metrics["resamples"] == 1.0
+
+    def test_nothing_found_is_a_step_without_an_update(self, envs: EnvPool) -> None:
+        loop, metrics, seen = self.step(envs, Picky(0, 1, 2, 3, 4), max_resamples=2)
+        assert (seen, loop.state.step, loop.learner.version) == ([], 1, 0)
+        assert (metrics["groups_set_aside"], loop.state.episodes) == (9.0, 18)
+
+    def test_off_by_default(self, envs: EnvPool) -> None:
+        _, metrics, seen = self.step(envs, Picky(0, 1, 2))
+        assert seen == [0, 1, 2]
+        assert "resamples" not in metrics
 
 
 class TestLoop:
