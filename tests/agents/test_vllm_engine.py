@@ -1,0 +1,217 @@
+"""The parts of the engine that need no vLLM; a stand-in plays its part."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+safetensors = pytest.importorskip("safetensors.torch")
+
+from coevo_gym.agents.vllm_engine import (  # noqa: E402
+    LM_HEAD,
+    VLLMConfig,
+    VLLMEngine,
+    check_names,
+    checkpoint_shapes,
+)
+from coevo_gym.errors import ConfigError, ModelError  # noqa: E402
+from coevo_gym.seams import Sampling  # noqa: E402
+
+SHAPES = {"embed.weight": (7, 4), "layer.weight": (4, 4), "layer.rotary_emb.inv_freq": (2,)}
+GIVEN = {"embed.weight": (7, 4), "layer.weight": (4, 4), LM_HEAD: (7, 4)}
+
+
+class FakeLLM:
+    """Leaves traces in the process, as vLLM does, and answers every prompt with 5, 6."""
+
+    made: dict[str, Any]
+    finish_reason = "stop"
+    resets = True
+
+    def __init__(self, folder: str, **settings: Any) -> None:
+        FakeLLM.made = {"folder": folder, **settings, "environment": dict(os.environ)}
+        os.environ["LD_PRELOAD"] = "libsomething.so"
+        os.environ["COEVO_TEST_KEPT"] = "changed"
+        del os.environ["COEVO_TEST_REMOVED"]
+        random.seed(0)
+        np.random.seed(0)  # noqa: NPY002, TID251
+        torch.manual_seed(0)
+        self.loaded: list[str] = []
+
+    def generate(self, prompts: Any, params: Any, *, use_tqdm: bool) -> Any:
+        assert not use_tqdm
+        self.asked = list(zip(prompts, params, strict=True))
+        torch.rand(3)
+        logprobs = [{5: SimpleNamespace(logprob=-0.5)}, {6: SimpleNamespace(logprob=-0.25)}]
+        answer = SimpleNamespace(
+            token_ids=[5, 6], logprobs=logprobs, finish_reason=self.finish_reason
+        )
+        return [SimpleNamespace(outputs=[answer]) for _ in prompts]
+
+    def collective_rpc(self, method: str, kwargs: Any) -> None:
+        assert method == "reload_weights"
+        self.loaded += [name for name, _ in kwargs["weights_iterator"]]
+
+    def reset_prefix_cache(self) -> bool:
+        return self.resets
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tensors = {name: torch.zeros(shape) for name, shape in SHAPES.items()}
+    safetensors.save_file(tensors, tmp_path / "model.safetensors")
+    return tmp_path
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = SimpleNamespace(LLM=FakeLLM, SamplingParams=lambda **settings: settings)
+    monkeypatch.setitem(sys.modules, "vllm", module)
+    monkeypatch.setenv("COEVO_TEST_KEPT", "as it was")
+    monkeypatch.setenv("COEVO_TEST_REMOVED", "here")
+
+
+@pytest.fixture
+def engine(folder: Path, fake: None) -> VLLMEngine:
+    return VLLMEngine(folder, max_context=10, dtype="float32")
+
+
+def state() -> tuple[Any, ...]:
+    legacy = np.random.get_state()[1].tolist()  # noqa: NPY002
+    return dict(os.environ), random.getstate(), legacy, torch.get_rng_state().tolist()
+
+
+def test_a_process_is_left_as_it_was_found(
+    folder: Path, fake: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VLLM_LOGGING_LEVEL", raising=False)
+    before = state()
+    engine = VLLMEngine(folder, max_context=10, dtype="float32")
+    assert state() == before
+    engine.generate([[1]], [Sampling()], [0], stop_ids=[])
+    assert state() == before
+
+
+def test_settings_that_must_hold_while_vllm_starts(
+    folder: Path, fake: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
+    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "DEBUG")
+    monkeypatch.delenv("VLLM_LOGGING_STREAM", raising=False)
+    config = VLLMConfig(kv_cache_gib=0.5, gpu_memory_utilization=0.3, enforce_eager=True)
+    VLLMEngine(folder, config, max_context=10, dtype="bfloat16")
+    environment = FakeLLM.made["environment"]
+    assert environment["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+    assert environment["VLLM_LOGGING_LEVEL"] == "DEBUG"
+    assert environment["VLLM_LOGGING_STREAM"] == "ext://sys.stderr"
+    assert os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "1"
+    assert FakeLLM.made["logprobs_mode"] == "processed_logprobs"
+    assert FakeLLM.made["kv_cache_memory_bytes"] == 2**29
+    assert FakeLLM.made["gpu_memory_utilization"] == 0.3
+    assert FakeLLM.made["enforce_eager"] is True
+    assert FakeLLM.made["max_model_len"] == 10
+    assert FakeLLM.made["dtype"] == "bfloat16"
+
+
+def test_requests_keep_their_own_settings(engine: VLLMEngine) -> None:
+    samplings = [Sampling(0.0, 3), Sampling(0.7, 100)]
+    first, second = engine.generate([[1, 2], [3, 4, 5]], samplings, [11, 12], stop_ids=[6])
+    assert first == second == ((5, 6), (-0.5, -0.25), True)
+    (prompt_0, params_0), (prompt_1, params_1) = engine._llm.asked
+    assert prompt_0 == {"prompt_token_ids": [1, 2]}
+    assert prompt_1 == {"prompt_token_ids": [3, 4, 5]}
+    assert (params_0["temperature"], params_0["max_tokens"], params_0["seed"]) == (0.0, 3, 11)
+    # 3 of 10 tokens are taken by the prompt.
+    assert (params_1["temperature"], params_1["max_tokens"], params_1["seed"]) == (0.7, 7, 12)
+    assert params_1["stop_token_ids"] == [6]
+    assert (params_1["top_p"], params_1["top_k"], params_1["logprobs"]) == (1.0, 0, 0)
+
+
+def test_no_prompts_do_not_reach_the_engine(engine: VLLMEngine) -> None:
+    assert engine.generate([], [], [], stop_ids=[6]) == []
+    assert not hasattr(engine._llm, "asked")
+
+
+def test_a_temperature_that_vllm_would_change_is_refused(engine: VLLMEngine) -> None:
+    with pytest.raises(ConfigError, match=r"temperature 0 or from 0\.01 on, actual: 0\.001"):
+        engine.generate([[1]], [Sampling(0.001)], [0], stop_ids=[])
+
+
+def test_a_prompt_that_was_given_up_is_an_error(
+    engine: VLLMEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeLLM, "finish_reason", "abort")
+    with pytest.raises(ModelError, match="gave up on a prompt: abort"):
+        engine.generate([[1]], [Sampling()], [0], stop_ids=[])
+
+
+def test_wrong_weights_do_not_reach_the_engine(engine: VLLMEngine) -> None:
+    good = [(name, torch.zeros(shape)) for name, shape in GIVEN.items()]
+    with pytest.raises(ModelError, match="unknown: other"):
+        engine.load(lambda: iter([*good, ("other", torch.zeros(1))]))
+    assert engine._llm.loaded == []
+    engine.load(lambda: iter(good))
+    assert engine._llm.loaded == list(GIVEN)
+
+
+def test_a_cache_that_is_kept_is_an_error(
+    engine: VLLMEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeLLM, "resets", False)
+    with pytest.raises(ModelError, match="kept its prefix cache"):
+        engine.load(lambda: ((name, torch.zeros(shape)) for name, shape in GIVEN.items()))
+
+
+def test_names_that_cover_the_checkpoint_pass() -> None:
+    check_names(GIVEN, SHAPES)
+    check_names(GIVEN, {**SHAPES, LM_HEAD: (7, 4)})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"embed.weight": (7, 4), "layer.weight": (4, 4)}, "missing: lm_head.weight"),
+        ({LM_HEAD: (7, 4)}, "missing: embed.weight, layer.weight"),
+        ({**GIVEN, "base.layer.weight": (4, 4)}, "unknown: base.layer.weight"),
+        ({**GIVEN, "layer.weight": (4, 2)}, "of another shape: layer.weight"),
+    ],
+)
+def test_names_that_do_not_are_told(given: dict[str, tuple[int, ...]], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        check_names(given, SHAPES)
+
+
+def test_many_names_are_cut_short() -> None:
+    with pytest.raises(ModelError, match="unknown: x0, x1, x2 and 7 more"):
+        check_names({**GIVEN, **{f"x{i}": (1,) for i in range(10)}}, SHAPES)
+
+
+def test_shapes_of_a_checkpoint_in_pieces(tmp_path: Path) -> None:
+    pieces = {"a.safetensors": {"a": (2, 3)}, "b.safetensors": {"b": (4,), "c": (1, 1)}}
+    for file, shapes in pieces.items():
+        tensors = {name: torch.zeros(shape) for name, shape in shapes.items()}
+        safetensors.save_file(tensors, tmp_path / file)
+    owner = {name: file for file, shapes in pieces.items() for name in shapes}
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": owner}))
+    assert checkpoint_shapes(tmp_path) == {"a": (2, 3), "b": (4,), "c": (1, 1)}
+
+
+def test_a_folder_without_weights_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"no model\.safetensors.*save_pretrained"):
+        checkpoint_shapes(tmp_path)
+
+
+def test_without_vllm_the_error_says_how(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(ImportError, match=r"coevo-gym\[vllm\]"):
+        VLLMEngine(folder, max_context=10, dtype="float32")
