@@ -1,0 +1,559 @@
+"""The endpoint policy against a real HTTP server on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from coevo_gym.agents.endpoint import is_overflow, retry_after_s
+from coevo_gym.agents.loop_thread import LoopThread
+from coevo_gym.agents.openai_policy import EndpointConfig, EndpointUsage, OpenAIPolicy
+from coevo_gym.errors import BudgetSpent, ConfigError, ModelError, RateLimited
+from coevo_gym.seams import Choice, Completion, Finish, Message, Prompt, Sampling
+from coevo_gym.trajectory import View
+from tests.agents.fake_openai import Behaviour, Drop, FakeOpenAI, Hold, Raw, Refuse, Say
+
+KEY = "sk-secret-4711"
+OVERFLOW = "This model's maximum context length is 64 tokens. However, you requested 99 tokens."
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("OPENAI_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeOpenAI]:
+    with FakeOpenAI(key=KEY) as fake:
+        yield fake
+    assert not fake.problems
+
+
+def policy_for(fake: FakeOpenAI, **settings: Any) -> OpenAIPolicy:
+    defaults = {"model": "fake", "base_url": fake.url, "backoff_base_s": 1e-4, "timeout_s": 30.0}
+    return OpenAIPolicy(EndpointConfig(**(defaults | settings)))
+
+
+def prompt(*messages: str | tuple[str, str], max_tokens: int = 16) -> Prompt:
+    """A prompt of user messages, or of (role, content)."""
+    said = [("user", each) if isinstance(each, str) else each for each in messages]
+    return Prompt(tuple(Message(*each) for each in said), Sampling(0.5, max_tokens))
+
+
+def ask(policy: OpenAIPolicy, *texts: str) -> list[Completion]:
+    return policy.generate([prompt(text) for text in texts])
+
+
+def failure(fake: FakeOpenAI, behaviours: Sequence[Behaviour], **settings: Any) -> ModelError:
+    """The error after these behaviours, all of which must happen."""
+    fake.expect("Hello?", *behaviours)
+    with policy_for(fake, **settings) as policy, pytest.raises(ModelError) as caught:
+        ask(policy, "Hello?")
+    assert len(fake.bodies) == len(behaviours)
+    return caught.value
+
+
+# What is asked and what is answered
+
+
+def test_a_request_is_what_the_server_wants(server: FakeOpenAI) -> None:
+    server.expect([("system", "Be brief."), ("user", "Hello?")], Say("Hello."))
+    with policy_for(server) as policy:
+        answers = policy.generate([prompt(("system", "Be brief."), "Hello?", max_tokens=7)])
+    assert answers == [Completion("Hello.", None, Finish.STOP)]
+    assert server.bodies == [
+        {
+            "model": "fake",
+            "messages": [
+                {"role": "system", "content": "Be brief."},
+                {"role": "user", "content": "Hello?"},
+            ],
+            "temperature": 0.5,
+            "max_tokens": 7,
+        }
+    ]
+
+
+def test_the_limit_goes_by_the_name_that_the_server_knows(server: FakeOpenAI) -> None:
+    server.expect("Hello?", Say("Hello."))
+    with policy_for(server, max_tokens_field="max_completion_tokens") as policy:
+        ask(policy, "Hello?")
+    assert server.bodies[0]["max_completion_tokens"] == 16
+    assert "max_tokens" not in server.bodies[0]
+
+
+def test_a_chat_goes_on_with_what_was_said(server: FakeOpenAI) -> None:
+    server.expect("Left or right?", Say("Left."))
+    server.expect(
+        [("user", "Left or right?"), ("assistant", "Left."), ("user", "A wall.")], Say("Right.")
+    )
+    with policy_for(server) as policy:
+        (first,) = ask(policy, "Left or right?")
+        said = Message("assistant", first.text, ids=(1, 2))
+        chat = (Message("user", "Left or right?"), said, Message("user", "A wall."))
+        (second,) = policy.generate([Prompt(chat)])
+    assert second.text == "Right."
+    assert server.connections == 1
+
+
+def test_answers_come_in_the_order_of_the_requests(server: FakeOpenAI) -> None:
+    texts = [f"Number {i}?" for i in range(8)]
+    held = Hold(Say("0"))
+    server.expect(texts[0], held)
+    for i, text in enumerate(texts[1:], 1):
+        server.expect(text, Say(str(i)))
+    with policy_for(server) as policy, ThreadPoolExecutor() as pool:
+        answers = pool.submit(ask, policy, *texts)
+        server.wait_until(lambda fake: fake.answered == 7)
+        held.until.set()
+        assert [answer.text for answer in answers.result()] == [str(i) for i in range(8)]
+
+
+def test_no_more_requests_at_once_than_allowed_over_all_calls(server: FakeOpenAI) -> None:
+    gate = threading.Event()
+    texts = [f"Number {i}?" for i in range(12)]
+    for text in texts:
+        server.expect(text, Hold(Say(text), gate))
+    with policy_for(server, max_concurrency=3) as policy, ThreadPoolExecutor() as pool:
+        calls = [pool.submit(ask, policy, *texts[:6]), pool.submit(ask, policy, *texts[6:])]
+        server.wait_until(lambda fake: fake.in_flight == 3)
+        gate.set()
+        assert [answer.text for call in calls for answer in call.result()] == texts
+    assert server.most_in_flight == 3
+
+
+@pytest.mark.parametrize(
+    ("say", "completion", "empty"),
+    [
+        (Say("Cut", "length"), Completion("Cut", None, Finish.LENGTH), 0),
+        (Say(None, "length", reasoning="Hm"), Completion("", None, Finish.LENGTH), 1),
+        (Say("Bad", "content_filter"), Completion("", None, Finish.STOP), 1),
+        (Say(""), Completion("", None, Finish.STOP), 1),
+        (Say("Left", reasoning="Hm"), Completion("Left", None, Finish.STOP), 0),
+        (Say(None, "tool_calls", tool_calls=({"id": "1"},)), Completion("", None), 1),
+        (Say("Ok", "eos"), Completion("Ok", None, Finish.STOP), 0),
+        (Say("a\ud800b"), Completion("a\ufffdb", None, Finish.STOP), 0),
+    ],
+)
+def test_bad_output_is_data(
+    server: FakeOpenAI, say: Say, completion: Completion, empty: int
+) -> None:
+    server.expect("Hello?", say)
+    with policy_for(server) as policy:
+        assert ask(policy, "Hello?") == [completion]
+        assert policy.usage == EndpointUsage(
+            requests=1, prompt_tokens=10, completion_tokens=5, empty=empty
+        )
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Refuse(400, "Too long.", "context_length_exceeded"),
+        Refuse(400, OVERFLOW, 400, "BadRequestError"),
+        Refuse(500, "the request exceeds the available context size", 500),
+        Refuse(400, "n_ctx", 400, "exceed_context_size_error"),
+        Refuse(400, "Requested tokens (2285) exceed context window of 2048"),
+        Refuse(400, "The input (9 tokens) is longer than the model's context length (8 tokens)."),
+        Refuse(422, "`inputs` tokens + `max_new_tokens` must be <= 2048. Given: 3000"),
+    ],
+)
+def test_a_prompt_that_does_not_fit_is_data_and_its_siblings_are_answered(
+    server: FakeOpenAI, refusal: Refuse, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.expect("Long?", refusal, refusal)
+    server.expect("Short?", Say("Short."))
+    with policy_for(server) as policy:
+        long, short, again = ask(policy, "Long?", "Short?", "Long?")
+        assert policy.usage.overflows == 2
+        assert policy.usage.requests == 3
+    assert long == again == Completion("", None, Finish.OVERFLOW)
+    assert short.text == "Short."
+    assert len([r for r in caplog.records if r.levelno == logging.WARNING]) == 1
+
+
+def test_an_ordinary_refusal_is_no_overflow() -> None:
+    assert not is_overflow(401, ["context_length_exceeded"], OVERFLOW)
+    assert not is_overflow(400, ["invalid_request_error", None], "temperature must be >= 0")
+
+
+def test_a_choice_is_not_answered(server: FakeOpenAI) -> None:
+    with policy_for(server) as policy:
+        assert policy.generate([]) == []
+        with pytest.raises(ConfigError, match=r"answers prompts, actual: Choice.*ChatAgent"):
+            policy.generate([Choice(View("", ""), ("a",))])
+
+
+# Faults
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Refuse(429), Refuse(500), Refuse(503), Drop()],
+    ids=["429", "500", "503", "dropped"],
+)
+def test_faults_are_tried_again(server: FakeOpenAI, fault: Refuse | Drop) -> None:
+    server.expect("Hello?", fault, fault, Say("Hello."))
+    with policy_for(server, max_attempts=3) as policy:
+        assert ask(policy, "Hello?")[0].text == "Hello."
+        assert (policy.usage.requests, policy.usage.retries) == (3, 2)
+        assert policy.usage.total_tokens == 15
+
+
+def test_attempts_have_an_end(server: FakeOpenAI) -> None:
+    error = failure(server, [Refuse(503, "Warming up")] * 3, max_attempts=3)
+    assert not isinstance(error, RateLimited)
+    assert str(error).startswith(f"fake at {server.url} gave no answer 3 times: ")
+    assert "status 503, Warming up. Look into the server's log, or raise" in str(error)
+
+
+def test_too_many_requests_to_the_end(server: FakeOpenAI) -> None:
+    error = failure(server, [Refuse(429, "Slow down")] * 2, max_attempts=2)
+    assert isinstance(error, RateLimited)
+    assert "status 429, Slow down. Lower max_concurrency" in str(error)
+
+
+def test_an_account_without_credit_is_not_waited_for(server: FakeOpenAI) -> None:
+    error = failure(server, [Refuse(429, "No credit.", "insufficient_quota")])
+    assert isinstance(error, RateLimited)
+
+
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        (400, "Check model, max_tokens_field and sampling"),
+        (403, "Set OPENAI_API_KEY to a key that may use this model."),
+        (404, "Check base_url and model"),
+        (422, "Check model"),
+    ],
+)
+def test_what_a_retry_cannot_mend_is_not_tried_again(
+    server: FakeOpenAI, status: int, advice: str
+) -> None:
+    error = failure(server, [Refuse(status, "Never.")])
+    assert f"gave no answer: status {status}, Never. {advice}" in str(error)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"choices": [', b"{}", b'{"choices": []}', b"null", b'{"error": "no"}']
+)
+def test_an_answer_of_another_kind_is_not_tried_again(server: FakeOpenAI, body: bytes) -> None:
+    error = failure(server, [Raw(body)])
+    assert "is no chat completion" in str(error)
+    assert "Check that base_url" in str(error)
+
+
+def test_a_page_of_another_server_is_not_tried_again(server: FakeOpenAI) -> None:
+    assert "<html>" in str(failure(server, [Raw(b"<html>Hi</html>", "text/html")]))
+
+
+def test_a_slow_answer_is_given_up(server: FakeOpenAI) -> None:
+    server.expect("Hello?", Hold(Say("late")))
+    with (
+        policy_for(server, max_attempts=1, timeout_s=0.2) as policy,
+        pytest.raises(ModelError, match=r"no answer within timeout_s=0.2\. Raise timeout_s"),
+    ):
+        ask(policy, "Hello?")
+
+
+def test_a_slow_answer_is_asked_for_again(server: FakeOpenAI) -> None:
+    server.expect("Hello?", Hold(Say("late")), *[Say("in time")] * 9)
+    with policy_for(server, max_attempts=10, timeout_s=0.5) as policy:
+        assert ask(policy, "Hello?")[0].text == "in time"
+
+
+def test_no_server_at_all() -> None:
+    with FakeOpenAI() as gone:
+        url = gone.url
+    config = EndpointConfig(model="fake", base_url=url, max_attempts=2, backoff_base_s=1e-4)
+    with OpenAIPolicy(config) as policy, pytest.raises(ModelError, match="2 times: ConnectError"):
+        ask(policy, "Hello?")
+
+
+def waits(caplog: pytest.LogCaptureFixture) -> list[float]:
+    """Seconds of the waits that were logged."""
+    records = [record for record in caplog.records if record.msg.startswith("retry ")]
+    return [record.args[2] for record in records if isinstance(record.args, tuple)]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("header", "cap_s", "low", "high"),
+    [("0.05", 5.0, 0.05, 0.06), ("3600", 0.01, 0.01, 0.01), ("soon", 5.0, 0.0, 1e-4)],
+)
+def test_what_the_server_asks_to_wait_is_waited_up_to_the_cap(
+    server: FakeOpenAI,
+    caplog: pytest.LogCaptureFixture,
+    header: str,
+    cap_s: float,
+    low: float,
+    high: float,
+) -> None:
+    caplog.set_level(logging.INFO, "coevo_gym")
+    server.expect("Hello?", Refuse(429, headers={"Retry-After": header}), Say("Hello."))
+    with policy_for(server, backoff_cap_s=cap_s) as policy:
+        assert ask(policy, "Hello?")[0].text == "Hello."
+    (wait_s,) = waits(caplog)
+    assert low <= wait_s <= high
+
+
+def test_a_date_to_wait_for() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    assert retry_after_s("Thu, 01 Jan 2026 00:00:30 GMT", now) == 30.0
+    assert retry_after_s("Wed, 31 Dec 2025 00:00:00 GMT", now) == 0.0
+    assert retry_after_s("nan") == 0.0
+
+
+def test_siblings_in_flight_are_counted_and_the_others_not_sent(server: FakeOpenAI) -> None:
+    good, bad = Hold(Say("Good.")), Hold(Refuse(400, "Bad."))
+    server.expect("Good?", good)
+    server.expect("Bad?", bad)
+    with policy_for(server, max_concurrency=2) as policy, ThreadPoolExecutor() as pool:
+        call = pool.submit(ask, policy, "Good?", "Bad?", "Never sent?", "Nor this?")
+        server.wait_until(lambda fake: fake.in_flight == 2)
+        bad.until.set()
+        server.wait_until(lambda fake: fake.answered == 1)
+        assert not call.done()
+        good.until.set()
+        with pytest.raises(ModelError, match=r"Bad.*(.|\n)*1 of the 4 requests") as caught:
+            call.result()
+        assert policy.usage.total_tokens == 15
+    assert "no answer is returned" in caught.value.__notes__[0]
+    assert len(server.bodies) == 2
+
+
+def test_a_sibling_that_waits_to_try_again_gives_up(server: FakeOpenAI) -> None:
+    bad = Hold(Refuse(400, "Bad."))
+    server.expect("Busy?", Refuse(429, headers={"Retry-After": "3600"}))
+    server.expect("Bad?", bad)
+    with (
+        policy_for(server, backoff_cap_s=3600.0) as policy,
+        ThreadPoolExecutor() as pool,
+    ):
+        call = pool.submit(ask, policy, "Busy?", "Bad?")
+        server.wait_until(lambda fake: fake.answered == 1)
+        bad.until.set()
+        with pytest.raises(ModelError, match="Bad"):
+            call.result()
+
+
+# Counting and caps
+
+
+def test_a_resumed_run_goes_on_counting(server: FakeOpenAI) -> None:
+    server.expect("Hello?", Say("Hello."), Say("Again.", usage=(100, 50)))
+    prices = {"usd_per_million_prompt_tokens": 2.0, "usd_per_million_completion_tokens": 10.0}
+    with policy_for(server, **prices) as policy:
+        ask(policy, "Hello?")
+        state = policy.state_dict()
+        assert state["cost_usd"] == pytest.approx(70e-6)
+    with policy_for(server, **prices) as resumed:
+        resumed.load_state_dict(state)
+        ask(resumed, "Hello?")
+        usage = resumed.usage
+    assert (usage.requests, usage.prompt_tokens, usage.completion_tokens) == (2, 110, 55)
+    assert usage.cost_usd == pytest.approx(770e-6)
+
+
+def test_a_request_that_may_pass_the_cap_on_tokens_is_not_sent(server: FakeOpenAI) -> None:
+    # 6 bytes, 16 around the message and 16 of the answer: at most 38 tokens; 15 are spent.
+    server.expect("Hello?", Say("Hello."), Say("Hello."), Say("Hello."))
+    with policy_for(server, max_tokens_total=15 + 38) as policy:
+        ask(policy, "Hello?")
+        ask(policy, "Hello?")
+        with pytest.raises(
+            BudgetSpent,
+            match=r"30 tokens are spent of max_tokens_total=53, .* up to 38. Raise max_tokens",
+        ):
+            ask(policy, "Hello?")
+        assert policy.usage.requests == 2
+
+
+def test_a_request_that_may_pass_the_cap_on_money_is_not_sent(server: FakeOpenAI) -> None:
+    prices = {"usd_per_million_prompt_tokens": 1e6, "usd_per_million_completion_tokens": 2e6}
+    server.expect("Hello?", Say("Hello."))  # 10 + 2 * 5 USD of at most 22 + 2 * 16
+    with policy_for(server, max_cost_usd=73.0, **prices) as policy:
+        ask(policy, "Hello?")
+        with pytest.raises(
+            BudgetSpent,
+            match=r"20.0000 USD are spent of max_cost_usd=73.0, .* up to 54.0000. Raise max_cost",
+        ):
+            ask(policy, "Hello?")
+
+
+def test_caps_hold_beside_what_is_in_flight_and_refuse_only_for_what_is_spent(
+    server: FakeOpenAI,
+) -> None:
+    texts = [f"Hello{i}" for i in range(4)]
+    for text in texts:
+        server.expect(text, Say("Hello."))
+    with policy_for(server, max_tokens_total=3 * 15 + 38) as policy:
+        assert len(ask(policy, *texts)) == 4
+        assert policy.usage.total_tokens == 60
+    assert server.most_in_flight <= 2
+
+
+def test_a_loaded_state_counts_towards_the_cap(server: FakeOpenAI) -> None:
+    with policy_for(server, max_tokens_total=100) as policy:
+        policy.load_state_dict(policy.state_dict() | {"prompt_tokens": 99})
+        with pytest.raises(BudgetSpent, match="99 tokens are spent"):
+            ask(policy, "Hello?")
+
+
+def test_tokens_that_the_server_does_not_tell_are_unknown(
+    server: FakeOpenAI, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.expect("Hello?", *[Say("Hello.", usage=None)] * 2)
+    with policy_for(server) as policy:
+        ask(policy, "Hello?", "Hello?")
+        assert policy.usage == EndpointUsage(requests=2, unknown=2)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "no usage is sent" in caplog.text
+
+
+def test_a_cap_that_cannot_be_kept_is_an_error(server: FakeOpenAI) -> None:
+    error = failure(server, [Say("Hello.", usage=None)], max_tokens_total=1000)
+    assert "sends no usage" in str(error)
+
+
+# The key
+
+
+def texts_of(error: BaseException | None) -> Iterator[str]:
+    """All that a traceback of an error could print."""
+    while error is not None:
+        yield from (str(error), repr(error), *getattr(error, "__notes__", ()))
+        error = error.__cause__ or error.__context__
+
+
+def test_the_key_is_nowhere(server: FakeOpenAI, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    server.key = "another"
+    server.expect("Hello?")
+    with policy_for(server, max_attempts=1) as policy, pytest.raises(ModelError) as caught:
+        ask(policy, "Hello?")
+    assert server.keys == [KEY]
+    assert "Incorrect API key provided: ***" in str(caught.value)
+    assert "Set OPENAI_API_KEY" in str(caught.value)
+    told = [*texts_of(caught.value), caplog.text, repr(policy), str(vars(policy))]
+    assert not [text for text in [*told, str(policy.state_dict())] if KEY in text]
+
+
+def test_a_local_server_gets_a_place_holder(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeOpenAI() as local:
+        local.expect("Hello?", Say("Hello."), Say("Hello."))
+        with policy_for(local, api_key_env=None) as policy:
+            ask(policy, "Hello?")
+        monkeypatch.delenv("OPENAI_API_KEY")
+        with policy_for(local) as policy:
+            ask(policy, "Hello?")
+    assert local.keys == ["no-key", "no-key"]
+    assert not local.problems
+
+
+@pytest.mark.parametrize("key", ["sk-a\nb", "sk-é", "two words"])
+def test_what_cannot_be_a_key_is_told_without_it(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv("MY_KEY", key)
+    with pytest.raises(ConfigError, match="MY_KEY") as caught:
+        OpenAIPolicy(EndpointConfig(model="fake", api_key_env="MY_KEY"))
+    assert key not in str(caught.value)
+
+
+def test_a_key_has_no_place_in_the_url() -> None:
+    with pytest.raises(ValidationError) as caught:
+        EndpointConfig(model="fake", base_url="https://user:sk-1@host/v1")
+    assert "sk-1" not in str(caught.value)
+    with pytest.raises(ValidationError):
+        EndpointConfig(model="fake", base_url="localhost:8000/v1")
+
+
+def test_a_cap_on_money_needs_prices() -> None:
+    with pytest.raises(ValidationError, match="caps nothing"):
+        EndpointConfig(model="fake", max_cost_usd=1.0)
+
+
+# The loop
+
+
+def test_use_inside_a_running_loop(server: FakeOpenAI) -> None:
+    server.expect("Hello?", Say("Hello."))
+
+    async def notebook() -> list[Completion]:
+        with policy_for(server) as policy:
+            return ask(policy, "Hello?")
+
+    assert asyncio.run(notebook())[0].text == "Hello."
+
+
+def test_a_closed_policy_says_so(server: FakeOpenAI) -> None:
+    server.expect("Hello?", Say("Hello."))
+    policy = policy_for(server)
+    ask(policy, "Hello?")
+    policy.close()
+    policy.close()
+    with pytest.raises(ModelError, match="is closed"):
+        ask(policy, "Hello?")
+
+
+def test_closing_ends_a_call_in_another_thread(server: FakeOpenAI) -> None:
+    server.expect("Hello?", Hold(Say("late")))
+    with policy_for(server) as policy, ThreadPoolExecutor() as pool:
+        call = pool.submit(ask, policy, "Hello?")
+        server.wait_until(lambda fake: fake.in_flight == 1)
+        policy.close()
+        with pytest.raises(ModelError, match="is closed"):
+            call.result()
+
+
+async def _nothing() -> None:
+    return
+
+
+def test_an_interrupt_cancels_the_work_before_it_is_passed_on() -> None:
+    main, steps = threading.get_ident(), []
+
+    async def work() -> None:
+        signal.pthread_kill(main, signal.SIGINT)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            steps.append("cancelled")
+
+    loop = LoopThread(_nothing)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(work())
+    assert steps == ["cancelled"]
+    loop.close()
+
+
+def test_a_policy_that_nobody_closed_leaves_nothing_behind(server: FakeOpenAI) -> None:
+    server.expect("Hello?", Say("Hello."))
+    code = (
+        "import sys\n"
+        "from coevo_gym.agents.openai_policy import EndpointConfig, OpenAIPolicy\n"
+        "from coevo_gym.seams import Message, Prompt\n"
+        "policy = OpenAIPolicy(EndpointConfig(model='fake', base_url=sys.argv[1]))\n"
+        "print(policy.generate([Prompt((Message('user', 'Hello?'),))])[0].text)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error::ResourceWarning", "-c", code, server.url],
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    assert done.stdout == "Hello.\n"
+    assert not done.stderr
