@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +18,7 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from coevo_gym.agents.packing import packed_hidden
 from coevo_gym.errors import ConfigError, ModelError
+from coevo_gym.models import resolve_model
 
 _LOGIT_SETTINGS = (
     "final_logit_softcapping",
@@ -55,13 +55,10 @@ def load(path: str, device: torch.device, dtype: torch.dtype) -> Loaded:
     """Load a model without dropout, in evaluation mode, and its tokenizer.
 
     Raises:
-        ModelError: if there is none, or it is not one that this package can train.
+        ModelError: if there is none.
     """
-    place = Path(path).expanduser()
-    source = str(place) if place.is_dir() else path
+    source = resolve_model(path)
     try:
-        if place.is_absolute() or path.startswith((".", "~")):
-            (place / "config.json").stat()
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         _no_dropout(config)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
@@ -74,9 +71,7 @@ def load(path: str, device: torch.device, dtype: torch.dtype) -> Loaded:
             "config.json, weights and tokenizer, or the hub id of a model that can be reached; "
             "`coevo model fetch smollm2` gets a small one."
         ) from error
-    model = model.to(device).eval()
-    check_model(model)
-    return Loaded(model, tokenizer, None)
+    return Loaded(model.to(device).eval(), tokenizer, None)
 
 
 def _no_dropout(config: Any) -> None:
@@ -133,7 +128,8 @@ def head_of(model: PreTrainedModel) -> torch.nn.Linear:
         ModelError: if it is not a linear layer, or something is done to the logits after it.
     """
     head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
-    changed = [n for n in _LOGIT_SETTINGS if getattr(model.config, n, None) not in (None, 1, 1.0)]
+    config = model.config.get_text_config()
+    changed = [name for name in _LOGIT_SETTINGS if getattr(config, name, None) not in (None, 1)]
     if not isinstance(head, torch.nn.Linear) or changed:
         why = f"its config sets {', '.join(changed)}" if changed else "it has no linear LM head"
         raise ModelError(
@@ -156,7 +152,7 @@ def check_model(model: PreTrainedModel) -> None:
     own = model(input_ids=torch.tensor([alone], device=model.device)).logits[0]
     packed = head(packed_hidden(model, [before, alone])[len(before) :])
     gap = (own.float() - packed.float()).norm() / own.float().norm()
-    if not gap.item() < (1e-3 if model.dtype == torch.float32 else 0.05):
+    if not gap.item() < (1e-3 if own.dtype == torch.float32 else 0.1):
         raise ModelError(
             f"{type(model).__name__} gives other logits to a sequence that shares its row with "
             f"another (relative difference {gap.item():.1e}), so it cannot be trained on packed "

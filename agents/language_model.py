@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
     from torch.nn import Parameter
+
+HALF_ON = "cuda"
+"""The kind of device that computes in bf16 unless told otherwise."""
 
 
 class ModelConfig(FrozenModel):
@@ -88,9 +91,11 @@ class LanguageModel:
         self.config = config
         self.version = 0
         device = causal_lm.pick_device(config.device)
-        self._half = device.type == "cuda" and config.dtype == "auto"
+        self._half = device.type == HALF_ON and config.dtype == "auto"
         dtype = torch.bfloat16 if self._half and config.lora_rank else torch.float32
         loaded = causal_lm.load(config.path, device, dtype)
+        with self._precision(device):
+            causal_lm.check_model(loaded.model)
         if config.lora_rank:
             loaded = causal_lm.add_adapter(
                 loaded, rank=config.lora_rank, alpha=config.lora_alpha, seed=seed
@@ -234,7 +239,7 @@ class LanguageModel:
             targets += [segment.ids[p] for p in sampled]
             start += len(ids)
         temperatures = torch.tensor([segment.temperature for segment in segments])
-        with self._precision():
+        with self._precision(self.device):
             hidden = packed_hidden(self.model, inputs)  # (N, H)
             head = head_of(self.model)
             logps = token_logprobs(
@@ -246,10 +251,10 @@ class LanguageModel:
             )
         return torch.split(logps.cpu(), counts)
 
-    def _precision(self) -> AbstractContextManager[Any]:
+    def _precision(self, device: torch.device) -> AbstractContextManager[Any]:
         import torch
 
-        return torch.autocast("cuda", torch.bfloat16) if self._half else nullcontext()
+        return torch.autocast(device.type, torch.bfloat16, enabled=self._half)
 
     def _trained(self) -> Mapping[str, Tensor]:
         from coevo_gym.agents.causal_lm import own_weights
@@ -260,7 +265,9 @@ class LanguageModel:
         return {name: weight for name, weight in named.items() if ".lora_" in name}
 
     def _max_context(self) -> int:
-        own: int | None = getattr(self.model.config, "max_position_embeddings", None)
+        own: int | None = getattr(
+            self.model.config.get_text_config(), "max_position_embeddings", None
+        )
         wanted = self.config.max_context or own
         if wanted is None:
             raise ConfigError(

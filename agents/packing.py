@@ -166,11 +166,12 @@ def sequence_attention(
             f"{type(module).__name__} cannot be trained on packed sequences ({why}). Use a "
             "model with plain attention, such as Llama, Qwen2, Qwen3 or Mistral."
         )
-    if query.is_cuda and torch.is_autocast_enabled("cuda"):
+    device = query.device.type
+    if torch.is_autocast_enabled(device):
         # The rotary embedding may have left queries and keys in fp32.
-        half = torch.get_autocast_dtype("cuda")
+        half = torch.get_autocast_dtype(device)
         query, key, value = query.to(half), key.to(half), value.to(half)
-    if dropout == 0 and _has_kernel(query, sliding_window):
+    if dropout == 0 and _has_kernel(query):
         return _varlen(query, key, value, cu_seq_lens_q, max_length_q, scaling, sliding_window)
     lengths = cu_seq_lens_q.diff().tolist()
     parts = [torch.split(x, lengths, dim=2) for x in (query, key, value)]
@@ -199,15 +200,14 @@ def _window(length: int, width: int | None, device: torch.device) -> Tensor | No
     return (distance >= 0) & (distance < width)
 
 
-def _has_kernel(query: Tensor, window: int | None) -> bool:
+def _has_kernel(query: Tensor) -> bool:
     width = query.shape[-1]
     return (
         query.is_cuda
         and query.dtype in (torch.float16, torch.bfloat16)
         and width % 8 == 0
         and width <= 256
-        and "scale" in _VARLEN_SETTINGS
-        and (window is None or "window_size" in _VARLEN_SETTINGS)
+        and {"scale", "window_size"} <= _VARLEN_SETTINGS
     )
 
 
@@ -220,12 +220,9 @@ def _varlen(
     scaling: float | None,
     window: int | None,
 ) -> tuple[Tensor, None]:
-    """The same by PyTorch's kernel, whose settings differ from version to version."""
-    settings: dict[str, Any] = {"scale": scaling}
-    if "window_size" in _VARLEN_SETTINGS:
-        settings["window_size"] = (-1 if window is None else window - 1, 0)
-    else:
-        settings["is_causal"] = True
+    """The same by PyTorch's kernel, which shares key heads in newer versions only."""
+    before = -1 if window is None else window - 1
+    settings: dict[str, Any] = {"scale": scaling, "window_size": (before, 0)}
     groups = query.shape[1] // key.shape[1]
     if "enable_gqa" in _VARLEN_SETTINGS:
         settings["enable_gqa"] = groups > 1

@@ -194,6 +194,28 @@ def test_gradient_checkpointing_changes_no_gradient(folder: Path, lora_rank: int
         assert torch.equal(got, wanted)
 
 
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_half_precision_as_on_a_gpu(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, lora_rank: int
+) -> None:
+    """What a GPU is given, on the CPU, which can compute in bf16 too."""
+    exact, _ = make(folder).logprobs(SEGMENTS)
+    monkeypatch.setattr(language_model, "HALF_ON", "cpu")
+    model = make(folder, lora_rank=lora_rank, gradient_checkpointing=True)
+    assert model.model.dtype == (torch.bfloat16 if lora_rank else torch.float32)
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+    logps, mask = model.logprobs(SEGMENTS)
+    assert logps.dtype == torch.float32
+    assert 0 < (logps - exact)[mask].abs().mean() < 0.2
+    before = -logps.sum()
+    learn(model)
+    assert -model.logprobs(SEGMENTS)[0].sum() < before
+    assert torch.equal(
+        make(folder, lora_rank=lora_rank).load_state_dict(model.state_dict()).logprobs(SEGMENTS)[0],
+        model.logprobs(SEGMENTS)[0],
+    )
+
+
 def test_there_is_no_dropout(tmp_path: Path) -> None:
     model = make(make_tiny_llama(tmp_path, attention_dropout=0.5))
     still = model.logprobs(SEGMENTS)[0]

@@ -158,15 +158,13 @@ def test_a_recurrent_model_is_refused() -> None:
 # On a GPU.
 
 
-@pytest.mark.parametrize("window", [None, 4])
 @pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("window", [None, 4])
+@pytest.mark.parametrize("shares", [False, True])
 def test_the_kernel_is_called_as_the_loop_would_be(
-    monkeypatch: pytest.MonkeyPatch, window: int | None, groups: int, old: bool
+    monkeypatch: pytest.MonkeyPatch, window: int | None, groups: int, shares: bool
 ) -> None:
     """The kernel itself needs a GPU; what stands in for it is written from its documentation."""
-    if old and window is not None:
-        pytest.skip("without windows in the kernel, it is the loop that is used")
     lengths = [3, 17, 1, 9]
     starts = torch.tensor([0, 3, 20, 21, 30], dtype=torch.int32)
     rng = torch.Generator().manual_seed(0)
@@ -178,25 +176,23 @@ def test_the_kernel_is_called_as_the_loop_would_be(
     ) -> Tensor:
         assert torch.equal(begin, starts)
         assert most == max(lengths)
-        if old:
-            assert how.pop("is_causal")
-        else:
-            assert how.pop("window_size") == (-1 if window is None else window - 1, 0)
-            assert how.pop("enable_gqa") == (groups > 1)
+        assert how.pop("window_size") == (-1 if window is None else window - 1, 0)
+        assert how.pop("enable_gqa", False) == (shares and groups > 1)
         assert how == {"scale": 0.3}
+        assert shares or k.shape == q.shape
         k, v = (x.repeat_interleave(4 // x.shape[1], dim=1) for x in (k, v))
         scores = torch.einsum("qhd,khd->hqk", q, k) * 0.3
         place, owner = torch.arange(30), torch.arange(4).repeat_interleave(torch.tensor(lengths))
         distance = place.unsqueeze(1) - place
         seen = (distance >= 0) & (owner.unsqueeze(1) == owner) & (distance < (window or 30))
-        shares = scores.masked_fill(~seen, -torch.inf).softmax(dim=2)
-        return torch.einsum("hqk,khd->qhd", shares, v)
+        attention = scores.masked_fill(~seen, -torch.inf).softmax(dim=2)
+        return torch.einsum("hqk,khd->qhd", attention, v)
 
     module = torch.nn.Module()
     settings: dict[str, Any] = {"scaling": 0.3, "sliding_window": window, "cu_seq_lens_q": starts}
     settings["max_length_q"] = max(lengths)
     loop, _ = sequence_attention(module, query, key, value, None, **settings)
-    names = {"scale", "is_causal"} if old else {"scale", "window_size", "enable_gqa"}
+    names = {"scale", "window_size"} | ({"enable_gqa"} if shares else set())
     monkeypatch.setattr(packing, "_VARLEN_SETTINGS", names)
     monkeypatch.setattr(packing, "_has_kernel", lambda *_: True)
     monkeypatch.setattr(packing.varlen, "varlen_attn", kernel)
