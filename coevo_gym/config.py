@@ -17,7 +17,11 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
+from coevo_gym.agents.chat import ChatConfig
+from coevo_gym.agents.endpoint import EndpointConfig
+from coevo_gym.agents.language_model import ModelConfig
 from coevo_gym.agents.tiny import TinyConfig
+from coevo_gym.agents.vllm_engine import VLLMConfig
 from coevo_gym.benchmark import benchmark_specs
 from coevo_gym.curricula.methods.coevolve import CoEvolveConfig
 from coevo_gym.curricula.registry import PRESETS as CURRICULA
@@ -53,10 +57,22 @@ class BenchmarkSettings(FrozenModel):
 class PolicySettings(FrozenModel):
     """Who learns."""
 
-    kind: Literal["tiny"] = "tiny"
-    """``tiny`` is a small scorer of candidate actions, trained from scratch."""
+    kind: Literal["tiny", "transformers", "vllm", "openai"] = "tiny"
+    """``tiny`` is a small scorer of candidate actions, trained from scratch. The others are
+    language models that are talked to: sampled by transformers or by vLLM, or behind an
+    ``openai`` endpoint, which can be evaluated but not trained."""
     tiny: TinyConfig = TinyConfig()
     """Size of the tiny policy."""
+    model: ModelConfig = ModelConfig()
+    """The language model of ``transformers`` and ``vllm``."""
+    vllm: VLLMConfig = VLLMConfig()
+    """How vLLM shares the machine with the learner."""
+    endpoint: EndpointConfig = EndpointConfig()
+    """The endpoint of ``openai``."""
+    chat: ChatConfig = ChatConfig()
+    """How a language model is talked to."""
+    prompt: str | None = None
+    """Prompt file to use instead of the benchmark's own."""
 
 
 class WarmupSettings(ImitationConfig):
@@ -200,12 +216,12 @@ class Resolved:
 
 
 def load_config(
-    source: str, *, sets: Sequence[str] = (), environ: Mapping[str, str] | None = None
+    source: str | None, *, sets: Sequence[str] = (), environ: Mapping[str, str] | None = None
 ) -> Resolved:
     """Resolve the settings of a run.
 
     Args:
-        source: name of a preset, or path of a TOML file.
+        source: name of a preset, or path of a TOML file; None for neither.
         sets: ``"section.key=value"`` each, as on the command line.
         environ: environment variables; default: those of this process.
 
@@ -213,7 +229,7 @@ def load_config(
         ConfigError: naming the key, its origin and what may have been meant.
     """
     merged = {
-        **_from_file(source),
+        **(_from_file(source) if source else {}),
         **_from_environment(os.environ if environ is None else environ),
         **_from_command_line(sets),
     }

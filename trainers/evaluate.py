@@ -8,7 +8,7 @@ too; a mixture of splits may not, since its rate would mean nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from coevo_gym.agents.scripted import ScriptedAgent
@@ -93,7 +93,14 @@ class Evaluation:
         }
 
 
-def evaluate(agent: Agent, tasks: Sequence[Task], envs: EnvPool, *, seed: int = 0) -> Evaluation:
+def evaluate(
+    agent: Agent,
+    tasks: Sequence[Task],
+    envs: EnvPool,
+    *,
+    seed: int = 0,
+    on_done: Callable[[int], None] | None = None,
+) -> Evaluation:
     """Run one episode of each task and count.
 
     Args:
@@ -101,12 +108,13 @@ def evaluate(agent: Agent, tasks: Sequence[Task], envs: EnvPool, *, seed: int = 
         tasks: what to run, all of one split.
         envs: raw envs, without a curriculum or an interface around them.
         seed: with the task's id, it seeds the episode's env.
+        on_done: told how many episodes are over, whenever that has changed.
 
     Raises:
         ConfigError: if there is no task, or the tasks are of several splits.
         EnvBackendError: if every episode was lost.
     """
-    return _evaluate([(agent, tasks)], envs, seed)
+    return _evaluate([(agent, tasks)], envs, seed, on_done)
 
 
 def evaluate_references(tasks: Sequence[Task], envs: EnvPool, *, seed: int = 0) -> Evaluation:
@@ -115,7 +123,10 @@ def evaluate_references(tasks: Sequence[Task], envs: EnvPool, *, seed: int = 0) 
 
 
 def _evaluate(
-    parts: Sequence[tuple[Agent, Sequence[Task]]], envs: EnvPool, seed: int
+    parts: Sequence[tuple[Agent, Sequence[Task]]],
+    envs: EnvPool,
+    seed: int,
+    on_done: Callable[[int], None] | None = None,
 ) -> Evaluation:
     """Evaluate each agent on its tasks, and count all of them together."""
     splits = {task.split for _, tasks in parts for task in tasks}
@@ -130,7 +141,7 @@ def _evaluate(
     outcomes, env_steps = list[EvalTrajectory | EnvBackendError](), 0
     for agent, tasks in parts:
         seeded = [(task, episode_seed(seed, task.id)) for task in tasks]
-        found, steps = play(seeded, agent, envs, record)
+        found, steps = play(seeded, agent, envs, record, on_done)
         outcomes += found
         env_steps += steps
     faults = [outcome for outcome in outcomes if isinstance(outcome, EnvBackendError)]

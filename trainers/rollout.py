@@ -135,6 +135,7 @@ def play(
     agent: Agent,
     envs: EnvPool,
     record: Callable[[TaskEnv, int], RecordT],
+    on_done: Callable[[int], None] | None = None,
 ) -> tuple[list[RecordT | EnvBackendError], int]:
     """Run episodes in lock step; at most ``envs.max_envs`` of them live at once.
 
@@ -143,6 +144,7 @@ def play(
         agent: who acts.
         envs: where.
         record: makes the record of a finished episode from its env and its position.
+        on_done: told how many episodes are over, whenever that has changed.
 
     Returns:
         A record, or the engine's error, for each episode in order; and the env steps taken.
@@ -175,6 +177,8 @@ def play(
                     envs.put(episode.env)
                 else:
                     still.append(episode)
+            if on_done and len(still) < len(live):
+                on_done(len(outcomes))
             live = still
     return [outcomes[index] for index in range(len(episodes))], env_steps
 

@@ -112,6 +112,8 @@ class TaskEnv(gym.Env[str, str]):
     """How many envs of this kind one process should have alive at once."""
     extra_info: ClassVar[Mapping[str, Any]] = FrozenDict()
     """The benchmark's own info keys with the values they have when there is nothing to say."""
+    private_info: ClassVar[frozenset[str]] = PRIVATE_INFO
+    """The info keys that are in no view: what a policy must not learn from."""
 
     observation_space = OBSERVATION_SPACE
     action_space = ACTION_SPACE
@@ -393,7 +395,7 @@ class TaskEnv(gym.Env[str, str]):
         return {**info, **self.extra_info, **frame.extras, **(grade.parts if grade else {})}
 
     def _public_info(self) -> FrozenDict:
-        return FrozenDict({k: v for k, v in self._info().items() if k not in PRIVATE_INFO})
+        return FrozenDict({k: v for k, v in self._info().items() if k not in self.private_info})
 
     def _record(self) -> dict[str, Any]:
         if self._outcome is None:

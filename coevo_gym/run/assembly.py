@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import load_env_creator
 from numpy.random import Generator
 
-from coevo_gym.agents.choice import ChoiceAgent
 from coevo_gym.agents.random import RandomAgent
-from coevo_gym.agents.tiny import TinyPolicy
 from coevo_gym.benchmark import Benchmark, get_benchmark
 from coevo_gym.config import RunConfig
 from coevo_gym.curricula.evolver import GatedEvolver
 from coevo_gym.curricula.explorer import ScriptedExplorer
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.errors import ConfigError
 from coevo_gym.evolution import Round, RoundResult, Verdict
+from coevo_gym.run.policies import PolicyAgent, make_agent, make_learnable
 from coevo_gym.run.store import RunStore
-from coevo_gym.seams import Agent, Evolver
-from coevo_gym.task import Split, Task, parse_split
+from coevo_gym.seams import Agent, Evolver, Policy
+from coevo_gym.task import FrozenDict, Split, Task
 from coevo_gym.trainers.evaluate import Evaluation, evaluate, evaluate_references
 from coevo_gym.trainers.rollout import EnvPool, episode_seed
+
+if TYPE_CHECKING:
+    from coevo_gym.trainers.grpo import Learnable
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,11 @@ class Assembly:
 
     Attributes:
         config: the run's settings.
+        env_arguments: more arguments of the benchmark's env; for evaluation only.
     """
 
     config: RunConfig
+    env_arguments: Mapping[str, Any] = FrozenDict()
 
     @cached_property
     def benchmark(self) -> Benchmark:
@@ -63,9 +66,8 @@ class Assembly:
 
     def tasks_to_evaluate(self, split: str) -> Sequence[Task]:
         """The first ``evaluation.n_tasks`` of a split in the order of their ids."""
-        tasks = self.benchmark.tasks(parse_split(split), self.config.benchmark.subset)
-        if not tasks:
-            raise ConfigError(f"{self.benchmark.name} has no {split} task to evaluate on.")
+        with closing(self.make_env(split)) as env:
+            tasks = cast(TaskEnv, env).tasks
         return sorted(tasks, key=lambda task: task.id)[: self.config.evaluation.n_tasks]
 
     def warmup_tasks(self) -> Sequence[Task]:
@@ -86,7 +88,7 @@ class Assembly:
     def make_env(self, split: str = "train") -> gym.Env[str, str]:
         """One raw env."""
         settings = self.config.benchmark
-        keywords: dict[str, Any] = {"split": split, "subset": settings.subset}
+        keywords = {"split": split, "subset": settings.subset, **self.env_arguments}
         if settings.max_steps is not None:
             keywords["max_steps"] = settings.max_steps
         env: gym.Env[str, str] = gym.make(
@@ -101,13 +103,17 @@ class Assembly:
         limit = self.config.rollout.max_envs or env_class.max_live
         return EnvPool(lambda: self.make_env(split), max_envs=limit)
 
-    def policy(self) -> TinyPolicy:
-        """A policy that has learned nothing yet."""
-        return TinyPolicy(self.config.policy.tiny, seed=self.seed("policy"))
+    @cached_property
+    def policy(self) -> Learnable:
+        """The policy that all arms train, one after the other, each from the state it is given.
 
-    def agent(self, policy: TinyPolicy) -> ChoiceAgent:
+        There is one, because a language model may fill a GPU.
+        """
+        return make_learnable(self.config.policy, seed=self.seed("policy"))
+
+    def agent(self, policy: Policy) -> PolicyAgent:
         """Who acts with it in training; its ``greedy()`` acts in evaluation."""
-        return ChoiceAgent(policy, self.benchmark.choices)
+        return make_agent(self.config.policy, policy, self.benchmark)
 
     def random_agent(self) -> RandomAgent:
         """The floor that every arm has to beat."""
@@ -131,7 +137,12 @@ class Assembly:
         """The unguided round that finds D_0."""
         return Round.unguided(self.config.curriculum.initial_size, seed=self.seed("D_0"))
 
-    def evaluate(self, agent: Agent | None, split: str | None = None) -> Evaluation:
+    def evaluate(
+        self,
+        agent: Agent | None,
+        split: str | None = None,
+        on_done: Callable[[int], None] | None = None,
+    ) -> Evaluation:
         """Run the agent on held-out tasks, or on those of another split.
 
         Without an agent, each task's own solution is played: the ceiling.
@@ -140,7 +151,7 @@ class Assembly:
         with closing(self.envs(split or self.config.evaluation.split)) as envs:
             if agent is None:
                 return evaluate_references(tasks, envs, seed=self.config.seed)
-            return evaluate(agent, tasks, envs, seed=self.config.seed)
+            return evaluate(agent, tasks, envs, seed=self.config.seed, on_done=on_done)
 
 
 class StoredEvolver:
@@ -169,24 +180,29 @@ class StoredEvolver:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def one_thread(config: RunConfig) -> Iterator[None]:
     """A scope in which PyTorch adds up in one order, however many cores there are.
 
     The tiny policy is too small to gain from a second thread, and runs stay equal between machines.
+    A language model takes all threads.
     """
     import torch
 
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    if config.policy.kind == "tiny":
+        torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_num_threads(before)
 
 
-def weights_hash(policy: TinyPolicy) -> str:
-    """Hash of a policy's weights, bit by bit."""
+def weights_hash(policy: Learnable) -> str:
+    """Hash of the weights under training, bit by bit."""
+    import torch
+
     state = hashlib.sha256()
     for parameter in policy.parameters():
-        state.update(parameter.detach().numpy().tobytes())
+        flat = parameter.detach().cpu().contiguous().flatten()
+        state.update(flat.view(torch.uint8).numpy().tobytes())
     return state.hexdigest()

@@ -14,16 +14,19 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from coevo_gym.benchmark import benchmark_specs
 from coevo_gym.errors import CoevoError, ConfigError, TaskError
 from coevo_gym.run.folder import RUNS, RunFolder
 from coevo_gym.run.progress import RunProgress
 from coevo_gym.run.stop import INTERRUPTED, Stopped, StopRequest
 
 if TYPE_CHECKING:
+    from coevo_gym.config import RunConfig
     from coevo_gym.report.data import TableRow
     from coevo_gym.run.train import Summary
 
 console = Console()
+errors = Console(stderr=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Source = Annotated[
@@ -52,6 +55,10 @@ def train(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Delete an earlier run of this name.")
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what the run would do and need; start nothing.")
+    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a policy with each of a preset's curricula and compare them on held-out tasks.
 
@@ -62,11 +69,19 @@ def train(
       coevo train quickstart
 
       coevo train quickstart --name longer --set loop.max_env_steps=80000 --set seed=1
+
+      coevo train coevolve_bfcl_qwen3_4b --dry-run
     """
     from coevo_gym.config import load_config
-    from coevo_gym.run.train import train as train_run
 
     resolved = load_config(source, sets=[*(sets or ()), *([f"name={name}"] if name else ())])
+    if dry_run:
+        _print_plan(resolved.config, as_json)
+        return
+    if as_json:
+        raise ConfigError("--json prints a plan: pass it with --dry-run.")
+    from coevo_gym.run.train import train as train_run
+
     folder = RunFolder(RUNS / resolved.config.name)
     _finish(
         folder,
@@ -86,25 +101,48 @@ def resume(run: RunName) -> None:
 
 
 def evaluate(
-    run: RunName,
+    source: Annotated[
+        str, typer.Argument(metavar="BENCHMARK_OR_RUN", help="Name of a benchmark or of a run.")
+    ],
     policy: Annotated[
         str | None,
-        typer.Option(help="An arm of the run, warm-up, random or scripted; default: the last arm."),
+        typer.Option(
+            help="Of a run: an arm (default: the last), warm-up, random or scripted. Of a "
+            "benchmark: transformers:MODEL, vllm:MODEL, openai:MODEL, random or scripted."
+        ),
     ] = None,
     split: Annotated[str, typer.Option(help="train, val or test.")] = "val",
+    sets: Sets = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", metavar="NAME=VALUE", help="Pass the env an argument; repeatable."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate a policy of a run, or a baseline, on a split.
+    """Evaluate a policy of a run, a language model as it is, or a baseline, on a split.
 
     For example:
 
       coevo eval quickstart --split test
 
-      coevo eval quickstart --policy random --json
-    """
-    from coevo_gym.run.evaluation import evaluate_policy
+      coevo eval webshop --policy transformers:smollm2 --set evaluation.n_tasks=20
 
-    row = evaluate_policy(RunFolder.of(run), policy, split)
+      coevo eval alfworld --policy openai:my-model --set policy.endpoint.base_url=http://localhost/v1
+
+      coevo eval bfcl --policy scripted --split test --env scheme=all200
+    """
+    from coevo_gym.run.evaluation import evaluate_model, evaluate_policy
+
+    if source in {spec.name for spec in benchmark_specs()}:
+        with RunProgress(errors) as progress, _logging(progress):
+            given = {"sets": sets or (), "env": env or ()}
+            row = evaluate_model(source, policy, split, progress, **given)
+    elif sets or env:
+        raise ConfigError(
+            "--set and --env are for a benchmark; a run is evaluated with its own settings."
+        )
+    else:
+        row = evaluate_policy(RunFolder.of(source), policy, split)
     if as_json:
         _print_json({**asdict(row), "split": split})
     else:
@@ -219,6 +257,19 @@ def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], Summar
             raise
     console.print(_table(summary.table, summary.split))
     console.print(f"Report: {write_report(folder)}", soft_wrap=True)
+
+
+def _print_plan(config: RunConfig, as_json: bool) -> None:
+    from coevo_gym.run.plan import plan, rows
+
+    planned = plan(config)
+    if as_json:
+        _print_json(asdict(planned))
+        return
+    table = Table("what", "how much", box=None)
+    for what, how_much in rows(config, planned):
+        table.add_row(what, how_much)
+    console.print(table)
 
 
 def _table(rows: Any, split: str) -> Table:

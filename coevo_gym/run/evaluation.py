@@ -1,16 +1,20 @@
-"""Evaluation of what a run has saved."""
+"""Evaluation of what a run has saved, and of models as they are."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from typing import Any
 
-from coevo_gym.config import RunConfig
+from coevo_gym.config import RunConfig, load_config
 from coevo_gym.errors import ConfigError
 from coevo_gym.report.data import TableRow
 from coevo_gym.run.assembly import Assembly, one_thread
 from coevo_gym.run.checkpoint import Checkpoints
 from coevo_gym.run.folder import RunFolder
 from coevo_gym.run.manifest import read_manifest
+from coevo_gym.run.policies import make_policy, model_setting
+from coevo_gym.run.progress import RunProgress
 from coevo_gym.run.train import RANDOM, WARMUP, table_row
 from coevo_gym.seams import Agent
 
@@ -36,8 +40,62 @@ def evaluate_policy(folder: RunFolder, policy: str | None, split: str) -> TableR
         agent, env_steps = assembly.random_agent() if name == RANDOM else None, 0
     else:
         agent, env_steps = _saved_agent(folder, assembly, config, name)
-    with one_thread():
+    with one_thread(config):
         return table_row(name, assembly.evaluate(agent, split).metrics(), env_steps)
+
+
+def evaluate_model(
+    benchmark: str,
+    policy: str | None,
+    split: str,
+    progress: RunProgress,
+    *,
+    sets: Sequence[str] = (),
+    env: Sequence[str] = (),
+) -> TableRow:
+    """Evaluate a language model, or a baseline, on a benchmark's tasks, without a run.
+
+    Args:
+        benchmark: name of the benchmark.
+        policy: ``transformers:MODEL``, ``vllm:MODEL`` or ``openai:MODEL``; ``random`` or
+            ``scripted``.
+        split: ``train``, ``val`` or ``test``.
+        progress: what a person sees.
+        sets: more settings, ``"section.key=value"`` each.
+        env: more arguments of the benchmark's env, ``"name=value"`` each.
+
+    Raises:
+        ConfigError: if there is no such policy.
+    """
+    named = model_setting(policy or "")
+    if policy is None or (named is None and policy not in (RANDOM, SCRIPTED)):
+        raise ConfigError(
+            f"Which policy is to be evaluated on {benchmark}? Pass --policy transformers:MODEL, "
+            f"vllm:MODEL, openai:MODEL, {RANDOM} or {SCRIPTED}; actual: {policy!r}."
+        )
+    given = [f"benchmark={benchmark}", *sets, *(named or ())]
+    assembly = Assembly(load_config(None, sets=given).config, _arguments(env))
+    progress.phase(policy, total=len(assembly.tasks_to_evaluate(split)))
+    agent: Agent | None = assembly.random_agent() if policy == RANDOM else None
+    if named is not None:
+        model = make_policy(assembly.config.policy, seed=assembly.seed("policy"))
+        agent = assembly.agent(model).greedy()
+    found = assembly.evaluate(agent, split, progress.update)
+    return table_row(policy, found.metrics(), 0)
+
+
+def _arguments(items: Sequence[str]) -> dict[str, Any]:
+    """Arguments of an env; a value is JSON where it reads as JSON, and text elsewhere."""
+    arguments = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise ConfigError(f"--env takes name=value, actual: {item!r}.")
+        try:
+            arguments[name] = json.loads(value)
+        except ValueError:
+            arguments[name] = value
+    return arguments
 
 
 def _saved_agent(
@@ -53,7 +111,7 @@ def _saved_agent(
             f"{config.name} has no checkpoint of {name} yet. Train it with "
             f"`coevo resume {config.name}`."
         )
-    policy = assembly.policy()
+    policy = assembly.policy
     policy.load_state_dict(saved.state["policy"])
     if name == WARMUP:
         env_steps = int(saved.state["env_steps"])

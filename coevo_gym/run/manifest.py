@@ -17,10 +17,17 @@ from coevo_gym.config import Resolved, RunConfig
 from coevo_gym.errors import StoreError
 from coevo_gym.evolution import digest
 from coevo_gym.run.folder import RunFolder, read_json
+from coevo_gym.run.policies import prompt_of
 from coevo_gym.task import Task
 
 SCHEMA = 1
 _PACKAGES = ("gymnasium", "numpy", "pydantic", "torch")
+_MODEL_PACKAGES = {
+    "tiny": (),
+    "transformers": ("transformers", "peft"),
+    "vllm": ("transformers", "peft", "vllm"),
+    "openai": ("openai",),
+}
 _SECRET_WORDS = frozenset({"key", "secret", "password", "token", "credential", "credentials"})
 
 
@@ -36,11 +43,12 @@ def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]
         "schema": SCHEMA,
         "name": config.name,
         "model": model_id(config),
+        "prompt": prompt_id(config),
         "config": config.to_json(),
         "origins": dict(resolved.origins),
         "seed": config.seed,
         "task_sets": {name: task_set_hash(tasks) for name, tasks in task_sets.items()},
-        "versions": versions(),
+        "versions": versions(config),
         "git_commit": git_commit(),
     }
     redacted: dict[str, Any] = redact(manifest)
@@ -66,9 +74,14 @@ def read_manifest(folder: RunFolder) -> tuple[dict[str, Any], RunConfig]:
 
 
 def check_unchanged(
-    manifest: Mapping[str, Any], task_sets: Mapping[str, Iterable[Task]]
+    manifest: Mapping[str, Any], config: RunConfig, task_sets: Mapping[str, Iterable[Task]]
 ) -> list[str]:
     """What differs between a run's start and now; each a sentence.
+
+    Args:
+        manifest: of the run.
+        config: the settings in it.
+        task_sets: the native tasks in use now.
 
     Raises:
         StoreError: if the tasks differ, because the run would not go on as the same run.
@@ -79,17 +92,35 @@ def check_unchanged(
                 f"The {name} tasks are not those that this run began with: the benchmark's data "
                 "has changed. Bring the old data back (see `coevo doctor`), or train anew."
             )
-    now = versions()
-    return [
+    now = versions(config)
+    changes = [
         f"{package} was {before} and is {now.get(package, 'missing')} now; results may differ."
         for package, before in manifest["versions"].items()
         if now.get(package) != before
     ]
+    if manifest.get("prompt", {}) != prompt_id(config):
+        changes.append("The prompt file has changed; the policy will be told something else.")
+    return changes
 
 
 def model_id(config: RunConfig) -> str:
-    """The policy in a word: its kind and a hash of its size."""
-    return f"{config.policy.kind}-{digest(config.policy.tiny.model_dump(mode='json'))[:8]}"
+    """The policy in a word: its kind and its model, or a hash of its size."""
+    policy = config.policy
+    match policy.kind:
+        case "tiny":
+            return f"tiny-{digest(policy.tiny.model_dump(mode='json'))[:8]}"
+        case "openai":
+            return f"openai:{policy.endpoint.model}"
+        case _:
+            return f"{policy.kind}:{policy.model.path}"
+
+
+def prompt_id(config: RunConfig) -> dict[str, Any]:
+    """Name, version and hash of the prompt file in use; {} without one."""
+    prompt = prompt_of(config.policy, config.benchmark.name)
+    if prompt is None:
+        return {}
+    return {"name": prompt.header.name, "version": prompt.header.version, "hash": prompt.hash}
 
 
 def task_set_hash(tasks: Iterable[Task]) -> str:
@@ -97,10 +128,10 @@ def task_set_hash(tasks: Iterable[Task]) -> str:
     return hashlib.sha256("\n".join(task.id for task in tasks).encode()).hexdigest()
 
 
-def versions() -> dict[str, str]:
+def versions(config: RunConfig) -> dict[str, str]:
     """Versions of what a run depends on."""
     found = {"coevo_gym": __version__, "python": platform.python_version()}
-    for package in _PACKAGES:
+    for package in _PACKAGES + _MODEL_PACKAGES[config.policy.kind]:
         try:
             found[package] = version(package)
         except PackageNotFoundError:

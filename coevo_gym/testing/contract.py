@@ -21,7 +21,7 @@ from gymnasium.vector import AsyncVectorEnv
 
 from coevo_gym.agents.random import RandomAgent
 from coevo_gym.benchmark import BenchmarkSpec, benchmark_specs, get_benchmark, register_benchmark
-from coevo_gym.envs.base import PRIVATE_INFO, TaskEnv
+from coevo_gym.envs.base import TaskEnv
 from coevo_gym.errors import ResetNeeded
 from coevo_gym.task import Split, Task
 from coevo_gym.testing.fixtures import make_env, replay
@@ -226,8 +226,9 @@ def _seen(task: Task, actions: Sequence[str]) -> list[Any]:
     benchmark, env = get_benchmark(task.benchmark), make_env(task.benchmark, task)
     seen: list[Any] = []
     for action in actions:
-        info = {key: value for key, value in env.view.info.items() if key not in PRIVATE_INFO}
-        seen.append((env.view.observation, info, benchmark.choices(env.view)))
+        view = env.view
+        assert not env.private_info & set(view.info), "a view holds private info"
+        seen.append((view.observation, view.info, benchmark.choices(view)))
         _, _, terminated, truncated, _ = env.step(action)
         if terminated or truncated:
             break

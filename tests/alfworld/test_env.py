@@ -163,12 +163,13 @@ def test_older_commands_by_alias(older: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_goal_conditions_grow_to_one(kind: str) -> None:
     env, task = make_env("alfworld", task_of(kind)), task_of(kind)
-    shares = [env.view.info["alfworld.goal_conditions"]]
+    shares = [env.reset(options={"task": task})[1]["alfworld.goal_conditions"]]
     for command in task.solution:
         shares.append(env.step(command)[4]["alfworld.goal_conditions"])
     assert shares[0] == 0.0
     assert shares[-1] == 1.0
     assert max(shares[:-1]) < 1.0
+    assert "alfworld.goal_conditions" not in env.view.info
     assert env.view.info["alfworld.task_type"] == kind
 
 

@@ -11,7 +11,7 @@ from numpy.random import Generator
 from coevo_gym.envs.alfworld.goals import PROGRESS, Goal, conditions
 from coevo_gym.envs.alfworld.tasks import ALFWorldWorld, goal_of, scene_problem
 from coevo_gym.envs.alfworld.translation import fast_downward
-from coevo_gym.envs.base import Frame, Grade, TaskEnv
+from coevo_gym.envs.base import PRIVATE_INFO, Frame, Grade, TaskEnv
 from coevo_gym.task import FrozenDict, Verifier, World
 from coevo_gym.vector import TaskVectorEnv
 
@@ -50,7 +50,7 @@ class ALFWorldEnv(TaskEnv):
     Info keys:
         Those of every env (:class:`coevo_gym.envs.base.Info`); ``admissible`` holds the commands
         that do something now. ``alfworld.task_type``; ``alfworld.goal_conditions``: the share of
-        the goal's conditions that hold, from the facts.
+        the goal's conditions that hold, from the facts; a view does not have it.
 
     Splits and versions:
         By scene. With the official games: ``train`` (3,553 games), ``val`` = ``valid_seen`` (140),
@@ -76,6 +76,7 @@ class ALFWorldEnv(TaskEnv):
     benchmark = "alfworld"
     default_max_steps = 50
     extra_info: ClassVar = FrozenDict({"alfworld.task_type": "", "alfworld.goal_conditions": -1.0})
+    private_info: ClassVar = PRIVATE_INFO | {"alfworld.goal_conditions"}
 
     def __init__(self, *, aliases: bool = False, **kwargs: Any) -> None:
         fast_downward()  # says what to install, before an episode is begun

@@ -1,0 +1,263 @@
+"""What a run will do, worked out from its settings before anything is started.
+
+Counts are exact where the settings fix them and upper bounds elsewhere. Hours are what one GPU
+would need at the stated shares of its peaks: an estimate from first principles, not a measurement.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import gymnasium as gym
+from gymnasium.envs.registration import load_env_creator
+
+from coevo_gym.agents.model_shape import ModelShape, shape_of
+from coevo_gym.benchmark import benchmark_specs
+from coevo_gym.config import RunConfig
+from coevo_gym.envs.base import TaskEnv
+
+GIB = 2**30
+UNKNOWN_CONTEXT = 8192
+"""Tokens of a context, for the estimates, where the settings leave them to the model."""
+
+
+PUBLISHED = {
+    "appworld": "static 28.57 %, coevolve 35.71 % (arXiv 2604.15840, Tables 3 and 8)",
+    "bfcl": "static 58.0 %, coevolve 63.0 % (arXiv 2604.15840, Tables 3 and 8), on all 200 base "
+    "items, of which training here uses a part: compare models as they are with `coevo eval bfcl "
+    "--split test --env scheme=all200`, and nothing that was trained here",
+}
+"""Success rates of the papers that the presets follow."""
+
+
+class Accelerator(NamedTuple):
+    """A card, and what of its peaks a run is expected to reach.
+
+    Attributes:
+        name: for people.
+        flops: bf16 matrix operations per second.
+        bandwidth: bytes of memory read per second.
+        memory: bytes.
+        trained: expected share of ``flops`` in training.
+        decoded: expected share of ``bandwidth`` in sampling.
+    """
+
+    name: str
+    flops: float
+    bandwidth: float
+    memory: float
+    trained: float = 0.4
+    decoded: float = 0.5
+
+
+H200 = Accelerator("H200", flops=788e12, bandwidth=4.3e12, memory=139 * GIB)
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """What a language model needs; bytes, and seconds at most.
+
+    Attributes:
+        parameters: weights, all of them.
+        trained: weights that are trained.
+        weights: bytes of the weights, the sampler's copy included.
+        training: bytes of gradients, the optimiser's state and, without adapters, the reference.
+        context: bytes of the key-value cache of one full context.
+        sampling_s: seconds of sampling.
+        learning_s: seconds of updates, old and reference log-probabilities included.
+    """
+
+    parameters: int
+    trained: int
+    weights: int
+    training: int
+    context: int
+    sampling_s: float
+    learning_s: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one arm of a run will do.
+
+    Attributes:
+        steps: steps of the learner; None where env steps are the limit.
+        groups_per_step: tasks in a step.
+        group_size: episodes of a task.
+        max_env_steps: most env steps of training episodes.
+        initial_tasks: tasks to find before the first step.
+        rounds: rounds of evolution that something trains on; None where env steps are the limit.
+        evaluations: evaluations of the policy; likewise.
+        evaluation_tasks: episodes in each.
+        max_sampled_tokens: most tokens to sample in training; None for a policy without tokens.
+        model: what the language model needs; None for another policy, or an unknown model.
+    """
+
+    steps: int | None
+    groups_per_step: int
+    group_size: int
+    max_env_steps: int
+    initial_tasks: int
+    rounds: int | None
+    evaluations: int | None
+    evaluation_tasks: int
+    max_sampled_tokens: int | None
+    model: ModelPlan | None
+
+    @property
+    def rollouts_per_step(self) -> int:
+        """Episodes in a step."""
+        return self.groups_per_step * self.group_size
+
+    @property
+    def rollouts(self) -> int | None:
+        """Training episodes in all."""
+        return None if self.steps is None else self.steps * self.rollouts_per_step
+
+
+def plan(config: RunConfig, card: Accelerator = H200) -> Plan:
+    """Work out what one arm of a run will do.
+
+    Args:
+        config: the run's settings.
+        card: what its hours are estimated for.
+    """
+    loop, steps = config.loop, config.loop.max_steps
+    per_step = loop.groups_per_step * config.rollout.group_size
+    limit = math.inf if loop.max_env_steps is None else loop.max_env_steps
+    played = math.inf if steps is None else steps * per_step * max_steps(config)
+    sampled = _sampled_tokens(config, per_step)
+    return Plan(
+        steps=steps,
+        groups_per_step=loop.groups_per_step,
+        group_size=config.rollout.group_size,
+        max_env_steps=int(min(limit, played)),
+        initial_tasks=config.curriculum.initial_size,
+        rounds=None if steps is None else _rounds(config, steps),
+        evaluations=None if steps is None else _evaluations(config, steps),
+        evaluation_tasks=config.evaluation.n_tasks,
+        max_sampled_tokens=sampled,
+        model=_model_plan(config, sampled, card),
+    )
+
+
+def max_steps(config: RunConfig) -> int:
+    """Most steps of an episode."""
+    if config.benchmark.max_steps is not None:
+        return config.benchmark.max_steps
+    spec = next(spec for spec in benchmark_specs() if spec.name == config.benchmark.name)
+    entry_point = cast(str, gym.spec(spec.env_id).entry_point)
+    return cast(type[TaskEnv], load_env_creator(entry_point)).default_max_steps
+
+
+def _rounds(config: RunConfig, steps: int) -> int:
+    """Rounds that come due, if signals make every one of them worth it."""
+    every = math.ceil(config.curriculum.evolve_every_groups / config.loop.groups_per_step)
+    last = steps if config.loop.evolve_at_last_step else steps - 1
+    return last // max(every, config.loop.evolve_every_steps, 1)
+
+
+def _evaluations(config: RunConfig, steps: int) -> int:
+    every = config.loop.evaluate_every_steps
+    return 1 + (math.ceil(steps / every) if every else 1)
+
+
+def _sampled_tokens(config: RunConfig, per_step: int) -> int | None:
+    if config.policy.kind == "tiny" or config.loop.max_steps is None:
+        return None
+    chat = config.policy.chat
+    episode = max_steps(config) * chat.max_answer_tokens
+    if chat.max_episode_tokens is not None:
+        episode = min(episode, chat.max_episode_tokens)
+    return config.loop.max_steps * per_step * episode
+
+
+def _model_plan(config: RunConfig, sampled: int | None, card: Accelerator) -> ModelPlan | None:
+    shape = None if config.policy.kind == "tiny" else shape_of(config.policy.model.path)
+    if shape is None or sampled is None or config.loop.max_steps is None:
+        return None
+    settings, n = config.policy.model, shape.n_parameters
+    trained = shape.lora_parameters(settings.lora_rank) if settings.lora_rank else n
+    # Adapters: a bf16 base and fp32 adapters. Full: fp32 weights and a bf16 copy to sample from.
+    weights = 2 * n + 4 * trained if settings.lora_rank else 6 * n
+    reference = 0 if settings.lora_rank or not config.learner.kl_coef else 4 * n
+    context = settings.max_context or UNKNOWN_CONTEXT
+    per_context = 2 * context * shape.kv_values_per_token
+    per_step = config.loop.groups_per_step * config.rollout.group_size
+    room = max(1, int((card.memory - weights - 12 * trained - reference) / per_context))
+    alive = min(config.rollout.max_envs or per_step, per_step, room)
+    return ModelPlan(
+        parameters=n,
+        trained=trained,
+        weights=weights,
+        training=12 * trained + reference,
+        context=per_context,
+        sampling_s=_sampling_s(shape, sampled, alive, per_context, card),
+        learning_s=_learning_s(config, shape, config.loop.max_steps * per_step * context, card),
+    )
+
+
+def _sampling_s(
+    shape: ModelShape, sampled: int, alive: int, per_context: int, card: Accelerator
+) -> float:
+    """Each step of decoding reads the weights once, and half a full cache of each episode."""
+    read = 2.0 * shape.n_parameters + alive * per_context / 2
+    return sampled / alive * read / (card.bandwidth * card.decoded)
+
+
+def _learning_s(config: RunConfig, shape: ModelShape, tokens: int, card: Accelerator) -> float:
+    """Six operations a weight and token, two more for each pass without gradients."""
+    learner = config.learner
+    passes = 6 * learner.epochs + 2 * bool(learner.kl_coef)
+    passes += 2 * (learner.epochs * learner.minibatches > 1)
+    return tokens * passes * shape.n_active / (card.flops * card.trained)
+
+
+def rows(config: RunConfig, planned: Plan, card: Accelerator = H200) -> Iterator[tuple[str, str]]:
+    """The plan in words: what, and how much."""
+    yield "arms, one after the other", ", ".join(config.arms)
+    yield "initial tasks, explored without guidance", f"{planned.initial_tasks}"
+    if planned.steps is None:
+        yield (
+            "training",
+            f"until {planned.max_env_steps:,} env steps are spent, exploration counted",
+        )
+    else:
+        yield "steps of the learner", f"{planned.steps}"
+        yield (
+            "episodes a step",
+            f"{planned.groups_per_step} tasks x {planned.group_size} = {planned.rollouts_per_step}",
+        )
+        yield "episodes", f"{planned.rollouts:,}"
+        yield "env steps", f"at most {planned.max_env_steps:,}, exploration not counted"
+        yield "rounds of evolution", f"at most {planned.rounds}"
+        yield "evaluations", f"{planned.evaluations} x {planned.evaluation_tasks} tasks at most"
+    if planned.max_sampled_tokens is not None:
+        yield "sampled tokens", f"at most {planned.max_sampled_tokens:,}"
+    if config.policy.kind != "tiny" and config.benchmark.name in PUBLISHED:
+        yield "published", PUBLISHED[config.benchmark.name]
+    if planned.model is not None:
+        yield from _model_rows(planned.model, card)
+    elif config.policy.kind != "tiny":
+        yield "model", f"{config.policy.model.path} is not here, and its shape is not known"
+
+
+def _model_rows(model: ModelPlan, card: Accelerator) -> Iterator[tuple[str, str]]:
+    yield "weights", f"{model.parameters / 1e9:.2f} B, {model.trained / 1e9:.2f} B of them trained"
+    yield "memory of weights", f"{model.weights / GIB:.0f} GiB"
+    yield "memory of training, activations excluded", f"{model.training / GIB:.0f} GiB"
+    left = card.memory - model.weights - model.training
+    contexts = max(0, int(left / model.context))
+    fits = f"{left / GIB:.0f} GiB, {contexts} full contexts" if contexts else "too little"
+    yield f"left for caches on one {card.name}", fits
+    yield (
+        "sampling",
+        f"at most {model.sampling_s / 3600:.0f} h an arm, at {card.decoded:.0%} of the memory rate",
+    )
+    yield (
+        "updates",
+        f"at most {model.learning_s / 3600:.0f} h an arm, at {card.trained:.0%} of the bf16 rate",
+    )
