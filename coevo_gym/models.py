@@ -112,12 +112,15 @@ def resolve_model(path: str | Path) -> str:
             f"({KNOWN[text].download_mb} MB), or set COEVO_HOME to where it is."
         )
     if Path(text).expanduser().exists():
-        raise ModelError(f"{text} holds no model: a folder with a config.json is needed.")
+        raise ModelError(
+            f"No language model is in {text}: there is no config.json. Give a folder that "
+            "`save_pretrained` wrote, or fetch a small model with `coevo model fetch smollm2`."
+        )
     if isinstance(path, str) and text.count("/") == 1 and not text.startswith((".", "/", "~")):
         return text
     raise ModelError(
-        f"There is no model {text}. Give a folder that `save_pretrained` wrote, an id of the "
-        f"Hugging Face Hub (org/name), or one of: {_names()} (see `coevo model list`)."
+        f"No language model is at {text}. Give a folder that `save_pretrained` wrote, an id of the "
+        f"Hugging Face Hub (org/name), or a name such as smollm2 (`coevo model fetch smollm2`)."
     )
 
 

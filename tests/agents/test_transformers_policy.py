@@ -1,0 +1,394 @@
+"""Sampling from a transformers model: what comes out is what is trained on."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from coevo_gym.agents import continuous, half_copy  # noqa: E402
+from coevo_gym.agents.language_model import ModelConfig  # noqa: E402
+from coevo_gym.agents.padded import Ask, _batches, sample_padded  # noqa: E402
+from coevo_gym.agents.transformers_policy import TransformersPolicy  # noqa: E402
+from coevo_gym.errors import ConfigError, ModelError, ModelNotFetched  # noqa: E402
+from coevo_gym.seams import Choice, Completion, Finish, Message, Prompt, Sampling  # noqa: E402
+from coevo_gym.trajectory import Segment, TokenDecision, View  # noqa: E402
+from tests.agents.tiny_llama import make_tiny_llama  # noqa: E402
+
+ENGINES = ["padded", "continuous"]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose own settings would make every answer the likeliest one, and cut it short."""
+    made = make_tiny_llama(tmp_path_factory.mktemp("tiny"))
+    spoilt = {
+        "do_sample": True,
+        "top_k": 1,
+        "top_p": 0.1,
+        "temperature": 0.1,
+        "repetition_penalty": 5.0,
+        "max_new_tokens": 2,
+        "eos_token_id": list(range(3, 200)),
+    }
+    (made / "generation_config.json").write_text(json.dumps(spoilt))
+    return made
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "continuous":
+        monkeypatch.setattr(continuous, "why_not", lambda model: "")
+    return str(request.param)
+
+
+def policy(folder: Path, seed: int = 0, **settings: Any) -> TransformersPolicy:
+    return TransformersPolicy(ModelConfig(path=str(folder), device="cpu", **settings), seed=seed)
+
+
+def ask(text: str, temperature: float = 1.0, max_tokens: int = 12) -> Prompt:
+    return Prompt((Message("user", text),), Sampling(temperature, max_tokens))
+
+
+def tokens(completion: Completion) -> TokenDecision:
+    assert isinstance(completion.decision, TokenDecision)
+    return completion.decision
+
+
+def check_logprobs(made: TransformersPolicy, completions: list[Completion]) -> None:
+    """What the sampler says is what the learner computes."""
+    decisions = [tokens(c) for c in completions]
+    segments = [
+        Segment(
+            d.prompt_ids + d.ids,
+            (False,) * len(d.prompt_ids) + (True,) * len(d.ids),
+            d.logprobs,
+            d.temperature,
+        )
+        for d in decisions
+    ]
+    with torch.no_grad():
+        logps, mask = made.logprobs(segments)
+    for row, counts, decision in zip(logps, mask, decisions, strict=True):
+        assert row[counts].tolist() == pytest.approx(list(decision.logprobs), abs=1e-4)
+
+
+MIXED = [
+    ask("go to table 1", 0.7),
+    ask("What do you do next?", 1.0, 5),
+    ask("x", 0.0),
+    ask("take apple 2 from table 1 " * 8, 0.7, 1),
+    ask("y", 1.0, 20),
+    ask("a mug in the sink", 0.0, 3),
+]
+
+
+def test_mixed_requests_come_back_in_order(folder: Path, engine: str) -> None:
+    made = policy(folder)
+    completions = made.generate(MIXED)
+    for prompt, completion in zip(MIXED, completions, strict=True):
+        decision = tokens(completion)
+        assert decision.prompt_ids == made.format.prompt_ids(prompt.messages)
+        assert decision.temperature == prompt.sampling.temperature
+        stopped = decision.ids[-1] in made.format.stop_ids
+        assert completion.finish is (Finish.STOP if stopped else Finish.LENGTH)
+        assert stopped or len(decision.ids) == prompt.sampling.max_tokens
+        assert len(decision.ids) <= prompt.sampling.max_tokens
+        assert not set(decision.ids[:-1]) & set(made.format.stop_ids)
+        assert completion.text == made.format.decode(decision.ids)
+    assert {made._continuous} == {engine == "continuous"}
+
+
+def test_logprobs_are_those_of_the_learner(folder: Path, engine: str) -> None:
+    made = policy(folder)
+    sampled = [p for p in MIXED if p.sampling.temperature]
+    check_logprobs(made, made.generate(sampled * 3))
+
+
+def test_greedy_answers_are_sure(folder: Path, engine: str) -> None:
+    made = policy(folder)
+    alone = [made.generate([p])[0] for p in MIXED if p.sampling.temperature == 0]
+    together = [c for p, c in zip(MIXED, made.generate(MIXED), strict=True) if c in alone]
+    assert together == alone
+    assert set(tokens(alone[0]).logprobs) == {0.0}
+
+
+def test_the_likeliest_token_is_taken_at_temperature_0(folder: Path) -> None:
+    made = policy(folder)
+    decision = tokens(made.generate([ask("x", 0.0, 1)])[0])
+    with torch.no_grad():
+        logits = made.model(torch.tensor([decision.prompt_ids])).logits[0, -1]
+    assert decision.ids == (int(logits.argmax()),)
+
+
+def test_the_models_own_settings_do_not_count(folder: Path, engine: str) -> None:
+    completions = policy(folder).generate([ask("go", 1.0, 8)] * 12)
+    assert len({tokens(c).ids for c in completions}) > 6
+    assert max(len(tokens(c).ids) for c in completions) == 8
+
+
+def test_frequencies_are_the_probabilities(folder: Path, engine: str) -> None:
+    made = policy(folder)
+    n, temperature = 1500, 0.7
+    completions = made.generate([ask("go", temperature, 1)] * n)
+    prompt = tokens(completions[0]).prompt_ids
+    with torch.no_grad():
+        logits = made.model(torch.tensor([prompt])).logits[0, -1]
+    expected = torch.softmax(logits / temperature, dim=0)
+    drawn = torch.tensor([tokens(c).ids[0] for c in completions])
+    counts = torch.bincount(drawn, minlength=len(expected)) / n
+    assert (counts - expected).abs().max() < 5 * 0.5 / n**0.5
+
+
+def test_a_seed_and_the_calls_decide(folder: Path, engine: str) -> None:
+    first, second, other = policy(folder, 1), policy(folder, 1), policy(folder, 2)
+    calls = [MIXED, MIXED[:2], MIXED]
+    answers = [first.generate(call) for call in calls]
+    torch.manual_seed(99)
+    assert [second.generate(call) for call in calls] == answers
+    assert [other.generate(call) for call in calls] != answers
+    assert answers[0] != answers[2]
+
+
+def test_the_global_generator_is_left_alone(folder: Path, engine: str) -> None:
+    made = policy(folder)
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    made.generate(MIXED)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert (
+        made.model.config._attn_implementation == policy(folder).model.config._attn_implementation
+    )
+
+
+def test_exact_resume(folder: Path, engine: str) -> None:
+    made = policy(folder)
+    made.generate(MIXED)
+    with torch.no_grad():
+        made.parameters()[0].add_(0.01)
+    made.version = 4
+    state = made.state_dict()
+    resumed = policy(folder, seed=5)
+    resumed.load_state_dict(state)
+    assert resumed.version == 4
+    assert resumed.generate(MIXED) == made.generate(MIXED)
+    assert resumed.generate(MIXED[:1]) == made.generate(MIXED[:1])
+
+
+def test_a_frozen_copy_draws_on_its_own(folder: Path) -> None:
+    made, twin = policy(folder), policy(folder)
+    frozen = made.frozen_copy()
+    assert isinstance(frozen, TransformersPolicy)
+    frozen.generate(MIXED)
+    assert made.generate(MIXED) == twin.generate(MIXED)
+
+
+def test_a_full_context_is_told_and_its_siblings_are_answered(folder: Path, engine: str) -> None:
+    made = policy(folder, max_context=40)
+    fits = len(made.format.prompt_ids(ask("x").messages))
+    full = next(
+        prompt
+        for n in range(200)
+        if len(made.format.prompt_ids((prompt := ask("x" + "y" * n)).messages)) == 40
+    )
+    almost = next(
+        prompt
+        for n in range(200)
+        if len(made.format.prompt_ids((prompt := ask("x" + "y" * n)).messages)) == 39
+    )
+    requests = [full, ask("x", 1.0, 10), almost, ask("z" * 400)]
+    completions = made.generate(requests)
+    assert completions[0] == completions[3] == Completion("", None, Finish.OVERFLOW)
+    assert len(tokens(completions[2]).ids) == 1
+    assert fits < 40
+    assert completions[1].decision is not None
+    assert made.generate([full]) == [completions[0]]
+    assert made.generate([]) == []
+
+
+def test_an_answer_is_cut_where_the_context_ends(folder: Path, engine: str) -> None:
+    made = policy(folder, max_context=30)
+    completions = made.generate([ask("x", 1.0, 500)] * 8)
+    cut = [c for c in completions if c.finish is Finish.LENGTH]
+    assert cut
+    assert {len(tokens(c).prompt_ids) + len(tokens(c).ids) for c in cut} == {30}
+
+
+def test_a_conversation_goes_on_from_what_was_sampled(folder: Path, engine: str) -> None:
+    made = policy(folder)
+    messages = [Message("user", "go")]
+    first = made.generate([Prompt(tuple(messages), Sampling(1.0, 6))])[0]
+    messages += [Message("assistant", first.text, tokens(first).ids), Message("user", "on")]
+    second = made.generate([Prompt(tuple(messages), Sampling(1.0, 6))])[0]
+    before = tokens(first).prompt_ids + tokens(first).ids
+    assert tokens(second).prompt_ids[: len(before)] == before
+
+
+def test_a_demonstration(folder: Path) -> None:
+    made = policy(folder)
+    messages = [Message("user", "go")]
+    decision = made.encode_demonstration(messages, "take apple 2")
+    assert decision.prompt_ids == made.format.prompt_ids(messages)
+    assert made.format.decode(decision.ids) == "take apple 2"
+    assert decision.ids[-1] == made.format.end_of_turn
+    assert set(decision.logprobs) == {0.0}
+
+
+def test_with_an_adapter(folder: Path, engine: str) -> None:
+    made = policy(folder, lora_rank=2)
+    with torch.no_grad():
+        for weight in made.parameters():
+            weight.add_(0.05)
+    completions = made.generate([ask("go", 0.7), ask("x")])
+    check_logprobs(made, completions)
+    assert [tokens(c).ids for c in policy(folder).generate([ask("go", 0.7), ask("x")])] != [
+        tokens(c).ids for c in completions
+    ]
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (Choice(View("", ""), ("a",)), "needs a Prompt, actual: Choice"),
+        (ask("x", -1.0), r"actual: -1\.0 and 12"),
+        (ask("x", float("nan")), "actual: nan and 12"),
+        (ask("x", 1.0, 0), r"actual: 1\.0 and 0"),
+    ],
+)
+def test_requests_that_make_no_sense(folder: Path, request_: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        policy(folder).generate([request_])
+
+
+def test_the_engine_is_told_once(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    made = policy(folder)
+    with caplog.at_level(logging.INFO, "coevo_gym"):
+        made.generate(MIXED[:1])
+        made.generate(MIXED[:1])
+    said = [r.getMessage() for r in caplog.records if "engine" in r.getMessage()]
+    assert said == ["sampling engine=padded reason=on a CPU padded batches take less time"]
+
+
+def test_a_broken_engine_is_left(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ModelError("out of pages")
+
+    monkeypatch.setattr(continuous, "why_not", lambda model: "")
+    monkeypatch.setattr(continuous, "sample_continuous", fail)
+    made = policy(folder)
+    assert made.generate(MIXED) == policy_padded(folder, monkeypatch).generate(MIXED)
+    assert "reason=out of pages" in caplog.text
+
+
+def policy_padded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> TransformersPolicy:
+    monkeypatch.setattr(continuous, "why_not", lambda model: "a test")
+    return policy(folder)
+
+
+def test_a_fetched_models_name(folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("COEVO_HOME", str(tmp_path))
+    with pytest.raises(ModelNotFetched, match="coevo model fetch smollm2"):
+        TransformersPolicy(ModelConfig(path="smollm2", device="cpu"))
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "smollm2").symlink_to(folder)
+    made = TransformersPolicy(ModelConfig(path="smollm2", device="cpu"))
+    assert made.generate([ask("x")])[0].decision is not None
+
+
+def test_batches_keep_to_both_limits() -> None:
+    asks = [Ask((1,) * n, 1.0, most) for n, most in [(3, 5), (9, 1), (4, 30), (4, 2), (20, 1)]]
+    batches = list(_batches(asks, max_prompt=16, max_cache=40))
+    assert sorted(i for batch in batches for i in batch) == [0, 1, 2, 3, 4]
+    for batch in batches:
+        longest = max(len(asks[i].prompt) for i in batch)
+        most = max(asks[i].max_tokens for i in batch)
+        assert len(batch) == 1 or (
+            len(batch) * longest <= 16 and len(batch) * (longest + most) <= 40
+        )
+    assert len(batches) == 4
+    assert len(list(_batches(asks, max_prompt=1000, max_cache=1000))) == 1
+
+
+def test_small_batches_give_the_same_greedy_answers(folder: Path) -> None:
+    made = policy(folder)
+    asks = [Ask(made.format.prompt_ids(p.messages), 0.0, 12) for p in MIXED]
+    settings: dict[str, Any] = {"stop_ids": made.format.stop_ids, "seed": 0}
+    whole = sample_padded(made.model, asks, max_prompt_tokens=10**6, **settings)
+    alone = sample_padded(made.model, asks, max_prompt_tokens=1, **settings)
+    assert [one.ids for one in whole] == [one.ids for one in alone]
+
+
+def test_a_copy_in_half_precision(folder: Path) -> None:
+    made = policy(folder)
+    half = half_copy.half_copy(made.model)
+    assert {p.dtype for p in half.parameters()} == {torch.bfloat16}
+    assert {p.dtype for p in made.model.parameters()} == {torch.float32}
+    assert {b.dtype for b in half.buffers()} == {torch.float32}
+    assert half.lm_head.weight is half.model.embed_tokens.weight
+    with torch.no_grad():
+        made.parameters()[0].mul_(2.0)
+    half_copy.renew(half, made.model)
+    assert torch.equal(half.lm_head.weight, made.parameters()[0].to(torch.bfloat16))
+    asks = [Ask(made.format.prompt_ids(p.messages), 1.0, 5) for p in MIXED]
+    sampled = sample_padded(
+        half, asks, stop_ids=made.format.stop_ids, seed=0, max_prompt_tokens=10**6
+    )
+    assert all(one.ids for one in sampled)
+
+
+def test_it_samples_with_the_copy_where_fp32_weights_are_trained_in_half_precision(
+    folder: Path,
+) -> None:
+    made = policy(folder)
+    made._half = True
+    first = made._sampler()
+    assert first.dtype == torch.bfloat16
+    assert made._sampler() is first
+    with torch.no_grad():
+        made.parameters()[0].mul_(2.0)
+    made.version += 1
+    assert torch.equal(next(made._sampler().parameters()), made.parameters()[0].to(torch.bfloat16))
+    made.load_state_dict(policy(folder).state_dict())
+    assert torch.equal(next(made._sampler().parameters()), made.parameters()[0].to(torch.bfloat16))
+
+
+USERS_MODEL = Path(os.environ.get("COEVO_HOME", "~/.cache/coevo")).expanduser() / "models/smollm2"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine_", ENGINES)
+def test_smollm2(engine_: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not USERS_MODEL.is_dir():
+        pytest.skip("SmolLM2 is not on this machine (coevo model fetch smollm2)")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    if engine_ == "continuous":
+        monkeypatch.setattr(continuous, "why_not", lambda model: "")
+    made = policy(USERS_MODEL)
+    messages = (Message("user", "Say hello to me."),)
+    greedy, sampled = made.generate([Prompt(messages, Sampling(t, 24)) for t in (0.0, 0.7)])
+    assert "hello" in greedy.text.lower()
+    check_logprobs(made, [sampled])
+    ids = made.tokenizer.apply_chat_template(
+        [m._asdict() for m in messages], add_generation_prompt=True, return_dict=False
+    )
+    assert tokens(greedy).prompt_ids == tuple(ids)
+    longer = (*messages, Message("assistant", "", tokens(sampled).ids), Message("user", "And?"))
+    before = tokens(sampled).prompt_ids + tokens(sampled).ids
+    assert made.format.prompt_ids(longer)[: len(before)] == before
