@@ -1,0 +1,99 @@
+"""Fine-tuning of a real language model, though a tiny one, through the chat agent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from coevo_gym.agents.chat import ChatAgent, ChatConfig
+from coevo_gym.agents.language_model import ModelConfig
+from coevo_gym.agents.transformers_policy import TransformersPolicy
+from coevo_gym.prompts.loader import parse_prompt
+from coevo_gym.seams import Ticket
+from coevo_gym.task import Split, Task
+from coevo_gym.trainers.rollout import EnvPool, rollout
+from coevo_gym.trainers.segments import samples
+from coevo_gym.trainers.sft import (
+    ImitationConfig,
+    accepted_rollouts,
+    demonstrate,
+    imitate,
+)
+from coevo_gym.trajectory import Group, Segment, Trajectory
+from tests.agents.tiny_llama import make_tiny_llama
+from tests.toy import BENCHMARK
+
+TASKS = BENCHMARK.tasks(Split.TRAIN)[:4]
+PROMPT = parse_prompt(
+    """{#
+name = "toy"
+version = 1
+answer = "text"
+inputs = ["instruction", "observation"]
+#}
+{% block system %}{% endblock %}
+{% block first %}{{ instruction }}{% endblock %}
+{% block turn %}{{ observation }}{% endblock %}
+"""
+)
+QUICK = ImitationConfig(lr=3e-3, batch_decisions=4, max_epochs=60, holdout=0, max_grad_norm=1.0)
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> ChatAgent:
+    return ChatAgent(policy_of(tmp_path), PROMPT, ChatConfig(max_answer_tokens=16))
+
+
+def policy_of(folder: Path) -> TransformersPolicy:
+    return TransformersPolicy(ModelConfig(path=str(make_tiny_llama(folder)), device="cpu"))
+
+
+def play(agent: ChatAgent, tasks: Sequence[Task], envs: EnvPool) -> list[Trajectory]:
+    tickets = [Ticket(str(i), task, str(i), 0) for i, task in enumerate(tasks)]
+    return [t for t in rollout(tickets, agent, envs).trajectories if t]
+
+
+def test_learns_the_references_and_plays_them(agent: ChatAgent, envs: EnvPool) -> None:
+    policy = agent.policy
+    assert isinstance(policy, TransformersPolicy)
+    assert not any(t.success for t in play(agent.greedy(), TASKS, envs))
+    demonstrations = demonstrate(TASKS, envs, BENCHMARK, agent)
+    found = imitate(policy, demonstrations, QUICK)
+    assert found.losses[0] > 1.0 > 0.05 > found.losses[-1]
+    played = play(agent.greedy(), TASKS, envs)
+    assert [t.actions for t in played] == [task.solution for task in TASKS]
+    # What it now says itself are the very tokens it was shown, prompts included.
+    said = [[step.decision for step in t.steps if step.decision] for t in played]
+    for shown, own in zip(demonstrations.decisions, said, strict=True):
+        for one, other in zip(samples(shown), samples(own), strict=True):
+            assert isinstance(one, Segment)
+            assert isinstance(other, Segment)
+            assert (one.ids, one.sampled) == (other.ids, other.sampled)
+
+
+def test_only_answers_and_their_ends_are_learned(agent: ChatAgent, envs: EnvPool) -> None:
+    policy = agent.policy
+    assert isinstance(policy, TransformersPolicy)
+    (decisions,) = demonstrate(TASKS[:1], envs, BENCHMARK, agent).decisions
+    (segment,) = samples(decisions)
+    assert isinstance(segment, Segment)
+    learned = [i for i, sampled in zip(segment.ids, segment.sampled, strict=True) if sampled]
+    text = policy.tokenizer.decode(learned)
+    assert text == "".join(f"{action}<|im_end|>" for action in TASKS[0].solution)
+
+
+def test_accepted_rollouts_make_their_actions_likelier(agent: ChatAgent, envs: EnvPool) -> None:
+    policy = agent.policy
+    assert isinstance(policy, TransformersPolicy)
+    (episode,) = play(agent, TASKS[:1], envs)
+    group = Group("g", TASKS[0], 1, (episode,))
+    assert accepted_rollouts([group], above=episode.score).decisions == ()
+    accepted = accepted_rollouts([group], above=episode.score - 0.1)
+    found = imitate(policy, accepted, QUICK.model_copy(update={"max_epochs": 3}))
+    assert found.losses[-1] < found.losses[0]
+    assert policy.version == 1
