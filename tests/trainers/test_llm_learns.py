@@ -1,0 +1,121 @@
+"""A Llama of 94 thousand weights learns through the whole path: chat, tokens, segments, GRPO."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from coevo_gym.agents.chat import ChatAgent, ChatConfig  # noqa: E402
+from coevo_gym.agents.language_model import ModelConfig  # noqa: E402
+from coevo_gym.agents.transformers_policy import TransformersPolicy  # noqa: E402
+from coevo_gym.envs.base import Frame  # noqa: E402
+from coevo_gym.prompts import parse_prompt  # noqa: E402
+from coevo_gym.seams import Ticket  # noqa: E402
+from coevo_gym.task import Split, Task  # noqa: E402
+from coevo_gym.trainers.grpo import GRPO, GRPOConfig  # noqa: E402
+from coevo_gym.trainers.rollout import EnvPool, rollout  # noqa: E402
+from coevo_gym.trainers.sft import Demonstrations, ImitationConfig, imitate  # noqa: E402
+from coevo_gym.trajectory import Group  # noqa: E402
+from tests.agents.tiny_llama import make_tiny_llama  # noqa: E402
+from tests.toy import BENCHMARK, COLOURS, ToyEnv  # noqa: E402
+
+PROMPT = parse_prompt("""{#
+name = "one press"
+version = 1
+answer = "text"
+inputs = ["observation"]
+#}
+{% block system %}Answer with one action.{% endblock %}
+{% block first %}{{ observation }}{% endblock %}
+{% block turn %}{{ observation }}{% endblock %}
+""")
+K = 16
+
+
+class OnePress(ToyEnv):
+    """The instruction names a button, and the first press ends the episode."""
+
+    def _act(self, action: str) -> Frame:
+        super()._act(action)
+        self.done = True
+        return self._frame_of(done=True)
+
+
+def tasks() -> list[Task]:
+    made = [BENCHMARK._task((colour,), f"toy/{colour}") for colour in COLOURS]
+    return [task.model_copy(update={"split": Split.TRAIN}) for task in made]
+
+
+def any_press(agent: ChatAgent, envs: EnvPool) -> Demonstrations:
+    """Every press in every task: how to answer, but not what."""
+    decisions: list[tuple[Any, ...]] = []
+    with envs.open() as take:
+        env = take()
+        for task in tasks():
+            env.reset(seed=0, options={"task": task})
+            view = env.unwrapped.view  # type: ignore[attr-defined]
+            decisions.append(tuple(agent.demonstrate(view, f"press {c}") for c in COLOURS))
+    return Demonstrations(tuple(decisions), 0, 0, 0)
+
+
+def play(agent: ChatAgent, envs: EnvPool, version: int, name: str, *, size: int = K) -> list[Group]:
+    tickets = [
+        Ticket(f"{name}/{g}/{k}", task, str(g), k)
+        for g, task in enumerate(tasks())
+        for k in range(size)
+    ]
+    found = rollout(tickets, agent, envs, policy_version=version).trajectories
+    return [
+        Group(str(g), task, size, tuple(t for t in found[g * size : (g + 1) * size] if t))
+        for g, task in enumerate(tasks())
+    ]
+
+
+def success_rate(groups: list[Group]) -> float:
+    return float(np.mean([t.success for group in groups for t in group.trajectories]))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_sampler_and_learner_agree_on_every_token(
+    tmp_path: Path, envs: EnvPool, temperature: float
+) -> None:
+    folder = make_tiny_llama(tmp_path)
+    policy = TransformersPolicy(ModelConfig(path=str(folder), device="cpu"))
+    settings = ChatConfig(max_answer_tokens=5, temperature=temperature)
+    groups = play(ChatAgent(policy, PROMPT, settings), envs, policy.version, "g", size=2)
+    config = GRPOConfig(old_logprobs="recomputed", epochs=1, outcome="score")
+    metrics = GRPO(policy, config).update(groups)  # type: ignore[arg-type]
+    assert metrics["sampler_kl"] == pytest.approx(0.0, abs=1e-8)
+    assert metrics["importance"] == pytest.approx(1.0, abs=1e-4)
+    episodes = [t for group in groups for t in group.trajectories]
+    assert metrics["samples"] == len(episodes)  # each dialogue is one segment
+    assert metrics["decisions"] == sum(len(t.steps) for t in episodes) > 5 * len(episodes)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_it_learns_what_to_answer_from_outcomes_alone(tmp_path: Path) -> None:
+    envs, chance = EnvPool(OnePress), 1 / len(COLOURS)
+    sigma = (chance * (1 - chance) / (len(COLOURS) * K)) ** 0.5
+    warm, learned = [], []
+    for seed in range(3):
+        folder = make_tiny_llama(tmp_path / str(seed), seed=seed)
+        policy = TransformersPolicy(ModelConfig(path=str(folder), device="cpu"), seed=seed)
+        agent = ChatAgent(policy, PROMPT, ChatConfig(max_answer_tokens=10))
+        form = ImitationConfig(max_epochs=20, batch_decisions=6, holdout=0, patience_epochs=20)
+        imitate(policy, any_press(agent, envs), form, seed=seed)
+        warm.append(success_rate(play(agent, envs, policy.version, "warm")))
+        learner = GRPO(policy, GRPOConfig(lr=1e-3), seed=seed)  # type: ignore[arg-type]
+        for step in range(20):
+            metrics = learner.update(play(agent, envs, policy.version, str(step)))
+            assert metrics["broken_share"] == 0.0
+        learned.append(success_rate(play(agent, envs, policy.version, "learned")))
+    assert max(warm) < chance + 3 * sigma
+    assert min(learned) > chance + 3 * sigma
+    assert np.mean(learned) > 0.5
