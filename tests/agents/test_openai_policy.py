@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from coevo_gym.agents.endpoint import is_overflow, retry_after_s
+from coevo_gym.agents.endpoint import Spending, is_overflow, retry_after_s
 from coevo_gym.agents.loop_thread import LoopThread
 from coevo_gym.agents.openai_policy import EndpointConfig, EndpointUsage, OpenAIPolicy
 from coevo_gym.errors import BudgetSpent, ConfigError, ModelError, RateLimited
@@ -119,7 +119,7 @@ def test_answers_come_in_the_order_of_the_requests(server: FakeOpenAI) -> None:
     server.expect(texts[0], held)
     for i, text in enumerate(texts[1:], 1):
         server.expect(text, Say(str(i)))
-    with policy_for(server) as policy, ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor() as pool, policy_for(server) as policy:
         answers = pool.submit(ask, policy, *texts)
         server.wait_until(lambda fake: fake.answered == 7)
         held.until.set()
@@ -131,7 +131,7 @@ def test_no_more_requests_at_once_than_allowed_over_all_calls(server: FakeOpenAI
     texts = [f"Number {i}?" for i in range(12)]
     for text in texts:
         server.expect(text, Hold(Say(text), gate))
-    with policy_for(server, max_concurrency=3) as policy, ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor() as pool, policy_for(server, max_concurrency=3) as policy:
         calls = [pool.submit(ask, policy, *texts[:6]), pool.submit(ask, policy, *texts[6:])]
         server.wait_until(lambda fake: fake.in_flight == 3)
         gate.set()
@@ -324,7 +324,7 @@ def test_siblings_in_flight_are_counted_and_the_others_not_sent(server: FakeOpen
     good, bad = Hold(Say("Good.")), Hold(Refuse(400, "Bad."))
     server.expect("Good?", good)
     server.expect("Bad?", bad)
-    with policy_for(server, max_concurrency=2) as policy, ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor() as pool, policy_for(server, max_concurrency=2) as policy:
         call = pool.submit(ask, policy, "Good?", "Bad?", "Never sent?", "Nor this?")
         server.wait_until(lambda fake: fake.in_flight == 2)
         bad.until.set()
@@ -343,8 +343,8 @@ def test_a_sibling_that_waits_to_try_again_gives_up(server: FakeOpenAI) -> None:
     server.expect("Busy?", Refuse(429, headers={"Retry-After": "3600"}))
     server.expect("Bad?", bad)
     with (
-        policy_for(server, backoff_cap_s=3600.0) as policy,
         ThreadPoolExecutor() as pool,
+        policy_for(server, backoff_cap_s=3600.0) as policy,
     ):
         call = pool.submit(ask, policy, "Busy?", "Bad?")
         server.wait_until(lambda fake: fake.answered == 1)
@@ -397,16 +397,33 @@ def test_a_request_that_may_pass_the_cap_on_money_is_not_sent(server: FakeOpenAI
             ask(policy, "Hello?")
 
 
-def test_caps_hold_beside_what_is_in_flight_and_refuse_only_for_what_is_spent(
-    server: FakeOpenAI,
-) -> None:
+def test_only_what_is_spent_refuses_and_not_what_is_in_flight(server: FakeOpenAI) -> None:
     texts = [f"Hello{i}" for i in range(4)]
     for text in texts:
         server.expect(text, Say("Hello."))
     with policy_for(server, max_tokens_total=3 * 15 + 38) as policy:
         assert len(ask(policy, *texts)) == 4
         assert policy.usage.total_tokens == 60
-    assert server.most_in_flight <= 2
+
+
+def test_a_request_waits_for_room_beside_those_in_flight() -> None:
+    spending = Spending(EndpointConfig(model="fake", max_tokens_total=2 * 38 + 37))
+    request = prompt("Hello?")
+
+    async def hold() -> None:
+        async with spending.hold(request):
+            pass
+
+    async def three() -> None:
+        async with spending.hold(request):
+            async with spending.hold(request):
+                third = asyncio.create_task(hold())
+                for _ in range(10):
+                    await asyncio.sleep(0)
+                assert not third.done()
+            await third
+
+    asyncio.run(three())
 
 
 def test_a_loaded_state_counts_towards_the_cap(server: FakeOpenAI) -> None:
@@ -513,7 +530,7 @@ def test_a_closed_policy_says_so(server: FakeOpenAI) -> None:
 
 def test_closing_ends_a_call_in_another_thread(server: FakeOpenAI) -> None:
     server.expect("Hello?", Hold(Say("late")))
-    with policy_for(server) as policy, ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor() as pool, policy_for(server) as policy:
         call = pool.submit(ask, policy, "Hello?")
         server.wait_until(lambda fake: fake.in_flight == 1)
         policy.close()
