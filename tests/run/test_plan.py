@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from coevo_gym.cli import app
+from coevo_gym.config import RunConfig, load_config, preset_names
+from coevo_gym.run.plan import H200, Plan, plan, rows
+
+PAPER = [name for name in preset_names() if name.startswith("coevolve_")]
+MAX_STEPS = {"appworld": 30, "bfcl": 30, "alfworld": 15, "webshop": 15}
+
+
+def settings(preset: str, *sets: str) -> RunConfig:
+    return load_config(preset, sets=sets, environ={}).config
+
+
+def test_there_is_a_preset_for_each_row() -> None:
+    small = {f"coevolve_{benchmark}_qwen3_4b" for benchmark in MAX_STEPS}
+    large = {f"coevolve_{b}_{m}" for b in ("appworld", "bfcl") for m in ("qwen2_5_7b", "qwen3_30b")}
+    assert set(PAPER) == small | large
+
+
+@pytest.mark.parametrize("preset", PAPER)
+def test_presets_have_the_numbers_of_the_paper(preset: str) -> None:
+    config = settings(preset)
+    planned = plan(config)
+    assert planned.initial_tasks == 100
+    assert (planned.steps, planned.groups_per_step, planned.group_size) == (120, 32, 8)
+    assert planned.rollouts_per_step == 256
+    assert planned.rollouts == 30_720
+    assert planned.max_env_steps == 30_720 * MAX_STEPS[config.benchmark.name]
+    assert planned.max_sampled_tokens == 30_720 * 4096
+    assert planned.rounds == 11  # the twelfth, after the last step, would train nothing
+    learner, curriculum = config.learner, config.curriculum
+    assert (learner.clip_low, learner.clip_high, learner.kl_coef) == (0.2, 0.28, 1e-3)
+    assert learner.loss_mean == "token"
+    assert learner.normalise_std
+    assert learner.lr == (1e-5 if config.policy.model.lora_rank else 1e-6)
+    assert bool(config.policy.model.lora_rank) is not preset.endswith("4b")
+    assert (curriculum.theta, curriculum.window, curriculum.n_min) == (5.0, 5, 64)
+    assert config.policy.chat.temperature == 0.9
+    assert not config.loop.evolve_at_last_step
+
+
+def test_the_twelfth_round_can_be_asked_for() -> None:
+    assert plan(settings(PAPER[0], "loop.evolve_at_last_step=true")).rounds == 12
+
+
+def test_memory_and_hours_follow_from_the_shape() -> None:
+    model = plan(settings("coevolve_bfcl_qwen3_4b")).model
+    assert model is not None
+    n = model.parameters
+    assert model.trained == n == pytest.approx(4.02e9, rel=0.01)
+    assert model.weights == 6 * n
+    assert model.training == 16 * n  # gradients, two moments, the reference, all in fp32
+    assert model.context == 16_384 * 2 * 36 * 8 * 128 * 2
+    tokens = 30_720 * 16_384
+    assert model.learning_s == pytest.approx(8 * n * tokens / (0.4 * H200.flops))
+    adapters = plan(settings("coevolve_bfcl_qwen2_5_7b")).model
+    assert adapters is not None
+    assert adapters.trained < adapters.parameters / 40
+    assert adapters.training == 12 * adapters.trained
+    mixture = plan(settings("coevolve_bfcl_qwen3_30b")).model
+    assert mixture is not None
+    assert mixture.learning_s < adapters.learning_s  # fewer weights are active in a token
+
+
+def test_a_tiny_policy_has_no_model() -> None:
+    planned: Plan = plan(settings("quickstart"))
+    assert (planned.model, planned.steps, planned.rollouts) == (None, None, None)
+    assert planned.max_env_steps == 80_000
+
+
+def test_an_unknown_model_is_said_to_be_unknown() -> None:
+    config = settings("coevolve_bfcl_qwen3_4b", "policy.model.path=someone/unheard-of")
+    assert ("model", "someone/unheard-of is not here, and its shape is not known") in list(
+        rows(config, plan(config))
+    )
+
+
+def test_the_command_prints_the_plan_and_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    preset = "coevolve_bfcl_qwen3_4b"
+    told = CliRunner().invoke(app, ["train", preset, "--dry-run"], env={"COLUMNS": "200"})
+    assert told.exit_code == 0
+    assert "30,720" in told.output
+    assert "--split test --env scheme=all200" in told.output
+    data = CliRunner().invoke(app, ["train", preset, "--dry-run", "--json"])
+    assert json.loads(data.output)["steps"] == 120
+    assert not list(tmp_path.iterdir())
