@@ -27,7 +27,7 @@ class ModelConfig(FrozenModel):
     """Which language model, and how it is trained.
 
     Attributes:
-        path: folder of the model as transformers saves it, or its hub id.
+        path: folder or hub id of a transformers model, or the name of a fetched one.
         device: where it runs; ``auto`` is the GPU if there is one.
         dtype: ``auto`` is fp32 on the CPU; on a GPU fp32 weights computed with in bf16, or with
             LoRA bf16 weights and an adapter in fp32. ``float32`` is fp32 everywhere.
@@ -40,7 +40,7 @@ class ModelConfig(FrozenModel):
         pack_tokens: most tokens in one forward pass; a longer sequence has a pass of its own.
     """
 
-    path: str = Field(min_length=1)
+    path: str = Field(default="smollm2", min_length=1)
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "float32"] = "auto"
     lora_rank: int = Field(default=0, ge=0)
