@@ -184,7 +184,7 @@ class ChatFormat:
             text = self.tokenizer.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=prompt
             )
-        except (TemplateError, TypeError, ValueError) as error:
+        except (TemplateError, IndexError, TypeError, ValueError) as error:
             raise self._cannot(
                 f"it refuses {', '.join(roles) or 'no messages'} ({error})"
             ) from error

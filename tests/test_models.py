@@ -193,3 +193,38 @@ def test_after_a_kill_it_is_fetched_whole(home: Path, tmp_path: Path) -> None:
 def test_fetch_needs_a_known_name() -> None:
     with pytest.raises(ConfigError, match="Choose one of: smollm2"):
         fetch_model("llama")
+
+
+@pytest.mark.slow
+def test_the_real_one(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("gguf")
+    environment = {"COEVO_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    done = coevo("model", "fetch", "smollm2", **environment)
+    assert "smollm2 is ready in" in done.stdout
+    folder = tmp_path / "models" / "smollm2"
+    assert {path.name for path in folder.iterdir()} >= {
+        models.ORIGIN,
+        "chat_template.jinja",
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    }
+    assert "quantization_config" not in json.loads((folder / "config.json").read_text())
+    code = """
+from coevo_gym.agents.transformers_policy import TransformersPolicy
+from coevo_gym.agents.language_model import ModelConfig
+from coevo_gym.seams import Message, Prompt, Sampling
+policy = TransformersPolicy(ModelConfig(path="smollm2", device="cpu"))
+prompt = Prompt((Message("user", "Hello, who are you?"),), Sampling(0.0, 8))
+print(policy.generate([prompt])[0].text)
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    assert "Hello" in said.stdout
