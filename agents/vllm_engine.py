@@ -17,17 +17,18 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
 from coevo_gym.errors import ConfigError, ModelError
-from coevo_gym.seams import Sampling
 from coevo_gym.task import FrozenModel
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from coevo_gym.agents.padded import Ask, Sampled
 
 LM_HEAD = "lm_head.weight"
 COLDEST = 0.01
@@ -52,20 +53,6 @@ class VLLMConfig(FrozenModel):
     """Start at once, without compiled kernels and CUDA graphs; decoding is slower then."""
 
 
-class Sampled(NamedTuple):
-    """What the engine sampled for one prompt.
-
-    Attributes:
-        ids: sampled token ids, the one that ended the answer included.
-        logprobs: log-probability of each, of the distribution that was sampled from.
-        stopped: whether the last id is one of the stop ids.
-    """
-
-    ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    stopped: bool
-
-
 class VLLMEngine:
     """A causal language model that vLLM runs in this process.
 
@@ -74,6 +61,9 @@ class VLLMEngine:
         config: how it shares the machine.
         max_context: most tokens of prompt and answer together.
         dtype: what it computes in.
+
+    Attributes:
+        holds: whose weights it has, for those who load them to compare; None at first.
 
     Raises:
         ImportError: if vLLM is missing.
@@ -89,7 +79,7 @@ class VLLMEngine:
         dtype: Literal["bfloat16", "float16", "float32"],
     ) -> None:
         config = config or VLLMConfig()
-        self.max_context = max_context
+        self.holds: object = None
         self._shapes = checkpoint_shapes(folder)
         with _process_kept():
             self._vllm = _import_vllm()
@@ -115,45 +105,34 @@ class VLLMEngine:
                 ) from error
 
     def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        samplings: Sequence[Sampling],
-        seeds: Sequence[int],
-        *,
-        stop_ids: Sequence[int],
+        self, asks: Sequence[Ask], seeds: Sequence[int], *, stop_ids: Sequence[int]
     ) -> list[Sampled]:
-        """Continue prompts, all of them in one batch.
+        """Sample an answer to each prompt, all of them in one batch.
 
         Args:
-            prompts: token ids of each, at least one and fewer than ``max_context``.
-            samplings: how to draw for each; an answer also ends where the context does.
-            seeds: seed of each draw. With the same weights, prompt and seed it is the same one up
-                to rounding, which may differ with what is in the batch.
-            stop_ids: tokens that end an answer.
+            asks: prompts and how to draw; prompt and answer fit into ``max_context``.
+            seeds: seed of each draw. With the same weights, prompt and seed it is the same draw
+                up to rounding, which may differ with what else is in the batch.
+            stop_ids: ids that end an answer.
 
         Returns:
-            What was sampled, in the order of the prompts. At temperature 0 the log-probabilities
-            are those at temperature 1.
+            One for each prompt, in order. Log-probabilities are of the distribution that was
+            sampled from, 0 if greedy.
 
         Raises:
             ConfigError: if a temperature is one that vLLM does not sample at.
             ModelError: if the engine fails, or gives up on a prompt.
         """
-        if not prompts:
+        params = [self._params(ask, seed, stop_ids) for ask, seed in zip(asks, seeds, strict=True)]
+        if not asks:
             return []
-        params = [
-            self._params(len(prompt), sampling, seed, stop_ids)
-            for prompt, sampling, seed in zip(prompts, samplings, seeds, strict=True)
-        ]
-        asked = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+        prompts = [{"prompt_token_ids": list(ask.prompt)} for ask in asks]
         try:
             with _torch_generators_kept():
-                outputs = self._llm.generate(asked, params, use_tqdm=False)
+                outputs = self._llm.generate(prompts, params, use_tqdm=False)
         except (ValueError, RuntimeError) as error:
-            raise ModelError(
-                f"vLLM failed on a batch of {len(prompts)} prompts: {error}"
-            ) from error
-        return [_sampled(output.outputs[0]) for output in outputs]
+            raise ModelError(f"vLLM failed on a batch of {len(asks)} prompts: {error}") from error
+        return [_sampled(output.outputs[0], ask) for output, ask in zip(outputs, asks, strict=True)]
 
     def load(self, weights: Callable[[], Iterable[tuple[str, Tensor]]]) -> None:
         """Replace all weights, and forget what the cache holds of the old ones.
@@ -167,6 +146,7 @@ class VLLMEngine:
             ModelError: if names or shapes are not those of the model, before anything is changed;
                 or if the engine fails, which then has to be loaded again.
         """
+        self.holds = None
         check_names({name: tuple(value.shape) for name, value in weights()}, self._shapes)
         try:
             self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights())})
@@ -176,15 +156,15 @@ class VLLMEngine:
         if not forgotten:
             raise ModelError("vLLM kept its prefix cache of the old weights: requests are running.")
 
-    def _params(self, n_prompt: int, sampling: Sampling, seed: int, stop_ids: Sequence[int]) -> Any:
-        if 0 < sampling.temperature < COLDEST:
+    def _params(self, ask: Ask, seed: int, stop_ids: Sequence[int]) -> Any:
+        if 0 < ask.temperature < COLDEST:
             raise ConfigError(
-                f"vLLM samples at temperature 0 or from {COLDEST} on, actual: "
-                f"{sampling.temperature}. Set 0 for greedy answers."
+                f"vLLM samples at temperature 0 or from {COLDEST} on, actual: {ask.temperature}. "
+                "Set 0 for greedy answers."
             )
         return self._vllm.SamplingParams(
-            temperature=sampling.temperature,
-            max_tokens=min(sampling.max_tokens, self.max_context - n_prompt),
+            temperature=ask.temperature,
+            max_tokens=ask.max_tokens,
             # Log-probabilities are renormalised over what top_p and top_k leave, so leave all.
             top_p=1.0,
             top_k=0,
@@ -245,14 +225,16 @@ def check_names(
         raise ModelError(f"The weights are not those that vLLM was started with. {said}.")
 
 
-def _sampled(output: Any) -> Sampled:
-    ids = tuple(output.token_ids)
+def _sampled(output: Any, ask: Ask) -> Sampled:
+    from coevo_gym.agents.padded import Sampled
+
     if output.finish_reason not in ("stop", "length"):
         raise ModelError(f"vLLM gave up on a prompt: {output.finish_reason}.")
-    logprobs = tuple(
-        float(found[token].logprob) for token, found in zip(ids, output.logprobs, strict=True)
-    )
-    return Sampled(ids, logprobs, output.finish_reason == "stop")
+    ids = tuple(output.token_ids)
+    if ask.temperature == 0:
+        return Sampled(ids, (0.0,) * len(ids))
+    found = zip(ids, output.logprobs, strict=True)
+    return Sampled(ids, tuple(float(logprobs[token].logprob) for token, logprobs in found))
 
 
 def _import_vllm() -> Any:

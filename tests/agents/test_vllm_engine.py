@@ -16,6 +16,7 @@ import pytest
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
 
+from coevo_gym.agents.padded import Ask  # noqa: E402
 from coevo_gym.agents.vllm_engine import (  # noqa: E402
     LM_HEAD,
     VLLMConfig,
@@ -24,8 +25,8 @@ from coevo_gym.agents.vllm_engine import (  # noqa: E402
     checkpoint_shapes,
 )
 from coevo_gym.errors import ConfigError, ModelError  # noqa: E402
-from coevo_gym.seams import Sampling  # noqa: E402
 
+ASK = Ask((1,), 1.0, 8)
 SHAPES = {"embed.weight": (7, 4), "layer.weight": (4, 4), "layer.rotary_emb.inv_freq": (2,)}
 GIVEN = {"embed.weight": (7, 4), "layer.weight": (4, 4), LM_HEAD: (7, 4)}
 
@@ -97,7 +98,7 @@ def test_a_process_is_left_as_it_was_found(
     before = state()
     engine = VLLMEngine(folder, max_context=10, dtype="float32")
     assert state() == before
-    engine.generate([[1]], [Sampling()], [0], stop_ids=[])
+    engine.generate([ASK], [0], stop_ids=[])
     assert state() == before
 
 
@@ -123,27 +124,27 @@ def test_settings_that_must_hold_while_vllm_starts(
 
 
 def test_requests_keep_their_own_settings(engine: VLLMEngine) -> None:
-    samplings = [Sampling(0.0, 3), Sampling(0.7, 100)]
-    first, second = engine.generate([[1, 2], [3, 4, 5]], samplings, [11, 12], stop_ids=[6])
-    assert first == second == ((5, 6), (-0.5, -0.25), True)
+    asks = [Ask((1, 2), 0.0, 3), Ask((3, 4, 5), 0.7, 7)]
+    greedy, drawn = engine.generate(asks, [11, 12], stop_ids=[6])
+    assert greedy == ((5, 6), (0.0, 0.0))
+    assert drawn == ((5, 6), (-0.5, -0.25))
     (prompt_0, params_0), (prompt_1, params_1) = engine._llm.asked
     assert prompt_0 == {"prompt_token_ids": [1, 2]}
     assert prompt_1 == {"prompt_token_ids": [3, 4, 5]}
     assert (params_0["temperature"], params_0["max_tokens"], params_0["seed"]) == (0.0, 3, 11)
-    # 3 of 10 tokens are taken by the prompt.
     assert (params_1["temperature"], params_1["max_tokens"], params_1["seed"]) == (0.7, 7, 12)
     assert params_1["stop_token_ids"] == [6]
     assert (params_1["top_p"], params_1["top_k"], params_1["logprobs"]) == (1.0, 0, 0)
 
 
 def test_no_prompts_do_not_reach_the_engine(engine: VLLMEngine) -> None:
-    assert engine.generate([], [], [], stop_ids=[6]) == []
+    assert engine.generate([], [], stop_ids=[6]) == []
     assert not hasattr(engine._llm, "asked")
 
 
 def test_a_temperature_that_vllm_would_change_is_refused(engine: VLLMEngine) -> None:
     with pytest.raises(ConfigError, match=r"temperature 0 or from 0\.01 on, actual: 0\.001"):
-        engine.generate([[1]], [Sampling(0.001)], [0], stop_ids=[])
+        engine.generate([ASK._replace(temperature=0.001)], [0], stop_ids=[])
 
 
 def test_a_prompt_that_was_given_up_is_an_error(
@@ -151,7 +152,7 @@ def test_a_prompt_that_was_given_up_is_an_error(
 ) -> None:
     monkeypatch.setattr(FakeLLM, "finish_reason", "abort")
     with pytest.raises(ModelError, match="gave up on a prompt: abort"):
-        engine.generate([[1]], [Sampling()], [0], stop_ids=[])
+        engine.generate([ASK], [0], stop_ids=[])
 
 
 def test_wrong_weights_do_not_reach_the_engine(engine: VLLMEngine) -> None:
