@@ -133,6 +133,25 @@ class TestGradient:
         torch.testing.assert_close(mean, gradient(groups, **settings), atol=1e-6, rtol=1e-4)
 
 
+@pytest.mark.parametrize("loss_mean", ["token", "constant"])
+def test_clip_fraction_is_a_share_of_positions(loss_mean: str) -> None:
+    config = GRPOConfig(epochs=1, loss_mean=loss_mean, constant_tokens=1000)  # type: ignore[arg-type]
+    groups = batch(FakeLanguageModel(seed=8))  # sampled by another model
+    logps = torch.log_softmax(FakeLanguageModel().table.detach(), dim=1)
+    clipped = []
+    for episode in (t for one in groups for t in one.trajectories):
+        for step in episode.steps:
+            d = step.decision
+            assert isinstance(d, TokenDecision)
+            before = (d.prompt_ids[-1], *d.ids[:-1])
+            for b, i, recorded in zip(before, d.ids, d.logprobs, strict=True):
+                ratio = math.exp(float(logps[b, i]) - recorded)
+                clipped.append(ratio > 1.28 if episode.success else ratio < 0.8)
+    found = GRPO(FakeLanguageModel(), config).update(groups)
+    assert 0 < np.mean(clipped) < 1
+    assert found["clip_fraction"] == pytest.approx(np.mean(clipped))
+
+
 class TestLeftOut:
     def test_a_lost_rollout_is_as_if_it_never_was(self) -> None:
         _, trajectories = drawn([2, 4], [3], [1, 1])
