@@ -1,0 +1,154 @@
+"""When the engine gets the learner's weights; an engine of transformers stands in for vLLM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from coevo_gym.agents import vllm_policy  # noqa: E402
+from coevo_gym.agents.language_model import ModelConfig  # noqa: E402
+from coevo_gym.agents.padded import Ask, Sampled, sample_padded  # noqa: E402
+from coevo_gym.agents.vllm_engine import VLLMConfig  # noqa: E402
+from coevo_gym.agents.vllm_policy import VLLMPolicy  # noqa: E402
+from coevo_gym.errors import ModelError  # noqa: E402
+from coevo_gym.seams import Finish, Message, Prompt, Sampling  # noqa: E402
+from coevo_gym.trajectory import TokenDecision  # noqa: E402
+from tests.agents.tiny_llama import make_tiny_llama  # noqa: E402
+
+LOOK = Prompt((Message("user", "look"),), Sampling(1.0, 4))
+LONG = Prompt((Message("user", "look " * 100),), Sampling(1.0, 4))
+
+
+class StandIn:
+    """Keeps weights of its own, as an engine does."""
+
+    takes_weights = True
+
+    def __init__(self, folder: Path, config: Any, *, max_context: int, dtype: str) -> None:
+        assert (config, max_context, dtype) == (VLLMConfig(kv_cache_gib=1), 64, "float32")
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+        self.holds: object = None
+        self.loads = 0
+        self.seeds: list[int] = []
+
+    def load(self, weights: Callable[[], Iterable[Any]]) -> None:
+        self.holds = None
+        self.loads += 1
+        if self.takes_weights:
+            self.model.load_state_dict(dict(weights()))
+
+    def generate(
+        self, asks: Sequence[Ask], seeds: Sequence[int], *, stop_ids: Sequence[int]
+    ) -> list[Sampled]:
+        self.seeds += seeds
+        return [
+            sample_padded(
+                self.model, [ask], stop_ids=stop_ids or (-1,), seed=seed, max_prompt_tokens=64
+            )[0]
+            for ask, seed in zip(asks, seeds, strict=True)
+        ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_llama(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def policy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> VLLMPolicy:
+    monkeypatch.setattr(vllm_policy, "VLLMEngine", StandIn)
+    config = ModelConfig(path=str(folder), device="cpu", max_context=64)
+    return VLLMPolicy(config, VLLMConfig(kv_cache_gib=1), seed=0)
+
+
+def change(policy: VLLMPolicy) -> None:
+    with torch.no_grad():
+        for weight in policy.parameters():
+            weight.add_(0.05 * torch.sign(weight))
+
+
+def loads(policy: VLLMPolicy) -> int:
+    engine: Any = policy.engine
+    return int(engine.loads)
+
+
+def test_weights_are_loaded_once_a_version(policy: VLLMPolicy) -> None:
+    policy.generate([LOOK])
+    policy.generate([LOOK])
+    assert loads(policy) == 1
+    change(policy)
+    policy.version += 1
+    policy.generate([LOOK])
+    policy.generate([LOOK])
+    assert loads(policy) == 2
+
+
+def test_a_restored_state_is_loaded_although_its_version_is_the_same(policy: VLLMPolicy) -> None:
+    state = policy.state_dict()
+    before = policy.generate([LOOK])
+    change(policy)
+    policy.load_state_dict(state)
+    assert policy.generate([LOOK]) == before
+    assert loads(policy) == 2
+
+
+def test_nothing_is_loaded_for_prompts_without_room(policy: VLLMPolicy) -> None:
+    (completion,) = policy.generate([LONG])
+    assert completion.finish is Finish.OVERFLOW
+    assert loads(policy) == 0
+
+
+def test_each_request_has_a_seed_of_its_own(policy: VLLMPolicy) -> None:
+    policy.generate([LOOK, LONG, LOOK, LOOK])
+    engine: Any = policy.engine
+    probe, *drawn = engine.seeds
+    assert probe == 0
+    assert len(set(drawn)) == 3
+
+
+def test_frozen_copies_share_the_engine(policy: VLLMPolicy) -> None:
+    frozen = policy.frozen_copy()
+    assert isinstance(frozen, VLLMPolicy)
+    assert frozen.engine is policy.engine
+    change(policy)
+    policy.version += 1
+    for one in (policy, frozen, frozen, policy):
+        (completion,) = one.generate([LOOK])
+        assert isinstance(completion.decision, TokenDecision)
+    assert loads(policy) == 3
+
+
+def test_an_engine_that_did_not_take_the_weights_is_found(
+    policy: VLLMPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy.generate([LOOK])
+    change(policy)
+    policy.version += 1
+    with monkeypatch.context() as patch:
+        patch.setattr(StandIn, "takes_weights", False)
+        with pytest.raises(ModelError, match=r"nats from the learner's.*more than 0\.001"):
+            policy.generate([LOOK])
+    policy.generate([LOOK])
+    assert loads(policy) == 3
+
+
+def test_the_folder_of_a_model_with_a_hub_id(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    cached = tmp_path / "models--org--tiny"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text("0" * 40)
+    (cached / "snapshots").mkdir()
+    (cached / "snapshots" / ("0" * 40)).symlink_to(folder)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    found = vllm_policy._folder("org/tiny")
+    assert (found / "config.json").samefile(folder / "config.json")
+    assert vllm_policy._folder(str(folder)) == folder
