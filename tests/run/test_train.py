@@ -20,7 +20,7 @@ from coevo_gym.run.report_data import load_report_data
 from tests.run.conftest import TOY, Child
 from tests.run.test_folder import full
 
-WALL_TIMES = {"rollout_s", "update_s"}
+WALL_TIMES = {"rollout_s", "update_s", "old_s", "reference_s", "step_s"}
 NewChild = Callable[..., Child]
 
 
