@@ -15,8 +15,10 @@ from coevo_gym.agents.language_model import LanguageModel, ModelConfig
 from coevo_gym.agents.vllm_policy import VLLMPolicy
 from coevo_gym.errors import ConfigError, ModelError
 from coevo_gym.seams import Choice, Completion, Finish, Message, Prompt, Sampling
+from coevo_gym.trainers.grpo import GRPO, GRPOConfig
 from coevo_gym.trainers.segments import segments
 from coevo_gym.trajectory import TokenDecision, View
+from tests.trainers.episodes import group, trajectory
 from tests.vllm.conftest import MAX_CONTEXT, process_state
 
 pytestmark = pytest.mark.vllm
@@ -215,6 +217,19 @@ def test_a_frozen_copy_answers_as_it_was(policy: VLLMPolicy, change: Callable[..
             completions = one.generate([ask("look")])
             assert gap(one, completions) < CLOSE
             assert gap(other, completions) > FAR
+
+
+def test_updates_of_grpo_are_sampled_from(policy: VLLMPolicy) -> None:
+    learner = GRPO(policy, GRPOConfig(epochs=1, lr=1e-3))
+    for _ in range(2):
+        answers = policy.generate([ask("look")] * 4)
+        assert gap(policy, answers) < CLOSE
+        metrics = learner.update(
+            [group(*(trajectory([a.decision], success=k < 2) for k, a in enumerate(answers)))]
+        )
+        assert metrics["clip_fraction"] == 0.0  # the first step's ratio is 1 up to rounding
+        assert gap(policy, answers) > FAR
+    assert gap(policy, policy.generate([ask("look")])) < CLOSE
 
 
 def test_a_demonstration_is_what_a_stopped_answer_is(policy: VLLMPolicy) -> None:
