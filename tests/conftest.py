@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coevo_gym.envs.appworld.builtin import builtin_root
-from coevo_gym.provision import benchmark_home, locked, staged
+from coevo_gym.provision import benchmark_home, home, locked, staged
 from tests import toy
 
 toy.register()
@@ -32,6 +32,7 @@ def official_alfworld() -> Path | None:
 
 OFFICIAL_ALFWORLD = official_alfworld()
 OFFICIAL_WEBSHOP = official_webshop()
+USERS_HOME = home().absolute()
 APPWORLD = benchmark_home("appworld").absolute()
 BFCL_PACKAGES = benchmark_home("bfcl").absolute() / "packages"
 

@@ -1,0 +1,149 @@
+"""Runs whose policy is a language model: whole, cut short and resumed, and with a real model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from coevo_gym.run.folder import read_json, read_lines
+from tests.agents.tiny_llama import make_tiny_llama
+from tests.conftest import USERS_HOME
+from tests.run.conftest import TOY, Child
+from tests.run.test_train import NewChild, assert_same
+from tests.toy import PROMPT
+
+SMALL = {
+    "arms": "coevolve",
+    "policy.kind": "transformers",
+    "policy.chat.max_answer_tokens": 32,
+    "warmup.n_tasks": 8,
+    "warmup.max_epochs": 30,
+    "warmup.lr": 3e-3,
+    "warmup.holdout": 0,
+    "curriculum.initial_size": 4,
+    "curriculum.evolve_every_groups": 2,
+    "learner.old_logprobs": "recomputed",
+    "learner.outcome": "score",
+    "loop.max_steps": 2,
+    "loop.groups_per_step": 2,
+    "loop.evolve_every_steps": 1,
+    "evaluation.n_tasks": 2,
+}
+STEPS = 2
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So small a model gains nothing from a second thread, and loses much beside other tests."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="module")
+def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A small run of a tiny Llama on the toy benchmark."""
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "toy.j2").write_text(PROMPT)
+    model = make_tiny_llama(folder / "llama")
+    chosen = SMALL | {"policy.model.path": model, "policy.prompt": folder / "toy.j2"}
+    return ["train", TOY, *(f"--set={key}={value}" for key, value in chosen.items())]
+
+
+@pytest.fixture(scope="module")
+def straight(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of such a run that nothing disturbed."""
+    cwd = tmp_path_factory.mktemp("straight")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        done = Child(cwd, *arguments)
+    assert done.end() == 0, done.text
+    return cwd / "runs" / "toy-run"
+
+
+def test_a_run_trains_it_and_says_with_what(straight: Path) -> None:
+    manifest = read_json(straight / "manifest.json")
+    assert manifest["model"].startswith("transformers:")
+    assert manifest["prompt"]["name"] == "toy"
+    assert len(manifest["prompt"]["hash"]) == 64
+    assert {"torch", "transformers", "peft"} <= set(manifest["versions"])
+    steps = [line for line in read_lines(straight / "metrics.jsonl") if line["event"] == "step"]
+    assert len(steps) == STEPS
+    assert all(line["tokens"] > line["tokens_sampled"] > 0 for line in steps)
+    assert all(line["grad_norm"] > 0 for line in steps)
+    assert "coevolve" in (straight / "report.html").read_text()
+    summary = read_json(straight / "summary.json")
+    assert [row["name"] for row in summary["table"]] == ["random", "warm-up", "coevolve"]
+
+
+@pytest.mark.slow
+def test_one_that_was_killed_ends_as_if_it_had_not(
+    straight: Path, arguments: list[str], child: NewChild, tmp_path: Path
+) -> None:
+    cut = child(*arguments)
+    cut.wait_for("train coevolve: 1/2")
+    cut.process.kill()
+    cut.end()
+    resumed = child("resume", "toy-run")
+    assert resumed.end() == 0, resumed.text
+    assert_same(straight, tmp_path / "runs" / "toy-run")
+
+
+def test_its_arms_can_be_evaluated_later(straight: Path, child: NewChild) -> None:
+    again = Child(straight.parents[1], "eval", "toy-run", "--policy", "coevolve", "--json")
+    assert again.end() == 0, again.text
+    found = json.loads(again.text[again.text.index("{") :])
+    (row,) = (r for r in read_json(straight / "summary.json")["table"] if r["name"] == "coevolve")
+    assert found["success"] == row["success"]
+    assert found["env_steps"] == row["env_steps"]
+
+
+REAL = {
+    "arms": "coevolve",
+    "policy.kind": "transformers",
+    "policy.chat.max_answer_tokens": 16,
+    "benchmark.max_steps": 2,
+    "warmup.n_tasks": 1,
+    "warmup.max_epochs": 1,
+    "warmup.lr": 1e-5,
+    "curriculum.initial_size": 2,
+    "rollout.group_size": 2,
+    "learner.lr": 1e-6,
+    "learner.epochs": 1,
+    "learner.outcome": "score",
+    "loop.max_steps": 2,
+    "loop.groups_per_step": 1,
+    "evaluation.n_tasks": 1,
+}
+
+
+@pytest.fixture
+def real_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's own models and benchmarks, and no way to a hub."""
+    monkeypatch.setenv("COEVO_HOME", str(USERS_HOME))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("OMP_NUM_THREADS")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("real_home")
+@pytest.mark.parametrize("benchmark", ["webshop", "alfworld"])
+def test_a_real_model_is_evaluated_and_takes_two_steps(
+    benchmark: str, child: NewChild, tmp_path: Path
+) -> None:
+    fetched = child("model", "fetch", "smollm2")
+    assert fetched.end() == 0, fetched.text
+    few = ["benchmark.max_steps=2", "policy.chat.max_answer_tokens=16", "evaluation.n_tasks=2"]
+    evaluated = child(
+        *("eval", benchmark, "--policy", "transformers:smollm2", "--json"),
+        *(f"--set={item}" for item in few),
+    )
+    assert evaluated.end() == 0, evaluated.text
+    assert json.loads(evaluated.text[evaluated.text.index("{") :])["n_tasks"] == 2
+    settings = REAL | {"benchmark": benchmark}
+    trained = child("train", "quickstart", *(f"--set={k}={v}" for k, v in settings.items()))
+    assert trained.end() == 0, trained.text
+    lines = read_lines(tmp_path / "runs" / "quickstart" / "metrics.jsonl")
+    steps = [line for line in lines if line["event"] == "step"]
+    assert [line["step"] for line in steps] == [1, 2]
+    assert all(line["tokens_sampled"] > 0 for line in steps)
