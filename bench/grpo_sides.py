@@ -1,0 +1,376 @@
+"""The sides of ``grpo_vs_trl.py``: one batch, updated on by this learner and by TRL's trainer."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "tiny": {
+        "vocab_size": 300,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "initializer_range": 0.2,
+    },
+    "135m": {  # SmolLM2's
+        "vocab_size": 49152,
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+    },
+    "1.5b": {  # Qwen2.5's
+        "vocab_size": 151936,
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+    },
+}
+FIRST_ID = 3  # the ids before are special
+NOISE = 0.05  # of a weight's standard deviation, between reference and policy
+LR, KL, CLIP_LOW, CLIP_HIGH, MAX_NORM = 1e-6, 1e-3, 0.2, 0.28, 1.0
+
+
+class Rollout(NamedTuple):
+    """Token ids of a trajectory, and which of them the policy sampled."""
+
+    ids: tuple[int, ...]
+    sampled: tuple[bool, ...]
+    success: bool
+
+    @property
+    def start(self) -> int:
+        """Where its first answer begins."""
+        return self.sampled.index(True)
+
+
+class Job(NamedTuple):
+    """What both sides are told."""
+
+    folder: str
+    device: str
+    groups: int
+    group_size: int
+    longest: int
+    equal: bool
+    rows: int
+    epochs: int
+    updates: int
+    threads: int
+    seed: int
+
+    def batch(self) -> list[Rollout]:
+        """The trajectories, group after group; half of each group succeed."""
+        rng = np.random.default_rng(self.seed)
+        vocabulary = json.loads((Path(self.folder) / "config.json").read_text())["vocab_size"]
+        found = []
+        for index in range(self.groups * self.group_size):
+            sampled = self._mask(rng)
+            ids = rng.integers(FIRST_ID, vocabulary, size=len(sampled)).tolist()
+            found.append(Rollout(tuple(ids), tuple(sampled), index % 2 == 0))
+        return found
+
+    def _mask(self, rng: np.random.Generator) -> list[bool]:
+        def length(median: float) -> int:
+            drawn = median if self.equal else rng.lognormal(np.log(median), 0.6)
+            return max(1, round(drawn))
+
+        mask = [False] * max(1, self.longest // 8)
+        for turn in range(8 if self.equal else int(rng.integers(1, 9))):
+            before = length(self.longest / 20) if turn else 0
+            room = self.longest - len(mask) - before
+            answer = length(self.longest / 40)
+            if turn and answer > room:
+                break
+            mask += [False] * before + [True] * min(answer, room)
+        return mask
+
+
+def width_of(batch: Sequence[Rollout]) -> int:
+    """Columns of the padded batch: TRL pads prompts on the left, what follows on the right."""
+    return max(r.start for r in batch) + max(len(r.ids) - r.start for r in batch)
+
+
+class Update(NamedTuple):
+    """What one update took and gave; ``resident_bytes`` is from before the first one."""
+
+    seconds: float
+    cpu_seconds: float
+    loss: float
+    grad_norm: float
+    peak_bytes: int
+    resident_bytes: int
+    device: str
+
+
+class Meter:
+    """Measures updates in this process, and reports each when the other side has had its turn."""
+
+    def __init__(self, job: Job, channel: Connection) -> None:
+        import torch
+
+        self._torch, self._cuda, self._channel = torch, job.device == "cuda", channel
+        self._resident = self._peak() if self._cuda else _resident_bytes()
+        self._device = torch.cuda.get_device_name() if self._cuda else ""
+        self._channel.send("ready")
+
+    def begin(self) -> None:
+        """Wait for this side's turn and start the clock."""
+        self._channel.recv()
+        self._started = time.perf_counter(), time.process_time()
+
+    def stop(self) -> None:
+        """Stop the clock."""
+        if self._cuda:
+            self._torch.cuda.synchronize()
+        before, cpu_before = self._started
+        self._took = time.perf_counter() - before, time.process_time() - cpu_before
+
+    def report(self, loss: float, grad_norm: float) -> None:
+        """Tell the parent."""
+        self._channel.send(
+            Update(*self._took, loss, grad_norm, self._peak(), self._resident, self._device)
+        )
+
+    def _peak(self) -> int:
+        if self._cuda:
+            return int(self._torch.cuda.max_memory_allocated())
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def moved(model: Any, seed: int) -> None:
+    """Move all weights a little, the same way on both sides."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.numel() > 1:
+                noise = torch.randn(weight.shape, generator=generator)
+                weight += NOISE * weight.std() * noise.to(weight)
+
+
+# This learner.
+
+
+def run_ours(job: Job, channel: Connection) -> None:
+    """Updates of :class:`coevo_gym.trainers.grpo.GRPO`."""
+    from coevo_gym.agents.language_model import LanguageModel, ModelConfig
+    from coevo_gym.trainers.grpo import GRPO, GRPOConfig
+
+    batch = job.batch()
+    tokens = job.rows * width_of(batch)
+    model = LanguageModel(ModelConfig(path=job.folder, device=job.device, pack_tokens=tokens))
+    config = GRPOConfig(
+        lr=LR,
+        epochs=job.epochs,
+        microbatch_tokens=tokens,
+        clip_low=CLIP_LOW,
+        clip_high=CLIP_HIGH,
+        kl_coef=KL,
+        max_grad_norm=MAX_NORM,
+        old_logprobs="recomputed",
+        importance_cap=None,
+    )
+    learner = GRPO(model, config)  # type: ignore[arg-type]
+    moved(model.model, job.seed)
+    groups = as_groups(batch, job.group_size)
+    meter = Meter(job, channel)
+    for _ in range(job.updates):
+        meter.begin()
+        metrics = learner.update(groups)
+        meter.stop()
+        meter.report(metrics["loss"], metrics["grad_norm"])
+
+
+def as_groups(batch: Sequence[Rollout], size: int) -> list[Any]:
+    """The batch as the learner takes it: trajectories of steps with token decisions."""
+    import coevo_gym
+    from coevo_gym.trajectory import EndReason, Group, Step, Trajectory
+
+    task = coevo_gym.tasks("webshop", "train")[0]
+    trajectories = [
+        Trajectory(
+            task_id=task.id,
+            steps=tuple(Step("", "", "", decision) for decision in decisions(rollout)),
+            score=float(rollout.success),
+            success=rollout.success,
+            end_reason=EndReason.AGENT_DONE,
+        )
+        for rollout in batch
+    ]
+    starts = range(0, len(batch), size)
+    return [Group(str(i), task, size, tuple(trajectories[i : i + size])) for i in starts]
+
+
+def decisions(rollout: Rollout) -> list[Any]:
+    """One token decision for each answer; the sampler's log-probabilities are not used."""
+    from coevo_gym.trajectory import TokenDecision
+
+    found, at = [], rollout.start
+    while at < len(rollout.ids):
+        end = at
+        while end < len(rollout.ids) and rollout.sampled[end]:
+            end += 1
+        ids = rollout.ids[at:end]
+        found.append(TokenDecision(rollout.ids[:at], ids, (-1.0,) * len(ids)))
+        at = next((i for i in range(end, len(rollout.ids)) if rollout.sampled[i]), end)
+    return found
+
+
+# TRL.
+
+
+def run_trl(job: Job, channel: Connection) -> None:
+    """Updates of ``trl.GRPOTrainer.train``; its rollout function hands out the batch."""
+    os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
+    from datasets import Dataset
+    from transformers import AutoTokenizer, TrainerCallback
+    from transformers.trainer_callback import PrinterCallback
+    from trl import GRPOTrainer
+
+    batch, losses = job.batch(), []
+    norms: list[float] = []
+
+    class Losses(GRPOTrainer):  # type: ignore[misc]
+        def compute_loss(self, *args: Any, **settings: Any) -> Any:
+            loss = super().compute_loss(*args, **settings)
+            losses.append(loss.detach())
+            return loss
+
+    class Reports(TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step % job.epochs == 0:
+                meter.stop()
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+            if "grad_norm" not in logs:
+                return
+            norms.append(float(logs["grad_norm"]))
+            if state.global_step % job.epochs == 0:
+                loss = sum(float(value) for value in losses) / job.epochs
+                meter.report(loss, statistics.fmean(norms))
+                losses.clear()
+                norms.clear()
+
+    def rollouts(prompts: list[Any], trainer: Any) -> dict[str, Any]:
+        meter.begin()
+        return {
+            "prompt_ids": [list(r.ids[: r.start]) for r in batch],
+            "completion_ids": [list(r.ids[r.start :]) for r in batch],
+            "logprobs": None,
+            "env_mask": [[int(taken) for taken in r.sampled[r.start :]] for r in batch],
+            "success": [r.success for r in batch],
+        }
+
+    with tempfile.TemporaryDirectory() as scratch:
+        trainer = Losses(
+            model=job.folder,
+            reward_funcs=lambda success, **_: [float(value) for value in success],
+            args=trl_settings(job, len(batch), scratch),
+            train_dataset=Dataset.from_list([{"prompt": str(i)} for i in range(job.groups)]),
+            processing_class=AutoTokenizer.from_pretrained(job.folder),
+            rollout_func=rollouts,
+            callbacks=[Reports()],
+        )
+        trainer.remove_callback(PrinterCallback)
+        moved(trainer.model, job.seed)
+        meter = Meter(job, channel)
+        trainer.train()
+
+
+def trl_settings(job: Job, size: int, scratch: str) -> Any:
+    """TRL's settings; what is not named is TRL's default."""
+    from trl import GRPOConfig
+
+    return GRPOConfig(
+        output_dir=scratch,
+        loss_type="dapo",
+        epsilon=CLIP_LOW,
+        epsilon_high=CLIP_HIGH,
+        beta=KL,
+        use_bias_correction_kl=False,  # else the KL term is weighted by the ratio
+        temperature=1.0,
+        max_grad_norm=MAX_NORM,
+        learning_rate=LR,
+        lr_scheduler_type="constant",
+        num_generations=job.group_size,
+        num_iterations=job.epochs,
+        per_device_train_batch_size=job.rows,
+        gradient_accumulation_steps=size // job.rows,
+        max_steps=job.updates * job.epochs,
+        model_init_kwargs={"dtype": "float32"},
+        gradient_checkpointing=False,  # as on the other side
+        bf16=job.device == "cuda",
+        use_cpu=job.device == "cpu",
+        logging_steps=1,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+    )
+
+
+# Processes.
+
+
+def child(target: Callable[[Job, Connection], None], job: Job, channel: Connection) -> None:
+    """Run one side; the table on standard output stays the parent's."""
+    quieten()
+    import torch
+
+    torch.set_num_threads(job.threads)
+    target(job, channel)
+
+
+def quieten() -> None:
+    """Keep standard output for the result, and other people's progress bars to themselves."""
+    os.dup2(2, 1)
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+
+
+def make_model(shape: str, folder: str) -> None:
+    """:func:`save_model` in a process of its own."""
+    quieten()
+    save_model(shape, folder)
+
+
+def save_model(shape: str, folder: str) -> None:
+    """Save a Llama of random weights and the least of a tokenizer."""
+    import torch
+    from tokenizers import Tokenizer, models
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    config = LlamaConfig(
+        **SHAPES[shape], **special, tie_word_embeddings=True, max_position_embeddings=32768
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        LlamaForCausalLM(config).save_pretrained(folder)
+    words = Tokenizer(models.WordLevel({"<pad>": 0, "<s>": 1, "</s>": 2}, unk_token="<pad>"))
+    PreTrainedTokenizerFast(
+        tokenizer_object=words, pad_token="<pad>", bos_token="<s>", eos_token="</s>"
+    ).save_pretrained(folder)
