@@ -15,6 +15,7 @@ from peft.tuners.lora import LoraLayer
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
+from transformers.utils import logging as transformers_logging
 
 from coevo_gym.agents.packing import packed_hidden
 from coevo_gym.errors import ConfigError, ModelError
@@ -62,9 +63,10 @@ def load(path: str, device: torch.device, dtype: torch.dtype) -> Loaded:
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         _no_dropout(config)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            source, config=config, dtype=dtype, trust_remote_code=False
-        )
+        with _no_progress_bars():
+            model: Any = AutoModelForCausalLM.from_pretrained(
+                source, config=config, dtype=dtype, trust_remote_code=False
+            )
     except (OSError, ValueError) as error:
         raise ModelError(
             f"No language model could be loaded from {path!r}: {error}\nGive a folder with "
@@ -72,6 +74,18 @@ def load(path: str, device: torch.device, dtype: torch.dtype) -> Loaded:
             "`coevo model fetch smollm2` gets a small one."
         ) from error
     return Loaded(model.to(device).eval(), tokenizer, None)
+
+
+@contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    """A scope in which transformers draws none: they would tear a command's own live line."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _no_dropout(config: Any) -> None:

@@ -116,6 +116,13 @@ class EndpointUsage:
         """Tokens sent and answered."""
         return self.prompt_tokens + self.completion_tokens
 
+    def __str__(self) -> str:
+        return (
+            f"{self.requests:,} requests, {self.retries:,} of them sent again; "
+            f"{self.prompt_tokens:,} tokens sent and {self.completion_tokens:,} answered, "
+            f"{self.cost_usd:.4f} USD"
+        )
+
 
 class _Bound(NamedTuple):
     """The most that a request can take."""

@@ -13,7 +13,8 @@ class GRPOConfig(FrozenModel):
     """Settings of the learner; the defaults suit the tiny policy.
 
     Attributes:
-        lr: Adam's learning rate; it decays no weights.
+        lr: AdamW's learning rate, the same in every step.
+        weight_decay: AdamW's; 0 makes it Adam.
         epochs: passes over each batch.
         minibatches: optimiser steps per pass; the batch is split by choice, or by segment.
         microbatch_tokens: most tokens in one forward pass, at least one sample; a choice counts as
@@ -44,6 +45,7 @@ class GRPOConfig(FrozenModel):
     """
 
     lr: float = Field(default=1e-3, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
     epochs: int = Field(default=4, ge=1)
     minibatches: int = Field(default=1, ge=1)
     microbatch_tokens: int = Field(default=4096, ge=1)

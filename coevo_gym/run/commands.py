@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from coevo_gym.benchmark import benchmark_specs
 from coevo_gym.errors import CoevoError, ConfigError, TaskError
@@ -273,8 +273,9 @@ def _print_plan(config: RunConfig, as_json: bool) -> None:
 
 
 def _table(rows: Any, split: str) -> Table:
+    policy = Column("policy", overflow="fold")
     table = Table(
-        "policy", f"success on {split}", "95 % interval", "mean score", "tasks", "env steps"
+        policy, f"success on {split}", "95 % interval", "mean score", "tasks", "env steps"
     )
     for row in rows:
         table.add_row(*_cells(row))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from coevo_gym.agents.openai_policy import OpenAIPolicy
 from coevo_gym.config import RunConfig, load_config
 from coevo_gym.errors import ConfigError
 from coevo_gym.report.data import TableRow
@@ -77,10 +78,16 @@ def evaluate_model(
     assembly = Assembly(load_config(None, sets=given).config, _arguments(env))
     progress.phase(policy, total=len(assembly.tasks_to_evaluate(split)))
     agent: Agent | None = assembly.random_agent() if policy == RANDOM else None
+    model = None
     if named is not None:
         model = make_policy(assembly.config.policy, seed=assembly.seed("policy"))
         agent = assembly.agent(model).greedy()
-    found = assembly.evaluate(agent, split, progress.update)
+    try:
+        found = assembly.evaluate(agent, split, progress.update)
+    finally:
+        if isinstance(model, OpenAIPolicy):
+            progress.say(str(model.usage))
+            model.close()
     return table_row(policy, found.metrics(), 0)
 
 

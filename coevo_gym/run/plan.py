@@ -28,7 +28,7 @@ PUBLISHED = {
     "appworld": "static 28.57 %, coevolve 35.71 % (arXiv 2604.15840, Tables 3 and 8)",
     "bfcl": "static 58.0 %, coevolve 63.0 % (arXiv 2604.15840, Tables 3 and 8), on all 200 base "
     "items, of which training here uses a part: compare models as they are with `coevo eval bfcl "
-    "--split test --env scheme=all200`, and nothing that was trained here",
+    "--split test --env scheme=all200 --set benchmark.subset=base`, and nothing trained here",
 }
 """Success rates of the papers that the presets follow."""
 
