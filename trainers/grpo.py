@@ -13,7 +13,6 @@ one as in Dr. GRPO (arXiv 2503.20783); the asymmetric clip is DAPO's (arXiv 2503
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from time import perf_counter
@@ -367,7 +366,7 @@ class GRPO:
     def state_dict(self) -> dict[str, Any]:
         """Optimiser, reference, counters and generator; the policy keeps its own state."""
         return {
-            "optimizer": copy.deepcopy(self._optimizer.state_dict()),
+            "optimizer": _on_cpu(self._optimizer.state_dict()),
             "reference": self._reference.state_dict() if self._reference is not None else None,
             "updates": self.updates,
             "rng": self._rng.bit_generator.state,
@@ -382,6 +381,17 @@ class GRPO:
         self.updates = int(state["updates"])
         self._rng.bit_generator.state = state["rng"]
         return self
+
+
+def _on_cpu(state: Any) -> Any:
+    """A copy of nested values with every tensor on the CPU: a GPU has no room for two."""
+    if isinstance(state, Tensor):
+        return state.detach().to("cpu", copy=True)
+    if isinstance(state, Mapping):
+        return {key: _on_cpu(value) for key, value in state.items()}
+    if isinstance(state, (list, tuple)):
+        return type(state)(map(_on_cpu, state))
+    return state
 
 
 def _logprobs(policy: Learnable, batch: Batch, part: NDArray[np.int64]) -> tuple[Tensor, Tensor]:

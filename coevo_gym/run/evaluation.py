@@ -16,10 +16,8 @@ from coevo_gym.run.folder import RunFolder
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.policies import make_policy, model_setting
 from coevo_gym.run.progress import RunProgress
-from coevo_gym.run.train import RANDOM, WARMUP, table_row
+from coevo_gym.run.table import RANDOM, SCRIPTED, WARMUP, table_row
 from coevo_gym.seams import Agent
-
-SCRIPTED = "scripted"
 
 
 def evaluate_policy(folder: RunFolder, policy: str | None, split: str) -> TableRow:

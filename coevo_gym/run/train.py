@@ -28,13 +28,12 @@ from coevo_gym.run.manifest import check_unchanged, make_manifest, read_manifest
 from coevo_gym.run.progress import RunProgress
 from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.run.store import RunStore
+from coevo_gym.run.table import RANDOM, WARMUP, table_row
 from coevo_gym.seams import Evolver
 from coevo_gym.trainers.grpo import GRPO, Learnable
 from coevo_gym.trainers.loop import Loop
 from coevo_gym.trainers.rollout import EnvPool
 from coevo_gym.trainers.sft import demonstrate, imitate
-
-RANDOM, WARMUP = "random", "warm-up"
 
 
 @dataclass(frozen=True)
@@ -341,19 +340,6 @@ class _Arm:
         self.learner.load_state_dict(saved.state["learner"])
         self.loop.load_state_dict(json.loads(saved.state["loop"]))
         self.events.evaluation = dict(saved.state["evaluation"])
-
-
-def table_row(name: str, numbers: Mapping[str, float], env_steps: int) -> TableRow:
-    """A row of the final table, from an evaluation's numbers."""
-    return TableRow(
-        name=name,
-        success=numbers["success_rate"],
-        low=numbers["success_rate_low"],
-        high=numbers["success_rate_high"],
-        score=numbers["mean_score"],
-        n_tasks=int(numbers["episodes"]),
-        env_steps=env_steps,
-    )
 
 
 def _percent(numbers: Mapping[str, float]) -> str:

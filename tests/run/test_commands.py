@@ -142,7 +142,7 @@ def test_help_has_an_example(coevo: Coevo, verb: str) -> None:
     assert f"coevo {verb} " in " ".join(coevo(*verb.split(), "--help").split())
 
 
-def test_settings_and_tasks_need_no_pytorch_and_training_says_so(finished: Path) -> None:
+def test_looking_needs_no_pytorch_and_training_says_so(finished: Path) -> None:
     def coevo_without(*arguments: str) -> subprocess.CompletedProcess[str]:
         code = (
             "import sys; sys.modules['torch'] = None; from tests import toy; toy.register();"
@@ -161,6 +161,8 @@ def test_settings_and_tasks_need_no_pytorch_and_training_says_so(finished: Path)
     assert coevo_without("config", "show", "quickstart").returncode == 0
     assert coevo_without("tasks", "toy-run", "--evolved").returncode == 0
     assert coevo_without("report", "toy-run").returncode == 0
+    assert coevo_without("train", "quickstart", "--dry-run").returncode == 0
+    assert coevo_without("eval", "toy", "--policy", "random").returncode == 0
     done = coevo_without("train", "quickstart", "--name", "never")
     assert done.returncode == 3
     assert "pip install 'coevo-gym[train]'" in done.stderr
