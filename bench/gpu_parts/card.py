@@ -1,0 +1,123 @@
+"""The card and its software, what it reaches in this run, and how time is taken on it."""
+
+from __future__ import annotations
+
+import gc
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from statistics import median
+from time import perf_counter
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from gpu_parts.subjects import Size
+
+DATA_SHEET = {"H200": 989e12, "H100 80GB HBM3": 989e12, "A100-SXM4": 312e12}
+"""Dense bf16 matrix operations per second, by a part of the card's name (NVIDIA's data sheets)."""
+PACKAGES = ("torch", "transformers", "peft", "vllm", "flash-attn", "numpy", "gymnasium")
+T = TypeVar("T")
+
+
+class Peaks(NamedTuple):
+    """What a device reaches in this run.
+
+    Attributes:
+        dtype: of the matrices.
+        flops: matrix operations per second.
+        data_sheet: the maker's number, None if it is not known here.
+        bandwidth: bytes of memory per second, reads and writes of a copy.
+    """
+
+    dtype: str
+    flops: float
+    data_sheet: float | None
+    bandwidth: float
+
+
+class Timed(NamedTuple):
+    """What came out, and after how many seconds it was there."""
+
+    result: Any
+    seconds: float
+
+
+def timed(device: str, run: Callable[[], T]) -> Timed:
+    """Run something, and wait until the device is done with it."""
+    _wait(device)
+    started = perf_counter()
+    result = run()
+    _wait(device)
+    return Timed(result, perf_counter() - started)
+
+
+def free(device: str) -> None:
+    """Give memory back that nothing refers to, and begin to watch for its peak."""
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak_memory(device: str) -> int | None:
+    """Most bytes in use since :func:`free`; None where nobody counts."""
+    return torch.cuda.max_memory_allocated() if device == "cuda" else None
+
+
+def measure_peaks(device: str, size: Size) -> Peaks:
+    """Time a large product of matrices and a large copy; the median of 20."""
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    generator = torch.Generator(device).manual_seed(0)
+    n = size.matrix
+    a, b = (torch.randn(n, n, device=device, generator=generator).to(dtype) for _ in range(2))
+    product = torch.empty_like(a)
+    source = torch.zeros(size.copied, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    return Peaks(
+        dtype=str(dtype).removeprefix("torch."),
+        flops=2 * n**3 / _median_s(device, lambda: torch.matmul(a, b, out=product)),
+        data_sheet=next((v for k, v in DATA_SHEET.items() if k in card_name(device)), None),
+        bandwidth=2 * size.copied / _median_s(device, lambda: target.copy_(source)),
+    )
+
+
+def card_name(device: str) -> str:
+    """The card's name; the processor's kind where there is none."""
+    return torch.cuda.get_device_name() if device == "cuda" else f"CPU, {platform.machine()}"
+
+
+def software(device: str) -> dict[str, str | None]:
+    """Versions of all that the numbers depend on; None for what is not there."""
+    found: dict[str, str | None] = {
+        "python": platform.python_version(),
+        "driver": _driver() if device == "cuda" else None,
+        "cuda": torch.version.cuda,
+    }
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def _median_s(device: str, run: Callable[[], object]) -> float:
+    for _ in range(5):
+        run()
+    return median(timed(device, run).seconds for _ in range(20))
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def _driver() -> str | None:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return None
+    asked = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
+    said = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+    return said.stdout.strip().partition("\n")[0] or None

@@ -1,0 +1,136 @@
+"""Is a GRPO step on the device that of the CPU in fp32? Loss, gradient's norm and gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gpu_parts.card import free
+from gpu_parts.subjects import Size, Subject, half_on, prompts
+from torch import Tensor
+
+import coevo_gym
+from coevo_gym.agents.language_model import LanguageModel, ModelConfig
+from coevo_gym.agents.transformers_policy import TransformersPolicy
+from coevo_gym.trainers.grpo import GRPO, Learnable
+from coevo_gym.trainers.settings import GRPOConfig
+from coevo_gym.trajectory import EndReason, Group, Step, TokenDecision, Trajectory
+
+N_GROUPS, K = 2, 4
+OFF_POLICY = 0.15
+"""Deviation in nats of the noise on recorded log-probabilities, so that some ratios are clipped."""
+
+
+class Tolerance(NamedTuple):
+    """Most that may differ: the loss in itself, the others relative to the CPU's."""
+
+    loss: float
+    grad_norm: float
+    gradient: float
+
+
+TOLERANCES = {
+    "float32": Tolerance(loss=1e-4, grad_norm=1e-3, gradient=1e-2),
+    # SmolLM2 in bf16 on a CPU: 4e-3, 0.06 and 0.27.
+    "bfloat16": Tolerance(loss=2e-2, grad_norm=0.15, gradient=0.4),
+}
+
+
+class Gradient(NamedTuple):
+    """The outcome of one step, on the CPU in fp32."""
+
+    loss: float
+    norm: float
+    values: Tensor
+
+
+def measure_equal(
+    subject: Subject, size: Size, device: str, tell: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """A row for each precision; ``ok`` is whether all differences are within the tolerance."""
+    exact = TransformersPolicy(ModelConfig(path=subject.folder, device="cpu"))
+    groups = sampled_groups(exact, size)
+    wanted = gradient(exact, groups)
+    del exact
+    tell(f"equal: {subject.name} on the CPU, loss {wanted.loss:+.5f}, norm {wanted.norm:.5f}")
+    rows = []
+    for dtype, tolerance in TOLERANCES.items():
+        free(device)
+        half = dtype == "bfloat16"
+        with half_on(device) if half else nullcontext():
+            config = ModelConfig.model_validate(
+                {"path": subject.folder, "device": device, "dtype": "auto" if half else "float32"}
+            )
+            found = gradient(LanguageModel(config), groups)
+        row = _compared(found, wanted, tolerance)
+        rows.append({"model": subject.name, "dtype": dtype, **row})
+        tell(
+            f"equal: {device} {dtype}, off by {row['loss_off']:.1e} in the loss, "
+            f"{row['grad_norm_off']:.1e} in the norm, {row['gradient_off']:.1e} in the gradient: "
+            f"{'ok' if row['ok'] else f'beyond {tolerance}'}"
+        )
+    free(device)
+    return rows
+
+
+def sampled_groups(policy: TransformersPolicy, size: Size) -> list[Group]:
+    """A small batch that the policy itself samples, the same every time."""
+    rng = np.random.default_rng(0)
+    answer = (max(1, size.checked // 4), size.checked)
+    task, groups = coevo_gym.tasks("webshop", "train")[0], []
+    for g in range(N_GROUPS):
+        asked = prompts(policy.format, policy.tokenizer, K, rng, prompt=size.prompt, answer=answer)
+        decisions = []
+        for completion in policy.generate(asked):
+            d = completion.decision
+            assert isinstance(d, TokenDecision)
+            noise = rng.normal(0, OFF_POLICY, size=len(d.ids))
+            recorded = tuple(float(p) for p in np.minimum(np.array(d.logprobs) + noise, 0))
+            decisions.append(TokenDecision(d.prompt_ids, d.ids, recorded, d.temperature))
+        groups.append(Group(f"g{g}", task, K, trajectories(task.id, [[d] for d in decisions])))
+    return groups
+
+
+def trajectories(
+    task_id: str, decided: Sequence[Sequence[TokenDecision]]
+) -> tuple[Trajectory, ...]:
+    """Episodes of these decisions, every other one solved."""
+    return tuple(
+        Trajectory(
+            task_id=task_id,
+            steps=tuple(Step("", "", "", decision) for decision in decisions),
+            score=float(k % 2),
+            success=k % 2 == 1,
+            end_reason=EndReason.SOLVED if k % 2 else EndReason.FAILED,
+        )
+        for k, decisions in enumerate(decided)
+    )
+
+
+def gradient(policy: Learnable, groups: Sequence[Group]) -> Gradient:
+    """Loss and gradient of one step, which is too small to matter."""
+    config = GRPOConfig(lr=1e-12, epochs=1, kl_coef=0, max_grad_norm=1e9, microbatch_tokens=16_384)
+    metrics = GRPO(policy, config).update(groups)
+    grads = [p.grad for p in policy.parameters()]
+    flat = torch.cat([g.detach().cpu().float().flatten() for g in grads if g is not None])
+    return Gradient(metrics["loss"], metrics["grad_norm"], flat)
+
+
+def _compared(found: Gradient, wanted: Gradient, tolerance: Tolerance) -> dict[str, Any]:
+    off = Tolerance(
+        loss=abs(found.loss - wanted.loss),
+        grad_norm=abs(found.norm - wanted.norm) / wanted.norm,
+        gradient=float((found.values - wanted.values).norm() / wanted.values.norm()),
+    )
+    return {
+        "loss": found.loss,
+        "loss_cpu": wanted.loss,
+        "grad_norm": found.norm,
+        "grad_norm_cpu": wanted.norm,
+        **{f"{name}_off": value for name, value in off._asdict().items()},
+        "tolerance": tolerance._asdict(),
+        "ok": all(o <= t for o, t in zip(off, tolerance, strict=True)),
+    }

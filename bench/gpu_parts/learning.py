@@ -1,0 +1,129 @@
+"""Does a language model learn ALFWorld within some minutes, on a set that evolves or a fixed one?
+
+Each arm is a run of its own, with half of the minutes and the same seed: warm-up by imitation,
+first task set, GRPO. It stops at the step boundary after its time is over, and what it has saved
+is evaluated; evaluation is not on the clock. The second arm stops, at the latest, at the env steps
+that the first one spent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from gpu_parts.card import free
+from gpu_parts.subjects import Subject
+from rich.console import Console
+
+from coevo_gym.config import load_config
+from coevo_gym.report.data import TableRow
+from coevo_gym.run.checkpoint import Checkpoints
+from coevo_gym.run.evaluation import evaluate_policy
+from coevo_gym.run.folder import RunFolder
+from coevo_gym.run.progress import RunProgress
+from coevo_gym.run.stop import Stopped, StopRequest
+from coevo_gym.run.table import WARMUP, table_row
+from coevo_gym.run.train import train
+
+ARMS = ("static", "coevolve")
+SETTINGS = (
+    "policy.kind=transformers",
+    "policy.chat.max_answer_tokens=32",
+    "warmup.n_tasks=300",
+    "warmup.lr=2e-5",
+    "warmup.batch_decisions=16",
+    "warmup.max_grad_norm=1.0",
+    "warmup.max_epochs=4",
+    "learner.lr=2e-6",
+    "learner.epochs=1",
+    "learner.minibatches=2",
+    "learner.microbatch_tokens=16384",
+    "learner.old_logprobs=recomputed",
+    "loop.evaluate_every_steps=0",
+    "loop.max_env_steps=10000000",
+    "store.record=none",
+    "store.checkpoint_every_steps=1000",
+)
+"""On top of the preset ``alfworld``; not tuned."""
+
+
+class Deadline(StopRequest):
+    """Asks to stop once a time is over."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._end = monotonic() + seconds
+
+    def __call__(self) -> bool:
+        """Whether to stop at the next boundary."""
+        return super().__call__() or monotonic() >= self._end
+
+
+def measure_learning(
+    subject: Subject,
+    device: str,
+    minutes: float,
+    sets: Sequence[str],
+    folder: Path,
+    tell: Callable[[str], None],
+) -> list[dict[str, Any]]:
+    """A row for each arm: success on held-out tasks before GRPO and after."""
+    rows: list[dict[str, Any]] = []
+    spent: list[str] = []
+    for arm in ARMS:
+        free(device)
+        given = [*SETTINGS, *spent, *sets, f"arms={arm}"]
+        given += [f"policy.model.path={subject.folder}", f"policy.model.device={device}"]
+        rows.append({"model": subject.name, "arm": arm, **_arm(arm, given, minutes, folder / arm)})
+        tell(f"learn: {_said(rows[-1])}")
+        if not spent and rows[-1]["env_steps"]:
+            spent = [f"loop.max_env_steps={rows[-1]['env_steps']}"]
+    free(device)
+    return rows
+
+
+def _arm(arm: str, sets: Sequence[str], minutes: float, path: Path) -> dict[str, Any]:
+    folder, resolved = RunFolder(path), load_config("alfworld", sets=sets)
+    over, after = True, None
+    with RunProgress(Console()) as progress:
+        try:
+            stop = Deadline(minutes * 60 / len(ARMS))
+            after = train(folder, resolved, progress, stop, overwrite=True).table[-1]
+        except Stopped:
+            over = False
+    split, last = resolved.config.evaluation.split, Checkpoints(folder.checkpoints / arm).latest()
+    if not over and last is not None:
+        after = evaluate_policy(folder, arm, split)
+    first = Checkpoints(folder.checkpoints / WARMUP).latest()
+    before = first and table_row(WARMUP, first.state["warmup"], int(first.state["env_steps"]))
+    progress_made = json.loads(last.state["loop"])["state"] if last else {}
+    return {
+        "benchmark": resolved.config.benchmark.name,
+        "split": split,
+        "stopped_by_clock": not over,
+        "steps": progress_made.get("step", 0),
+        "env_steps": progress_made.get("env_steps", 0),
+        "before": _numbers(before),
+        "after": _numbers(after),
+    }
+
+
+def _numbers(row: TableRow | None) -> dict[str, float] | None:
+    if row is None:
+        return None
+    return {"success": row.success, "low": row.low, "high": row.high, "n_tasks": row.n_tasks}
+
+
+def _said(row: dict[str, Any]) -> str:
+    def rate(numbers: dict[str, float] | None) -> str:
+        if numbers is None:
+            return "not reached"
+        return f"{numbers['success']:.1%} ({numbers['low']:.1%} – {numbers['high']:.1%})"
+
+    return (
+        f"{row['arm']}, {row['steps']} steps, {row['env_steps']:,} env steps: success "
+        f"{rate(row['before'])} before, {rate(row['after'])} after"
+    )

@@ -1,0 +1,227 @@
+"""How fast are answers sampled? Against plain ``generate``, and against what reading memory takes.
+
+Every answer has a limit of its own, as answers of agents have lengths of their own. Plain
+``generate`` goes on until the longest of a batch is over; only tokens within an answer's limit and
+up to its end are counted, for everyone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from importlib.util import find_spec
+from multiprocessing import get_context
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gpu_parts.card import Peaks, free, timed
+from gpu_parts.subjects import Size, Subject, prompt_ids, prompts
+
+from coevo_gym.agents.chat_format import ChatFormat
+from coevo_gym.agents.continuous import why_not
+from coevo_gym.agents.language_model import ModelConfig
+from coevo_gym.agents.model_shape import ModelShape
+from coevo_gym.agents.transformers_policy import TransformersPolicy
+from coevo_gym.errors import CoevoError
+from coevo_gym.seams import Prompt, Sampling
+from coevo_gym.trajectory import TokenDecision
+
+NAIVE = "generate"
+Lengths = list[tuple[int, int]]
+Engine = Callable[[Sequence[Prompt]], Lengths]
+
+
+class Speed(NamedTuple):
+    """One engine on one batch.
+
+    Attributes:
+        seconds: of prompts and answers.
+        prefill_s: of other prompts of such lengths, with one token each.
+        lengths: of each prompt and its answer.
+    """
+
+    seconds: float
+    prefill_s: float
+    lengths: Lengths
+
+
+def measure_rollouts(
+    subject: Subject, size: Size, device: str, peaks: Peaks, tell: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """A row for each engine and batch."""
+    naive = plain_speeds(subject, size, device)
+    free(device)
+    found = {NAIVE: naive, **policy_speeds(subject, size, device)}
+    free(device)
+    rows = [
+        _row(subject, engine, speed, peaks, naive[batch])
+        for engine, speeds in found.items()
+        for batch, speed in speeds.items()
+    ]
+    for row in rows:
+        tell(f"rollout: {_said(row)}")
+    return rows + _vllm_rows(subject, size, device, peaks, naive, tell)
+
+
+def decode_s(shape: ModelShape, lengths: Lengths, bandwidth: float, item_bytes: int) -> float:
+    """Seconds that an ideal engine takes for the tokens after the first of each answer.
+
+    All sequences are decoded side by side. A step reads all weights but those of an untied
+    embedding, and the keys and values of every sequence that is not over; nothing else takes time.
+
+    Args:
+        shape: the model's.
+        lengths: tokens of each prompt and its answer.
+        bandwidth: bytes a second.
+        item_bytes: bytes of a weight, and of a number in the cache.
+    """
+    unread = 0 if shape.tied else shape.vocabulary * shape.hidden
+    weights = (max(n for _, n in lengths) - 1) * (shape.n_parameters - unread)
+    # Step t of an answer, 1 to n - 1, reads the cache of its prompt and of t tokens.
+    cached = sum((n - 1) * p + n * (n - 1) // 2 for p, n in lengths)
+    return (weights + shape.kv_values_per_token * cached) * item_bytes / bandwidth
+
+
+def plain_speeds(subject: Subject, size: Size, device: str) -> dict[int, Speed]:
+    """Hugging Face's ``generate`` on batches padded to the left, weights in bf16 on a GPU."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    model: Any = AutoModelForCausalLM.from_pretrained(subject.folder, dtype=dtype)
+    model = model.to(device).eval()
+    tokenizer = AutoTokenizer.from_pretrained(subject.folder)
+    form = ChatFormat(tokenizer)
+    stops = set(form.stop_ids)
+
+    def run(asked: Sequence[Prompt]) -> Lengths:
+        ids = prompt_ids(form, asked)
+        longest = max(map(len, ids))
+        padded = torch.tensor([[0] * (longest - len(i)) + list(i) for i in ids], device=device)
+        seen = torch.tensor([[0] * (longest - len(i)) + [1] * len(i) for i in ids], device=device)
+        config = GenerationConfig(
+            do_sample=True,
+            temperature=1.0,
+            top_k=0,
+            top_p=1.0,
+            max_new_tokens=max(prompt.sampling.max_tokens for prompt in asked),
+            eos_token_id=sorted(stops),
+            pad_token_id=0,
+        )
+        with torch.no_grad():
+            out = model.generate(input_ids=padded, attention_mask=seen, generation_config=config)
+        answers = out[:, longest:].tolist()
+        return [
+            (len(i), _counted(answer[: prompt.sampling.max_tokens], stops))
+            for i, answer, prompt in zip(ids, answers, asked, strict=True)
+        ]
+
+    return _speeds(run, form, tokenizer, size, device)
+
+
+def policy_speeds(subject: Subject, size: Size, device: str) -> dict[str, dict[int, Speed]]:
+    """``TransformersPolicy``; by the name of the engine that it samples with."""
+    config = ModelConfig.model_validate({"path": subject.folder, "device": device})
+    policy = TransformersPolicy(config)
+    found = _speeds(_engine(policy), policy.format, policy.tokenizer, size, device)
+    continuous = not why_not(policy._sampler())
+    return {"continuous" if continuous else "padded": found}
+
+
+def vllm_speeds(subject: Subject, size: Size, device: str) -> dict[int, Speed]:
+    """``VLLMPolicy``; in a process of its own, which takes all that vLLM holds with it."""
+    from coevo_gym.agents.vllm_policy import VLLMPolicy
+
+    config = ModelConfig.model_validate(
+        {"path": subject.folder, "device": device, "max_context": size.prompt[1] + size.answer[1]}
+    )
+    policy = VLLMPolicy(config)
+    return _speeds(_engine(policy), policy.format, policy.tokenizer, size, device)
+
+
+def _engine(policy: TransformersPolicy) -> Engine:
+    def run(asked: Sequence[Prompt]) -> Lengths:
+        decisions = [completion.decision for completion in policy.generate(asked)]
+        return [(len(d.prompt_ids), len(d.ids)) for d in decisions if isinstance(d, TokenDecision)]
+
+    return run
+
+
+def _speeds(
+    run: Engine, form: ChatFormat, tokenizer: Any, size: Size, device: str
+) -> dict[int, Speed]:
+    """Each batch once to warm up, then its prompts alone, then with answers; all texts differ."""
+    found = {}
+    for batch in size.batches:
+        # The same texts for every engine.
+        rng = np.random.default_rng(batch)
+        first, alone, asked = (
+            prompts(form, tokenizer, batch, rng, prompt=size.prompt, answer=size.answer)
+            for _ in range(3)
+        )
+        run(first)
+        one = [Prompt(prompt.messages, Sampling(1.0, 1)) for prompt in alone]
+        prefill = timed(device, lambda: run(one))  # noqa: B023
+        whole = timed(device, lambda: run(asked))  # noqa: B023
+        found[batch] = Speed(whole.seconds, prefill.seconds, whole.result)
+    return found
+
+
+def _vllm_rows(
+    subject: Subject,
+    size: Size,
+    device: str,
+    peaks: Peaks,
+    naive: dict[int, Speed],
+    tell: Callable[[str], None],
+) -> list[dict[str, Any]]:
+    if find_spec("vllm") is None:
+        tell("rollout: vllm is not installed, so it is not run")
+        return []
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        try:
+            found = pool.submit(vllm_speeds, subject, size, device).result()
+        except (CoevoError, ImportError, BrokenProcessPool) as error:
+            tell(f"rollout: {subject.name}, vllm failed: {error}")
+            return [{"model": subject.name, "engine": "vllm", "error": str(error)}]
+    rows = [_row(subject, "vllm", found[b], peaks, naive[b]) for b in found]
+    for row in rows:
+        tell(f"rollout: {_said(row)}")
+    return rows
+
+
+def _row(subject: Subject, engine: str, speed: Speed, peaks: Peaks, naive: Speed) -> dict[str, Any]:
+    tokens = sum(n for _, n in speed.lengths)
+    rate = tokens / speed.seconds
+    later, decoding_s = tokens - len(speed.lengths), speed.seconds - speed.prefill_s
+    item_bytes = 2 if peaks.dtype == "bfloat16" else 4
+    ideal_s = decode_s(subject.shape, speed.lengths, peaks.bandwidth, item_bytes)
+    measured = later > 0 and decoding_s > 0
+    return {
+        "model": subject.name,
+        "engine": engine,
+        "batch": len(speed.lengths),
+        "tokens": tokens,
+        "seconds": speed.seconds,
+        "prefill_s": speed.prefill_s,
+        "tokens_per_s": rate,
+        "against_generate": rate / (sum(n for _, n in naive.lengths) / naive.seconds),
+        "decode_tokens_per_s": later / decoding_s if measured else None,
+        "roofline_tokens_per_s": later / ideal_s if measured else None,
+        "roofline_share": ideal_s / decoding_s if measured else None,
+    }
+
+
+def _counted(ids: Sequence[int], stops: set[int]) -> int:
+    """Tokens up to the first that ends an answer, itself included."""
+    return next((i + 1 for i, token in enumerate(ids) if token in stops), len(ids))
+
+
+def _said(row: dict[str, Any]) -> str:
+    share = row["roofline_share"]
+    return (
+        f"{row['model']}, {row['engine']}, {row['batch']} at a time: "
+        f"{row['tokens_per_s']:,.0f} tokens/s, {row['against_generate']:.1f} x generate"
+        + ("" if share is None else f", {share:.1%} of the decode roofline")
+    )

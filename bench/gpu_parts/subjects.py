@@ -1,0 +1,197 @@
+"""What is measured: models, how much of each, and texts to feed them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from numpy.random import Generator
+
+from coevo_gym.agents import language_model
+from coevo_gym.agents.chat_format import ChatFormat
+from coevo_gym.agents.model_shape import ModelShape, shape_of
+from coevo_gym.models import resolve_model
+from coevo_gym.seams import Message, Prompt, Sampling
+
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "1.5b": (
+        "qwen2",
+        {
+            "vocab_size": 151_936,
+            "hidden_size": 1536,
+            "intermediate_size": 8960,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 12,
+            "num_key_value_heads": 2,
+            "max_position_embeddings": 32_768,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "tiny": (
+        "llama",
+        {
+            "vocab_size": 320,
+            "hidden_size": 64,
+            "intermediate_size": 128,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "max_position_embeddings": 4096,
+            "tie_word_embeddings": True,
+        },
+    ),
+}
+"""Models with random weights: family, and fields of its transformers config."""
+
+
+class Size(NamedTuple):
+    """How much is measured; lengths are in tokens, ranges from the least to the most.
+
+    Attributes:
+        budgets: tokens in one forward pass of training.
+        update_tokens: tokens in an update, about.
+        segment: length of a training segment.
+        updates: updates that are timed, after one that is not.
+        batches: answers sampled at a time.
+        prompt: length of a prompt.
+        answer: most tokens of an answer, each its own.
+        checked: most tokens of an answer of the batch that ``equal`` compares on.
+        matrix: rows of the square matrices that the peak is measured with.
+        copied: bytes of the block that the bandwidth is measured with.
+    """
+
+    budgets: tuple[int, ...]
+    update_tokens: int
+    segment: tuple[int, int]
+    updates: int
+    batches: tuple[int, ...]
+    prompt: tuple[int, int]
+    answer: tuple[int, int]
+    checked: int
+    matrix: int
+    copied: int
+
+
+SIZES = {
+    "cuda": Size(
+        budgets=(8192, 16_384, 32_768),
+        update_tokens=131_072,
+        segment=(256, 4096),
+        updates=3,
+        batches=(8, 64, 256),
+        prompt=(64, 256),
+        answer=(32, 512),
+        checked=32,
+        matrix=8192,
+        copied=2**31,
+    ),
+    "cpu": Size(
+        budgets=(128, 256),
+        update_tokens=512,
+        segment=(16, 96),
+        updates=1,
+        batches=(2, 4),
+        prompt=(24, 48),
+        answer=(2, 8),
+        checked=8,
+        matrix=256,
+        copied=2**24,
+    ),
+}
+"""By device; on a CPU only enough to see that it runs."""
+
+
+class Subject(NamedTuple):
+    """A model that is measured.
+
+    Attributes:
+        name: for people.
+        folder: where transformers finds it.
+        shape: its shape.
+    """
+
+    name: str
+    folder: str
+    shape: ModelShape
+
+
+def given(model: str) -> Subject:
+    """A model with weights of its own."""
+    folder = resolve_model(model)
+    shape = shape_of(folder)
+    if shape is None:
+        raise SystemExit(f"{model} is not a folder: nothing is downloaded here.")
+    return Subject(Path(model).name, folder, shape)
+
+
+def random_weights(name: str, folder: Path) -> Subject:
+    """A model of one of :data:`SHAPES` with random weights, saved with a tokenizer of bytes."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+    vocabulary = sorted(pre_tokenizers.ByteLevel.alphabet())
+    inner = Tokenizer(models.BPE({token: i for i, token in enumerate(vocabulary)}, []))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        additional_special_tokens=list(SPECIAL),
+        pad_token=SPECIAL[0],
+        eos_token=SPECIAL[2],
+        clean_up_tokenization_spaces=False,
+    )
+    tokenizer.chat_template = TEMPLATE
+    family, fields = SHAPES[name]
+    ids = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
+    config = AutoConfig.for_model(family, **fields, bos_token_id=None, **ids)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return given(str(folder))._replace(name=name)
+
+
+def prompts(
+    form: ChatFormat,
+    tokenizer: Any,
+    n: int,
+    rng: Generator,
+    *,
+    prompt: tuple[int, int],
+    answer: tuple[int, int],
+) -> list[Prompt]:
+    """Chats of one message each, no two alike, of drawn lengths and with drawn limits."""
+    frame = len(form.prompt_ids((Message("user", "."),)))
+    found = []
+    for _ in range(n):
+        length = int(rng.integers(prompt[0], prompt[1], endpoint=True))
+        ids = tokenizer(" ".join(map(str, rng.integers(10, 1000, size=length))))["input_ids"]
+        text = tokenizer.decode(ids[: max(1, length - frame)])
+        most = int(rng.integers(answer[0], answer[1], endpoint=True))
+        found.append(Prompt((Message("user", text),), Sampling(1.0, most)))
+    return found
+
+
+def prompt_ids(form: ChatFormat, asked: Sequence[Prompt]) -> list[tuple[int, ...]]:
+    """What the model reads of each prompt."""
+    return [form.prompt_ids(prompt.messages) for prompt in asked]
+
+
+@contextmanager
+def half_on(device: str) -> Iterator[None]:
+    """Models made meanwhile compute in bf16 on this kind of device, as they do on a GPU."""
+    before = language_model.HALF_ON
+    language_model.HALF_ON = device
+    try:
+        yield
+    finally:
+        language_model.HALF_ON = before

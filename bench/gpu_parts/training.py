@@ -1,0 +1,172 @@
+"""How fast are GRPO updates? Tokens a second, share of the matrix peak, padding, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from gpu_parts.card import Peaks, free, peak_memory, timed
+from gpu_parts.equal import trajectories
+from gpu_parts.subjects import Size, Subject
+
+import coevo_gym
+from coevo_gym.agents.language_model import LanguageModel, ModelConfig
+from coevo_gym.agents.model_shape import ModelShape
+from coevo_gym.trainers.grpo import GRPO
+from coevo_gym.trainers.settings import GRPOConfig
+from coevo_gym.trajectory import Group, TokenDecision
+
+K = 8
+ANSWERED = 3
+"""One token in so many is sampled; the others are prompts and observations."""
+TURN = 96
+"""Most tokens of an observation and its answer."""
+
+
+def measure_training(
+    subject: Subject, size: Size, device: str, peaks: Peaks, tell: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """A row for each token budget, with gradient checkpointing and without."""
+    groups = random_groups(subject.shape.vocabulary, size)
+    rows = []
+    for checkpointing in (False, True):
+        for budget in size.budgets:
+            free(device)
+            row: dict[str, Any] = {
+                "model": subject.name,
+                "parameters": subject.shape.n_parameters,
+                "budget_tokens": budget,
+                "checkpointing": checkpointing,
+            }
+            try:
+                row |= _updates(subject, groups, budget, checkpointing, size, device, peaks)
+            except torch.OutOfMemoryError:
+                row["out_of_memory"] = True
+            rows.append(row)
+            tell(f"train: {_said(row)}")
+    free(device)
+    return rows
+
+
+def random_groups(vocabulary: int, size: Size) -> list[Group]:
+    """Episodes of several turns, of random tokens, that come to about ``update_tokens``."""
+    rng = np.random.default_rng(0)
+    task = coevo_gym.tasks("webshop", "train")[0]
+    groups: list[Group] = []
+    tokens = 0
+    while tokens < size.update_tokens:
+        decided = [_episode(rng, vocabulary, size.segment) for _ in range(K)]
+        tokens += sum(len(e[-1].prompt_ids) + len(e[-1].ids) for e in decided)
+        groups.append(Group(f"g{len(groups)}", task, K, trajectories(task.id, decided)))
+    return groups
+
+
+def training_work(shape: ModelShape, tokens: int, sampled: int) -> float:
+    """Matrix operations of a forward and a backward pass: 6 for each weight that a token passes.
+
+    The LM head sees sampled positions only. Attention between tokens, the embedding, what
+    checkpointing computes again, and passes without gradients are not counted.
+    """
+    head = shape.vocabulary * shape.hidden
+    blocks = shape.n_active - head * (1 if shape.tied else 2)
+    return 6.0 * (blocks * tokens + head * sampled)
+
+
+def _updates(
+    subject: Subject,
+    groups: Sequence[Group],
+    budget: int,
+    checkpointing: bool,
+    size: Size,
+    device: str,
+    peaks: Peaks,
+) -> dict[str, Any]:
+    config = ModelConfig.model_validate(
+        {
+            "path": subject.folder,
+            "device": device,
+            "gradient_checkpointing": checkpointing,
+            "pack_tokens": budget,
+        }
+    )
+    policy = LanguageModel(config)
+    settings = GRPOConfig(
+        lr=1e-6,
+        epochs=1,
+        old_logprobs="recomputed",
+        importance_cap=None,
+        microbatch_tokens=budget,
+    )
+    learner = GRPO(policy, settings)
+    with _fed(policy) as fed:
+        metrics = learner.update(groups)
+    seconds, steps = [], []
+    for _ in range(size.updates):
+        metrics, spent = timed(device, lambda: learner.update(groups))
+        seconds.append(spent)
+        steps.append(spent - metrics["reference_s"] - metrics["old_s"])
+    # A segment's last token predicts nothing, so nobody needs to read it.
+    useful = int(metrics["tokens"] - metrics["samples"])
+    step_s = median(steps)
+    flops = training_work(subject.shape, useful, int(metrics["tokens_sampled"])) / step_s
+    return {
+        "tokens": useful,
+        "tokens_sampled": int(metrics["tokens_sampled"]),
+        "update_s": median(seconds),
+        "step_s": step_s,
+        "tokens_per_s": useful / median(seconds),
+        "step_tokens_per_s": useful / step_s,
+        "mfu": flops / peaks.flops,
+        "mfu_data_sheet": None if peaks.data_sheet is None else flops / peaks.data_sheet,
+        "padding": 1.0 - useful / sum(fed),
+        "peak_memory": peak_memory(device),
+    }
+
+
+@contextmanager
+def _fed(policy: LanguageModel) -> Iterator[list[int]]:
+    """Tokens of each forward pass of the policy meanwhile, padding included."""
+    seen: list[int] = []
+
+    def note(module: Any, args: Any, settings: dict[str, Any]) -> None:
+        seen.append(settings["input_ids"].numel())
+
+    handle = policy.model.base_model.register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+def _episode(
+    rng: np.random.Generator, vocabulary: int, lengths: tuple[int, int]
+) -> list[TokenDecision]:
+    """Turns of one conversation, each prompt going on from all before."""
+    length = int(rng.integers(lengths[0], lengths[1], endpoint=True))
+    ids = tuple(rng.integers(vocabulary, size=length).tolist())
+    decisions, start = [], 0
+    while start < length:
+        end = min(length, start + TURN)
+        answer = max(1, (end - start) // ANSWERED)
+        if end - answer > 0:
+            said = ids[end - answer : end]
+            decisions.append(TokenDecision(ids[: end - answer], said, (-1.0,) * answer))
+        start = end
+    return decisions
+
+
+def _said(row: dict[str, Any]) -> str:
+    what = f"{row['model']}, {row['budget_tokens']:,} tokens a pass"
+    what += ", checkpointing" if row["checkpointing"] else ""
+    if row.get("out_of_memory"):
+        return f"{what}: out of memory"
+    memory = row["peak_memory"]
+    return (
+        f"{what}: {row['tokens_per_s']:,.0f} tokens/s, {row['step_tokens_per_s']:,.0f} in steps, "
+        f"MFU {row['mfu']:.1%}, padding {row['padding']:.1%}"
+        + ("" if memory is None else f", {memory / 2**30:.1f} GiB")
+    )
