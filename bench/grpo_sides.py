@@ -25,6 +25,14 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 2,
         "initializer_range": 0.2,
     },
+    "25m": {
+        "vocab_size": 32768,
+        "hidden_size": 384,
+        "intermediate_size": 1024,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+    },
     "135m": {  # SmolLM2's
         "vocab_size": 49152,
         "hidden_size": 576,
@@ -183,6 +191,7 @@ def run_ours(job: Job, channel: Connection) -> None:
     model = LanguageModel(ModelConfig(path=job.folder, device=job.device, pack_tokens=tokens))
     config = GRPOConfig(
         lr=LR,
+        weight_decay=0.0,
         epochs=job.epochs,
         microbatch_tokens=tokens,
         clip_low=CLIP_LOW,
@@ -313,6 +322,7 @@ def trl_settings(job: Job, size: int, scratch: str) -> Any:
         temperature=1.0,
         max_grad_norm=MAX_NORM,
         learning_rate=LR,
+        weight_decay=0.0,
         lr_scheduler_type="constant",
         num_generations=job.group_size,
         num_iterations=job.epochs,

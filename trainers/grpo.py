@@ -198,7 +198,7 @@ class GRPO:
         self.updates = 0
         self._parameters = list(policy.parameters())
         self._optimizer = torch.optim.AdamW(
-            self._parameters, lr=self.config.lr, weight_decay=self.config.weight_decay
+            self._parameters, lr=self.config.lr, weight_decay=self.config.weight_decay, fused=True
         )
         self._reference = policy.frozen_copy() if self.config.kl_coef else None
         self._rng = np.random.default_rng(seed)
