@@ -38,8 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the parts that were asked for; the exit code."""
     options = _options(arguments)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported
+    from coevo_gym.errors import CoevoError
+
     with tempfile.TemporaryDirectory() as folder:
-        return _measure(options, Path(folder))
+        try:
+            return _measure(options, Path(folder))
+        except CoevoError as error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+            return 1
 
 
 def _measure(options: argparse.Namespace, folder: Path) -> int:
@@ -51,7 +57,10 @@ def _measure(options: argparse.Namespace, folder: Path) -> int:
     from gpu_parts.training import measure_training
     from transformers.utils.logging import disable_progress_bar
 
+    from coevo_gym.agents.causal_lm import pick_device
+
     disable_progress_bar()
+    pick_device(options.device)  # raises where there is none
     device, size = options.device, subjects.SIZES[options.device]
     shaped = None if options.shape == "none" else options.shape
     own = [] if options.model == "none" else [subjects.given(options.model)]

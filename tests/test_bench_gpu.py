@@ -144,6 +144,22 @@ def test_targets(bench: Any) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
+    [
+        (["--device", "cuda"], "ConfigError: device is 'cuda', but PyTorch finds no GPU."),
+        (["--device", "cpu", "--model", "smollm2"], "Run `coevo model fetch smollm2`"),
+    ],
+)
+def test_what_is_missing(
+    bench: Any, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if torch.cuda.is_available() and "cuda" in arguments:
+        pytest.skip("there is a GPU")
+    assert bench.main(arguments) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
     [(["--parts", "equal,tran"], "there is no part 'tran'"), (["--shape", "9b"], "invalid choice")],
 )
 def test_usage(
@@ -153,3 +169,64 @@ def test_usage(
         bench.main(arguments)
     assert error.value.code == 2
     assert message in capsys.readouterr().err
+
+
+LEARN = (
+    *("--parts", "learn", "--minutes", "30"),
+    *("--set", "warmup.n_tasks=2", "--set", "warmup.max_epochs=1"),
+    *("--set", "evaluation.n_tasks=2", "--set", "curriculum.initial_size=3"),
+    *("--set", "benchmark.max_steps=8", "--set", "benchmark.subset=builtin"),
+    *("--set", "rollout.group_size=2", "--set", "loop.groups_per_step=1"),
+    *("--set", "policy.chat.max_answer_tokens=4", "--set", "learner.minibatches=1"),
+)
+
+
+@pytest.mark.slow
+def test_learning_until_the_time_is_over(
+    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first arm is stopped after a step; the second has its env steps."""
+    from gpu_parts import learning
+
+    from coevo_gym.trainers.loop import Loop
+
+    steps: list[int] = []
+    step = Loop.step
+
+    def counted(loop: Loop) -> Any:
+        steps.append(loop.state.step)
+        return step(loop)
+
+    stops = iter([lambda: bool(steps), lambda: False])
+    monkeypatch.setattr(Loop, "step", counted)
+    monkeypatch.setattr(learning, "Deadline", lambda seconds, tell: next(stops))
+    static, coevolve = run(bench, tmp_path, *LEARN)["learn"]
+    assert (static["arm"], static["steps"], static["stopped_by_clock"]) == ("static", 1, True)
+    assert (coevolve["arm"], coevolve["stopped_by_clock"]) == ("coevolve", False)
+    assert 0 < static["env_steps"] <= coevolve["env_steps"] < 2 * static["env_steps"]
+    for row in (static, coevolve):
+        assert row["split"] == "val"
+        for numbers in (row["before"], row["after"]):
+            assert 0 <= numbers["low"] <= numbers["success"] <= numbers["high"] <= 1
+            assert numbers["n_tasks"] == 2
+
+
+@pytest.mark.slow
+def test_no_time_to_learn(bench: Any, tmp_path: Path) -> None:
+    for row in run(bench, tmp_path, *LEARN, "--minutes", "0")["learn"]:
+        assert row["stopped_by_clock"]
+        assert (row["steps"], row["before"], row["after"]) == (0, None, None)
+
+
+def test_the_clock(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpu_parts import learning
+
+    now, said = [100.0], list[str]()
+    monkeypatch.setattr(learning, "monotonic", lambda: now[0])
+    stop = learning.Deadline(600, said.append)
+    assert (stop(), said) == (False, [])
+    now[0] += 150
+    assert (stop(), stop(), said) == (False, False, ["learn: 2.5 of 10.0 minutes"])
+    now[0] += 450
+    assert stop()
+    assert learning.Deadline(0, said.append)()

@@ -15,8 +15,13 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from gpu_parts.subjects import Size
 
-DATA_SHEET = {"H200": 989e12, "H100 80GB HBM3": 989e12, "A100-SXM4": 312e12}
-"""Dense bf16 matrix operations per second, by a part of the card's name (NVIDIA's data sheets)."""
+DATA_SHEET = {
+    "NVIDIA H200": 989e12,
+    "NVIDIA H100 80GB HBM3": 989e12,
+    "NVIDIA A100-SXM4-80GB": 312e12,
+    "NVIDIA A100-SXM4-40GB": 312e12,
+}
+"""Dense bf16 matrix operations per second by the card's name (NVIDIA's data sheets)."""
 PACKAGES = ("torch", "transformers", "peft", "vllm", "flash-attn", "numpy", "gymnasium")
 T = TypeVar("T")
 
@@ -78,7 +83,7 @@ def measure_peaks(device: str, size: Size) -> Peaks:
     return Peaks(
         dtype=str(dtype).removeprefix("torch."),
         flops=2 * n**3 / _median_s(device, lambda: torch.matmul(a, b, out=product)),
-        data_sheet=next((v for k, v in DATA_SHEET.items() if k in card_name(device)), None),
+        data_sheet=DATA_SHEET.get(card_name(device)),
         bandwidth=2 * size.copied / _median_s(device, lambda: target.copy_(source)),
     )
 

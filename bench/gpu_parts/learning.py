@@ -51,15 +51,26 @@ SETTINGS = (
 
 
 class Deadline(StopRequest):
-    """Asks to stop once a time is over."""
+    """Asks to stop once a time is over, and says ten times on the way how much of it is.
 
-    def __init__(self, seconds: float) -> None:
+    Args:
+        seconds: until then.
+        tell: told how far it is.
+    """
+
+    def __init__(self, seconds: float, tell: Callable[[str], None]) -> None:
         super().__init__()
-        self._end = monotonic() + seconds
+        self._seconds, self._tell = seconds, tell
+        self._begun, self._tenths = monotonic(), 0
 
     def __call__(self) -> bool:
         """Whether to stop at the next boundary."""
-        return super().__call__() or monotonic() >= self._end
+        passed = monotonic() - self._begun
+        tenths = int(10 * min(1.0, passed / self._seconds)) if self._seconds > 0 else 10
+        if tenths > self._tenths:
+            self._tell(f"learn: {passed / 60:.1f} of {self._seconds / 60:.1f} minutes")
+            self._tenths = tenths
+        return super().__call__() or tenths == 10
 
 
 def measure_learning(
@@ -77,7 +88,9 @@ def measure_learning(
         free(device)
         given = [*SETTINGS, *spent, *sets, f"arms={arm}"]
         given += [f"policy.model.path={subject.folder}", f"policy.model.device={device}"]
-        rows.append({"model": subject.name, "arm": arm, **_arm(arm, given, minutes, folder / arm)})
+        stop = Deadline(minutes * 60 / len(ARMS), tell)
+        found = _arm(arm, given, stop, RunFolder(folder / arm))
+        rows.append({"model": subject.name, "arm": arm, **found})
         tell(f"learn: {_said(rows[-1])}")
         if not spent and rows[-1]["env_steps"]:
             spent = [f"loop.max_env_steps={rows[-1]['env_steps']}"]
@@ -85,12 +98,11 @@ def measure_learning(
     return rows
 
 
-def _arm(arm: str, sets: Sequence[str], minutes: float, path: Path) -> dict[str, Any]:
-    folder, resolved = RunFolder(path), load_config("alfworld", sets=sets)
+def _arm(arm: str, sets: Sequence[str], stop: StopRequest, folder: RunFolder) -> dict[str, Any]:
+    resolved = load_config("alfworld", sets=sets)
     over, after = True, None
     with RunProgress(Console()) as progress:
         try:
-            stop = Deadline(minutes * 60 / len(ARMS))
             after = train(folder, resolved, progress, stop, overwrite=True).table[-1]
         except Stopped:
             over = False
@@ -99,13 +111,13 @@ def _arm(arm: str, sets: Sequence[str], minutes: float, path: Path) -> dict[str,
         after = evaluate_policy(folder, arm, split)
     first = Checkpoints(folder.checkpoints / WARMUP).latest()
     before = first and table_row(WARMUP, first.state["warmup"], int(first.state["env_steps"]))
-    progress_made = json.loads(last.state["loop"])["state"] if last else {}
+    loop = json.loads(last.state["loop"])["state"] if last else {}
     return {
         "benchmark": resolved.config.benchmark.name,
         "split": split,
         "stopped_by_clock": not over,
-        "steps": progress_made.get("step", 0),
-        "env_steps": progress_made.get("env_steps", 0),
+        "steps": loop.get("step", 0),
+        "env_steps": loop.get("env_steps", 0),
         "before": _numbers(before),
         "after": _numbers(after),
     }

@@ -29,6 +29,7 @@ from coevo_gym.seams import Prompt, Sampling
 from coevo_gym.trajectory import TokenDecision
 
 NAIVE = "generate"
+_SLACK = 64  # a text that was cut to a length may be read as a few tokens more
 Lengths = list[tuple[int, int]]
 Engine = Callable[[Sequence[Prompt]], Lengths]
 
@@ -133,8 +134,9 @@ def vllm_speeds(subject: Subject, size: Size, device: str) -> dict[int, Speed]:
     """``VLLMPolicy``; in a process of its own, which takes all that vLLM holds with it."""
     from coevo_gym.agents.vllm_policy import VLLMPolicy
 
+    longest = size.prompt[1] + size.answer[1] + _SLACK
     config = ModelConfig.model_validate(
-        {"path": subject.folder, "device": device, "max_context": size.prompt[1] + size.answer[1]}
+        {"path": subject.folder, "device": device, "max_context": longest}
     )
     policy = VLLMPolicy(config)
     return _speeds(_engine(policy), policy.format, policy.tokenizer, size, device)
