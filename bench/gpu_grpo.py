@@ -10,9 +10,10 @@ Four parts:
 Numbers go to gpu_grpo.json and gpu_grpo.svg in the folder --out. The exit code is 1 if the device
 is not equal to the CPU. Nothing is downloaded.
 
-Needs: coevo_gym with gymnasium, pydantic, jinja2, rich, rapidfuzz, typer and openai; torch,
-transformers, peft and safetensors; the given model on this machine (`coevo model fetch smollm2`).
-For learn also textworld and alfworld. With vllm installed, it is measured too.
+Needs torch, transformers, peft, safetensors, and coevo_gym with gymnasium, pydantic, jinja2 and
+rapidfuzz; the given model on this machine (`coevo model fetch smollm2`). For learn also rich,
+alfworld and textworld, or rich alone with `--set benchmark=webshop`. Where vllm is installed, it is
+measured too; where it is not, its targets are not run.
 
 Run: python bench/gpu_grpo.py --minutes 30
      python bench/gpu_grpo.py --device cpu --shape tiny --parts equal,train,rollout   # does it run?
@@ -51,7 +52,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _measure(options: argparse.Namespace, folder: Path) -> int:
     from gpu_parts import card, subjects
     from gpu_parts.equal import measure_equal
-    from gpu_parts.learning import measure_learning
     from gpu_parts.rollouts import measure_rollouts
     from gpu_parts.targets import targets
     from gpu_parts.training import measure_training
@@ -83,9 +83,7 @@ def _measure(options: argparse.Namespace, folder: Path) -> int:
         "rollout": lambda: [
             r for s in own for r in measure_rollouts(s, size, device, peaks, _tell)
         ],
-        "learn": lambda: measure_learning(
-            own[0], device, options.minutes, options.set, options.out / "runs", _tell
-        ),
+        "learn": lambda: _learn(own[0], options),
     }
     for part in (part for part in PARTS if part in options.parts):
         results[part] = measures[part]()
@@ -97,6 +95,13 @@ def _measure(options: argparse.Namespace, folder: Path) -> int:
     _tell(f"written: {options.out / 'gpu_grpo.json'}, {options.out / 'gpu_grpo.svg'}")
     unequal = results["equal"] != NOT_RUN and not all(row["ok"] for row in results["equal"])
     return int(unequal)
+
+
+def _learn(subject: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
+    from gpu_parts.learning import measure_learning  # needs more packages than the other parts
+
+    runs = options.out / "runs"
+    return measure_learning(subject, options.device, options.minutes, options.set, runs, _tell)
 
 
 def _write(
@@ -133,7 +138,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=about, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="default: cuda")
     parser.add_argument(
         "--model",
         help="folder of a model, or name of a fetched one; `none` for none "
