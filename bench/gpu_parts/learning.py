@@ -108,6 +108,7 @@ def _arm(arm: str, sets: Sequence[str], stop: StopRequest, folder: RunFolder) ->
             over = False
     split, last = resolved.config.evaluation.split, Checkpoints(folder.checkpoints / arm).latest()
     if not over and last is not None:
+        free(resolved.config.policy.model.device)  # the run's model, before there is another
         after = evaluate_policy(folder, arm, split)
     first = Checkpoints(folder.checkpoints / WARMUP).latest()
     before = first and table_row(WARMUP, first.state["warmup"], int(first.state["env_steps"]))
