@@ -181,6 +181,11 @@ class _Objective(NamedTuple):
     total: float | None
 
 
+_FUSED_FROM = 1_000_000
+"""Weights from which on AdamW's fused kernel is worth its other rounding: a quarter of the time on
+a CPU, and no copies of the weights on a GPU. Runs of smaller policies stay equal to the last bit."""
+
+
 class GRPO:
     """Learns from whole groups; one update is one policy version.
 
@@ -198,7 +203,10 @@ class GRPO:
         self.updates = 0
         self._parameters = list(policy.parameters())
         self._optimizer = torch.optim.AdamW(
-            self._parameters, lr=self.config.lr, weight_decay=self.config.weight_decay, fused=True
+            self._parameters,
+            lr=self.config.lr,
+            weight_decay=self.config.weight_decay,
+            fused=sum(weight.numel() for weight in self._parameters) >= _FUSED_FROM,
         )
         self._reference = policy.frozen_copy() if self.config.kl_coef else None
         self._rng = np.random.default_rng(seed)
