@@ -1,7 +1,7 @@
 """Time and memory of one GRPO update: this learner beside TRL's GRPOTrainer, on the same tokens.
 
 Both get the same weights, the same trajectories and the same settings (loss_type="dapo", clips 0.2
-and 0.28, KL weight 1e-3, Adam, gradient clipped to 1), and compute what they need as they do in
+and 0.28, KL weight 1e-3, AdamW, gradient clipped to 1), and compute what they need as they do in
 their own updates: reference log-probabilities, with --epochs above 1 old ones too, loss, gradient,
 optimiser step. The clock runs from finished rollouts to new weights. The policy has been moved away
 from its reference, so that loss and gradient depend on all of that; if those of the first update
@@ -37,6 +37,7 @@ from typing import Any
 
 from grpo_sides import SHAPES, Job, Update, child, make_model, run_ours, run_trl, width_of
 
+from coevo_gym.errors import ModelError
 from coevo_gym.models import resolve_model
 
 EXAMPLES = """examples:
@@ -196,7 +197,10 @@ def main() -> None:
     if args.groups * args.group_size % args.rows or args.updates < 2:
         parser.error("--rows must divide --groups times --group-size; --updates must be 2 or more")
     with tempfile.TemporaryDirectory() as scratch:
-        folder = resolve_model(args.model) if args.model else scratch
+        try:
+            folder = resolve_model(args.model) if args.model else scratch
+        except ModelError as error:
+            sys.exit(str(error))
         if not args.model:
             tell(f"making a model of shape {args.shape}")
             maker = multiprocessing.get_context("spawn").Process(
