@@ -182,8 +182,8 @@ class _Objective(NamedTuple):
 
 
 _FUSED_FROM = 1_000_000
-"""Weights from which on AdamW's fused kernel is worth its other rounding: a quarter of the time on
-a CPU, and no copies of the weights on a GPU. Runs of smaller policies stay equal to the last bit."""
+"""Weights from which on AdamW's fused kernel, which takes a quarter of the time on a CPU, is worth
+its other rounding. Runs of smaller policies stay equal to the last bit."""
 
 
 class GRPO:
