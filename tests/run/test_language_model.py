@@ -107,6 +107,7 @@ REAL = {
     "curriculum.initial_size": 2,
     "rollout.group_size": 2,
     "learner.lr": 1e-6,
+    "learner.kl_coef": 0,
     "learner.epochs": 1,
     "learner.outcome": "score",
     "loop.max_steps": 2,
