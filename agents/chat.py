@@ -24,7 +24,8 @@ class ChatConfig(FrozenModel):
             (``reasoning``), the last steps (``window``), or what it keeps (``self_managed``).
         window_turns: past steps that ``window`` shows as they were.
         managed_chars: characters of a prompt from which on ``self_managed`` asks to make room.
-        thinking: whether the prompt asks it to think before it answers.
+        thinking: whether it is to think before it answers. The prompt asks for it, and in a
+            :class:`coevo_gym.config.RunConfig` a chat template with a switch is told so too.
         max_answer_tokens: most tokens of an answer, thoughts included.
         max_episode_tokens: most sampled tokens of an episode; None for no limit. Policies that
             give no token ids are not limited.

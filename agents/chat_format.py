@@ -56,6 +56,8 @@ class ChatFormat:
 
     Args:
         tokenizer: with a chat template.
+        thinking: what templates with a switch ``enable_thinking`` are told, as Qwen3's have one;
+            None leaves it where they have it.
 
     Attributes:
         end_of_turn: the id that ends an answer.
@@ -70,13 +72,16 @@ class ChatFormat:
         'Hello! How can I help?'
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, *, thinking: bool | None = None
+    ) -> None:
         if not tokenizer.chat_template:
             raise ModelError(
                 "The model's tokenizer has no chat template. Choose a model that was tuned for "
                 "chat, or put a chat_template.jinja into its folder."
             )
         self.tokenizer = tokenizer
+        self._switches = {} if thinking is None else {"enable_thinking": thinking}
         self._special = {
             str(token): index
             for index, token in tokenizer.added_tokens_decoder.items()
@@ -182,7 +187,7 @@ class ChatFormat:
         ]
         try:
             text = self.tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=prompt
+                messages, tokenize=False, add_generation_prompt=prompt, **self._switches
             )
         except (TemplateError, IndexError, TypeError, ValueError) as error:
             raise self._cannot(

@@ -43,6 +43,7 @@ class TransformersPolicy(LanguageModel):
 
     Args:
         config: which model, and how it is trained.
+        thinking: see :class:`coevo_gym.agents.chat_format.ChatFormat`.
         seed: seed of the draws, and of a new adapter.
 
     Attributes:
@@ -58,9 +59,11 @@ class TransformersPolicy(LanguageModel):
         >>> policy.generate([Prompt((Message("user", "Hello!"),))])          # doctest: +SKIP
     """
 
-    def __init__(self, config: ModelConfig, *, seed: int = 0) -> None:
+    def __init__(
+        self, config: ModelConfig, *, thinking: bool | None = None, seed: int = 0
+    ) -> None:
         super().__init__(config, seed=seed)
-        self.format = ChatFormat(self.tokenizer)
+        self.format = ChatFormat(self.tokenizer, thinking=thinking)
         self._rng = np.random.default_rng(seed)
         self._continuous: bool | None = None  # unknown until the first call
         self._half_copy: Any = None
@@ -99,13 +102,15 @@ class TransformersPolicy(LanguageModel):
             )
         return completions
 
-    def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision:
-        """An answer that somebody else gave, as a decision to learn from.
+    def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision | None:
+        """An answer that somebody else gave, as a decision to learn from; None if it has no room.
 
         Its log-probabilities are 0: nobody sampled it.
         """
-        ids = self.format.answer_ids(text)
-        return TokenDecision(self.format.prompt_ids(messages), ids, (0.0,) * len(ids))
+        prompt_ids, ids = self.format.prompt_ids(messages), self.format.answer_ids(text)
+        if len(prompt_ids) + len(ids) > self.max_context:
+            return None
+        return TokenDecision(prompt_ids, ids, (0.0,) * len(ids))
 
     def frozen_copy(self) -> LanguageModel | FrozenAdapter:
         """The model as it is now, without gradients; see :meth:`LanguageModel.frozen_copy`."""

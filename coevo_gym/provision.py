@@ -96,7 +96,6 @@ def staged(target: Path) -> Iterator[Path]:
 
 
 def pip_install(
-    benchmark: str,
     packages: Sequence[str],
     *options: str,
     advice: str,
@@ -106,7 +105,6 @@ def pip_install(
     """Install packages with this interpreter's pip, or the uv that made its environment.
 
     Args:
-        benchmark: whose packages they are.
         packages: requirements.
         *options: further arguments of ``pip install``.
         advice: what to do if it fails.
@@ -119,7 +117,7 @@ def pip_install(
     Raises:
         EnvBackendError: if it fails, or takes too long.
     """
-    command = [*_installer(benchmark, python), "--quiet", *options, *packages]
+    command = [*_installer(python), "--quiet", *options, *packages]
     logger.info("installing packages=%s", ",".join(packages))
     try:
         done = subprocess.run(  # noqa: S603 (pip, with our own arguments)
@@ -142,7 +140,7 @@ def _listed(packages: Sequence[str]) -> str:
     return " and ".join(packages[: 2 if more else 3]) + more
 
 
-def _installer(benchmark: str, python: Path | None) -> list[str]:
+def _installer(python: Path | None) -> list[str]:
     if find_spec("pip") is not None:
         other = [] if python is None else ["--python", str(python)]
         options = ["--disable-pip-version-check", "--no-input"]
@@ -151,7 +149,7 @@ def _installer(benchmark: str, python: Path | None) -> list[str]:
     if uv is None:
         raise EnvBackendError(
             f"{sys.executable} has no pip, and uv is not on the PATH. Run "
-            f"`{sys.executable} -m ensurepip`, then `coevo install {benchmark}` again."
+            f"`{sys.executable} -m ensurepip`, then the same again."
         )
     return [uv, "pip", "install", "--python", str(python or sys.executable)]
 

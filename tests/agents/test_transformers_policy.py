@@ -249,6 +249,10 @@ def test_a_demonstration(folder: Path) -> None:
     assert made.format.decode(decision.ids) == "take apple 2"
     assert decision.ids[-1] == made.format.end_of_turn
     assert set(decision.logprobs) == {0.0}
+    length = len(decision.prompt_ids) + len(decision.ids)
+    for room, expected in ((length, decision), (length - 1, None)):
+        cramped = policy(folder, max_context=room)
+        assert cramped.encode_demonstration(messages, "take apple 2") == expected
 
 
 def test_with_an_adapter(folder: Path, engine: str) -> None:

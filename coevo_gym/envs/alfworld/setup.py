@@ -128,6 +128,6 @@ def _install_engine() -> None:
         return  # another process has done it meanwhile
     if _lacking():
         raise EnvBackendError(f"{missing} {_advice()}")
-    said = pip_install("alfworld", _PACKAGES, advice=_advice(), timeout_s=_PATIENCE_S)
+    said = pip_install(_PACKAGES, advice=_advice(), timeout_s=_PATIENCE_S)
     if missing := _missing():
         raise EnvBackendError(f"pip is done, and still: {missing} Start Python anew.\n{said}")

@@ -64,7 +64,7 @@ def _is_complete(folder: Path) -> bool:
 def _pip_install(folder: Path, source: Path | None) -> None:
     offline = () if source is None else ("--no-index", "--find-links", str(source))
     options = ("--no-deps", "--only-binary", ":all:", "--target", str(folder), *offline)
-    pip_install("bfcl", PACKAGES, *options, advice=_advice(source), timeout_s=_PATIENCE_S)
+    pip_install(PACKAGES, *options, advice=_advice(source), timeout_s=_PATIENCE_S)
 
 
 def _advice(source: Path | None) -> str:
