@@ -72,9 +72,7 @@ class ChatFormat:
         'Hello! How can I help?'
     """
 
-    def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, *, thinking: bool | None = None
-    ) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, thinking: bool | None = None) -> None:
         if not tokenizer.chat_template:
             raise ModelError(
                 "The model's tokenizer has no chat template. Choose a model that was tuned for "

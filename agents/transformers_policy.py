@@ -59,9 +59,7 @@ class TransformersPolicy(LanguageModel):
         >>> policy.generate([Prompt((Message("user", "Hello!"),))])          # doctest: +SKIP
     """
 
-    def __init__(
-        self, config: ModelConfig, *, thinking: bool | None = None, seed: int = 0
-    ) -> None:
+    def __init__(self, config: ModelConfig, *, thinking: bool | None = None, seed: int = 0) -> None:
         super().__init__(config, seed=seed)
         self.format = ChatFormat(self.tokenizer, thinking=thinking)
         self._rng = np.random.default_rng(seed)
