@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jinja2 import TemplateError
 
@@ -79,7 +79,7 @@ class ChatFormat:
                 "chat, or put a chat_template.jinja into its folder."
             )
         self.tokenizer = tokenizer
-        self._switches = {} if thinking is None else {"enable_thinking": thinking}
+        self._switches: dict[str, Any] = {} if thinking is None else {"enable_thinking": thinking}
         self._special = {
             str(token): index
             for index, token in tokenizer.added_tokens_decoder.items()
