@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from peft.tuners.lora import LoraLayer
+from peft.tuners.lora import Linear, LoraLayer
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
+from transformers.pytorch_utils import Conv1D
 from transformers.utils import logging as transformers_logging
 
 from coevo_gym.agents.packing import packed_hidden
@@ -100,16 +101,38 @@ def _no_dropout(config: Any) -> None:
 def add_adapter(loaded: Loaded, *, rank: int, alpha: int, seed: int) -> Loaded:
     """Freeze the model and add a LoRA adapter in fp32 to all of its linear layers but the head.
 
+    The experts of a mixture, which transformers keeps in one tensor a layer, and its routers are no
+    linear layers: they stay frozen, without an adapter. PEFT's "all-linear" would take them too.
+
     Source: LoRA (Hu et al., 2021).
+
+    Raises:
+        ModelError: if PEFT adapts something else, whose weights could not be merged.
     """
+    head = head_of(loaded.model)
     settings = LoraConfig(
-        r=rank, lora_alpha=alpha, target_modules="all-linear", bias="none", task_type="CAUSAL_LM"
+        r=rank,
+        lora_alpha=alpha,
+        target_modules=[
+            name
+            for name, module in loaded.model.named_modules()
+            if isinstance(module, torch.nn.Linear | Conv1D) and module is not head
+        ],
+        bias="none",
+        task_type="CAUSAL_LM",
     )
     devices = [loaded.model.device] if loaded.model.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         adapter = get_peft_model(loaded.model, settings)
     assert isinstance(adapter, PeftModel)
+    for name, module in loaded.model.named_modules():
+        if isinstance(module, LoraLayer) and not isinstance(module, Linear):
+            raise ModelError(
+                f"{type(loaded.model).__name__} cannot have a LoRA adapter: PEFT puts one on "
+                f"{name}, which is no linear layer. Set lora_rank to 0, or use a model whose MLPs "
+                "are all dense or all mixtures of experts, such as Qwen3-4B or Qwen3-30B-A3B."
+            )
     return loaded._replace(adapter=adapter.eval())
 
 
@@ -186,10 +209,10 @@ def own_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
 @torch.no_grad()
 def merged_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
     """All weights under the model's own names, adapters merged in fp32; not copied if unchanged."""
-    adapted: dict[str, Any] = {
+    adapted = {
         f"{name}.base_layer.weight": module
         for name, module in model.named_modules()
-        if isinstance(module, LoraLayer)
+        if isinstance(module, Linear)
     }
     for name, tensor in model.state_dict().items():
         if ".lora_" in name:

@@ -32,6 +32,7 @@ class ModelConfig(FrozenModel):
         dtype: ``auto`` is fp32 on the CPU; on a GPU fp32 weights computed with in bf16, or with
             LoRA bf16 weights and an adapter in fp32. ``float32`` is fp32 everywhere.
         lora_rank: rank of a LoRA adapter on all linear layers but the head; 0 trains all weights.
+            In a mixture of experts that is attention: experts and routers stay as they are.
         lora_alpha: the adapter is scaled by ``lora_alpha / lora_rank``.
         gradient_checkpointing: keep only each layer's input of a forward pass in training and
             compute the rest again in the backward pass: about a third slower, a fraction of the

@@ -52,11 +52,12 @@ class ModelShape(NamedTuple):
         return 2 * self.layers * self.kv_heads * self.head_dim
 
     def lora_parameters(self, rank: int) -> int:
-        """Weights of adapters of this rank on every linear layer of every block."""
-        return self.layers * rank * sum(rows + columns for rows, columns in self._matrices())
+        """Weights of adapters of this rank on all linear layers; experts have none."""
+        adapted = self._replace(experts=0) if self.experts > 1 else self
+        return self.layers * rank * sum(rows + columns for rows, columns in adapted._matrices())
 
     def _matrices(self) -> list[tuple[int, int]]:
-        """Inputs and outputs of a block's linear layers, those of all experts included."""
+        """Inputs and outputs of a block's matrices, those of all experts included."""
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
         attention = [(self.hidden, query), *[(self.hidden, key)] * 2, (query, self.hidden)]
         mlp = [*[(self.hidden, self.intermediate)] * 2, (self.intermediate, self.hidden)]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -326,13 +327,12 @@ def test_saved_and_exported_weights_give_the_same_model(
     assert not any(weight.requires_grad for weight in weights.values())
 
 
-def test_weights_of_experts_have_the_names_of_the_checkpoint(tmp_path: Path) -> None:
-    from safetensors.torch import load_file
-
-    base = AutoTokenizer.from_pretrained(make_tiny_llama(tmp_path / "tiny"))
+def make_tiny_mixture(folder: Path, **config: Any) -> Path:
+    """A mixture of experts beside the tiny Llama's tokenizer."""
     from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-    config = Qwen3MoeConfig(
+    make_tiny_llama(folder)
+    settings = Qwen3MoeConfig(
         vocab_size=300,
         hidden_size=32,
         num_hidden_layers=2,
@@ -341,14 +341,42 @@ def test_weights_of_experts_have_the_names_of_the_checkpoint(tmp_path: Path) -> 
         num_experts=4,
         num_experts_per_tok=2,
         moe_intermediate_size=16,
+        initializer_range=0.2,
+        **config,
     )
-    Qwen3MoeForCausalLM(config).save_pretrained(tmp_path / "moe")
-    base.save_pretrained(tmp_path / "moe")
-    weights = dict(make(tmp_path / "moe").weights())
-    stored = load_file(tmp_path / "moe" / "model.safetensors")
+    Qwen3MoeForCausalLM(settings).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_experts_are_saved_and_exported_as_in_the_checkpoint(
+    tmp_path: Path, lora_rank: int
+) -> None:
+    base = make_tiny_mixture(tmp_path / "base")
+    model = make(base, lora_rank=lora_rank)
+    untrained = dict(model.weights())
+    stored = load_file(base / "model.safetensors")
     assert "model.layers.0.mlp.experts.3.gate_proj.weight" in stored
-    assert stored.keys() <= weights.keys()
-    assert all(torch.equal(stored[name], weights[name]) for name in stored)
+    assert stored.keys() == untrained.keys()
+    assert all(torch.equal(stored[name], untrained[name]) for name in stored)
+    learn(model)
+    wanted = model.logprobs(SEGMENTS)[0]
+    model.save_pretrained(tmp_path / "saved")
+    again = make(tmp_path / "saved").logprobs(SEGMENTS)[0]
+    torch.testing.assert_close(again, wanted, rtol=1e-4, atol=1e-4)
+    saved, exported = load_file(tmp_path / "saved" / "model.safetensors"), dict(model.weights())
+    assert saved.keys() == exported.keys()
+    assert all(torch.equal(saved[name], exported[name]) for name in saved)
+    changed = {name for name in stored if not torch.equal(stored[name], saved[name])}
+    assert any(".self_attn." in name for name in changed)
+    assert any(".mlp." in name for name in changed) is not bool(lora_rank)
+
+
+@pytest.mark.filterwarnings("ignore:The following .*_pattern keys did not match")
+def test_an_adapter_that_could_not_be_merged_is_refused(tmp_path: Path) -> None:
+    mixed = make_tiny_mixture(tmp_path, mlp_only_layers=[0], intermediate_size=48)
+    with pytest.raises(ModelError, match=r"cannot have a LoRA adapter.*layers\.1\.mlp\.experts"):
+        make(mixed, lora_rank=4)
 
 
 # Frozen copies.

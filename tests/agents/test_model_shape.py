@@ -5,13 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3MoeConfig
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config, Qwen3MoeConfig
 
+from coevo_gym.agents.causal_lm import Loaded, add_adapter
 from coevo_gym.agents.model_shape import KNOWN, shape_of
 from coevo_gym.errors import ModelError
 
 SIZE = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 300}
 LLAMA = LlamaConfig(**SIZE, intermediate_size=96, num_key_value_heads=2, tie_word_embeddings=True)
+QWEN = Qwen3Config(**SIZE, intermediate_size=96, num_key_value_heads=2, head_dim=32)
 MIXTURE = Qwen3MoeConfig(
     **SIZE,
     num_key_value_heads=2,
@@ -50,15 +52,15 @@ def test_known_models_have_their_published_size(name: str, total: float, active:
     assert shape_of(name) is shape
 
 
-def test_adapters_are_counted_as_peft_makes_them(tmp_path: Path) -> None:
-    from peft import LoraConfig, get_peft_model
-
-    LLAMA.save_pretrained(tmp_path)
+@pytest.mark.parametrize("config", [LLAMA, QWEN, MIXTURE], ids=["llama", "qwen", "mixture"])
+def test_adapters_are_counted_as_they_are_made(config: Any, tmp_path: Path) -> None:
+    config.save_pretrained(tmp_path)
     shape = shape_of(str(tmp_path))
     assert shape is not None
-    adapters = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
-    model = get_peft_model(AutoModelForCausalLM.from_config(LLAMA), adapters)
-    assert shape.lora_parameters(4) == model.get_nb_trainable_parameters()[0]
+    bare = Loaded(AutoModelForCausalLM.from_config(config), None, None)
+    model = add_adapter(bare, rank=4, alpha=4, seed=0).model
+    trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    assert shape.lora_parameters(4) == trained
 
 
 def test_what_is_not_known(tmp_path: Path) -> None:
