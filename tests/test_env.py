@@ -10,7 +10,13 @@ import pytest
 
 import coevo_gym
 from coevo_gym.envs.base import Frame, TaskEnv
-from coevo_gym.errors import ConfigError, ResetNeeded, SplitLeakError, TaskError
+from coevo_gym.errors import (
+    ConfigError,
+    EnvBackendError,
+    ResetNeeded,
+    SplitLeakError,
+    TaskError,
+)
 from coevo_gym.task import Task
 from coevo_gym.task_file import write_tasks
 from coevo_gym.testing import make_env
@@ -186,6 +192,54 @@ def test_a_task_file_survives_line_separators(tmp_path: Path) -> None:
 def test_actions_must_be_text() -> None:
     with pytest.raises(TypeError, match="An action is a string, actual: 3"):
         make_env("toy").step(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("played", [1, 4])
+def test_a_world_that_does_not_begin_leaves_nothing_to_play(
+    monkeypatch: pytest.MonkeyPatch, played: int
+) -> None:
+    env = make_env("toy", TRAIN[0])
+    for action in TRAIN[0].solution[:played]:
+        env.step(action)
+
+    def begin(self: ToyEnv, world: object, rng: object) -> Frame:
+        raise KeyError("this world cannot be read")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ToyEnv, "_begin", begin)
+        with pytest.raises(KeyError, match="cannot be read"):
+            env.reset(options={"task": TRAIN[1]})
+    with pytest.raises(ResetNeeded):
+        env.step(TRAIN[0].solution[0])
+    for read in ("task", "view", "trajectory", "eval_trajectory"):
+        with pytest.raises(ResetNeeded):
+            getattr(env, read)()
+    env.reset(options={"task": TRAIN[1]})
+    assert env.task == TRAIN[1]
+    assert not env.view.history
+
+
+@pytest.mark.parametrize("hook", ["_act", "_grade"])
+def test_an_episode_whose_engine_fails_is_over_and_has_no_outcome(
+    monkeypatch: pytest.MonkeyPatch, hook: str
+) -> None:
+    env = make_env("toy", TRAIN[0])
+    env.step(TRAIN[0].solution[0])
+
+    def fail(self: ToyEnv, argument: object) -> None:
+        raise EnvBackendError("the engine is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ToyEnv, hook, fail)
+        with pytest.raises(EnvBackendError, match="the engine is gone"):
+            env.step("done")
+    assert len(env.view.history) == 1
+    for use in (lambda: env.step("done"), lambda: env.cut(EndReason.MAX_TOKENS)):
+        with pytest.raises(ResetNeeded):
+            use()
+    for record in (env.trajectory, env.eval_trajectory):
+        with pytest.raises(ResetNeeded, match="was lost to a fault of its engine"):
+            record()
 
 
 def test_unknown_benchmark() -> None:

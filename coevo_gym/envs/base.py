@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypedDict
@@ -17,7 +18,13 @@ import gymnasium as gym
 from numpy.random import Generator
 
 from coevo_gym.benchmark import find_task, get_benchmark
-from coevo_gym.errors import ConfigError, ResetNeeded, SplitLeakError, TaskError
+from coevo_gym.errors import (
+    ConfigError,
+    EnvBackendError,
+    ResetNeeded,
+    SplitLeakError,
+    TaskError,
+)
 from coevo_gym.spaces import UnicodeText, clean_text
 from coevo_gym.task import FrozenDict, Split, Task, Verifier, World, freeze, parse_split
 from coevo_gym.task_file import read_tasks
@@ -205,11 +212,23 @@ class TaskEnv(gym.Env[str, str]):
 
         Returns:
             The first observation and info (see :class:`Info`).
+
+        Raises:
+            ConfigError: if ``options`` has other keys.
+            TaskError: if the task is unknown, malformed or another benchmark's.
+            EnvBackendError: if the engine fails. After any error there is no episode, also not
+                the one before.
         """
         super().reset(seed=seed)
-        self._task = self._choose(options or {})
+        self._task = None
+        task = self._choose(options or {})
         self._steps, self._infos, self._outcome, self._end_reason = [], [], None, None
-        self._frame = self._clean(self._begin(self._task.world, self.np_random))
+        self._task = task
+        try:
+            self._frame = self._clean(self._begin(task.world, self.np_random))
+        except BaseException:
+            self._task = None
+            raise
         return self._frame.observation, self._info()
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -224,6 +243,7 @@ class TaskEnv(gym.Env[str, str]):
         Raises:
             ResetNeeded: if no episode is running.
             TypeError: if ``action`` is not a string.
+            EnvBackendError: if the engine fails. The episode is over then, without a grade.
         """
         if self._task is None or self._end_reason is not None:
             raise ResetNeeded(
@@ -235,11 +255,12 @@ class TaskEnv(gym.Env[str, str]):
             raise TypeError(f"An action is a string, actual: {action!r} ({type(action).__name__})")
         before, info = self._frame.observation, self._public_info()
         action = clean_text(action, ACTION_CAP)
-        self._frame = self._clean(self._act(action))
-        terminated = self._frame.done
-        spent = self._frame.cut or len(self._steps) + 1 >= self.max_steps
-        truncated = not terminated and spent
-        reward = self._finish(terminated) if terminated or truncated else 0.0
+        with self._lost_on_fault():
+            self._frame = self._clean(self._act(action))
+            terminated = self._frame.done
+            spent = self._frame.cut or len(self._steps) + 1 >= self.max_steps
+            truncated = not terminated and spent
+            reward = self._finish(terminated) if terminated or truncated else 0.0
         self._infos.append(info)
         self._steps.append(
             Step(
@@ -264,10 +285,12 @@ class TaskEnv(gym.Env[str, str]):
 
         Raises:
             ResetNeeded: if no episode is running.
+            EnvBackendError: if the engine fails. The episode is over then, without a grade.
         """
         if self._task is None or self._end_reason is not None:
             raise ResetNeeded("There is no running episode to cut. Call reset() first.")
-        self._finish(terminated=False)
+        with self._lost_on_fault():
+            self._finish(terminated=False)
         self._end_reason = reason
 
     def trajectory(self, *, group_id: str = "", policy_version: int = 0) -> Trajectory:
@@ -275,7 +298,7 @@ class TaskEnv(gym.Env[str, str]):
 
         Raises:
             SplitLeakError: if its task is not a training task.
-            ResetNeeded: if the episode is not over.
+            ResetNeeded: if the episode is not over, or was lost to a fault of the engine.
         """
         if self.task.split is not Split.TRAIN:
             raise SplitLeakError(
@@ -288,7 +311,7 @@ class TaskEnv(gym.Env[str, str]):
         """The finished episode as an evaluation record.
 
         Raises:
-            ResetNeeded: if the episode is not over.
+            ResetNeeded: if the episode is not over, or was lost to a fault of the engine.
         """
         return EvalTrajectory(**self._record())
 
@@ -374,6 +397,15 @@ class TaskEnv(gym.Env[str, str]):
             return 1.0 if grade.success else 0.0
         return float(grade.score)
 
+    @contextmanager
+    def _lost_on_fault(self) -> Iterator[None]:
+        """An episode whose engine fails is over, and has no outcome."""
+        try:
+            yield
+        except EnvBackendError:
+            self._end_reason = EndReason.WORKER_LOST
+            raise
+
     def _clean(self, frame: Frame) -> Frame:
         text = clean_text(frame.observation, OBSERVATION_CAP)
         if text is frame.observation:
@@ -399,7 +431,8 @@ class TaskEnv(gym.Env[str, str]):
 
     def _record(self) -> dict[str, Any]:
         if self._outcome is None:
-            raise ResetNeeded("The episode is not over yet; there is no record of it.")
+            why = "was lost to a fault of its engine" if self._end_reason else "is not over yet"
+            raise ResetNeeded(f"The episode {why}; there is no record of it.")
         return {
             "task_id": self.task.id,
             "steps": tuple(self._steps),

@@ -10,7 +10,8 @@ import pickle
 import subprocess
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import gymnasium as gym
@@ -22,7 +23,7 @@ from gymnasium.vector import AsyncVectorEnv
 from coevo_gym.agents.random import RandomAgent
 from coevo_gym.benchmark import BenchmarkSpec, benchmark_specs, get_benchmark, register_benchmark
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.errors import ResetNeeded
+from coevo_gym.errors import ResetNeeded, TaskError
 from coevo_gym.task import Split, Task
 from coevo_gym.testing.fixtures import make_env, replay
 
@@ -122,14 +123,29 @@ def check_hostile_actions(env_id: str) -> None:
 def check_end(env_id: str) -> None:
     """Stepping before a reset or after the end raises; closing twice does not."""
     env = gym.make(env_id, max_steps=1, disable_env_checker=True)
-    _raises_reset_needed(env)
+    _raises_reset_needed(lambda: env.step(""))
     env.reset(seed=0)
     _, _, terminated, truncated, info = env.step("")
     assert terminated or truncated
     assert info["end_reason"]
-    _raises_reset_needed(env)
+    _raises_reset_needed(lambda: env.step(""))
     env.reset(seed=0)
     env.close()
+    env.close()
+
+
+def check_failed_reset(env_id: str) -> None:
+    """After a reset that fails there is no episode, also not the one before."""
+    env = gym.make(env_id, disable_env_checker=True)
+    bare = env.unwrapped
+    assert isinstance(bare, TaskEnv)
+    env.reset(seed=0)
+    with suppress(TaskError):
+        env.reset(options={"task_id": "no such task"})
+        raise AssertionError("reset() to an unknown task must raise TaskError")
+    for use in (lambda: env.step(""), lambda: bare.task, lambda: bare.view, bare.trajectory):
+        _raises_reset_needed(use)
+    env.reset(seed=0)
     env.close()
 
 
@@ -160,6 +176,7 @@ CHECKS = (
     check_vector,
     check_hostile_actions,
     check_end,
+    check_failed_reset,
     check_reference_and_empty_agent,
     check_ground_truth_is_hidden,
 )
@@ -213,12 +230,12 @@ def _sample_tasks(env_id: str, n: int = 8) -> Sequence[Task]:
     return tasks[:: max(1, len(tasks) // n)][:n]
 
 
-def _raises_reset_needed(env: gym.Env[Any, Any]) -> None:
+def _raises_reset_needed(use: Callable[[], object]) -> None:
     try:
-        env.step("")
+        use()
     except ResetNeeded:
         return
-    raise AssertionError("step() outside an episode must raise ResetNeeded")
+    raise AssertionError("what needs an episode must raise ResetNeeded where there is none")
 
 
 def _seen(task: Task, actions: Sequence[str]) -> list[Any]:

@@ -18,7 +18,7 @@ from coevo_gym.envs.alfworld.builtin import BUILTIN_SPLIT
 from coevo_gym.envs.alfworld.engine import NOTHING
 from coevo_gym.envs.alfworld.goals import KINDS, PICK, Goal
 from coevo_gym.envs.alfworld.tasks import ALFWorldWorld, goal_of, leaked, scenario_of, split_of
-from coevo_gym.errors import BenchmarkNotInstalled, TaskError
+from coevo_gym.errors import BenchmarkNotInstalled, ResetNeeded, TaskError
 from coevo_gym.evolution import Round
 from coevo_gym.task import Split, Task
 from coevo_gym.testing import make_env, replay
@@ -179,6 +179,16 @@ def test_patterns_are_the_task_type_and_verbs() -> None:
     pattern = sequence_pattern(trajectory, ALFWORLD.symbol)  # type: ignore[arg-type]
     assert pattern[:3] == (PICK, "goto", "!")
     assert set(pattern[3:]) <= {"open", "take", "goto", "put"}
+
+
+def test_a_goal_that_the_scene_does_not_allow_is_named_and_leaves_nothing_to_play() -> None:
+    env = make_env("alfworld", TRAIN[0])
+    goal = Goal(kind=PICK, object="Dragon", receptacle="Shelf")
+    world = world_of(TRAIN[1]).model_copy(update={"goal": goal})
+    with pytest.raises(TaskError, match="no command can make a difference"):
+        env.reset(options={"task": TRAIN[1].model_copy(update={"world": world})})
+    with pytest.raises(ResetNeeded):
+        env.step(TRAIN[0].solution[0])
 
 
 def test_two_envs_do_not_meet() -> None:

@@ -24,6 +24,7 @@ from coevo_gym.envs.alfworld.data import UNKNOWN
 from coevo_gym.envs.alfworld.grammar import Grammar, Setting, open_grammar
 from coevo_gym.envs.alfworld.sas import Rules, State
 from coevo_gym.envs.alfworld.translation import Translation, translate
+from coevo_gym.errors import TaskError
 
 NOTHING = "Nothing happens."
 
@@ -47,6 +48,10 @@ class Scene:
         domain: PDDL of the domain.
         grammar: text of the grammar, with :data:`UNKNOWN` in it.
         problem: PDDL of the problem.
+
+    Raises:
+        EnvBackendError: if the planner cannot read the problem.
+        TaskError: if no command can make a difference to the goal.
     """
 
     def __init__(self, domain: str, grammar: str, problem: str) -> None:
@@ -62,6 +67,11 @@ class Scene:
             for name, objects in self.translation.facts
         ]
         self.rules = Rules(self.translation.sas)
+        if not self.rules.operators:  # the translator has left nothing of the problem
+            raise TaskError(
+                "The goal never holds, or always: no command can make a difference. "
+                "Ask for something that the scene has and allows."
+            )
         self.start = State(self.rules)
         atoms = [self.proposition(atom) for atom in self.start.atoms()]
         self.facts = [*first, *(fact for fact in atoms if not fact.is_negation)]

@@ -20,7 +20,7 @@ from functools import cache
 from typing import NamedTuple
 
 from coevo_gym.envs.alfworld.translation import fast_downward
-from coevo_gym.errors import EnvBackendError
+from coevo_gym.errors import EnvBackendError, TaskError
 
 LIMIT_S = 60.0
 _SERVE = "from coevo_gym.envs.alfworld import engine, trial; trial.serve()"
@@ -203,10 +203,8 @@ def _play(domain: str, grammar: str, problem: str, commands: Sequence[str]) -> T
             if not game.step(command):
                 break
             won.append(game.won)
-    except EnvBackendError as error:
+    except (EnvBackendError, TaskError) as error:
         return Trial((), str(error))
-    except KeyError:  # the translator has left nothing of the problem
-        return Trial((), "the goal never holds, or always: no command can make a difference")
     except (Exception, SystemExit) as error:
         return Trial((), f"{type(error).__name__}: {error}")
     return Trial(tuple(won))
