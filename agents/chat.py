@@ -9,7 +9,7 @@ from pydantic import Field
 
 from coevo_gym.agents import contexts
 from coevo_gym.agents.answers import action_of, answer_of
-from coevo_gym.errors import ConfigError
+from coevo_gym.errors import ConfigError, ModelError
 from coevo_gym.prompts import PromptTemplate
 from coevo_gym.seams import Act, Completion, Finish, Message, Policy, Prompt, Sampling
 from coevo_gym.task import FrozenModel
@@ -80,7 +80,12 @@ class ChatAgent:
         return ChatAgent(self.policy, self.prompt, config)
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """One act per view, from one batch of requests."""
+        """One act per view, from one batch of requests.
+
+        Raises:
+            ModelError: if the context is ``causal``, and the policy prompts with other tokens than
+                it has sampled: a conversation was tokenised anew.
+        """
         left = [self._tokens_left(view) for view in views]
         live = [index for index, tokens in enumerate(left) if tokens > 0]
         acts = [Act("", end=EndReason.MAX_TOKENS)] * len(views)
@@ -90,6 +95,8 @@ class ChatAgent:
         ]
         answers = self.policy.generate(requests) if requests else []
         for index, completion in zip(live, answers, strict=True):
+            if self.config.context == "causal":
+                _check_goes_on(views[index], completion)
             acts[index] = self._act(completion)
         return acts
 
@@ -137,3 +144,20 @@ class ChatAgent:
             return config.max_answer_tokens
         spent = sum(len(turn.decision.ids) for turn in view.history if turn.decision is not None)
         return min(config.max_answer_tokens, config.max_episode_tokens - spent)
+
+
+def _check_goes_on(view: View, completion: Completion) -> None:
+    """Make sure that a prompt begins with the earlier prompt and what was sampled after it."""
+    decisions = (turn.decision for turn in reversed(view.history) if turn.decision is not None)
+    earlier = next(decisions, None)
+    if earlier is None or not isinstance(completion.decision, TokenDecision):
+        return
+    so_far, prompt = earlier.prompt_ids + earlier.ids, completion.decision.prompt_ids
+    if prompt[: len(so_far)] == so_far:
+        return
+    pairs = zip(so_far, prompt, strict=False)
+    place = next((i for i, (a, b) in enumerate(pairs) if a != b), len(prompt))
+    raise ModelError(
+        f"The prompt of step {len(view.history) + 1} differs from what was sampled before, from "
+        f"token {place} on. A policy must put the ids of a message into a prompt as they are."
+    )

@@ -180,4 +180,6 @@ def _cache_tokens(model: PreTrainedModel) -> int:
     token_bytes = 2 * config.num_hidden_layers * heads * width * model.dtype.itemsize
     if model.device.type != "cuda":
         return int(_CPU_CACHE_BYTES // token_bytes)
-    return int(torch.cuda.mem_get_info(model.device)[0] * _GPU_SHARE // token_bytes)
+    free, _ = torch.cuda.mem_get_info(model.device)
+    cached = torch.cuda.memory_reserved(model.device) - torch.cuda.memory_allocated(model.device)
+    return int((free + cached) * _GPU_SHARE // token_bytes)

@@ -70,6 +70,8 @@ class TransformersPolicy(LanguageModel):
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer prompts; the decision has the temperature of its request.
 
+        Gradients that the last update has left are dropped: sampling has a use for their memory.
+
         At temperature 0 log-probabilities are 0, those of a sure thing. An answer is cut where
         the model's context ends (``Finish.LENGTH``); a prompt that fills it is not answered
         (``Finish.OVERFLOW``).
@@ -91,6 +93,7 @@ class TransformersPolicy(LanguageModel):
         completions = [Completion("", None, Finish.OVERFLOW)] * len(prompts)
         if not asks:
             return completions
+        self.model.zero_grad(set_to_none=True)
         sampled = self._sample(list(asks.values()))
         for (i, ask), answer in zip(asks.items(), sampled, strict=True):
             decision = TokenDecision(ask.prompt, answer.ids, answer.logprobs, ask.temperature)

@@ -104,6 +104,12 @@ class GroupLedger:
         with self._lock:
             return tuple(self._out.values())
 
+    @property
+    def n_returned(self) -> int:
+        """Tickets that were given back and are the next to be issued."""
+        with self._lock:
+            return len(self._returned)
+
     def issue(self, *, policy_version: int = 0) -> Ticket:
         """The right to run one more episode.
 
@@ -149,12 +155,15 @@ class GroupLedger:
             group.places[ticket.index].trajectory = replace(trajectory, group_id=group.id)
             return self._close_if_over(group)
 
-    def give_back(self, ticket: Ticket, reason: EndReason) -> None:
+    def give_back(self, ticket: Ticket, reason: EndReason) -> Group | None:
         """Return a ticket whose episode will not be finished; it is no failure of the agent.
 
         Args:
             ticket: the ticket.
             reason: why, such as ``EndReason.WORKER_LOST`` or ``EndReason.ABANDONED``.
+
+        Returns:
+            The group, broken, if this closes it; the curriculum has recorded it by then.
 
         Raises:
             TaskError: if the ticket is unknown, finished or given back already.
@@ -177,7 +186,7 @@ class GroupLedger:
                 self._returned = deque(p for p in self._returned if p[0] != group.id)
             elif not group.broken:
                 self._returned.append((group.id, ticket.index))
-            self._close_if_over(group)
+            return self._close_if_over(group)
 
     def state_dict(self) -> dict[str, Any]:
         """All open groups as JSON, with the episodes that have arrived.

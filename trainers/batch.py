@@ -119,7 +119,7 @@ def group_metrics(
     equal = sum(len(set(values)) < 2 for values in outcomes)
     return {
         "groups": float(len(groups)),
-        "broken_share": 1.0 - len(whole) / len(groups) if groups else 0.0,
+        "broken_groups": float(len(groups) - len(whole)),
         "degenerate_share": equal / len(whole) if whole else 0.0,
         "reward": sum(flat) / len(flat) if flat else 0.0,
         "success": sum(solved) / len(solved) if solved else 0.0,

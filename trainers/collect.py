@@ -42,14 +42,14 @@ def gather(
     like all others.
 
     Raises:
-        EnvBackendError: if every episode of an attempt was lost.
+        EnvBackendError: if no episode could be finished.
     """
     groups: list[Group] = []
     kept: list[Group] = []
     draws = 0
     while draws == 0 or (draws <= config.max_resamples and len(kept) < config.groups_per_step):
         found = collect(
-            (config.groups_per_step - len(kept)) * ledger.group_size,
+            config.groups_per_step - len(kept),
             ledger,
             agent,
             envs,
@@ -80,7 +80,7 @@ def _teaches(group: Group, learner: Learner) -> bool:
 
 
 def collect(
-    n_episodes: int,
+    n_groups: int,
     ledger: Ledger,
     agent: Agent,
     envs: EnvPool,
@@ -89,10 +89,10 @@ def collect(
     policy_version: int,
     seed: int,
 ) -> list[Group]:
-    """Run episodes until ``n_episodes`` are finished; those lost to an engine are run again.
+    """Run whole groups; episodes lost to an engine are run again, until the ledger gives them up.
 
     Args:
-        n_episodes: tickets to take.
+        n_groups: groups to begin, and to close.
         ledger: issues them, and records groups as they close.
         agent: who acts.
         envs: where.
@@ -101,25 +101,29 @@ def collect(
         seed: seed of the episodes' envs.
 
     Returns:
-        The groups that closed.
+        The groups that closed; one that is not whole had a place that was lost too often.
 
     Raises:
-        EnvBackendError: if every episode of an attempt was lost.
+        EnvBackendError: if no episode could be finished.
     """
     groups: list[Group] = []
-    missing = n_episodes
+    finished, missing = 0, n_groups * ledger.group_size
     while missing:
         tickets = [ledger.issue(policy_version=policy_version) for _ in range(missing)]
         result = rollout(tickets, agent, envs, policy_version=policy_version, seed=seed)
         state.env_steps += result.env_steps
         for ticket, trajectory in zip(tickets, result.trajectories, strict=True):
             if trajectory is None:
-                ledger.give_back(ticket, EndReason.WORKER_LOST)
-                continue
-            state.episodes += 1
-            group = ledger.finish(ticket, trajectory)
+                group = ledger.give_back(ticket, EndReason.WORKER_LOST)
+            else:
+                group = ledger.finish(ticket, trajectory)
+                finished += 1
             groups += [group] if group else []
-        if len(result.faults) == len(tickets):
-            raise EnvBackendError("Every episode was lost.") from result.faults[0]
-        missing = len(result.faults)
+        if not finished:
+            fault = result.faults[0]
+            raise EnvBackendError(
+                f"All {len(tickets)} episodes were lost, the first because: {fault}"
+            ) from fault
+        missing = ledger.n_returned
+    state.episodes += finished
     return groups

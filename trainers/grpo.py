@@ -384,6 +384,7 @@ class GRPO:
         """Restore :meth:`state_dict`; load the policy's own state first."""
         self._optimizer.load_state_dict(state["optimizer"])
         if self._reference is not None:
+            self._reference = None  # two would need the memory of two
             self._reference = self.policy.frozen_copy()
             self._reference.load_state_dict(state["reference"])
         self.updates = int(state["updates"])

@@ -85,10 +85,10 @@ class Loop:
         """One step of the learner, with the round and the evaluation that are due after it."""
         config, state, started = self.config, self.state, perf_counter()
         parts = (self.ledger, self.agent, self.envs, state, self.learner)
-        groups, kept, metrics = gather(config, *parts)
+        groups, kept, gathered = gather(config, *parts)
         self.events.on_groups(groups)
         rolled_out = perf_counter()
-        metrics |= self.learner.update(kept, self.learner.advantages(kept))
+        metrics = {**self.learner.update(kept, self.learner.advantages(kept)), **gathered}
         state.step += 1
         metrics |= {"rollout_s": rolled_out - started, "update_s": perf_counter() - rolled_out}
         if _due(state.step, config.evolve_every_steps) and (

@@ -50,6 +50,11 @@ class Ledger(Protocol):
 
     group_size: int
 
+    @property
+    def n_returned(self) -> int:
+        """Tickets that were given back and are the next to be issued."""
+        ...
+
     def issue(self, *, policy_version: int = 0) -> Ticket:
         """The right to run one more episode."""
         ...
@@ -58,8 +63,8 @@ class Ledger(Protocol):
         """Hand in an episode; the group, if this was its last one."""
         ...
 
-    def give_back(self, ticket: Ticket, reason: EndReason) -> Any:
-        """Return a ticket whose episode was lost."""
+    def give_back(self, ticket: Ticket, reason: EndReason) -> Group | None:
+        """Return a ticket whose episode was lost; the group, if that ends it unfinished."""
         ...
 
     def state_dict(self) -> dict[str, Any]:

@@ -11,17 +11,19 @@ on samples with a reward above a threshold.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, cast
 
+import gymnasium as gym
 import numpy as np
 from numpy.random import Generator
 
 from coevo_gym.benchmark import Benchmark
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.errors import ConfigError, SplitLeakError
+from coevo_gym.errors import ConfigError, EnvBackendError, SplitLeakError
 from coevo_gym.seams import Act
 from coevo_gym.task import Split, Task
 from coevo_gym.trainers.grpo import Learnable
@@ -53,6 +55,7 @@ __all__ = [
 ]
 
 
+_LOG = logging.getLogger(__name__)
 _NEGLIGIBLE = 1e-3
 """A fall of the loss by less than this many nats a position is no progress either."""
 
@@ -67,7 +70,8 @@ class Demonstrations(NamedTuple):
         decisions: those of each task, in order; several episodes of it one after the other.
         skipped: steps that no decision stands for: the reference action was not among the
             choices, or there was no room for it in the context.
-        unsolved: episodes left out, because they did not solve their task or scored too low.
+        unsolved: episodes left out, because they did not solve their task, scored too low, or were
+            lost to an engine.
         env_steps: env steps taken to find them.
     """
 
@@ -102,6 +106,8 @@ def demonstrate(
 ) -> Demonstrations:
     """Run the references of training tasks, and note the decisions that would have led to them.
 
+    An episode that is lost to an engine is left out, with a warning.
+
     Args:
         tasks: whose references to run.
         envs: where to.
@@ -110,33 +116,52 @@ def demonstrate(
         seed: with the task's id, it seeds the episode's env.
 
     Raises:
+        EnvBackendError: if all were lost.
         SplitLeakError: if a task is not a training task.
     """
     for task in tasks:
         _check_split(task)
     decisions: list[tuple[Decision, ...]] = []
-    skipped = unsolved = env_steps = 0
+    skipped = env_steps = 0
+    fault: EnvBackendError | None = None
     with envs.open() as take:
         env = take()
-        inner = cast(TaskEnv, env.unwrapped)
         for task in tasks:
             acts: list[Act] = []
-            _, info = env.reset(seed=episode_seed(seed, task.id), options={"task": task})
-            for action in benchmark.demonstration(task):
-                decision = agent.demonstrate(remember(inner.view, acts), action)
-                acts.append(Act(action, decision))
-                _, _, terminated, truncated, info = env.step(action)
-                if terminated or truncated:
-                    break
+            try:
+                solved = _recite(task, env, benchmark, agent, acts, seed)
+            except EnvBackendError as error:
+                _LOG.warning("reference lost task=%s step=%d error=%s", task.name, len(acts), error)
+                solved, fault, env = False, fault or error, take()
             taken = tuple(act.decision for act in acts if act.decision is not None)
             env_steps += len(acts)
             skipped += len(acts) - len(taken)
-            if info["success"]:
+            if solved:
                 decisions.append(taken)
-            else:
-                unsolved += 1
         envs.put(env)
-    return Demonstrations(tuple(decisions), skipped, unsolved, env_steps)
+    if fault and not decisions:
+        raise fault
+    return Demonstrations(tuple(decisions), skipped, len(tasks) - len(decisions), env_steps)
+
+
+def _recite(
+    task: Task,
+    env: gym.Env[str, str],
+    benchmark: Benchmark,
+    agent: Demonstrator,
+    acts: list[Act],
+    seed: int,
+) -> bool:
+    """Play a task's reference and add each step to ``acts``; whether it solved the task."""
+    inner = cast(TaskEnv, env.unwrapped)
+    _, info = env.reset(seed=episode_seed(seed, task.id), options={"task": task})
+    for action in benchmark.demonstration(task):
+        decision = agent.demonstrate(remember(inner.view, acts), action)
+        acts.append(Act(action, decision))
+        _, _, terminated, truncated, info = env.step(action)
+        if terminated or truncated:
+            break
+    return bool(info["success"])
 
 
 def accepted_rollouts(groups: Sequence[Group], *, above: float) -> Demonstrations:

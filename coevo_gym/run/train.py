@@ -6,6 +6,7 @@ short anywhere is resumed by running it again, and ends as if it had never stopp
 
 from __future__ import annotations
 
+import gc
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -142,6 +143,7 @@ class _Run:
             self._find_initial_tasks(evolver, store)
             for arm in self.config.arms:
                 row, arms[arm] = self._train_arm(arm, start, store, evolver)
+                gc.collect()  # an arm and its events hold each other; the next needs its memory
                 table.append(row)
         summary = Summary(
             name=self.config.name,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +10,7 @@ from pydantic import ValidationError
 
 import coevo_gym
 from coevo_gym.agents.chat import ChatAgent, ChatConfig
-from coevo_gym.errors import ConfigError
+from coevo_gym.errors import ConfigError, ModelError
 from coevo_gym.prompts import load_prompt, parse_prompt
 from coevo_gym.seams import Act, Completion, Finish, Message, Prompt, Request, Sampling, Ticket
 from coevo_gym.task import Split, Task
@@ -135,6 +136,23 @@ class TestEpisodes:
             *["user", "assistant"] * 3,
             "user",
         ]
+
+    def test_a_conversation_that_is_tokenised_anew_is_an_error(self, envs: EnvPool) -> None:
+        class Anew(Fixed):
+            def generate(self, requests: Sequence[Request]) -> list[Completion]:
+                (completion,) = super().generate(requests)
+                assert completion.decision is not None
+                if len(self.prompts) == 2:
+                    ids = completion.decision.prompt_ids
+                    ids = (*ids[:9], ids[9] + 1, *ids[10:])
+                    decision = dataclasses.replace(completion.decision, prompt_ids=ids)
+                    return [completion._replace(decision=decision)]
+                return [completion]
+
+        with pytest.raises(ModelError, match=r"prompt of step 2 differs .* from token 9 on"):
+            one(ChatAgent(Anew("hm"), TOY), envs)
+        changed = ChatConfig(context="window", window_turns=4)
+        assert one(ChatAgent(Anew("hm"), TOY, changed), envs).steps
 
     def test_live_episodes_ask_in_one_batch(self, envs: EnvPool) -> None:
         tasks = TRAIN[:3]

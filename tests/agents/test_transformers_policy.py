@@ -223,6 +223,15 @@ def test_a_full_context_is_told_and_its_siblings_are_answered(folder: Path, engi
     assert made.generate([]) == []
 
 
+def test_sampling_needs_the_memory_of_gradients(folder: Path) -> None:
+    made = policy(folder)
+    logp, _ = made.logprobs([Segment((1, 2, 3), (False, True, True), (0.0, 0.0), 1.0)])
+    logp.sum().backward()
+    assert any(weight.grad is not None for weight in made.parameters())
+    made.generate([ask("x", 1.0, 2)])
+    assert all(weight.grad is None for weight in made.parameters())
+
+
 def test_an_answer_is_cut_where_the_context_ends(folder: Path, engine: str) -> None:
     made = policy(folder, max_context=30)
     completions = made.generate([ask("x", 1.0, 500)] * 8)

@@ -119,8 +119,10 @@ def test_what_does_not_fit_raises_and_changes_nothing() -> None:
 def test_a_ticket_given_back_is_issued_before_any_new_one() -> None:
     book, _ = ledger(k=3)
     first, second = book.issue(), book.issue()
-    book.give_back(first, EndReason.WORKER_LOST)
+    assert book.give_back(first, EndReason.WORKER_LOST) is None
+    assert book.n_returned == 1
     again = book.issue()
+    assert book.n_returned == 0
     assert places([again]) == places([first])
     assert again.id != first.id
     assert book.issue().index == second.index + 1
@@ -146,7 +148,8 @@ def test_after_three_more_attempts_a_group_is_broken() -> None:
 
 def test_a_group_whose_only_ticket_is_lost_closes_empty() -> None:
     book, curriculum = ledger(k=1, max_reissues=0)
-    book.give_back(book.issue(), EndReason.WORKER_LOST)
+    closed = book.give_back(book.issue(), EndReason.WORKER_LOST)
+    assert curriculum.seen == [closed]
     assert [(g.id, g.whole, g.trajectories) for g in curriculum.seen] == [("group-0", False, ())]
     assert book.issue().group_id == "group-1"
 

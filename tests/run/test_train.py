@@ -155,6 +155,13 @@ def test_ctrl_c_twice_exits_now(child: NewChild, tmp_path: Path) -> None:
     assert "Traceback" not in running.text
 
 
+def test_an_arm_leaves_its_memory_to_the_next(child: NewChild) -> None:
+    run = child("train", TOY, "--set=loop.max_steps=1", module="tests.run.lifetimes")
+    assert run.end() == 0, run.text
+    assert run.text.count("learners in memory: 0") == 2
+    assert "learners in memory: 1" not in run.text
+
+
 def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr(sys, "argv", ["coevo", *arguments])
     with pytest.raises(SystemExit) as exit_:

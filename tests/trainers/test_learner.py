@@ -70,7 +70,7 @@ def test_every_term_is_logged(envs: EnvPool) -> None:
     policy = TinyPolicy(SMALL)
     metrics = GRPO(policy).update(collect(policy, envs, groups=3, size=4, seed=0))
     names = {"loss", "policy_loss", "kl", "clip_fraction", "grad_norm", "entropy", "reward"}
-    assert names | {"degenerate_share", "broken_share", "decisions"} <= set(metrics)
+    assert names | {"degenerate_share", "broken_groups", "decisions"} <= set(metrics)
     assert all(np.isfinite(value) for value in metrics.values())
 
 
@@ -89,7 +89,7 @@ def test_groups_that_are_not_whole_teach_nothing(envs: EnvPool) -> None:
     broken = [dataclasses.replace(g, trajectories=g.trajectories[1:]) for g in groups]
     before = weights(policy)
     metrics = GRPO(policy).update(broken)
-    assert metrics["broken_share"] == 1.0
+    assert metrics["broken_groups"] == 2.0
     assert metrics["decisions"] == 0.0
     assert policy.version == 0
     torch.testing.assert_close(weights(policy), before)

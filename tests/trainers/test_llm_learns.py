@@ -114,7 +114,7 @@ def test_it_learns_what_to_answer_from_outcomes_alone(tmp_path: Path) -> None:
         learner = GRPO(policy, GRPOConfig(lr=1e-3), seed=seed)  # type: ignore[arg-type]
         for step in range(20):
             metrics = learner.update(play(agent, envs, policy.version, str(step)))
-            assert metrics["broken_share"] == 0.0
+            assert metrics["broken_groups"] == 0.0
         learned.append(success_rate(play(agent, envs, policy.version, "learned")))
     assert max(warm) < chance + 3 * sigma
     assert min(learned) > chance + 3 * sigma

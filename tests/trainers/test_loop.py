@@ -285,8 +285,39 @@ def test_lost_episodes_are_run_again_in_the_same_step() -> None:
 def test_an_engine_that_loses_everything_ends_the_run() -> None:
     loop = make_loop(EnvPool(Flaky(broken=1000)), max_steps=1)
     loop.evaluate = None
-    with pytest.raises(EnvBackendError, match="Every episode was lost"):
+    with pytest.raises(EnvBackendError, match=r"All 6 episodes were lost.*the engine is gone"):
         loop.run()
+
+
+class CannotStart(gym.Wrapper[str, str, str, str]):
+    """An engine that cannot start one task."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        if options and options["task"].id == TRAIN[1].id:
+            raise EnvBackendError("this world cannot be started")
+        return super().reset(seed=seed, options=options)
+
+
+def test_a_task_that_cannot_start_costs_its_own_group_only() -> None:
+    log = Log()
+    loop = make_loop(
+        EnvPool(lambda: CannotStart(gym.make("Toy-v0"))),
+        log,
+        max_steps=2,
+        groups_per_step=5,
+        evaluate_every_steps=0,
+        evolve_every_steps=0,
+    )
+    loop.evaluate = None
+    loop.run()
+    assert isinstance(loop.curriculum, Rotation)
+    recorded = loop.curriculum.recorded
+    assert [group.task for group in recorded if not group.whole] == [TRAIN[1]] * 2
+    assert len(recorded) == 2 * 5
+    assert [metrics["broken_groups"] for metrics in log.metrics] == [1.0, 1.0]
+    for group in recorded:
+        assert len({trajectory.policy_version for trajectory in group.trajectories}) <= 1
+    assert loop.ledger.n_returned == 0
 
 
 def test_the_real_curriculum_finds_its_first_tasks_and_grows(envs: EnvPool) -> None:

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -12,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from coevo_gym.agents.choice import ChoiceAgent  # noqa: E402
 from coevo_gym.agents.tiny import TinyConfig, TinyPolicy  # noqa: E402
-from coevo_gym.errors import ConfigError, SplitLeakError  # noqa: E402
+from coevo_gym.errors import ConfigError, EnvBackendError, SplitLeakError  # noqa: E402
 from coevo_gym.task import Split, Task  # noqa: E402
 from coevo_gym.trainers.evaluate import evaluate  # noqa: E402
 from coevo_gym.trainers.rollout import EnvPool  # noqa: E402
@@ -38,6 +39,7 @@ from coevo_gym.trajectory import (  # noqa: E402
     View,
 )
 from tests.toy import BENCHMARK, ToyBenchmark  # noqa: E402
+from tests.trainers.test_rollout import BreaksOn  # noqa: E402
 
 TRAIN, VAL = BENCHMARK.tasks(Split.TRAIN), BENCHMARK.tasks(Split.VAL)
 SMALL = TinyConfig(buckets=256, dim=8, hidden=32)
@@ -116,6 +118,17 @@ class TestDemonstrate:
         assert found.skipped == len(TRAIN[0].solution) - 1 + 1
         assert found.unsolved == 1
         assert [len(decisions) for decisions in found.decisions] == [1]
+
+    def test_leaves_out_what_an_engine_lost(self) -> None:
+        last = TRAIN[0].solution[-2]
+        breaks = EnvPool(lambda: BreaksOn(gym.make("Toy-v0"), last))
+        spared = next(task for task in TRAIN if last not in task.solution)
+        agent = choosing(TinyPolicy(SMALL))
+        found = demonstrate([TRAIN[0], spared, TRAIN[0]], breaks, BENCHMARK, agent)
+        assert len(found.decisions) == 1
+        assert found.unsolved == 2
+        with pytest.raises(EnvBackendError, match="the engine is gone"):
+            demonstrate(TRAIN[:1], breaks, BENCHMARK, agent)
 
     def test_imitates_what_the_benchmark_demonstrates(self, envs: EnvPool) -> None:
         found = demonstrate(TRAIN[:1], envs, Detour(), choosing(TinyPolicy(SMALL)))

@@ -275,7 +275,7 @@ def test_reference_costs_nothing_without_a_kl_term() -> None:
 def test_metrics_have_their_names() -> None:
     metrics = GRPO(FakeLanguageModel(), GRPOConfig(epochs=1)).update(batch(FakeLanguageModel()))
     names = "loss policy_loss kl clip_fraction grad_norm entropy advantage_std reward success"
-    shares = "degenerate_share broken_share masked_share"
+    shares = "degenerate_share broken_groups masked_share"
     counts = "groups decisions samples tokens tokens_sampled old_s reference_s step_s"
     assert set(metrics) == {*names.split(), *shares.split(), *counts.split()}
     assert metrics["success"] == metrics["reward"] == 0.5
