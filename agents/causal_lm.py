@@ -5,8 +5,10 @@ Import it lazily: this module needs PyTorch, transformers and peft.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import torch
@@ -225,13 +227,16 @@ def merged_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
 
 
 def checkpoint_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    """The same under the names of the Hugging Face checkpoint.
+    """The same under the names and in the shapes of the Hugging Face checkpoint.
 
-    Where transformers keeps weights in another shape than the checkpoint, as of some mixtures of
-    experts, all of them are converted at once; else they come one by one.
+    Where transformers keeps weights in another shape, as of some mixtures of experts, they are
+    converted one layer at a time, so that a copy of all of them never exists.
     """
-    shapes = {name: torch.empty_like(t, device="meta") for name, t in model.state_dict().items()}
-    plain = {n.replace(".base_layer.", "."): t for n, t in shapes.items() if ".lora_" not in n}
-    if revert_weight_conversion(model, plain).keys() == plain.keys():
-        return merged_weights(model)
-    return iter(revert_weight_conversion(model, dict(merged_weights(model))).items())
+    for _, layer in groupby(merged_weights(model), key=lambda named: _layer_of(named[0])):
+        yield from revert_weight_conversion(model, dict(layer)).items()
+
+
+def _layer_of(name: str) -> str:
+    """What comes up to a layer's number in a weight's name; the name itself if it has none."""
+    found = re.match(r".*?\.\d+\.", name)
+    return found[0] if found else name

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from coevo_gym.agents import language_model
+from coevo_gym.agents import causal_lm, language_model
 from coevo_gym.agents.language_model import LanguageModel, ModelConfig
 from coevo_gym.errors import ConfigError, ModelError
 from coevo_gym.trajectory import ChoiceDecision, Segment, View
@@ -370,6 +370,27 @@ def test_experts_are_saved_and_exported_as_in_the_checkpoint(
     changed = {name for name in stored if not torch.equal(stored[name], saved[name])}
     assert any(".self_attn." in name for name in changed)
     assert any(".mlp." in name for name in changed) is not bool(lora_rank)
+
+
+def test_no_more_than_a_layer_is_converted_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make(make_tiny_mixture(tmp_path))
+    converted: list[set[str]] = []
+    convert = causal_lm.revert_weight_conversion
+
+    def recorded(model: Any, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        converted.append(set(weights))
+        return convert(model, weights)
+
+    monkeypatch.setattr(causal_lm, "revert_weight_conversion", recorded)
+    weights = model.weights()
+    next(weights)
+    assert converted == [{"model.embed_tokens.weight"}]
+    list(weights)
+    first, second = (sorted(names) for names in converted if len(names) > 1)
+    assert "model.layers.0.mlp.experts.gate_up_proj" in first
+    assert [name.replace(".0.", ".1.", 1) for name in first] == second
 
 
 @pytest.mark.filterwarnings("ignore:The following .*_pattern keys did not match")
