@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -16,11 +17,16 @@ from coevo_gym.curricula.explorer import Explorer
 from coevo_gym.curricula.gates import default_gates, run_gates
 from coevo_gym.curricula.known import KnownTasks
 from coevo_gym.curricula.pool import require_train
-from coevo_gym.errors import ConfigError
+from coevo_gym.errors import ConfigError, EnvBackendError
 from coevo_gym.evolution import Context, Draft, Round, RoundResult, Verdict
 from coevo_gym.task import Split, Task
 
+logger = logging.getLogger(__name__)
+
 GatesOf = Callable[[Benchmark, KnownTasks], Sequence[Gate]]
+
+MAX_ATTEMPTS = 3
+"""So often a context is explored or a draft judged, if an engine fails every time."""
 
 
 @dataclass(slots=True)
@@ -75,10 +81,12 @@ class GatedEvolver:
 
         Guided rounds explore each context once, each with an equal share of what is left of the
         budget. Unguided ones go from task to task until enough are accepted, the budget is spent,
-        or as many contexts were explored as the budget has drafts.
+        or as many contexts were explored as the budget has drafts. A context or a draft that an
+        engine fails on is tried again; the draft is not blamed.
 
         Raises:
-            EnvBackendError: if an engine failed; run the round again to go on.
+            EnvBackendError: if an engine failed on the same thing :data:`MAX_ATTEMPTS` times; run
+                the round again to go on.
             SplitLeakError: if a context is not of a training task.
             ConfigError: if an unguided round has no training task to start from.
         """
@@ -87,12 +95,20 @@ class GatedEvolver:
             progress = self._progress = _Progress(round, KnownTasks(round.known))
         gates = self.gates_of(self.benchmark, progress.known)
         begun = time.perf_counter() - progress.seconds
+        faults = 0
         try:
             while not self._done(progress):
-                if progress.waiting:
-                    self._judge(progress, gates)
-                else:
-                    self._explore(progress)
+                try:
+                    if progress.waiting:
+                        self._judge(progress, gates)
+                    else:
+                        self._explore(progress)
+                    faults = 0
+                except EnvBackendError as error:
+                    faults += 1
+                    logger.warning("round=%s lost an engine: %s", round.id, error)
+                    if faults == MAX_ATTEMPTS:
+                        raise
         finally:
             progress.seconds = time.perf_counter() - begun
         self._progress = None

@@ -91,6 +91,9 @@ class TaskStream:
 
     def report(self, ticket: Ticket, env: TaskEnv) -> Group | None:
         """Take in the episode that has just ended in ``env``; returns the group it closes."""
+        if (end := env.info["end_reason"]) in LOST:
+            self.ledger.give_back(ticket, EndReason(end))
+            return None
         try:
             trajectory = env.trajectory(
                 group_id=ticket.group_id, policy_version=ticket.policy_version
@@ -102,9 +105,6 @@ class TaskStream:
                 ticket.id,
             )
             self.ledger.give_back(ticket, EndReason.TIME_LIMIT)
-            return None
-        if trajectory.end_reason in LOST:
-            self.ledger.give_back(ticket, trajectory.end_reason)
             return None
         return self.ledger.finish(ticket, trajectory)
 

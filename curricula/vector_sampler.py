@@ -69,7 +69,6 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
             evolver=evolver,
         )
         self._tickets: list[Ticket | None] = [None] * env.num_envs
-        self._over = np.zeros(env.num_envs, dtype=np.bool_)
 
     @property
     def curriculum(self) -> Curriculum:
@@ -107,7 +106,6 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         for index in chosen:
             self._give_back(index)
         for index in chosen:
-            self._over[index] = False
             if tasks[index] is None:
                 self._tickets[index] = ticket = self._stream.take()
                 tasks[index], seeds[index] = ticket.task, self._stream.seed_of(ticket)
@@ -118,12 +116,12 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all envs; the ends of episodes are recorded."""
         if self._envs.autoreset_mode is AutoresetMode.NEXT_STEP:
-            for index in np.flatnonzero(self._over).tolist():
+            for index in np.flatnonzero(self._envs.over).tolist():
+                self._give_back(index)  # has one if the reset failed that should have begun it
                 self._tickets[index] = ticket = self._stream.take()
                 self._envs.next_tasks[index] = ticket.task
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
-        self._over = np.logical_or(terminated, truncated)
-        for index in np.flatnonzero(self._over).tolist():
+        for index in np.flatnonzero(self._envs.over).tolist():
             ended, self._tickets[index] = self._tickets[index], None
             if ended is not None:
                 self._stream.report(ended, self._envs.unwrapped_env(index))

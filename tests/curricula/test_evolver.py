@@ -1,16 +1,17 @@
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from numpy.random import Generator
 
-from coevo_gym.curricula.evolver import GatedEvolver
+from coevo_gym.curricula.evolver import MAX_ATTEMPTS, GatedEvolver
 from coevo_gym.curricula.explorer import Exploration, ScriptedExplorer
-from coevo_gym.errors import ConfigError, DataError, SplitLeakError
+from coevo_gym.errors import ConfigError, EnvBackendError, SplitLeakError
 from coevo_gym.evolution import Context, Draft, Round, RoundResult, Verdict
-from coevo_gym.task import Split
+from coevo_gym.task import Split, Task
 from coevo_gym.trajectory import Trajectory
 from tests.curricula.episodes import HELD_OUT, TRAIN
 from tests.toy import BENCHMARK, ToyBenchmark
@@ -174,19 +175,32 @@ def test_a_round_that_was_stopped_goes_on_after_its_last_verdict() -> None:
     assert tuple(seen) == whole.verdicts
 
 
-def test_an_engine_fault_stops_the_round_and_loses_nothing() -> None:
-    class Flaky(ToyBenchmark):
-        def __init__(self) -> None:
-            self.builds = 0
+class LosesEngines(ToyBenchmark):
+    """Its engine fails on the first builds of each draft."""
 
-        def build(self, draft: Draft):  # type: ignore[no-untyped-def]
-            self.builds += 1
-            if self.builds == 2:
-                raise DataError("engine went away")
-            return super().build(draft)
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.tried: Counter[str] = Counter()
 
-    benchmark = Flaky()
-    flaky = GatedEvolver(benchmark, ScriptedExplorer(benchmark))
-    with pytest.raises(DataError):
-        flaky.run(guided())
-    assert content(flaky.run(guided())) == content(evolver().run(guided()))
+    def build(self, draft: Draft) -> Task:
+        self.tried[draft.id] += 1
+        if self.tried[draft.id] <= self.failures:
+            raise EnvBackendError("the engine is gone")
+        return super().build(draft)
+
+
+def test_a_lost_engine_costs_no_draft() -> None:
+    benchmark = LosesEngines(MAX_ATTEMPTS - 1)
+    result = GatedEvolver(benchmark, ScriptedExplorer(benchmark)).run(guided())
+    assert content(result) == content(evolver().run(guided()))
+    assert set(benchmark.tried.values()) == {MAX_ATTEMPTS}
+
+
+def test_an_engine_that_is_lost_every_time_stops_the_round() -> None:
+    benchmark = LosesEngines(MAX_ATTEMPTS)
+    lost = GatedEvolver(benchmark, ScriptedExplorer(benchmark))
+    with pytest.raises(EnvBackendError, match="the engine is gone"):
+        lost.run(guided())
+    assert list(benchmark.tried.values()) == [MAX_ATTEMPTS]
+    benchmark.failures = 0
+    assert content(lost.run(guided())) == content(evolver().run(guided()))

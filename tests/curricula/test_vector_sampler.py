@@ -9,9 +9,10 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from coevo_gym.curricula.vector_sampler import EvolvingVectorSampler
-from coevo_gym.errors import ConfigError, SplitLeakError
+from coevo_gym.errors import ConfigError, EnvBackendError, SplitLeakError
 from coevo_gym.vector import TaskVectorEnv
 from tests.curricula.episodes import HELD_OUT, Recorder
+from tests.toy import break_engines
 
 
 def sampler(
@@ -95,6 +96,60 @@ def test_a_saved_vector_sampler_continues_the_same_stream(mode: str) -> None:
         each.load_state_dict(saved)
     assert drive(envs, 40, seed=3) == drive(copy, 40, seed=3)
     assert envs.state_dict() == copy.state_dict()
+
+
+@pytest.mark.parametrize("mode", ["Disabled", "NextStep"])
+def test_an_episode_that_its_engine_loses_is_run_again_and_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    envs, curriculum = sampler(n=3, k=3, mode=mode)
+    bare = envs.unwrapped
+    assert isinstance(bare, TaskVectorEnv)
+    envs.reset()
+    task, lost = bare.tasks[1], envs.tickets[1]
+    assert lost is not None
+    with monkeypatch.context() as patch:
+        broken = bare.unwrapped_env(1)
+        break_engines(patch, "_act", lambda env: env is broken)
+        *_, infos = envs.step([task.solution[0]] * 3)
+    assert infos["end_reason"].tolist() == ["", "worker_lost", ""]
+    assert envs.tickets[1] is None
+    assert not curriculum.seen
+    if mode == "Disabled":
+        envs.reset(options={"reset_mask": bare.over})
+    else:
+        envs.step([task.solution[1], "ignored", task.solution[1]])
+    again = envs.tickets[1]
+    assert again is not None
+    assert (again.group_id, again.index) == (lost.group_id, lost.index)
+    while not curriculum.seen:
+        at = [len(view.history) for view in bare.views]
+        envs.step([task.solution[min(n, 3)] for n in at])
+        if mode == "Disabled" and bare.over.any():
+            envs.reset(options={"reset_mask": bare.over})
+    (group,) = curriculum.seen
+    assert group.whole
+    assert [t.success for t in group.trajectories] == [True] * 3
+
+
+@pytest.mark.parametrize("mode", ["Disabled", "NextStep"])
+def test_after_a_reset_that_fails_for_good_the_tickets_are_taken_anew(
+    monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    envs, _ = sampler(n=2, k=2, mode=mode)
+    bare = envs.unwrapped
+    assert isinstance(bare, TaskVectorEnv)
+    with monkeypatch.context() as patch:
+        broken = bare.unwrapped_env(1)
+        break_engines(patch, "_begin", lambda env: env is broken)
+        with pytest.raises(EnvBackendError, match="the engine is gone"):
+            envs.reset()
+    if mode == "Disabled":
+        envs.reset()
+    else:
+        envs.step(["ignored"] * 2)
+    assert envs.ledger.outstanding == envs.tickets
+    assert [t and t.task.id for t in envs.tickets] == tasks(envs)
 
 
 def test_it_works_around_make_vec_with_a_preset() -> None:
