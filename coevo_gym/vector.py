@@ -7,8 +7,9 @@ and a finished env waits until it is reset (``autoreset_mode="Disabled"``) unles
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, SupportsFloat, cast
 
 import gymnasium as gym
 import numpy as np
@@ -17,11 +18,13 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.errors import ConfigError, ResetNeeded
+from coevo_gym.errors import ConfigError, EnvBackendError, ResetNeeded
 from coevo_gym.task import Task
 from coevo_gym.trajectory import View
 
 Observations = tuple[str, ...]
+
+logger = logging.getLogger(__name__)
 
 
 class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
@@ -76,6 +79,11 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         self._over = np.ones(num_envs, dtype=np.bool_)
 
     @property
+    def over(self) -> NDArray[np.bool_]:
+        """(num_envs,) True where no episode is running."""
+        return self._over.copy()
+
+    @property
     def tasks(self) -> tuple[Task, ...]:
         """The task of each env's current episode."""
         return tuple(self.unwrapped_env(i).task for i in range(self.num_envs))
@@ -105,6 +113,10 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         Returns:
             One observation per env (the latest one where it was not reset), and the infos of
             those that were.
+
+        Raises:
+            EnvBackendError: if the engine of one fails twice. None of those that were to be reset
+                has an episode then; the others go on.
         """
         options = dict(options or {})
         mask = self._mask(options.pop("reset_mask", None))
@@ -115,10 +127,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
             )
         seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int) else seed
         seeds = self._per_env("seed", seeds)
-        infos: dict[str, Any] = {}
-        for index in np.flatnonzero(mask).tolist():
-            info = self._reset_one(index, seeds[index], tasks[index])
-            infos = self._add_info(infos, info, index)
+        infos = self._begin(mask, seeds, tasks)
         return tuple(self._observations), infos
 
     def step(
@@ -128,8 +137,18 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
     ]:
         """Step every env.
 
+        An episode whose engine fails is over, and the others go on: it is truncated, and its
+        ``end_reason`` is ``worker_lost``, all else in its info being as it was before. Its reward
+        of 0.0 only fills the array and says nothing about the agent: such an episode has no score
+        and no trajectory, so leave it out, or let a curriculum give it back.
+
+        Returns:
+            Observations, rewards, terminated, truncated, infos.
+
         Raises:
             ResetNeeded: if one is over and ``autoreset_mode`` is Disabled; none is stepped then.
+            EnvBackendError: if one is over, ``autoreset_mode`` is NextStep and its engine fails
+                twice; none is stepped then.
         """
         actions = self._per_env("actions", actions)
         if self.autoreset_mode is AutoresetMode.DISABLED and self._over.any():
@@ -140,17 +159,20 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         rewards = np.zeros(self.num_envs)
         terminated = np.zeros(self.num_envs, dtype=np.bool_)
         truncated = np.zeros(self.num_envs, dtype=np.bool_)
-        infos: dict[str, Any] = {}
-        for index, env in enumerate(self.envs):
-            if self._over[index]:
-                task, self.next_tasks[index] = self.next_tasks[index], None
-                info = self._reset_one(index, None, task)
-            else:
-                observation, reward, terminated[index], truncated[index], info = env.step(
-                    actions[index]
-                )
-                self._observations[index], rewards[index] = observation, float(reward)
-                self._over[index] = terminated[index] or truncated[index]
+        ended = self._over.copy()
+        infos = self._begin(ended, [None] * self.num_envs, self.next_tasks)
+        for index in range(self.num_envs):
+            if ended[index]:
+                self.next_tasks[index] = None
+                continue
+            (
+                self._observations[index],
+                rewards[index],
+                terminated[index],
+                truncated[index],
+                info,
+            ) = self._step_one(index, actions[index])
+            self._over[index] = terminated[index] or truncated[index]
             infos = self._add_info(infos, info, index)
         return tuple(self._observations), rewards, terminated, truncated, infos
 
@@ -163,13 +185,39 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         for env in getattr(self, "envs", ()):
             env.close()
 
-    def _reset_one(self, index: int, seed: int | None, task: Task | str | None) -> dict[str, Any]:
-        options = None
+    def _begin(
+        self, mask: NDArray[np.bool_], seeds: Sequence[int | None], tasks: Sequence[Any]
+    ) -> dict[str, Any]:
+        """Begin an episode in each env of a mask, in none if one cannot; returns the infos."""
+        self._over |= mask
+        infos: dict[str, Any] = {}
+        for index in np.flatnonzero(mask).tolist():
+            self._observations[index], info = self._reset_one(index, seeds[index], tasks[index])
+            infos = self._add_info(infos, info, index)
+        self._over &= ~mask
+        return infos
+
+    def _reset_one(
+        self, index: int, seed: int | None, task: Task | str | None
+    ) -> tuple[str, dict[str, Any]]:
+        env, options = self.envs[index], None
         if task is not None:
             options = {"task" if isinstance(task, Task) else "task_id": task}
-        self._observations[index], info = self.envs[index].reset(seed=seed, options=options)
-        self._over[index] = False
-        return info
+        try:
+            return env.reset(seed=seed, options=options)
+        except EnvBackendError as error:
+            logger.warning("reset failed, tried again env=%d error=%s", index, error)
+            return env.reset(seed=seed, options=options)
+
+    def _step_one(
+        self, index: int, action: str
+    ) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
+        try:
+            return self.envs[index].step(action)
+        except EnvBackendError as error:
+            bare = self.unwrapped_env(index)
+            logger.warning("episode lost env=%d task=%s error=%s", index, bare.task.name, error)
+            return bare.view.observation, 0.0, False, True, bare.info
 
     def _mask(self, mask: Any) -> NDArray[np.bool_]:
         if mask is None:

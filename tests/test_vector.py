@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 import coevo_gym
-from coevo_gym.errors import ConfigError, ResetNeeded
+from coevo_gym.errors import ConfigError, EnvBackendError, ResetNeeded
 from coevo_gym.vector import TaskVectorEnv
+from tests.faults import break_engines
 
 TRAIN = coevo_gym.tasks("toy", "train")
 IDS = ["Toy-v0", "CoEvolve-WebShop-v0"]
@@ -61,6 +62,66 @@ def test_next_step_autoreset_ignores_the_action_after_the_end() -> None:
     _, rewards, terminated, _, infos = envs.step(["done"])
     assert (rewards.tolist(), terminated.tolist()) == ([0.0], [False])
     assert infos["step"][0] == 0
+
+
+@pytest.mark.parametrize("hook", ["_act", "_grade"])
+@pytest.mark.parametrize("mode", ["Disabled", "NextStep"])
+def test_an_episode_that_its_engine_loses_ends_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, mode: str, hook: str
+) -> None:
+    envs = TaskVectorEnv("Toy-v0", num_envs=3, autoreset_mode=mode)
+    envs.reset(options={"tasks": [*TRAIN[:3]]})
+    lost = envs.unwrapped_env(1)
+    with monkeypatch.context() as patch:
+        break_engines(patch, hook, lambda env: env is lost)
+        _, rewards, terminated, truncated, infos = envs.step([TRAIN[0].solution[0], *["done"] * 2])
+    assert rewards.tolist() == [0.0, 0.0, 0.0]
+    assert terminated.tolist() == [False, False, True]
+    assert truncated.tolist() == [False, True, False]
+    assert infos["end_reason"].tolist() == ["", "worker_lost", "failed"]
+    assert infos["step"].tolist() == [1, 0, 1]
+    assert infos["score"].tolist() == [-1.0, -1.0, 0.0]
+    assert infos["_score"].all()
+    assert envs.over.tolist() == [False, True, True]
+    with pytest.raises(ResetNeeded, match="was lost"):
+        lost.trajectory()
+    assert not lost.view.history
+    if mode == "Disabled":
+        envs.reset(options={"reset_mask": envs.over})
+    else:
+        *_, infos = envs.step([TRAIN[0].solution[1], "ignored", "ignored"])
+        assert infos["step"].tolist() == [2, 0, 0]
+    *_, terminated, _, infos = envs.step(["done"] * 3)
+    assert terminated.all()
+    assert infos["end_reason"].tolist() == ["failed"] * 3
+
+
+@pytest.mark.parametrize("mode", ["Disabled", "NextStep"])
+@pytest.mark.parametrize("faults", [1, 2])
+def test_a_reset_that_the_engine_fails_is_tried_once_more(
+    monkeypatch: pytest.MonkeyPatch, mode: str, faults: int
+) -> None:
+    envs = TaskVectorEnv("Toy-v0", num_envs=3, autoreset_mode=mode)
+    envs.reset(options={"tasks": [*TRAIN[:3]]})
+    envs.step(["press red", "done", "done"])
+    broken, left = envs.unwrapped_env(2), [True] * faults
+
+    def again() -> None:
+        if mode == "Disabled":
+            envs.reset(options={"reset_mask": envs.over})
+        else:
+            envs.step(["press red"] * 3)
+
+    break_engines(monkeypatch, "_begin", lambda env: env is broken and any(left) and left.pop())
+    if faults == 2:
+        with pytest.raises(EnvBackendError, match="the engine is gone"):
+            again()
+        assert envs.over.tolist() == [False, True, True]
+        assert len(envs.unwrapped_env(0).view.history) == 1
+    again()
+    assert not left
+    assert not envs.over.any()
+    envs.step(["done"] * 3)
 
 
 def test_seeds() -> None:

@@ -201,6 +201,11 @@ class TaskEnv(gym.Env[str, str]):
         )
         return View(self.instruction, self._frame.observation, self._public_info(), history)
 
+    @property
+    def info(self) -> dict[str, Any]:
+        """The info of the last reset or step, with how the episode has ended since."""
+        return self._info()
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:

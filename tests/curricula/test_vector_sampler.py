@@ -12,7 +12,7 @@ from coevo_gym.curricula.vector_sampler import EvolvingVectorSampler
 from coevo_gym.errors import ConfigError, EnvBackendError, SplitLeakError
 from coevo_gym.vector import TaskVectorEnv
 from tests.curricula.episodes import HELD_OUT, Recorder
-from tests.toy import break_engines
+from tests.faults import break_engines
 
 
 def sampler(
