@@ -51,6 +51,16 @@ class ModelShape(NamedTuple):
         """Numbers that a token leaves in the key-value cache."""
         return 2 * self.layers * self.kv_heads * self.head_dim
 
+    @property
+    def kept_per_token(self) -> int:
+        """Bytes that a layer keeps of a token for its backward pass in bf16, or up to twice that.
+
+        The widths are the model's; what they are multiplied by was read off small models.
+        """
+        expert = 8 * self.intermediate + 4 * self.hidden * (self.experts > 1)
+        attention = 28 * self.hidden + 14 * (self.heads + self.kv_heads) * self.head_dim
+        return attention + expert * self.active_experts
+
     def lora_parameters(self, rank: int) -> int:
         """Weights of adapters of this rank on all linear layers; experts have none."""
         adapted = self._replace(experts=0) if self.experts > 1 else self

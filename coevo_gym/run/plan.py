@@ -22,6 +22,8 @@ from coevo_gym.envs.base import TaskEnv
 GIB = 2**30
 UNKNOWN_CONTEXT = 8192
 """Tokens of a context, for the estimates, where the settings leave them to the model."""
+RESERVE = 6 * GIB
+"""For what is not counted: CUDA itself, its graphs, workspaces, logits, gaps. A guess."""
 
 
 PUBLISHED = {
@@ -65,7 +67,10 @@ class ModelPlan:
         trained: weights that are trained.
         weights: bytes of the weights, the sampler's copy included.
         training: bytes of gradients, the optimiser's state and, without adapters, the reference.
+        activations: bytes that forward and backward pass of one microbatch hold, about.
         context: bytes of the key-value cache of one full context.
+        cache: bytes for key-value caches; of vLLM what its share leaves, and not more.
+        shortfall: why it does not fit the card, and what to change; "" if it fits.
         sampling_s: seconds of sampling.
         learning_s: seconds of updates, old and reference log-probabilities included.
     """
@@ -74,7 +79,10 @@ class ModelPlan:
     trained: int
     weights: int
     training: int
+    activations: int
     context: int
+    cache: int
+    shortfall: str
     sampling_s: float
     learning_s: float
 
@@ -179,25 +187,119 @@ def _model_plan(config: RunConfig, sampled: int | None, card: Accelerator) -> Mo
     shape = None if config.policy.kind == "tiny" else shape_of(config.policy.model.path)
     if shape is None or sampled is None or config.loop.max_steps is None:
         return None
-    settings, n = config.policy.model, shape.n_parameters
-    trained = shape.lora_parameters(settings.lora_rank) if settings.lora_rank else n
-    # Adapters: a bf16 base and fp32 adapters. Full: fp32 weights and a bf16 copy to sample from.
-    weights = 2 * n + 4 * trained if settings.lora_rank else 6 * n
-    reference = 0 if settings.lora_rank or not config.learner.kl_coef else 4 * n
-    context = settings.max_context or UNKNOWN_CONTEXT
-    per_context = 2 * context * shape.kv_values_per_token
+    memory = _memory(config, shape, card)
+    context = config.policy.model.max_context or UNKNOWN_CONTEXT
     per_step = config.loop.groups_per_step * config.rollout.group_size
-    room = max(1, int((card.memory - weights - 12 * trained - reference) / per_context))
+    room = max(1, memory.cache // memory.context)
     alive = min(config.rollout.max_envs or per_step, per_step, room)
     return ModelPlan(
-        parameters=n,
-        trained=trained,
-        weights=weights,
-        training=12 * trained + reference,
-        context=per_context,
-        sampling_s=_sampling_s(shape, sampled, alive, per_context, card),
+        parameters=shape.n_parameters,
+        trained=memory.trained,
+        weights=memory.own + memory.sampler,
+        training=memory.training,
+        activations=memory.activations,
+        context=memory.context,
+        cache=memory.cache,
+        shortfall=_shortfall(config, memory, card),
+        sampling_s=_sampling_s(shape, sampled, alive, memory.context, card),
         learning_s=_learning_s(config, shape, config.loop.max_steps * per_step * context, card),
     )
+
+
+class _Memory(NamedTuple):
+    """Bytes on the card.
+
+    Attributes:
+        trained: weights that are trained; a number of them, not bytes.
+        own: the learner's weights.
+        sampler: the sampler's copy of them.
+        share: what vLLM takes in all; None if transformers samples.
+        cache: what of it, or of what the others leave, is for caches.
+    """
+
+    trained: int
+    own: int
+    sampler: int
+    training: int
+    activations: int
+    context: int
+    share: int | None
+    cache: int
+
+    @property
+    def learner(self) -> int:
+        """What the learner takes."""
+        return self.own + self.training + self.activations
+
+
+def _memory(config: RunConfig, shape: ModelShape, card: Accelerator) -> _Memory:
+    settings, vllm, n = config.policy.model, config.policy.vllm, shape.n_parameters
+    adapter, half = settings.lora_rank > 0, settings.dtype == "auto"
+    width = 2 if half else 4
+    trained = shape.lora_parameters(settings.lora_rank) if adapter else n
+    # Adapters: a bf16 base and fp32 adapters. Full: fp32 weights and a bf16 copy to sample from.
+    own = width * n + 4 * trained if adapter else 4 * n
+    copied = config.policy.kind == "vllm" or (half and not adapter)
+    sampler = width * n if copied else 0
+    training = 12 * trained + (0 if adapter or not config.learner.kl_coef else 4 * n)
+    activations = _activations(config, shape, trained)
+    context = width * (settings.max_context or UNKNOWN_CONTEXT) * shape.kv_values_per_token
+    share = None
+    cache = int(card.memory - RESERVE) - own - sampler - training - activations
+    if config.policy.kind == "vllm":
+        share = int(vllm.gpu_memory_utilization * card.memory)
+        if vllm.kv_cache_gib is not None:
+            share = sampler + int(vllm.kv_cache_gib * GIB)
+        cache = min(cache, share - sampler)
+    return _Memory(trained, own, sampler, training, activations, context, share, max(0, cache))
+
+
+def _activations(config: RunConfig, shape: ModelShape, trained: int) -> int:
+    """What one microbatch holds: the inputs of all layers, or all that they keep.
+
+    With checkpointing the most is there when the forward pass ends, bf16 copies of what is trained
+    included, or while a layer is computed again with its gradients, whichever is more.
+    """
+    settings = config.policy.model
+    half = settings.dtype == "auto"
+    tokens = max(config.learner.microbatch_tokens, settings.max_context or UNKNOWN_CONTEXT)
+    kept = tokens * shape.kept_per_token * (1 if half else 2)
+    casts = 2 * trained if half else 0
+    if not settings.gradient_checkpointing:
+        return shape.layers * kept + casts
+    stream = 2 if half and settings.lora_rank else 4
+    return shape.layers * tokens * shape.hidden * stream + max(casts, 2 * kept)
+
+
+def _shortfall(config: RunConfig, memory: _Memory, card: Accelerator) -> str:
+    settings, share = config.policy.model, memory.share
+    vllm = "policy.vllm.kv_cache_gib"
+    if config.policy.vllm.kv_cache_gib is None:
+        vllm = "policy.vllm.gpu_memory_utilization"
+    if share is not None and share < memory.sampler + memory.context:
+        return (
+            f"vLLM's share is {_gib(share)}, its weights are {_gib(memory.sampler)} and one "
+            f"context is {_gib(memory.context)}. Raise {vllm}."
+        )
+    sampling = memory.sampler + memory.context if share is None else share
+    needed = memory.learner + sampling + RESERVE
+    if needed <= card.memory:
+        return ""
+    ways = ["policy.model.max_context", "or learner.microbatch_tokens"]
+    ways = ways if share is None else [vllm, *ways]
+    if not settings.gradient_checkpointing:
+        ways.append("set policy.model.gradient_checkpointing")
+    if not settings.lora_rank:
+        ways.append("or train an adapter with policy.model.lora_rank")
+    return (
+        f"{_gib(memory.learner)} for the learner, {_gib(sampling)} for the sampler and "
+        f"{_gib(RESERVE)} to spare are {_gib(needed - card.memory)} too much. "
+        f"Lower {', '.join(ways)}."
+    )
+
+
+def _gib(size: float) -> str:
+    return f"{size / GIB:.0f} GiB"
 
 
 def _sampling_s(
@@ -247,12 +349,13 @@ def rows(config: RunConfig, planned: Plan, card: Accelerator = H200) -> Iterator
 
 def _model_rows(model: ModelPlan, card: Accelerator) -> Iterator[tuple[str, str]]:
     yield "weights", f"{model.parameters / 1e9:.2f} B, {model.trained / 1e9:.2f} B of them trained"
-    yield "memory of weights", f"{model.weights / GIB:.0f} GiB"
-    yield "memory of training, activations excluded", f"{model.training / GIB:.0f} GiB"
-    left = card.memory - model.weights - model.training
-    contexts = max(0, int(left / model.context))
-    fits = f"{left / GIB:.0f} GiB, {contexts} full contexts" if contexts else "too little"
-    yield f"left for caches on one {card.name}", fits
+    yield "memory of weights, the sampler's included", _gib(model.weights)
+    yield "memory of training", _gib(model.training)
+    yield "memory of activations, about", _gib(model.activations)
+    contexts = model.cache // model.context
+    yield f"left for caches on one {card.name}", f"{_gib(model.cache)}, {contexts} full contexts"
+    if model.shortfall:
+        yield f"warning: does not fit one {card.name}", model.shortfall
     yield (
         "sampling",
         f"at most {model.sampling_s / 3600:.0f} h an arm, at {card.decoded:.0%} of the memory rate",

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config, Qwen3MoeConfig
 
 from coevo_gym.agents.causal_lm import Loaded, add_adapter
 from coevo_gym.agents.model_shape import KNOWN, shape_of
+from coevo_gym.agents.packing import packed_hidden
 from coevo_gym.errors import ModelError
 
 SIZE = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 300}
@@ -61,6 +63,50 @@ def test_adapters_are_counted_as_they_are_made(config: Any, tmp_path: Path) -> N
     model = add_adapter(bare, rank=4, alpha=4, seed=0).model
     trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     assert shape.lora_parameters(4) == trained
+
+
+@pytest.mark.parametrize(
+    ("config", "rank"),
+    [(LLAMA, 0), (LLAMA, 4), (QWEN, 0), (MIXTURE, 4)],
+    ids=["full", "adapter", "qwen", "mixture"],
+)
+def test_what_a_layer_keeps_is_about_what_autograd_keeps(
+    config: Any, rank: int, tmp_path: Path
+) -> None:
+    wide = {"hidden_size": 256, "head_dim": 64, "intermediate_size": 768}
+    if config is MIXTURE:
+        wide["moe_intermediate_size"] = 128
+    config = type(config)(**(config.to_dict() | wide))
+    config.save_pretrained(tmp_path)
+    shape = shape_of(str(tmp_path))
+    assert shape is not None
+    kept = [
+        _kept(type(config)(**(config.to_dict() | {"num_hidden_layers": n})), rank) for n in (1, 2)
+    ]
+    assert 0.5 < (kept[1] - kept[0]) / shape.kept_per_token < 1.1
+
+
+def _kept(config: Any, rank: int, tokens: int = 512) -> float:
+    """Bytes a token that a forward pass in bf16 keeps, weights and their copies left out."""
+    model = AutoModelForCausalLM.from_config(config)
+    if rank:
+        bare = Loaded(model.to(torch.bfloat16), None, None)
+        model = add_adapter(bare, rank=rank, alpha=4, seed=0).model
+    weights = {weight.data_ptr() for weight in model.parameters()}
+    kept: dict[int, torch.Tensor] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    kept_by = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+    with kept_by, torch.autocast("cpu", torch.bfloat16):
+        packed_hidden(model, [[place % 300 for place in range(tokens)]])
+    copies = 2 * sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    size = sum(
+        t.untyped_storage().nbytes() for address, t in kept.items() if address not in weights
+    )
+    return (size - copies) / tokens
 
 
 def test_what_is_not_known(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,84 @@ def test_memory_and_hours_follow_from_the_shape() -> None:
     assert mixture.learning_s < adapters.learning_s  # fewer weights are active in a token
 
 
+@pytest.mark.parametrize(
+    ("preset", "learner", "sampler"),
+    [
+        ("coevolve_bfcl_qwen3_4b", 4, 2),
+        ("coevolve_bfcl_qwen2_5_7b", 2, 2),
+        ("coevolve_bfcl_qwen3_30b", 2, 2),
+    ],
+)
+def test_the_sampler_has_weights_of_its_own(preset: str, learner: int, sampler: int) -> None:
+    alone = plan(settings(preset, "policy.kind=transformers")).model
+    beside = plan(settings(preset)).model
+    wide = plan(settings(preset, "policy.model.dtype=float32")).model
+    assert alone is not None
+    assert beside is not None
+    assert wide is not None
+    n, adapter = beside.parameters, 4 * beside.trained * (learner == 2)
+    assert beside.weights == (learner + sampler) * n + adapter
+    # Transformers samples from an adapter's own model, else from a copy in half precision.
+    assert alone.weights == (learner * n + adapter if adapter else 6 * n)
+    assert wide.weights == 8 * n + adapter
+
+
+def test_caches_get_what_the_share_of_vllm_leaves() -> None:
+    model = plan(settings("coevolve_bfcl_qwen2_5_7b")).model
+    assert model is not None
+    assert model.cache == int(0.45 * H200.memory) - 2 * model.parameters
+    asked = plan(settings("coevolve_bfcl_qwen2_5_7b", "policy.vllm.kv_cache_gib=7")).model
+    assert asked is not None
+    assert asked.cache == 7 * 2**30
+
+
+def test_checkpointing_keeps_the_inputs_of_layers() -> None:
+    few = plan(settings("coevolve_bfcl_qwen3_4b")).model
+    all_of_it = plan(
+        settings("coevolve_bfcl_qwen3_4b", "policy.model.gradient_checkpointing=false")
+    ).model
+    assert few is not None
+    assert all_of_it is not None
+    inputs, casts = 36 * 16_384 * 2560 * 4, 2 * few.trained
+    assert few.activations == inputs + casts
+    assert all_of_it.activations > 5 * few.activations
+
+
+@pytest.mark.parametrize("preset", PAPER)
+def test_every_preset_fits_the_card(preset: str) -> None:
+    model = plan(settings(preset)).model
+    assert model is not None
+    assert model.shortfall == ""
+    assert model.cache >= 3 * model.context
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        (
+            ["policy.vllm.gpu_memory_utilization=0.45"],
+            r"88 GiB for the learner, 63 GiB for the sampler and 6 GiB to spare are 18 GiB too "
+            r"much\. Lower policy\.vllm\.gpu_memory_utilization, .* or train an adapter",
+        ),
+        (
+            ["policy.vllm.gpu_memory_utilization=0.05"],
+            r"vLLM's share is 7 GiB, its weights are 7 GiB .* Raise policy\.vllm\.gpu_memory",
+        ),
+        (
+            ["policy.kind=transformers", "policy.model.gradient_checkpointing=false"],
+            r"set policy\.model\.gradient_checkpointing",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_told(sets: list[str], said: str) -> None:
+    config = settings("coevolve_bfcl_qwen3_4b", *sets)
+    planned = plan(config)
+    assert planned.model is not None
+    assert re.search(said, planned.model.shortfall)
+    told = dict(rows(config, planned))
+    assert told["warning: does not fit one H200"] == planned.model.shortfall
+
+
 def test_a_tiny_policy_has_no_model() -> None:
     planned: Plan = plan(settings("quickstart"))
     assert (planned.model, planned.steps, planned.rollouts) == (None, None, None)
@@ -94,4 +173,5 @@ def test_the_command_prints_the_plan_and_starts_nothing(
     assert "--split test --env scheme=all200" in text
     data = CliRunner().invoke(app, ["train", preset, "--dry-run", "--json"])
     assert json.loads(data.output)["steps"] == 120
+    assert json.loads(data.output)["model"]["shortfall"] == ""
     assert not list(tmp_path.iterdir())
