@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from coevo_gym.envs.appworld.executor import Executor
 from coevo_gym.envs.appworld.inside.channel import ChannelError
-from coevo_gym.envs.appworld.pool import EPISODES, Engine, Pool, pool
+from coevo_gym.envs.appworld.pool import Engine, Pool, pool
 from coevo_gym.envs.appworld.setup import code_packages, engine_python
-from coevo_gym.errors import ResetNeeded
+from coevo_gym.errors import EnvBackendError, ResetNeeded
 from coevo_gym.spaces import clean_text
 
 SEED = 100
@@ -204,10 +204,12 @@ class World:
     def _open(self) -> tuple[Engine, Executor]:
         if self._engine is None or self._executor is None:
             raise ResetNeeded("No AppWorld world is open. Call begin() first.")
+        if self._engine.broken:  # a late answer would be taken for that to the next order
+            raise ResetNeeded("The AppWorld world was lost with its engine. Call begin() first.")
         return self._engine, self._executor
 
     def _usable_engine(self) -> Engine:
-        if self._engine is not None and (self._engine.broken or self._engine.episodes >= EPISODES):
+        if self._engine is not None and not self._engine.usable:
             self._give_up_engine()
         if self._engine is None:
             self._pool = pool(self._root)
@@ -225,9 +227,13 @@ class World:
     def _start_executor(self) -> None:
         engine, executor = self._open()
         assert self._brief is not None
-        engine.ask("attach", [executor.apps.fileno()])
-        executor.apps.close()
-        executor.start(self._brief.datetime, SEED, self._brief.apps)
+        try:
+            engine.ask("attach", [executor.apps.fileno()])
+            executor.apps.close()
+            executor.start(self._brief.datetime, SEED, self._brief.apps)
+        except EnvBackendError:
+            self._drop_executor()
+            raise
 
     def _drop_executor(self) -> None:
         if self._executor is not None:

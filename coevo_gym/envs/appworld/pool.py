@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import select
 import shutil
 import socket
 import subprocess
@@ -57,6 +58,18 @@ class Engine:
         self.pid = pid
         self.episodes = 0
         self.broken = False
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can open another world: it is alive, and neither broken nor worn out.
+
+        One that has no order says nothing; what can be read from it is its end.
+        """
+        if self.broken or self.episodes >= EPISODES:
+            return False
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        return not poll.poll(0)
 
     def ask(self, op: str, descriptors: Sequence[int] = (), **arguments: Any) -> dict[str, Any]:
         """Give an order and wait for the answer.
@@ -131,6 +144,11 @@ class _Zygote:
             self.close()
             raise self._failed(started["fault"])
 
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs; its engines end with it."""
+        return self._process.poll() is None
+
     def spawn(self) -> Engine:
         """Fork an engine.
 
@@ -149,13 +167,9 @@ class _Zygote:
         return Engine(Channel(ours, max_bytes=_LINE_BYTES), pid)
 
     def bury(self, engine: Engine) -> None:
-        """Kill an engine and remove its folder."""
-        try:
-            self._control.send({"op": "bury", "pid": engine.pid})
-            self._control.receive(_ANSWER_S)
-        except (ChannelError, TimeoutError) as error:
-            logger.warning("engine not buried pid=%d reason=%s", engine.pid, error)
-            self._control.hang_up()  # it ends, and all its engines with it
+        """Kill an engine and remove its folder; errors are those of :meth:`spawn`."""
+        self._control.send({"op": "bury", "pid": engine.pid})
+        self._control.receive(_ANSWER_S)
 
     def close(self) -> None:
         """End the process with all its engines, and remove its folder."""
@@ -195,8 +209,14 @@ class Pool:
             EnvBackendError: if none can be started.
         """
         with self._lock:
-            if self._idle:
-                return self._idle.pop()
+            if self._zygote is not None and not self._zygote.alive:
+                logger.warning("engines lost reason=their first process has died")
+                self._close()
+            while self._idle:
+                engine = self._idle.pop()
+                if engine.usable:
+                    return engine
+                engine.hang_up()
             for attempt in (1, 2):
                 self._zygote = zygote = self._zygote or _Zygote(self._root)
                 try:
@@ -208,19 +228,22 @@ class Pool:
 
     def give_back(self, engine: Engine) -> None:
         """Return an engine: it is kept for the next, or buried if it is worn out or broken."""
-        if not engine.broken and engine.episodes < EPISODES:
+        if engine.usable:
             try:
                 engine.ask("end")
             except EnvBackendError as error:
                 logger.warning("engine lost pid=%d reason=%s", engine.pid, error)
         with self._lock:
-            worn = engine.broken or engine.episodes >= EPISODES
-            if worn or len(self._idle) >= IDLE or self._zygote is None:
-                engine.hang_up()
+            if engine.usable and len(self._idle) < IDLE and self._zygote is not None:
+                self._idle.append(engine)
+                return
+            engine.hang_up()
+            try:
                 if self._zygote is not None:
                     self._zygote.bury(engine)
-            else:
-                self._idle.append(engine)
+            except (ChannelError, TimeoutError) as error:
+                logger.warning("engine not buried pid=%d reason=%s", engine.pid, error)
+                self._close()
 
     def close(self) -> None:
         """End all engines, also those in use."""
@@ -228,7 +251,8 @@ class Pool:
             self._close()
 
     def _close(self) -> None:
-        self._idle.clear()
+        while self._idle:
+            self._idle.pop().hang_up()
         if self._zygote is not None:
             self._zygote.close()
             self._zygote = None

@@ -1,0 +1,112 @@
+"""What goes on when a process of a world has died, does not start, or does not answer in time."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coevo_gym.envs.appworld import engine as engine_module
+from coevo_gym.envs.appworld import executor as executor_module
+from coevo_gym.envs.appworld import pool as pool_module
+from coevo_gym.envs.appworld.engine import ErrorKind, World
+from coevo_gym.envs.appworld.pool import Engine, Pool
+from coevo_gym.errors import EnvBackendError, ResetNeeded
+from tests.appworld.test_engine import wait_for_end
+from tests.appworld.test_executor import ALIVE
+
+
+@pytest.fixture
+def own(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
+    """A pool for the test alone, with three idle engines."""
+    made = Pool(root)
+    monkeypatch.setattr(engine_module, "pool", lambda _: made)
+    for engine in [made.take() for _ in range(3)]:
+        made.give_back(engine)
+    yield made
+    made.close()
+
+
+def idle(pool: Pool) -> list[Engine]:
+    assert len(pool._idle) == 3
+    return list(pool._idle)
+
+
+class TestIdleEngines:
+    def test_all_are_replaced_when_their_first_process_has_died(
+        self, root: Path, own: Pool, task_id: str
+    ) -> None:
+        assert own._zygote is not None
+        first, engines = own._zygote._process.pid, idle(own)
+        os.kill(first, signal.SIGKILL)
+        for process in (first, *(engine.pid for engine in engines)):
+            wait_for_end(process)
+        world = World(root)
+        world.begin(task_id)
+        assert world.step(ALIVE).kind is ErrorKind.NONE
+        assert own._idle == []
+        world.close()
+
+    def test_dead_ones_are_passed_over(self, root: Path, own: Pool, task_id: str) -> None:
+        living, *dead = (engine.pid for engine in idle(own))
+        for process in dead:
+            os.kill(process, signal.SIGKILL)
+            wait_for_end(process)
+        world = World(root)
+        world.begin(task_id)
+        assert world._engine is not None
+        assert world._engine.pid == living
+        assert own._idle == []
+        world.close()
+
+    def test_one_that_a_world_has_kept_is_replaced(
+        self, root: Path, own: Pool, task_id: str
+    ) -> None:
+        world = World(root)
+        world.begin(task_id)
+        assert world._engine is not None
+        os.kill(world._engine.pid, signal.SIGKILL)
+        wait_for_end(world._engine.pid)
+        world.begin(task_id)
+        assert world.step(ALIVE).kind is ErrorKind.NONE
+        world.close()
+
+    def test_a_first_process_that_cannot_be_told_to_bury_is_replaced(self, own: Pool) -> None:
+        engine = own.take()
+        assert own._zygote is not None
+        own._zygote._control.hang_up()
+        engine.broken = True
+        own.give_back(engine)
+        assert (own._idle, own._zygote) == ([], None)
+        own.give_back(own.take())
+
+
+class TestWorld:
+    def test_a_late_answer_is_not_taken_for_the_next(
+        self, world: World, task_id: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        world.begin(task_id)
+        with monkeypatch.context() as patch:
+            patch.setattr(pool_module, "_ANSWER_S", 0.0)
+            with pytest.raises(EnvBackendError, match="no line in 0 s"):
+                world.grade()
+        for act in (lambda: world.step(ALIVE), world.grade, world.diff):
+            with pytest.raises(ResetNeeded, match="lost with its engine"):
+                act()
+        world.begin(task_id)
+        assert world.step(ALIVE).kind is ErrorKind.NONE
+
+    def test_an_executor_that_does_not_start_leaves_no_world(
+        self, world: World, task_id: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(executor_module, "_START_S", 0.0)
+            with pytest.raises(EnvBackendError, match="does not start"):
+                world.begin(task_id)
+        with pytest.raises(ResetNeeded, match="Call begin"):
+            world.step(ALIVE)
+        world.begin(task_id)
+        assert world.step(ALIVE).kind is ErrorKind.NONE
