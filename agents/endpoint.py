@@ -46,6 +46,9 @@ class EndpointConfig(FrozenModel):
     """Environment variable that holds the key; if it is unset, or None, a place-holder is sent."""
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """What the server calls the limit of an answer; OpenAI's newer models want the second."""
+    send_temperature: bool = True
+    """Whether a request says its temperature; OpenAI's reasoning models refuse all but their own,
+    at which they then sample, in greedy evaluations too."""
     max_concurrency: int = Field(default=16, ge=1)
     """Most requests in flight at once."""
     timeout_s: float = Field(default=120.0, gt=0)

@@ -61,7 +61,8 @@ class OpenAIPolicy:
     Requests of a call run at once, up to ``max_concurrency`` over all calls; answers come in the
     order of the requests. Transport faults, time-outs, 429 and 5xx are tried again, nothing else.
     Bad output is data: an empty, filtered or cut answer is a completion, and so is a prompt that
-    does not fit (``Finish.OVERFLOW``). What a reasoning model thinks beside ``content`` is ignored.
+    does not fit (``Finish.OVERFLOW``). Without ``send_temperature`` the server samples as it likes,
+    greedy requests too. What a reasoning model thinks beside ``content`` is ignored.
 
     A request that stays without an answer is an error of the whole call, never an empty answer:
     requests in flight are awaited and counted, those not yet sent are not sent, and then the first
@@ -205,9 +206,10 @@ class OpenAIPolicy:
                 {"role": message.role, "content": clean_text(message.content, _MAX_CHARS)}
                 for message in prompt.messages
             ],
-            "temperature": prompt.sampling.temperature,
             self.config.max_tokens_field: prompt.sampling.max_tokens,
         }
+        if self.config.send_temperature:
+            body["temperature"] = prompt.sampling.temperature
         try:
             async with asyncio.timeout(self.config.timeout_s):
                 raw = await self._client.chat.completions.with_raw_response.create(**body)
@@ -244,14 +246,14 @@ class OpenAIPolicy:
         limited = status == 429
         return _Fault(
             f"status {status}, {said.rstrip('. ')}.",
-            self._advice(status),
+            self._advice(status, message),
             # An account without credit is refused with 429 too, and no wait fills it.
             retry=status >= 500 or (limited and error.code != "insufficient_quota"),
             wait_s=asked_s,
             limited=limited,
         )
 
-    def _advice(self, status: int) -> str:
+    def _advice(self, status: int, message: str) -> str:
         if status in (401, 403):
             name = self.config.api_key_env
             if name is None:
@@ -263,6 +265,8 @@ class OpenAIPolicy:
             return "Lower max_concurrency, raise max_attempts or backoff_cap_s, or look for credit."
         if status >= 500:
             return "Look into the server's log, or raise max_attempts."
+        if self.config.send_temperature and "temperature" in message.lower():
+            return "Set send_temperature to false for a model that samples at one of its own only."
         return "Check model, max_tokens_field and sampling against what the server takes."
 
     def _count(self, reply: Reply) -> Completion:

@@ -70,11 +70,15 @@ class FakeOpenAI:
     Args:
         model: the one model it serves.
         key: what it takes as a key; None for any.
+        own_temperature: whether it refuses a temperature other than 1, as reasoning models do.
     """
 
-    def __init__(self, model: str = "fake", key: str | None = None) -> None:
+    def __init__(
+        self, model: str = "fake", key: str | None = None, *, own_temperature: bool = False
+    ) -> None:
         self.model = model
         self.key = key
+        self.own_temperature = own_temperature
         self.bodies: list[dict[str, Any]] = []
         self.keys: list[str] = []
         self.problems: list[str] = []
@@ -125,6 +129,14 @@ class FakeOpenAI:
                 return Refuse(401, f"Incorrect API key provided: {key}", "invalid_api_key")
             if body["model"] != self.model:
                 return Refuse(404, f"There is no model {body['model']!r}.", "model_not_found")
+            if self.own_temperature and (temperature := body.get("temperature", 1)) != 1:
+                return Refuse(
+                    400,
+                    f"Unsupported value: 'temperature' does not support {temperature} with this "
+                    "model. Only the default (1) value is supported.",
+                    "unsupported_value",
+                    "invalid_request_error",
+                )
             messages = tuple((each["role"], each["content"]) for each in body["messages"])
             behaviours = self._script.get(messages)
             if not behaviours:
