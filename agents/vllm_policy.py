@@ -33,7 +33,12 @@ class VLLMPolicy(TransformersPolicy):
     compared with the learner's.
 
     On a GPU log-probabilities differ from the learner's by the rounding of bfloat16. That, like
-    the rest of what is done on a GPU, is not run by the tests.
+    the rest of what is done on a GPU, is not run by the tests. Weights are rounded as they are
+    handed over, and most steps of a small learning rate are below half of bfloat16's last digit:
+    of what 1, 10 and 50 steps in one direction change, 3 %, 33 % and 92 % arrive with an adapter
+    (rank 64, alpha 64, learning rate 1e-5), 3 %, 19 % and 65 % without (1e-6); for weights that
+    were in bfloat16 and have a standard deviation of 0.02. The learner loses nothing, answers
+    come from a policy that lags behind: see ``learner.old_logprobs``.
 
     Args:
         config: which model, and how it is trained.
