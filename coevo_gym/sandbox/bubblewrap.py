@@ -19,6 +19,7 @@ from functools import cache
 
 from coevo_gym.errors import EnvBackendError
 from coevo_gym.sandbox import cgroup, seccomp
+from coevo_gym.sandbox.hidden import inside
 from coevo_gym.sandbox.level import DEVICES, SYSTEM, Finding, Level
 from coevo_gym.sandbox.process import (
     PATIENCE_S,
@@ -127,9 +128,17 @@ def _options(program: Program) -> Iterator[str]:
         yield from ("--symlink", target, f"/dev/{name}")
     yield from ("--remount-ro", "/dev")
     yield from ("--size", str(program.limits.scratch_bytes), "--tmpfs", _SCRATCH)
-    for named in program.readable:
-        yield from ("--ro-bind", str(named), str(named))
-    yield from ("--remount-ro", "/", "--chdir", _SCRATCH)
+    named = {str(path) for path in program.readable}
+    shown = {*(path for path in SYSTEM if not os.path.islink(path)), *named}
+    covered = {path for root in shown for path in inside(root, program.hidden)} - named
+    for path in sorted(named | covered):
+        if path in covered:
+            yield from ("--size", "65536", "--tmpfs", path)
+        else:
+            yield from ("--ro-bind", path, path)
+    for path in ("/", *covered):
+        yield from ("--remount-ro", path)
+    yield from ("--chdir", _SCRATCH)
 
 
 def _missing() -> str:

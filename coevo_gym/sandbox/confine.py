@@ -5,7 +5,9 @@ of the launching process is in the way. It reads what to do from a descriptor, a
 
 * ``parent``: the process whose end is the end of this one;
 * ``filter``: the system call filter in hexadecimal, or "" to confine nothing;
-* ``readable``, ``devices``: files and folders that may be read, devices that may also be written.
+* ``readable``: files and folders that may be read;
+* ``listed``: folders of which names may be read, all the way down;
+* ``devices``: devices that may be read and written.
 
 Usage: ``python confine.py DESCRIPTOR PROGRAM [ARGUMENT ...]``
 """
@@ -71,7 +73,7 @@ def drop_capabilities() -> None:
     _check(_libc.syscall(_SYS_CAPSET[os.uname().machine], header, nothing), "drop capabilities")
 
 
-def restrict_files(readable: list[str], devices: list[str]) -> None:
+def restrict_files(readable: list[str], listed: list[str], devices: list[str]) -> None:
     """Refuse all files but these, and by name what else Landlock knows of."""
     version = landlock_version()
     everything = (1 << _FILE_RIGHTS[min(version, max(_FILE_RIGHTS))]) - 1
@@ -81,6 +83,8 @@ def restrict_files(readable: list[str], devices: list[str]) -> None:
     _check(ruleset, "make a Landlock ruleset")
     for path in readable:
         _allow(ruleset, path, _READ_FILE | _EXECUTE, _READ_DIR)
+    for path in listed:
+        _allow(ruleset, path, 0, _READ_DIR)
     for path in devices:
         _allow(ruleset, path, _READ_FILE | _WRITE_FILE, 0)
     _check(_libc.syscall(_SYS_RESTRICT_SELF, ruleset, 0), "restrict itself by Landlock")
@@ -118,7 +122,7 @@ def main() -> None:
     die_with(order["parent"])
     if order["filter"]:
         drop_capabilities()
-        restrict_files(order["readable"], order["devices"])
+        restrict_files(order["readable"], order["listed"], order["devices"])
         filter_system_calls(bytes.fromhex(order["filter"]))
     command = sys.argv[2:]
     try:

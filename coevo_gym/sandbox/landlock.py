@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from coevo_gym.sandbox import cgroup, confine, seccomp
+from coevo_gym.sandbox.hidden import inside, without
 from coevo_gym.sandbox.level import DEVICES, SYSTEM, Finding, Level
 from coevo_gym.sandbox.process import Program, Sandboxed, start
 
@@ -38,10 +39,13 @@ def finding() -> Finding:
 
 def launch(program: Program, *, confined: bool) -> Sandboxed:
     """Start a program at this level, or with nothing but limits."""
+    roots = [*SYSTEM, *map(str, program.readable)]
+    parts = [without(root, inside(root, program.hidden)) for root in roots]
     order = {
         "parent": os.getpid(),
         "filter": seccomp.program(namespaces=False, processes=False).hex() if confined else "",
-        "readable": [*SYSTEM, *map(str, program.readable)],
+        "readable": [path for part in parts for path in part.whole],
+        "listed": [path for part in parts for path in part.opened],
         "devices": DEVICES,
     }
     script = Path(confine.__file__)

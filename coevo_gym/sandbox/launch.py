@@ -11,7 +11,7 @@ from pathlib import Path
 
 from coevo_gym.errors import ConfigError
 from coevo_gym.sandbox import bubblewrap, landlock
-from coevo_gym.sandbox.level import DEFAULT_LIMITS, Finding, Level, Limits
+from coevo_gym.sandbox.level import DEFAULT_LIMITS, SYSTEM, Finding, Level, Limits
 from coevo_gym.sandbox.process import Program, Sandboxed
 
 _ENVIRONMENT = {
@@ -37,6 +37,7 @@ def launch(
     command: Sequence[str],
     *,
     readable: Sequence[Path] = (),
+    hidden: Sequence[Path] = (),
     pass_fds: Sequence[int] = (),
     environment: Mapping[str, str] = {},
     limits: Limits = DEFAULT_LIMITS,
@@ -52,6 +53,8 @@ def launch(
         command: program and arguments; the program's path must be visible inside.
         readable: files and folders that it may read, beside the system's programs and libraries;
             they appear inside at the same absolute path. See :func:`python_files`.
+        hidden: folders that it must not read the files of, wherever they lie in what it may read;
+            what is ``readable`` within them is not hidden.
         pass_fds: descriptors that stay open, under the same numbers; all others are closed. Pass
             pipes and sockets: a file can be opened anew through its descriptor, with more rights.
         environment: variables that it sees, beside PATH, HOME and LANG.
@@ -66,7 +69,7 @@ def launch(
     for path in readable:
         if not path.is_absolute() or not path.exists():
             raise ConfigError(f"A readable path is absolute and exists, got {str(path)!r}")
-    program = Program(command, readable, pass_fds, {**_ENVIRONMENT, **environment}, limits)
+    program = Program(command, readable, hidden, pass_fds, {**_ENVIRONMENT, **environment}, limits)
     accept_risk = accept_risk or os.environ.get(_RISK_VARIABLE) == "1"
     found = _finding(level, accept_risk=accept_risk)
     if found.level is Level.BUBBLEWRAP:
@@ -103,6 +106,13 @@ def _warn(found: Finding) -> None:
     logger.warning("model-written code runs at a weaker level=%s: %s", found.level, found.detail)
 
 
-def python_files() -> tuple[Path, ...]:
-    """What this interpreter needs to run inside: its own folder and, in a venv, its base's."""
-    return tuple(Path(prefix) for prefix in sorted({sys.prefix, sys.base_prefix}))
+def python_files(prefix: Path | None = None) -> tuple[Path, ...]:
+    """What an interpreter needs to run inside, beside the system's programs and libraries.
+
+    Args:
+        prefix: the folder that it is installed in; None for this interpreter and, in a venv, its
+            base.
+    """
+    prefixes = [prefix] if prefix else map(Path, sorted({sys.prefix, sys.base_prefix}))
+    files = (p / name for p in prefixes for name in ("bin", "lib", "lib64", "pyvenv.cfg"))
+    return tuple(path for path in files if path.exists() and str(path) not in SYSTEM)

@@ -7,10 +7,14 @@ from enum import StrEnum
 from typing import NamedTuple
 
 SYSTEM = (
-    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"),
+    *("/bin", "/sbin", "/lib", "/lib32", "/lib64"),
+    *("/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib32", "/usr/lib64"),
+    *("/usr/libexec", "/usr/share"),
+    *("/usr/local/bin", "/usr/local/sbin", "/usr/local/lib", "/usr/local/lib64"),
+    *("/usr/local/libexec", "/usr/local/share"),
     *("/etc/ld.so.cache", "/etc/alternatives"),
 )
-"""What every program may read."""
+"""What every program may read: programs and libraries, and no ``src``, where projects may lie."""
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 """What every program may read and write."""

@@ -32,6 +32,7 @@ class Program(NamedTuple):
 
     command: Sequence[str]
     readable: Sequence[Path] = ()
+    hidden: Sequence[Path] = ()
     pass_fds: Sequence[int] = ()
     environment: Mapping[str, str] = {}
     limits: Limits = DEFAULT_LIMITS

@@ -44,6 +44,7 @@ def running(
     level: Level,
     limits: Limits | None = None,
     readable: tuple[Path, ...] = (),
+    hidden: tuple[Path, ...] = (),
     **environment: str,
 ) -> Iterator[tuple[Sandboxed, int]]:
     """Python code in a sandbox, and a pipe that it may write to with ``say``."""
@@ -53,6 +54,7 @@ def running(
         with launch(
             [sys.executable, "-I", "-c", say + code],
             readable=(*python_files(), *readable),
+            hidden=hidden,
             pass_fds=[writing],
             environment=environment,
             limits=limits or Limits(),
@@ -183,6 +185,46 @@ for attempt in (
     assert text.split()[0] == "given"
     assert len(text.split()) == 5
     assert (tmp_path / "given" / "text").read_text() == "given"
+
+
+@pytest.mark.parametrize("level", ISOLATED)
+def test_what_is_hidden_cannot_be_read_wherever_it_lies(level: Level, tmp_path: Path) -> None:
+    files = {
+        name: tmp_path / "given" / name
+        for name in ("open", "beside/open", "beside/secret/key", "beside/secret/shown/open")
+    }
+    for name, file in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{name}!")
+    (tmp_path / "given" / "way").symlink_to(files["beside/secret/key"].parent)
+    (tmp_path / "other").symlink_to(tmp_path / "given")
+    code = f"""
+from pathlib import Path
+for root in ({str(tmp_path / "given")!r}, {str(tmp_path / "other")!r}):
+    assert {{path.name for path in Path(root).iterdir()}} == {{'open', 'beside', 'way'}}
+    for name in {[*files, "way/key"]}:
+        try: say((Path(root) / name).read_text() + ' ')
+        except OSError: say('hidden ')
+"""
+    shown, secret = files["beside/secret/shown/open"].parent, files["beside/secret/key"].parent
+    readable = (tmp_path / "given", tmp_path / "other", shown)
+    with running(code, level, readable=readable, hidden=(secret, tmp_path)) as (program, reading):
+        text = said(reading)
+        assert program.wait(LIMIT_S) == 0, program.stderr()
+    direct, linked = text.split()[:5], text.split()[5:]
+    assert direct == ["open!", "beside/open!", "hidden", "beside/secret/shown/open!", "hidden"]
+    assert linked[:3] == ["open!", "beside/open!", "hidden"]
+    assert linked[4] == "hidden"
+
+
+@pytest.mark.parametrize("level", ISOLATED)
+@pytest.mark.parametrize("folder", ["/usr/src", "/usr/local/src", "/usr/include"])
+def test_of_the_system_only_programs_and_libraries_can_be_read(level: Level, folder: str) -> None:
+    code = f"""
+try: say(' '.join(os.listdir({folder!r})))
+except OSError: say('hidden')
+"""
+    assert output(code, level) == "hidden"
 
 
 @pytest.mark.parametrize("level", LEVELS)
