@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from coevo_gym.envs.appworld.engine import ErrorKind, World
+from coevo_gym.envs.appworld.setup import code_packages
 from tests.appworld.conftest import Stock
 
 ALIVE = "print(apis.supervisor.show_profile()['first_name'])"
@@ -338,6 +339,41 @@ def test_limit_of_calls_holds_for_each_step(noted: World) -> None:
     assert "Number of requests exceeded the limit of 1000" in noted.step(loop).output
     assert noted.step("print(n)").output == "1000\n"
     assert noted.step(ALIVE).kind is ErrorKind.NONE
+
+
+def test_addresses_are_the_same_in_every_run(noted: World) -> None:
+    code = (
+        "class A:\n    def f(self):\n        yield\n"
+        "print(apis.simple_note.login, A(), A().f, A().f())\n"
+        "print('at 0xbeef, at noon', [f'{A()}', A().f.__code__])\n"
+    )
+    shown = noted.step(code).output
+    api = "<function _wrap_api_request.<locals>._api_request at 0x0>"
+    one = "<__main__.A object at 0x0>"
+    assert shown.splitlines()[0] == (
+        f"{api} {one} <bound method A.f of {one}> <generator object A.f at 0x0>"
+    )
+    assert shown.splitlines()[1].startswith(f"at 0xbeef, at noon ['{one}', <code object f at 0x0, ")
+    assert noted.step("raise ValueError(apis.simple_note.login)").output.endswith(f": {api}")
+
+
+def test_the_folder_that_we_work_in_cannot_be_read(
+    root: Path, task_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zones = code_packages() / "tzdata" / "zoneinfo"
+    private, other = zones / "Africa", zones / "America"
+    monkeypatch.chdir(private)
+    world = World(root)
+    world.begin(task_id)
+
+    def read(folder: Path) -> ErrorKind:
+        file = next(file for file in folder.iterdir() if file.is_file())
+        code = f"open({str(file)!r}, 'rb').read()"
+        return world.step(f"exec({code!r})").kind
+
+    assert read(other) is ErrorKind.NONE
+    assert read(private) is ErrorKind.EXCEPTION
+    world.close()
 
 
 def test_what_code_can_import(noted: World) -> None:

@@ -12,11 +12,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import coevo_gym
 from coevo_gym.envs.appworld.executor import Executor
 from coevo_gym.envs.appworld.inside.channel import ChannelError
 from coevo_gym.envs.appworld.pool import Engine, Pool, pool
 from coevo_gym.envs.appworld.setup import code_packages, engine_python
 from coevo_gym.errors import EnvBackendError, ResetNeeded
+from coevo_gym.provision import home
 from coevo_gym.spaces import clean_text
 
 SEED = 100
@@ -222,7 +224,8 @@ class World:
             self._pool.give_back(engine)
 
     def _launched(self) -> Executor:
-        return Executor(engine_python().resolve(), code_packages())
+        private = (self._root, home(), Path(coevo_gym.__file__).parent, Path.cwd())
+        return Executor(engine_python().resolve(), code_packages(), hidden=private)
 
     def _start_executor(self) -> None:
         engine, executor = self._open()

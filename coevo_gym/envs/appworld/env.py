@@ -75,7 +75,9 @@ class AppWorldEnv(TaskEnv):
     Differences from the original:
         The code runs outside the engine's process, so ``requester`` can only call public APIs, and
         importing ``appworld`` fails. The clock stands still in the code, too, but not in the
-        process that calls this env. Output is cut at a limit.
+        process that calls this env. Output is cut at a limit, and the addresses of objects in it
+        are shown as ``0x0``: equal runs read the same. The folders of ``COEVO_HOME``, the data and
+        this package, and the one that this process works in, cannot be read by the code.
 
     Arguments:
         See :class:`coevo_gym.envs.base.TaskEnv`; also ``step_limit_s``, seconds that a step's code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import select
 import socket
 from collections.abc import Mapping, Sequence
@@ -10,10 +11,12 @@ from typing import Any, NamedTuple
 
 from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
 from coevo_gym.errors import EnvBackendError
-from coevo_gym.sandbox import launch
+from coevo_gym.sandbox import launch, python_files
 
 _MAIN = Path(__file__).parent / "inside" / "executor_main.py"
 _START_S = 60.0
+_ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]+(?=[>,])")
+"""Of an object in memory, as it is told in angle brackets; it differs from run to run."""
 
 
 class Said(NamedTuple):
@@ -36,12 +39,13 @@ class Executor:
     Args:
         python: interpreter, by its real path, two floors above which its own files are.
         packages: folder of what code may import beside the standard library.
+        hidden: folders that code must not read, wherever they lie.
 
     Attributes:
         apps: the other end of its way to the apps, for the engine.
     """
 
-    def __init__(self, python: Path, packages: Path) -> None:
+    def __init__(self, python: Path, packages: Path, hidden: Sequence[Path] = ()) -> None:
         ours, theirs = socket.socketpair()
         self.apps, asks = socket.socketpair()
         with theirs, asks:
@@ -52,7 +56,8 @@ class Executor:
                     *map(str, descriptors),
                     str(packages),
                 ],
-                readable=(_MAIN, packages, python.parents[1]),
+                readable=(_MAIN, packages, *python_files(python.parents[1])),
+                hidden=hidden,
                 pass_fds=descriptors,
                 environment={"LANG": "C.UTF-8", "PYTHONHASHSEED": "0"},
             )
@@ -110,6 +115,7 @@ def _said(answer: Mapping[str, Any], max_chars: int) -> Said:
     output = answer.get("output")
     if not isinstance(output, str):
         raise ChannelError("its answer holds no text")
+    output = _ADDRESS.sub("0x0", output)
     note = f"\n[cut: only {max_chars:,} characters are shown]"
     cut = answer.get("cut") is True or len(output) > max_chars
     return Said(output[:max_chars] + note if cut else output, bool(answer.get("error")))
