@@ -69,7 +69,8 @@ def build(draft: Draft) -> Task:
         BuildError: if the scene is not one to train in; if the goal is the scene's own, or that of
             a validation or test game; if the words do not say it; if it holds at the start, can
             never hold, or does not come to hold with the last command and not before; if a command
-            is not admissible; if the engine fails, or takes too long.
+            is not admissible; if the engine dies of it, or takes too long.
+        EnvBackendError: if the engine is killed from outside, or does not start.
     """
     fast_downward()
     world = draft.world
