@@ -224,7 +224,8 @@ class World:
             self._pool.give_back(engine)
 
     def _launched(self) -> Executor:
-        private = (self._root, home(), Path(coevo_gym.__file__).parent, Path.cwd())
+        data = (self._root, self._root / "data")
+        private = (*data, home(), Path(coevo_gym.__file__).parent, Path.cwd())
         return Executor(engine_python().resolve(), code_packages(), hidden=private)
 
     def _start_executor(self) -> None:
