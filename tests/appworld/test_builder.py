@@ -114,6 +114,8 @@ def test_more_than_was_asked_for_fails(evolved: Task, songs: list[dict[str, Any]
         ([], {}, "there are no actions"),
         (["print("], {}, "action 1 of 1 fails: .*Syntax error"),
         (["import subprocess"], {}, "action 1 of 1 fails: .*not allowed"),
+        (["apis.supervisor.complete_task(answer=float('inf'))"], {}, "action 1 of 1 fails: .*422"),
+        (["apis.supervisor.complete_task(answer=chr(0xd800))"], {}, "action 1 of 1 fails: .*422"),
         (["SEEN", "LIKE", "FINISH"], {"instruction": " "}, "instruction says nothing"),
         (["SEEN", "LIKE", "FINISH"], {"scenario": "builtin/0000000"}, "claims to lie in"),
     ],
@@ -125,6 +127,12 @@ def test_what_proves_nothing_is_rejected(
     solution = [code for action in actions for code in spelled.get(action, [action])]
     with pytest.raises(BuildError, match=f"(?s){reason}"):
         BENCHMARK.build(draft(task, solution, **changes))
+
+
+def test_a_name_that_reads_like_a_number_is_an_answer(task: Task) -> None:
+    built = BENCHMARK.build(draft(task, ["apis.supervisor.complete_task(answer='Nan')"]))
+    assert replay(built, built.solution).scores == (0.0, 1.0)
+    assert replay(built, ["apis.supervisor.complete_task(answer='Infinity')"]).scores[-1] == 0.0
 
 
 def test_two_runs_that_differ_are_rejected(task: Task) -> None:

@@ -181,15 +181,28 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
          "kwargs": {"song_id": 1, "_system_datetime": "2030-01-01T00:00:00"}},
         "Cannot set system_datetime",
     ),
-    "path in an argument": (
-        {"app": "spotify", "api": "show_song", "kwargs": {"song_id": "../../admin/main_users"}},
-        "Response status code is 4",
-    ),
-    "address in an argument": (
-        {"app": "spotify", "api": "show_song", "kwargs": {"song_id": "//admin.com/dbs"}},
-        "Response status code is 4",
-    ),
 }  # fmt: skip
+
+
+ASTRAY: tuple[str | list[str] | dict[str, str], ...] = (
+    "", ".", "..", "1/", "1/privates", "../genres", "../../date_time", "../../dbs?x=",
+    "//admin.com/dbs", "1?x=1", "1#", "1%3Fx=1", "..%2F..%2Fdbs", "%252e%252e%252fgenres",
+    "..\\genres", "1\n", "1\0", "{more}", "http://admin.com/dbs", ["../genres?x="],
+    {"../genres?x=": ""},
+)  # fmt: skip
+"""What is no single piece of an address."""
+
+UNTELLABLE = {
+    "infinite": float("inf"),
+    "no number": float("-nan"),
+    "huge": 1 << 64,
+    "surrogate": "\ud800",
+    "in a list": ["\udfff"],
+    "as a name": {"\ud800": 1},
+    "number in it": {"a": [float("nan")]},
+    "in lists": json.loads("[" * 300 + "]" * 300),
+}
+"""What JSON or UTF-8 cannot tell."""
 
 
 class TestRequests:
@@ -204,6 +217,89 @@ class TestRequests:
         assert answer.keys() == {"id", "error", "type"}
         assert said in answer["error"]
         assert engine.ask("diff")["diff"] == {}
+
+    @pytest.mark.parametrize("piece", ASTRAY, ids=repr)
+    def test_an_argument_does_not_lead_elsewhere(
+        self, requests: tuple[Engine, socket.socket, Channel], piece: Any
+    ) -> None:
+        engine, _, channel = requests
+        arguments = {"song_id": piece, "more": "../../date_time?x="}
+        channel.send({"app": "spotify", "api": "show_song", "kwargs": arguments})
+        assert "status code is 405:\nAPI not found" in channel.receive(PATIENCE_S)["error"]
+        assert engine.ask("step_end")["calls"] == []
+
+    @pytest.mark.parametrize(
+        "piece", ["／", "．．", "。", "..;", ";x=1", "a@b.c", "1 2", "1:2", "&x=1"]
+    )
+    def test_other_signs_are_a_piece_of_an_address(
+        self, requests: tuple[Engine, socket.socket, Channel], piece: str
+    ) -> None:
+        _, _, channel = requests
+        channel.send({"app": "spotify", "api": "show_song", "kwargs": {"song_id": piece}})
+        assert "song_id: value is not a valid integer" in channel.receive(PATIENCE_S)["error"]
+
+    @pytest.mark.parametrize("case", UNTELLABLE)
+    def test_what_cannot_be_told_is_not_taken(
+        self, requests: tuple[Engine, socket.socket, Channel], case: str
+    ) -> None:
+        engine, _, channel = requests
+        request = {"app": "supervisor", "api": "complete_task"}
+        channel.send({**request, "kwargs": {"answer": UNTELLABLE[case]}})
+        error = channel.receive(PATIENCE_S)["error"]
+        assert error.startswith('Response status code is 422:\n{"message":"Validation error.')
+        assert engine.ask("step_end")["completed"] is False
+
+    @pytest.mark.parametrize("answer", ["NaN", "Infinity", "-Infinity"])
+    def test_a_text_that_the_engine_takes_for_no_number(
+        self, requests: tuple[Engine, socket.socket, Channel], answer: str
+    ) -> None:
+        engine, _, channel = requests
+        request = {"app": "supervisor", "api": "complete_task", "kwargs": {"answer": answer}}
+        channel.send(request)
+        assert "ok" in channel.receive(PATIENCE_S)
+        assert engine.ask("step_end")["completed"] is True
+        assert engine.ask("diff")["answer"] == answer
+        assert not all(test["passed"] for test in engine.ask("grade")["tests"])
+
+    def test_beyond_the_limit_nothing_is_called(
+        self, requests: tuple[Engine, socket.socket, Channel], task_id: str
+    ) -> None:
+        engine, _, channel = requests
+        engine.ask("begin", task_id=task_id, instruction=None, seed=100, max_calls=2)
+        for _ in range(2):
+            answers = []
+            for _ in range(4):
+                channel.send({"app": "supervisor", "api": "show_profile", "kwargs": {}})
+                answers.append(channel.receive(PATIENCE_S))
+            assert ["ok" in answer for answer in answers] == [True, True, False, False]
+            assert "exceeded the limit of 2" in answers[-1]["error"]
+            assert engine.ask("step_end")["calls"] == ["supervisor.show_profile"] * 2
+
+    def test_arguments_have_a_limit(
+        self, requests: tuple[Engine, socket.socket, Channel], task_id: str
+    ) -> None:
+        engine, _, channel = requests
+        arguments = {"title": "a", "content": "x" * 1_000_000}
+        request = {"app": "simple_note", "api": "create_note", "kwargs": arguments}
+        for _ in range(2):
+            engine.ask("begin", task_id=task_id, instruction=None, seed=100, max_calls=99)
+            errors = []
+            for _ in range(17):
+                channel.send(request)
+                errors.append(channel.receive(PATIENCE_S)["error"])
+            assert ["may take 16 MB" in error for error in errors] == [False] * 16 + [True]
+            assert len(engine.ask("step_end")["calls"]) == 16
+
+    def test_descriptors_are_not_kept(
+        self, requests: tuple[Engine, socket.socket, Channel]
+    ) -> None:
+        engine, connection, channel = requests
+        folder = Path(f"/proc/{engine.pid}/fd")
+        before = len(list(folder.iterdir()))
+        for _ in range(5):
+            socket.send_fds(connection, [b"{}\n"], [connection.fileno()] * 3)
+            assert "No app named" in channel.receive(PATIENCE_S)["error"]
+        assert len(list(folder.iterdir())) == before
 
     def test_all_that_is_offered_is_public(
         self, requests: tuple[Engine, socket.socket, Channel], root: Path, task_id: str
@@ -340,6 +436,35 @@ class TestDiff:
         assert world.diff().changes == {}
 
 
+COPIES = """
+password = next(
+    account["password"] for account in apis.supervisor.show_account_passwords()
+    if account["account_name"] == "file_system"
+)
+token = apis.file_system.login(username=email, password=password)["access_token"]
+apis.file_system.create_file(file_path="~/a.txt", content="x" * 900_000, access_token=token)
+for number in range(900):
+    apis.file_system.copy_file(
+        source_file_path="~/a.txt", destination_file_path=f"~/{number}.txt", access_token=token
+    )
+"""
+
+
+@pytest.mark.slow
+def test_an_engine_that_is_full_is_judged_and_not_used_again(world: World, task_id: str) -> None:
+    world.begin(task_id)
+    full = world.step(LOGIN + COPIES)
+    assert "The apps are full" in full.output
+    assert len(full.calls) < 900
+    assert "The apps are full" in world.step(ALIVE).output
+    assert not all(test.passed for test in world.grade())
+    assert world.diff().changes["file_system.File"].keys() == {"sha256"}
+    assert world._engine is not None
+    pid = world._engine.pid
+    world.close()
+    wait_for_end(pid)
+
+
 class TestPool:
     def test_worlds_do_not_meet(self, root: Path, world: World, task_id: str) -> None:
         other = World(root)
@@ -363,8 +488,7 @@ class TestPool:
     def test_an_engine_is_used_again_until_it_is_worn(
         self, root: Path, task_id: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        for module in (engine_module, pool_module):
-            monkeypatch.setattr(module, "EPISODES", 2)
+        monkeypatch.setattr(pool_module, "EPISODES", 2)
         own = Pool(root)
         monkeypatch.setattr(engine_module, "pool", lambda _: own)
         world = World(root)

@@ -140,3 +140,17 @@ def test_splits_keep_scenarios_apart(tasks: tuple[Task, ...]) -> None:
 def test_arguments_are_checked(root: Path) -> None:
     with pytest.raises(ConfigError, match="step_limit_s must be positive, actual: 0"):
         AppWorldEnv(step_limit_s=0)
+
+
+@pytest.mark.parametrize("answer", ["float('nan')", "float('-inf')", "chr(0xd800)"])
+def test_an_answer_that_cannot_be_told_is_a_failed_call(
+    env: AppWorldEnv, task: Task, answer: str
+) -> None:
+    env.reset(options={"task": task})
+    observation, _, terminated, _, info = env.step(
+        f"apis.supervisor.complete_task(answer={answer})"
+    )
+    assert "Response status code is 422" in observation
+    assert (terminated, info["error_kind"]) == (False, "exception")
+    _, reward, terminated, _, info = env.step("apis.supervisor.complete_task(answer='Nan')")
+    assert (reward, terminated, info["success"]) == (0.0, True, False)

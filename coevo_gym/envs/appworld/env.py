@@ -62,9 +62,9 @@ class AppWorldEnv(TaskEnv):
         ``{"task": Task}`` or ``{"task_id": id or name}``.
 
     Info keys:
-        Those of every env (:class:`coevo_gym.envs.base.Info`); ``appworld.api_calls``: calls that
-        the step's code made; ``appworld.tests_passed`` and ``appworld.tests_total``, -1 until the
-        episode is over.
+        Those of every env (:class:`coevo_gym.envs.base.Info`); ``appworld.api_calls``: calls of
+        the step's code that were not refused at once; ``appworld.tests_passed`` and
+        ``appworld.tests_total``, -1 until the episode is over.
 
     Splits and versions:
         With the official data, ``train``, ``dev`` (val), ``test_normal`` and ``test_challenge``
@@ -78,6 +78,11 @@ class AppWorldEnv(TaskEnv):
         process that calls this env. Output is cut at a limit, and the addresses of objects in it
         are shown as ``0x0``: equal runs read the same. The folders of ``COEVO_HOME``, the data and
         this package, and the one that this process works in, cannot be read by the code.
+        A call fails if an argument that is a piece of an API's address is empty, ``.`` or ``..``,
+        or holds a slash, a backslash, a control character, a brace or one of ``?#%``; if an
+        argument holds a lone surrogate, or a number that is not finite or beyond 64 bits; if it is
+        more than the 1,000th of a step; and once the arguments of the episode's calls take more
+        than 16 MB, or its engine has grown by more than 512 MB.
 
     Arguments:
         See :class:`coevo_gym.envs.base.TaskEnv`; also ``step_limit_s``, seconds that a step's code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import isfinite, nan
 from typing import Any, NamedTuple
 
 from coevo_gym.envs.appworld.engine import Test, World
@@ -83,6 +84,7 @@ def plain(answer: Any) -> Any:
     if answer is None or isinstance(answer, bool):
         return answer
     try:
-        return float(answer)
+        number = float(answer)
     except (TypeError, ValueError):
-        return str(answer).strip().casefold()
+        number = nan
+    return number if isfinite(number) else str(answer).strip().casefold()

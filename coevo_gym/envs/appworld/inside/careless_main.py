@@ -19,7 +19,8 @@ _FOREVER_S = float(1 << 20)
 
 def main() -> None:
     """Import the engine, then fork a world for each descriptor that comes."""
-    control = Channel(socket.socket(fileno=int(sys.argv[1])), max_bytes=_LINE_BYTES)
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    control = Channel(connection, max_bytes=_LINE_BYTES, takes_descriptors=True)
     from .world import preload
 
     preload()

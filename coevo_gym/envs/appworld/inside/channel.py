@@ -21,14 +21,22 @@ class Channel:
         connection: the socket; it is closed with the channel.
         max_bytes: longest line that is accepted.
         patience_s: how long the other end may take to make room for what is sent.
+        takes_descriptors: whether descriptors that come are kept for :meth:`take_descriptor`; else
+            the kernel closes them, so that who sends some takes nothing from this process.
     """
 
     def __init__(
-        self, connection: socket.socket, *, max_bytes: int, patience_s: float = 10.0
+        self,
+        connection: socket.socket,
+        *,
+        max_bytes: int,
+        patience_s: float = 10.0,
+        takes_descriptors: bool = False,
     ) -> None:
         self._socket = connection
         self._max_bytes = max_bytes
         self._patience_s = patience_s
+        self._takes_descriptors = takes_descriptors
         self._unread = b""
         self._descriptors: list[int] = []
 
@@ -78,12 +86,15 @@ class Channel:
             ChannelError: if the other end is gone, or the line is too long.
         """
         try:
-            data, descriptors, _, _ = socket.recv_fds(self._socket, 1 << 18, 1)
+            if self._takes_descriptors:
+                data, descriptors, _, _ = socket.recv_fds(self._socket, 1 << 18, 1)
+                self._descriptors += descriptors
+            else:
+                data = self._socket.recv(1 << 18)
         except TimeoutError:
             raise
         except OSError as error:
             raise ChannelError(f"nothing can be received: {error}") from error
-        self._descriptors += descriptors
         if not data:
             raise ChannelError("the other end is closed")
         self._unread += data

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import resource
 import select
 import shutil
 import signal
@@ -25,12 +26,19 @@ if TYPE_CHECKING:
 
 ORDER_BYTES = 1 << 24
 REQUEST_BYTES = 1 << 20
+MEMORY_BYTES = 8 << 30
+"""Address space of an engine: far more than it needs within the limits that a world keeps."""
+FILE_BYTES = 2 << 30
+"""Longest file that it may write."""
+WORN_BYTES = 256 << 20
+"""By how much it may have grown in an episode to be used for the next."""
+_LIMITS = {resource.RLIMIT_AS: MEMORY_BYTES, resource.RLIMIT_FSIZE: FILE_BYTES}
 _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
     """Import the engine, then fork a copy for each order, until the parent is gone."""
-    control = Channel(socket.socket(fileno=int(sys.argv[1])), max_bytes=ORDER_BYTES)
+    control = _control(int(sys.argv[1]))
     parent = os.pidfd_open(int(sys.argv[2]))
     scratch = Path(sys.argv[3])
     try:
@@ -45,6 +53,11 @@ def main() -> None:
         pass  # the parent needs us no more
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _control(descriptor: int) -> Channel:
+    connection = socket.socket(fileno=descriptor)
+    return Channel(connection, max_bytes=ORDER_BYTES, takes_descriptors=True)
 
 
 def _import_engine() -> None:
@@ -110,7 +123,9 @@ class Zygote:
                 for inherited in (self._parent, self._control.fileno(), *self._engines):
                     os.close(inherited)
                 _die_with(zygote)
-                Engine(Channel(socket.socket(fileno=descriptor), max_bytes=ORDER_BYTES)).serve()
+                for limit, size in _LIMITS.items():
+                    resource.setrlimit(limit, (size, size))
+                Engine(_control(descriptor)).serve()
             finally:
                 os._exit(0)
         os.close(descriptor)
@@ -169,6 +184,8 @@ class Engine:
         if op == "end":
             self._attach(None)
         answer: dict[str, Any] = getattr(self._world, op)(**arguments)
+        if op == "end" and self._world.grown_bytes > WORN_BYTES:
+            raise MemoryError(f"grown by {self._world.grown_bytes:,} bytes, too much to go on with")
         return answer
 
     def _next_order(self) -> dict[str, Any]:

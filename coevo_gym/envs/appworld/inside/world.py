@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
+import resource
 import shutil
 from typing import Any
 
@@ -14,6 +16,14 @@ from appworld.common.utils import get_name_to_apis, import_apis_module, import_m
 from appworld.requester import NumRequestsLimitError, _get_api_name_to_doc
 
 from .changes import changes
+from .door import Door, check_path, size
+
+ARGUMENT_BYTES = 16 << 20
+"""How much the arguments of all calls of an episode may take, as JSON."""
+GROWTH_BYTES = 512 << 20
+"""By how much this process may grow in an episode until no more calls are answered."""
+DIFF_BYTES = 32 << 20
+"""How long the rows of a diff may be, as JSON; of longer ones there is only a digest."""
 
 _RESERVED = frozenset({"_app_name", "_api_name", "client", "show", "track"})
 _STAND_IN = "\0object"
@@ -39,9 +49,12 @@ class World:
     def __init__(self, name: str) -> None:
         self._name = name
         self._world: Any = None
+        self._door: Any = None
         self._public: dict[str, frozenset[str]] = {}
+        self._max_calls = 0
         self._calls: list[str] = []
-        self._completed = False
+        self._taken = 0
+        self._start_bytes = 0
 
     def begin(
         self, task_id: str, instruction: str | None, seed: int, max_calls: int
@@ -58,17 +71,20 @@ class World:
             random_seed=seed,
             max_api_calls_per_interaction=max_calls,
         )
+        self._door = Door(world.requester.client.app)
         self._public = {
             app: frozenset(apis)
             for app, apis in world.apis.items()
             if app in world.task.allowed_apps
         }
+        self._max_calls = max_calls
         self._calls = []
-        self._completed = False
+        self._taken = 0
         if instruction is not None:
-            active = world.models.supervisor.Task.all()[0]
+            active = self._active_task()
             active.instruction = instruction
             active.save()
+        self._start_bytes = _peak_bytes()
         supervisor = world.task.supervisor
         return {
             "instruction": world.task.instruction if instruction is None else instruction,
@@ -107,6 +123,8 @@ class World:
             return {"error": str(error), "type": _name_of(type(error))}
 
     def _request(self, app: object, api: object, request: dict[str, Any]) -> Any:
+        if len(self._calls) >= self._max_calls:
+            raise NumRequestsLimitError(self._max_calls)
         if app not in self._public:
             raise Exception(f"No app named '{app}' found.")
         if api not in self._public[str(app)]:
@@ -116,16 +134,36 @@ class World:
             raise TypeError("The arguments of an API are given by name.")
         for name in sorted(_RESERVED & arguments.keys()):
             raise TypeError(f"'{name}' is not a parameter of apis.{app}.{api}.")
+        self._taken += self._room_for(arguments)
+        arguments = _with_stand_ins(arguments)
+        check_path(_get_api_name_to_doc(app, include_private_apis=True)[api]["path"], arguments)
         self._calls.append(f"{app}.{api}")
-        return self._world.apis[app][api](**_with_stand_ins(arguments))
+        with self._door.open_to(get_name_to_apis(app)[api]):
+            return self._world.apis[app][api](**arguments)
+
+    def _room_for(self, arguments: dict[str, Any]) -> int:
+        """How many bytes arguments take, if there is room for them."""
+        wanted = size(arguments)
+        if self._taken + wanted > ARGUMENT_BYTES:
+            raise Exception(
+                f"The arguments of all calls may take {ARGUMENT_BYTES >> 20} MB, "
+                f"and these would be more: {wanted:,} bytes."
+            )
+        if self.grown_bytes > GROWTH_BYTES:
+            raise Exception("The apps are full: they hold as much as there is memory for.")
+        return wanted
+
+    @property
+    def grown_bytes(self) -> int:
+        """By how much this process has grown, at most, since the world was opened."""
+        return _peak_bytes() - self._start_bytes
 
     def step_end(self) -> dict[str, Any]:
         """Close a step: the requests since the last one, and whether the task is completed."""
         calls, self._calls = self._calls, []
-        if "supervisor.complete_task" in calls:
-            self._completed = self._world.task_completed()
-        self._world.requester.reset_request_count()
-        return {"completed": self._completed, "calls": calls}
+        self._world.requester.reset_requests()
+        self._world.models.reset_db_home_path()
+        return {"completed": bool(self._active_task().status), "calls": calls}
 
     def grade(self) -> dict[str, Any]:
         """Run the task's own tests on the state as it is."""
@@ -154,10 +192,11 @@ class World:
             end_db_home_path=world.output_db_home_path_in_memory,
             end_model_collection=end,
         )
-        diff = changes(pair)
+        diff = _in_short(changes(pair))
         world.models.reset_db_home_path()
-        active = world.models.supervisor.Task.all()[0]
-        answer = json.loads(active.answer) if active.status else None
+        active = self._active_task()
+        # Some texts, such as Nan, are numbers for the engine.
+        answer = json.loads(active.answer, parse_constant=str) if active.status else None
         return {"diff": diff, "answer": answer, "status": active.status}
 
     def end(self) -> dict[str, Any]:
@@ -170,9 +209,25 @@ class World:
             shutil.rmtree(world.base_output_directory, ignore_errors=True)
         return {}
 
+    def _active_task(self) -> Any:
+        return self._world.models.supervisor.Task.all()[0]
+
     def _save(self) -> None:
         """What the stock engine does at the end of each step; its tests read the result."""
         self._world._save_state(self._world.output_db_home_path_on_disk)
+
+
+def _in_short(diff: dict[str, Any]) -> dict[str, Any]:
+    """A diff, or a digest for each model if it is too long to be told; equal for equal ones."""
+    texts = {model: json.dumps(rows, sort_keys=True).encode() for model, rows in diff.items()}
+    if sum(map(len, texts.values())) <= DIFF_BYTES:
+        return diff
+    return {model: {"sha256": hashlib.sha256(text).hexdigest()} for model, text in texts.items()}
+
+
+def _peak_bytes() -> int:
+    """The most memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 def _name_of(error: type[Exception]) -> str:

@@ -1,0 +1,33 @@
+"""The door lets requests in to one API, and every API can be reached through it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from coevo_gym.envs.appworld import pool, setup
+from tests.appworld.door_script import PATHS
+
+SCRIPT = Path(__file__).with_name("door_script.py")
+
+
+def test_it_opens_to_one_api_at_a_time(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").symlink_to(root / "data")
+    done = subprocess.run(
+        [setup.engine_python(), "-s", SCRIPT, Path(pool.__file__).parent],
+        env=setup.engine_environment(tmp_path),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    refused = [405] * len(PATHS)
+    assert json.loads(done.stdout) == {
+        "astray": [],
+        "closed": refused,
+        "open": [500, 500, *refused[2:]],
+        "closed again": refused,
+    }
