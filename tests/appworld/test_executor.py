@@ -136,7 +136,7 @@ SNIPPETS: dict[str, tuple[str, ...]] = {
         "apis.spotify.show_song(song_id='x')",
         "apis.spotify.show_song(song_id=99999)",
         "apis.spotify.show_song()",
-        "apis.spotify.show_song(song_id='')",
+        "apis.spotify.show_song(song_id=' 1;')",
         "print(apis.spotify.search_songs(query='a', page_limit=2, unknown=1)[0]['song_id'])",
         "print(len(apis.spotify.search_songs(min_release_date=DateTime(2000, 1, 1))))",
         "print(len(apis.spotify.search_songs(genre={'a'})))",
@@ -198,7 +198,7 @@ FAULTS: dict[str, tuple[str, ErrorKind, str]] = {
     "surrogate in error": ("raise ValueError(chr(0xDFFF))", ErrorKind.EXCEPTION, "\ufffd"),
     "surrogate in code": ("print('\ud800')", ErrorKind.SYNTAX, "cannot be parsed"),
     "surrogate in a request": (
-        "apis.spotify.search_songs(query=chr(0xD800))", ErrorKind.EXCEPTION, "UnicodeEncodeError"
+        "apis.spotify.search_songs(query=chr(0xD800))", ErrorKind.EXCEPTION, "not allowed"
     ),
     "NUL in code": ("print(1)\0", ErrorKind.SYNTAX, ""),
     "code too deep": ("x = " + "-" * 900 + "1", ErrorKind.SYNTAX, "cannot be parsed"),
