@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import gymnasium as gym
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Column, Table
 
 from coevo_gym import __version__
@@ -124,7 +125,7 @@ def doctor(
         table = Table("benchmark", "ready", "engine", data, "isolation")
         for name, row in found.items():
             ready = "[green]yes[/]" if row.ready else "[red]no[/]"
-            table.add_row(name, ready, row.engine, row.data, row.isolation)
+            table.add_row(name, ready, *map(escape, (row.engine, row.data, row.isolation)))
         console.print(table)
         console.print(_isolation(), markup=False)
     if not all(row.ready for row in found.values()):
@@ -156,7 +157,7 @@ def install(
         raise ConfigError("--data downloads what is official, --from takes it. Choose one of them.")
     with errors.status(f"installing {benchmark} ..."):
         folder = setup.download() if data else setup.install(source)
-    console.print(f"{benchmark} is installed in {folder}", soft_wrap=True)
+    console.print(f"{benchmark} is installed in {folder}", markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -206,7 +207,7 @@ def model_fetch(
     """
     with errors.status(f"fetching {name} ...") as status:
         folder = fetch_model(name, source, tell=lambda what: status.update(f"{what} ..."))
-    console.print(f"{name} is ready in {folder}", soft_wrap=True)
+    console.print(f"{name} is ready in {folder}", markup=False, soft_wrap=True)
 
 
 add_commands(app)

@@ -17,7 +17,7 @@ from coevo_gym.errors import (
     SplitLeakError,
     TaskError,
 )
-from coevo_gym.task import Task
+from coevo_gym.task import FrozenDict, Task
 from coevo_gym.task_file import write_tasks
 from coevo_gym.testing import make_env
 from coevo_gym.trajectory import EndReason, EvalTrajectory, Trajectory, Turn, View
@@ -94,6 +94,20 @@ def test_views_hold_no_task_and_no_outcome() -> None:
     assert view.history == (Turn(first.observation, "press red", info=first.info),)
     assert (first.info["step"], view.info["step"]) == (0, 1)
     assert not {"task_id", "score", "success", "end_reason"} & set(view.info)
+
+
+def test_texts_in_info_can_be_stored() -> None:
+    class Quotes(ToyEnv):
+        def _act(self, action: str) -> Frame:
+            frame = super()._act(action)
+            return dataclasses.replace(
+                frame, extras=FrozenDict({**frame.extras, "toy.text": "\ud800"})
+            )
+
+    env = Quotes()
+    env.reset(options={"task": TRAIN[0]})
+    info = env.step("press red")[4]
+    assert info["toy.text"] == "\ufffd"
 
 
 def test_seeds_pick_tasks_and_options_override() -> None:

@@ -413,9 +413,14 @@ class TaskEnv(gym.Env[str, str]):
 
     def _clean(self, frame: Frame) -> Frame:
         text = clean_text(frame.observation, OBSERVATION_CAP)
-        if text is frame.observation:
-            return frame
-        return replace(frame, observation=text)
+        extras = {
+            key: clean_text(value, max(len(value), OBSERVATION_CAP))  # never cut: may be JSON
+            for key, value in frame.extras.items()
+            if isinstance(value, str) and not value.isascii()
+        }
+        if text is not frame.observation:
+            frame = replace(frame, observation=text)
+        return replace(frame, extras=FrozenDict({**frame.extras, **extras})) if extras else frame
 
     def _info(self) -> dict[str, Any]:
         grade, frame = self._outcome, self._frame

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Column, Table
 
 from coevo_gym.benchmark import benchmark_specs
@@ -194,10 +195,10 @@ def report(
       coevo report quickstart --picture success.svg
     """
     folder = RunFolder.of(run)
-    console.print(f"Report: {write_report(folder)}", soft_wrap=True)
+    console.print(f"Report: {write_report(folder)}", markup=False, soft_wrap=True)
     if picture is not None:
         write_picture(folder, picture)
-        console.print(f"Picture: {picture}", soft_wrap=True)
+        console.print(f"Picture: {picture}", markup=False, soft_wrap=True)
 
 
 _NAMES: dict[Callable[..., None], str] = {evaluate: "eval"}
@@ -217,7 +218,7 @@ def show(source: Source, sets: Sets = None, as_json: AsJson = False) -> None:
         return
     table = Table("setting", "value", "from")
     for key, value, origin in rows:
-        table.add_row(key, _cell(value), origin, style="" if origin != "default" else "dim")
+        table.add_row(key, _cell(value), escape(origin), style="" if origin != "default" else "dim")
     console.print(table)
 
 
@@ -256,7 +257,7 @@ def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], Summar
                 error.add_note(f"Go on with: {hint}")
             raise
     console.print(_table(summary.table, summary.split))
-    console.print(f"Report: {write_report(folder)}", soft_wrap=True)
+    console.print(f"Report: {write_report(folder)}", markup=False, soft_wrap=True)
 
 
 def _print_plan(config: RunConfig, as_json: bool) -> None:
@@ -268,7 +269,7 @@ def _print_plan(config: RunConfig, as_json: bool) -> None:
         return
     table = Table("what", "how much", box=None)
     for what, how_much in rows(config, planned):
-        table.add_row(what, how_much)
+        table.add_row(what, escape(how_much))
     console.print(table)
 
 
@@ -318,8 +319,8 @@ def _cells(row: TableRow) -> tuple[str, ...]:
 
 def _cell(value: Any) -> str:
     if isinstance(value, (list, tuple)):
-        return ", ".join(str(item) for item in value)
-    return "none" if value is None else str(value)
+        return escape(", ".join(str(item) for item in value))
+    return "none" if value is None else escape(str(value))
 
 
 def _print_json(value: Any) -> None:

@@ -149,10 +149,12 @@ def storing(path: Path) -> Iterator[None]:
         reason = error.strerror or str(error)
         raise StoreError(f"Cannot write {path}: {reason}. {_ADVICE[full]}") from error
     except sqlite3.Error as error:
-        full = "full" in str(error)
-        raise StoreError(f"Cannot use {path}: {error}. {_ADVICE[full]}") from error
+        damaged = type(error) is sqlite3.DatabaseError  # not one of its kinds
+        advice = DAMAGED if damaged else _ADVICE["full" in str(error)]
+        raise StoreError(f"Cannot use {path}: {error}. {advice}") from error
 
 
+DAMAGED = "The file is damaged. Put back a copy of it, or begin anew with --overwrite."
 _ADVICE = {
     True: "The disk is full; what was reported as saved is safe. Free some space and resume.",
     False: "Check the folder's permissions, or choose another one.",

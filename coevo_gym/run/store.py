@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 from coevo_gym.curricula.trajectory_json import trajectory_from_json, trajectory_to_json
 from coevo_gym.errors import StoreError
 from coevo_gym.evolution import Round, RoundResult, Signal, digest
-from coevo_gym.run.folder import storing
+from coevo_gym.run.folder import DAMAGED, storing
 from coevo_gym.task import Task, canonical_json
 from coevo_gym.trajectory import Group, Trajectory
 
@@ -194,13 +194,13 @@ class RunStore:
     def result(self, round: Round) -> RoundResult | None:
         """The result of exactly this round, if it was carried out before, in any arm."""
         rows = self._rows("SELECT body FROM results WHERE key = ?", _key(round))
-        return RoundResult.model_validate(_unpack(rows[0][0])) if rows else None
+        return RoundResult.model_validate(self._unpack(rows[0][0])) if rows else None
 
     def tasks(self, *, origin: str | None = None) -> list[Task]:
         """All stored tasks in the order they came, or those of one origin."""
         query = "SELECT body FROM tasks WHERE ? IS NULL OR origin = ? ORDER BY rowid"
         return [
-            Task.from_json(zlib.decompress(row[0])) for row in self._rows(query, origin, origin)
+            Task.from_json(self._decompress(row[0])) for row in self._rows(query, origin, origin)
         ]
 
     def rounds(self, arm: str | None = None) -> list[StoredRound]:
@@ -215,8 +215,8 @@ class RunStore:
                 step=step,
                 arm_env_steps=env_steps,
                 pool_size=pool_size,
-                round=Round.model_validate(_unpack(order)),
-                result=RoundResult.model_validate(_unpack(result)),
+                round=Round.model_validate(self._unpack(order)),
+                result=RoundResult.model_validate(self._unpack(result)),
             )
             for name, step, env_steps, pool_size, order, result in self._rows(query, arm, arm)
         ]
@@ -255,7 +255,7 @@ class RunStore:
             "ORDER BY step, rowid"
         )
         rows = self._rows(query, arm, task_id, task_id)
-        return [trajectory_from_json(self._with_texts(_unpack(row[0]))) for row in rows]
+        return [trajectory_from_json(self._with_texts(self._unpack(row[0]))) for row in rows]
 
     # How it works.
 
@@ -328,9 +328,18 @@ class RunStore:
                     rows = self._rows(query, step[field]["text"])
                     if not rows:
                         raise StoreError(f"{self.path} has lost the text {step[field]['text']}.")
-                    step[field] = zlib.decompress(rows[0][0]).decode()
+                    step[field] = self._decompress(rows[0][0]).decode()
         whole: dict[str, Any] = trajectory
         return whole
+
+    def _unpack(self, body: bytes) -> Any:
+        return json.loads(self._decompress(body))
+
+    def _decompress(self, body: bytes) -> bytes:
+        try:
+            return zlib.decompress(body)
+        except zlib.error as error:
+            raise StoreError(f"A row of {self.path} cannot be read: {error}. {DAMAGED}") from error
 
 
 def _key(round: Round) -> str:
@@ -340,7 +349,3 @@ def _key(round: Round) -> str:
 
 def _pack(value: Any) -> bytes:
     return zlib.compress(canonical_json(value).encode())
-
-
-def _unpack(body: bytes) -> Any:
-    return json.loads(zlib.decompress(body))

@@ -62,9 +62,9 @@ class CoEvolveConfig(FrozenModel):
 class CoEvolve:
     """The curriculum of CoEvolve, and its controls.
 
-    All three evolving modes try the same number of drafts at most, when the same signals make a
-    round due; only *where* they explore differs. That makes ``blind``, which also explores as many
-    contexts, and ``random`` fair controls.
+    The controls differ in *where* a round explores that the same signals make due. ``blind``
+    explores as many contexts as ``guided``; ``random`` goes on until ``drafts_per_round`` are
+    tried, which is more while few signals are pending.
 
     Args:
         config: the settings.
@@ -300,11 +300,12 @@ def _share_out(contexts: Sequence[Context], n: int, rng: Generator) -> list[Cont
 
 def _contexts(signals: Sequence[Signal], groups: Sequence[Group]) -> dict[tuple[str, str], Context]:
     """One context for each kind and task; a failed rollout goes before a successful one."""
-    by_id = {group.id: group for group in groups}
+    by_id = {(group.id, group.task.id): group for group in groups}
     contexts: dict[tuple[str, str], Context] = {}
     for signal in signals:
-        task, trajectories = by_id[signal.group_id].task, by_id[signal.group_id].trajectories
-        kind, rollout = cast(ContextKind, str(signal.kind)), trajectories[signal.index]
+        group = by_id[signal.group_id, signal.task_id]
+        task, rollout = group.task, group.trajectories[signal.index]
+        kind = cast(ContextKind, str(signal.kind))
         known = contexts.get((kind, task.id))
         if known is None or (known.success and not rollout.success):
             contexts[kind, task.id] = _context(kind, task, rollout, _summary(signal))

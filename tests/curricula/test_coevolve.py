@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,15 @@ def test_one_context_for_each_task_and_kind() -> None:
     summaries = {context.kind: context.summary for context in planned.contexts}
     assert "Solved before" in summaries["forgetting"]
     assert "behaviour seldom was seen in" in summaries["rare"]
+
+
+def test_groups_of_one_batch_may_share_their_id() -> None:
+    c = curriculum(evolve_every_groups=2)
+    mixed, solved = group([1, 0], c.pool[0]), group([1, 1], c.pool[1])
+    c.record([replace(mixed, id="step-1"), replace(solved, id="step-1")])
+    planned = c.plan(RNG(0))
+    assert planned is not None
+    assert [(context.task, context.success) for context in planned.contexts] == [(c.pool[0], False)]
 
 
 def test_every_kind_keeps_a_share_of_a_small_round() -> None:

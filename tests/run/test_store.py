@@ -175,7 +175,7 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(store: RunStore, tmp_pa
 def test_a_file_that_is_no_store(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     path.write_text("not a database, and long enough to be seen as none" * 100)
-    with pytest.raises(StoreError, match=r"run.db: file is not a database"):
+    with pytest.raises(StoreError, match=r"run.db: file is not a database. The file is damaged"):
         RunStore(path)
     path.unlink()
     database = sqlite3.connect(path)
@@ -183,3 +183,10 @@ def test_a_file_that_is_no_store(tmp_path: Path) -> None:
     database.close()
     with pytest.raises(StoreError, match="has schema 99"):
         RunStore(path)
+
+
+def test_a_row_that_cannot_be_read_is_explained(store: RunStore) -> None:
+    store.add_tasks(TASKS[:2])
+    store._db.execute("UPDATE tasks SET body = x'7878'")
+    with pytest.raises(StoreError, match=r"A row of .*run.db cannot be read.*Put back a copy"):
+        store.tasks()

@@ -72,6 +72,12 @@ def test_an_instruction_must_name_something() -> None:
         ("a 12 inch pan", NO_CAP),
         ("below 30 dollars, no, under 20 dollars", 20.0),
         ("under 0 dollars", NO_CAP),
+        ("a sofa under $1,200", 1200.0),
+        ("chair up to 300 lbs, under 500 dollars", 500.0),
+        ("a tray, up to 1,200 lbs", NO_CAP),
+        ("a lamp within 35.", 35.0),
+        ("a lamp under 35, please", 35.0),
+        (f"under {'9' * 400} dollars", NO_CAP),
     ],
 )
 def test_price_caps_are_read_from_words(text: str, cap: float) -> None:

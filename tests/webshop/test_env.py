@@ -14,7 +14,13 @@ import coevo_gym
 from coevo_gym.benchmark import find_task, get_benchmark
 from coevo_gym.envs.webshop.env import WebShopEnv
 from coevo_gym.envs.webshop.tasks import open_catalogue, split_of
-from coevo_gym.errors import BenchmarkNotInstalled, CoevoError, DataError, TaskError
+from coevo_gym.errors import (
+    BenchmarkNotInstalled,
+    CoevoError,
+    DataError,
+    ResetNeeded,
+    TaskError,
+)
 from coevo_gym.task import Split
 from coevo_gym.testing import make_env, replay
 
@@ -219,3 +225,24 @@ def test_seeded_resets_spread_over_the_tasks() -> None:
     env = gym.make("CoEvolve-WebShop-v0", split="val")
     names = {env.reset(seed=int(seed))[1]["task_id"] for seed in np.arange(50)}
     assert len(names) > 40
+
+
+def test_a_product_that_the_shop_does_not_have_is_named() -> None:
+    verifier = TRAIN[0].verifier.model_copy(update={"asin": "NOPE"})
+    with pytest.raises(TaskError, match="about the product 'NOPE'"):
+        make_env("webshop", TRAIN[0].model_copy(update={"verifier": verifier}))
+
+
+def test_nothing_is_drawn_before_a_reset() -> None:
+    env = gym.make("CoEvolve-WebShop-v0", render_mode="html")
+    with pytest.raises(ResetNeeded):
+        env.unwrapped.render()
+
+
+def test_the_price_that_is_judged_is_in_no_view() -> None:
+    env = make_env("webshop", TRAIN[0])
+    for action in TRAIN[0].solution[:2]:
+        _, _, _, _, info = env.step(action)
+    assert info["webshop.price"] > 0
+    assert "webshop.price" not in env.view.info
+    assert all("webshop.price" not in turn.info for turn in env.view.history)

@@ -31,10 +31,12 @@ from coevo_gym.task import Split, Task
 from coevo_gym.trajectory import Trajectory
 
 DRAFTS_PER_TRACE = 2
+_AMOUNT = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
 _CAP = re.compile(
-    r"(?:under|below|less than|lower than|cheaper than|no more than|at most|up to|within)"
-    r"\s+\$?\s*(\d+(?:\.\d+)?)"
+    r"(?:under|below|less than|lower than|cheaper than|no more than|at most|up to|within)\s+"
+    rf"(?:\$\s*({_AMOUNT})|({_AMOUNT})(?=\s*(?:dollars?\b|usd\b|[.,;:!?](?!\d)|$)))"
 )
+"""An amount of money: with a sign or a unit, or at the end of what is said; not `300 lbs`."""
 _PHRASES = (
     "I am looking for {what}{cap}.",
     "Please find me {what}{cap}.",
@@ -109,14 +111,15 @@ def _run(draft: Draft, catalogue: Catalogue) -> Session:
 
 
 def price_cap(instruction: str) -> float:
-    """The price that an instruction states as the highest, 1,000,000 if it states none.
+    """The price that an instruction states as the highest, 1,000,000 if it states no lower one.
 
     Example:
         >>> price_cap("a red mug, for less than $25.50")
         25.5
     """
-    caps = [float(amount) for amount in _CAP.findall(instruction.lower())]
-    return min((cap for cap in caps if cap > 0), default=NO_CAP)
+    amounts = (signed or plain for signed, plain in _CAP.findall(instruction.lower()))
+    caps = [float(amount.replace(",", "")) for amount in amounts]
+    return min((cap for cap in caps if 0 < cap < NO_CAP), default=NO_CAP)
 
 
 def _names(text: str, phrase: str) -> bool:

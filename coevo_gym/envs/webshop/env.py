@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from numpy.random import Generator
 
-from coevo_gym.envs.base import Frame, Grade, TaskEnv
+from coevo_gym.envs.base import PRIVATE_INFO, Frame, Grade, TaskEnv
 from coevo_gym.envs.webshop.engine import Session, StepResult, parse_action
 from coevo_gym.envs.webshop.html import render_html
 from coevo_gym.envs.webshop.pages import SUB_PAGES, Page
@@ -51,9 +51,10 @@ class WebShopEnv(TaskEnv):
     Info keys:
         Those of every env (:class:`coevo_gym.envs.base.Info`), and ``webshop.page``,
         ``webshop.reason``, ``webshop.asin`` (product at hand), ``webshop.options`` (chosen so
-        far, JSON text), ``webshop.price`` (of the product at hand; -1.0 for none), and at the
-        end the score's parts ``webshop.r_type``, ``r_att``, ``r_option``, ``r_price`` (-1.0
-        where there is nothing to say).
+        far, JSON text), ``webshop.price`` (what the product at hand is judged by, where its page
+        may show a range only; -1.0 for none; in no view), and at the end the score's parts
+        ``webshop.r_type``, ``r_att``, ``r_option``, ``r_price`` (-1.0 where there is nothing to
+        say).
 
     Splits and versions:
         By product (a hash of its asin): 60 % train, 20 % val, 20 % test. Subsets: ``synthetic``,
@@ -96,6 +97,7 @@ class WebShopEnv(TaskEnv):
             "webshop.r_price": -1.0,
         }
     )
+    private_info: ClassVar = PRIVATE_INFO | {"webshop.price"}
 
     def _begin(self, world: World, rng: Generator) -> Frame:
         assert isinstance(world, WebShopWorld)
@@ -125,7 +127,8 @@ class WebShopEnv(TaskEnv):
 
     def render(self) -> str | None:
         """The state as text (``ansi``) or as one self-contained page (``html``)."""
-        return render_html(self._session) if self.render_mode == "html" else super().render()
+        text = super().render()
+        return render_html(self._session) if self.render_mode == "html" else text
 
     def _frame_of(self, result: StepResult, calls: tuple[str, ...]) -> Frame:
         session = self._session

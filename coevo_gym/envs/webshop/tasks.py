@@ -104,11 +104,21 @@ def world_of(catalogue: Catalogue) -> WebShopWorld:
 
 
 def goal_of(task: Task, catalogue: Catalogue) -> Goal:
-    """What the engine compares a purchase with."""
+    """What the engine compares a purchase with.
+
+    Raises:
+        TaskError: if the shop does not have the product that the task was made from.
+    """
     verifier = task.verifier
     assert isinstance(verifier, WebShopVerifier)
+    try:
+        product = catalogue[verifier.asin]
+    except KeyError:
+        raise TaskError(
+            f"{task.name} is about the product {verifier.asin!r}, which its shop does not have."
+        ) from None
     return Goal.for_product(
-        catalogue[verifier.asin],
+        product,
         instruction=task.instruction,
         attributes=verifier.attributes,
         options=verifier.options,
