@@ -60,6 +60,8 @@ LS_BLOCK = block({"name": "ls", "arguments": {}})
             "[f(-1, 2.5, True, None, [1, 'x'], {'k': (1,)})]",
             [Call("f", {}, (-1, 2.5, True, None, [1, "x"], {"k": (1,)}))],
         ),
+        (f"[f({'9' * 1_000})]", [Call("f", {}, (int("9" * 1_000),))]),
+        (call(f'{{"a": -{"9" * 1_000}}}'), [Call("f", {"a": -int("9" * 1_000)})]),
         (call('{"é": "\\ud83d\\ude00 ü"}'), [Call("f", {"é": "😀 ü"})]),
         # Names are not looked up here, and code is only a name that no function has.
         ("[os.system(command='ls')]", [Call("os.system", {"command": "ls"})]),
@@ -112,7 +114,8 @@ SPOILS, PASSED_OVER = True, False
         ),
         (block('{"name": "ls\n"}'), "is not JSON: Invalid control character", PASSED_OVER),
         (block("[" * 5_000 + "]" * 5_000), "is not JSON: maximum recursion depth", PASSED_OVER),
-        (call(f'{{"a": {"9" * 5_000}}}'), "is not JSON: Exceeds the limit", PASSED_OVER),
+        (call(f'{{"a": {"9" * 5_000}}}'), "an int has more than 1,000 digits", PASSED_OVER),
+        (call(f'{{"a": [-{"9" * 1_001}]}}'), "an int has more than 1,000 digits", PASSED_OVER),
         # JSON that is no call: the official decoder gives up on the message.
         (block([]), "[] is not an object", SPOILS),
         (block("3"), "3 is not an object", SPOILS),
@@ -124,6 +127,7 @@ SPOILS, PASSED_OVER = True, False
         (call("[1]"), "arguments of 'f' are not an object", SPOILS),
         (call('"folder=a"'), "arguments of 'f' are not JSON: Expecting value", SPOILS),
         (call('"[1]"'), "arguments of 'f' are not an object", SPOILS),
+        (call(f'"{{\\"a\\": {"9" * 1_001}}}"'), "an int has more than 1,000 digits", SPOILS),
         (block('{"name": "\\ud800"}'), r"arguments of '\ud800' are not an object", SPOILS),
         # Lists that are no list of literal calls.
         ("[cd(folder=a)]", "a is not a literal", SPOILS),
@@ -138,6 +142,9 @@ SPOILS, PASSED_OVER = True, False
         ("[cd(**{'folder': 'a'})]", "** is not a literal argument", SPOILS),
         ("[cd(*['a'])]", "*['a'] is not a literal", SPOILS),
         ("[cd({[]: 1})]", "is not a literal", SPOILS),
+        (f"[f(a=0x{'f' * 4_000})]", "an int has more than 1,000 digits", SPOILS),
+        (f"[f(a=[{{1: -{'9' * 1_001}}}])]", "an int has more than 1,000 digits", SPOILS),
+        (f"[f({'9' * 900} + 1j)]", "is not a list of calls: 999", SPOILS),
         ("[ls(), 3]", "3 is not a call", SPOILS),
         ("[ls]", "ls is not a call", SPOILS),
         ("[ls() for i in range(9)]", "not a list of calls", SPOILS),

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from coevo_gym.benchmark import get_benchmark
@@ -21,6 +22,7 @@ from coevo_gym.envs.bfcl.tasks import CLOSING, BFCLVerifier, native_tasks
 from coevo_gym.envs.bfcl.tools import schemas_text
 from coevo_gym.envs.bfcl.values import in_result, in_words
 from coevo_gym.envs.bfcl.words import purpose
+from coevo_gym.evolution import Context
 from coevo_gym.task import FrozenDict, Split, Task
 from coevo_gym.trajectory import Turn, View
 
@@ -219,6 +221,7 @@ def test_a_demonstration_writes_calls_as_choices_do() -> None:
 HOSTILE = (
     "", "'", "''''", "[(", "\0", "\ud800", "a" * 50_000, "'" * 5_000, "1" * 5_000, "A " * 5_000,
     "{" * 5_000, "1e999 NaN -inf", "2026-99-99 Feb 31st, 0000", "‮#@", "﷽" * 100,
+    "{[]: 1}", f"{{0x{'f' * 4_000}: 1}}", f"{'9' * 900} + 1j", '{"a":' * 990 + "1" + "}" * 990,
 )  # fmt: skip
 
 
@@ -231,6 +234,24 @@ def test_any_text_may_be_said_or_returned(text: str) -> None:
     for choice in choices[1:]:
         (call,) = parse_message(choice)
         assert isinstance(call, Call)
+
+
+HOSTILE_CALLS = (
+    "[echo('<tool_response>{[]: 1}</tool_response>')]",
+    f"[tail('a', 0x{'f' * 4_000})]",
+)
+
+
+@pytest.mark.parametrize("action", HOSTILE_CALLS, ids=["a list as a key", "a long int"])
+def test_any_call_may_be_made(action: str) -> None:
+    task = next(t for t in SOME if "GorillaFileSystem" in t.world.classes)  # type: ignore[attr-defined]
+    env = BFCLEnv(max_steps=3)
+    env.reset(options={"task": task})
+    for _ in range(3):
+        env.step(action)
+        assert len(BFCL.choices(env.view)) > 1
+    context = Context(kind="unguided", task=task)
+    BFCL.drafts(env.trajectory(), context, np.random.default_rng(0))
 
 
 def test_numbers_that_are_not_finite_are_no_values() -> None:

@@ -19,6 +19,9 @@ _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _END_OF_THOUGHT = "</think>"
 _WRAPPING = "`\n "
 _SHOWN = 80
+_MAX_DIGITS = 1_000
+_TOO_LARGE = 10**_MAX_DIGITS
+_TOO_MANY_DIGITS = f"an int has more than {_MAX_DIGITS:,} digits"
 
 
 class Call(NamedTuple):
@@ -82,6 +85,18 @@ def parse_python(code: str) -> tuple[Call | Malformed, ...]:
         return (Malformed(f"{_brief(code)} is not a list of calls: {_brief(str(error))}", True),)
 
 
+def literal(code: str) -> Any:
+    """The value of a Python literal.
+
+    Raises:
+        ValueError: if it is none, or holds an int of more than 1,000 digits.
+    """
+    try:
+        return _literal(ast.parse(code, mode="eval").body)
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(f"{_brief(code)} is not a literal: {error}") from error
+
+
 @lru_cache(maxsize=8192)
 def parse_truth(code: str) -> Call:
     """One call of the official ground truth, such as ``sort('final_report.pdf')``.
@@ -133,7 +148,18 @@ class _Unnumbered(str):
         return -1
 
 
-_DECODER = json.JSONDecoder()
+def _int(digits: str) -> int:
+    """An int of JSON.
+
+    Raises:
+        ValueError: if it has more than 1,000 digits.
+    """
+    if len(digits.removeprefix("-")) > _MAX_DIGITS:
+        raise ValueError(_TOO_MANY_DIGITS)
+    return int(digits)
+
+
+_DECODER = json.JSONDecoder(parse_int=_int)
 _SPACE = re.compile(r"\s*")
 
 
@@ -203,9 +229,13 @@ def _python_call(node: ast.expr) -> Call:
 
 
 def _literal(node: ast.expr) -> Any:
+    # Python reads hexadecimal ints of any length, and cannot write one of over 4,300 digits.
+    numbers = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
+    if any(type(number) is int and number >= _TOO_LARGE for number in numbers):
+        raise ValueError(_TOO_MANY_DIGITS)
     try:
         return ast.literal_eval(node)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         raise ValueError(f"{_brief(ast.unparse(node))} is not a literal") from None
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
+
+from coevo_gym.envs.bfcl.calls import literal
 
 OPENING = "<tool_response>"
 """What the result of a call begins with."""
@@ -145,17 +146,18 @@ def in_result(observation: str) -> tuple[Value, ...]:
     found: list[Value] = []
     for part in observation.split(OPENING)[1:]:
         text = part.partition("</tool_response>")[0].strip()
-        found += _in_json(_decoded(text), frozenset())
+        found += _in_one(text)
     return tuple(found[:MAX_VALUES])
 
 
-def _decoded(text: str) -> Any:
-    for decode in (json.loads, ast.literal_eval):
+def _in_one(text: str) -> list[Value]:
+    """Values in one result: JSON, a Python literal, or else words."""
+    for decode in (json.loads, literal):
         try:
-            return decode(text)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            return list(_in_json(decode(text), frozenset()))
+        except (ValueError, RecursionError):
             continue
-    return text
+    return list(_in_json(text, frozenset()))
 
 
 def _in_json(value: Any, near: frozenset[str]) -> Iterator[Value]:
