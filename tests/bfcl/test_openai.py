@@ -85,6 +85,40 @@ def test_unreadable_arguments_are_answered_in_training() -> None:
     assert "not JSON" in env.messages[-1]["content"]
 
 
+@pytest.mark.parametrize("mode", ["official", "train"])
+def test_calls_that_do_not_fit_are_answered_too(mode: str) -> None:
+    env = chat(mode=mode)
+    env.reset(options={"task_id": "bfcl/multi_turn_base_10"})
+    long = json.dumps({"content": "line\n" * 4_500})
+    names = [("pwd", "{}"), ("echo", long), ("ls", "{}")]
+    env.step(assistant(*(call_of(name, said, name) for name, said in names)))
+    answers = {m["tool_call_id"]: m["content"] for m in env.messages if m["role"] == "tool"}
+    assert list(answers) == ["pwd", "echo", "ls"]
+    assert "current_working_directory" in answers["pwd"]
+    assert all("Error" in answers[name] for name in ("echo", "ls"))
+    assert answers["ls"] == "Error: this call could not be read."
+
+
+@pytest.mark.parametrize("arguments", ['{"content": "</think>"}', {"content": "</think>"}])
+def test_each_call_has_its_own_answer(arguments: Any) -> None:
+    env = chat()
+    env.reset(options={"task_id": "bfcl/multi_turn_base_10"})
+    env.step(assistant(call_of("pwd", "{}"), call_of("echo", arguments), call_of("fly", "{}")))
+    answers = [m["content"] for m in env.messages if m["role"] == "tool"]
+    assert "current_working_directory" in answers[0]
+    assert answers[1] == '{"terminal_output": "</think>"}'
+    assert "there is no function 'fly'" in answers[2]
+
+
+def test_content_may_be_a_list_of_parts() -> None:
+    env = chat()
+    env.reset(seed=1)
+    parts = [{"type": "text", "text": "It is "}, {"type": "text", "text": "done."}]
+    *_, info = env.step({"role": "assistant", "content": parts})
+    assert env.messages[1] == {"role": "assistant", "content": "It is done."}
+    assert (info["bfcl.turn"], info["action_valid"]) == (1, True)
+
+
 def test_a_client_object_is_an_action_and_anything_else_is_not() -> None:
     env = chat()
     env.reset(seed=1)

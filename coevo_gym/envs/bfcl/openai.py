@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import chain, repeat
 from typing import Any, cast
 
 import gymnasium as gym
@@ -22,8 +23,9 @@ class OpenAIToolCalls(gym.Wrapper[str, Any, str, Any], RecordConstructorArgs):
     """Act with assistant messages, and keep the chat that a model answers next.
 
     An action is an assistant message as a mapping, or the client's own object of it; its
-    ``tool_calls`` are run, and without any it ends the turn. Arguments that are no JSON are
-    answered as the env answers them.
+    ``tool_calls`` are run, and without any it ends the turn. Its ``content`` is a text or a list
+    of parts, of which the texts count. Arguments that are no JSON are answered as the env answers
+    them; calls that do not fit into an action's 20,000 characters are answered as not read.
 
     Args:
         env: a BFCL env, wrapped or not.
@@ -70,7 +72,7 @@ class OpenAIToolCalls(gym.Wrapper[str, Any, str, Any], RecordConstructorArgs):
         """Take an assistant message, run its calls, and write down what came of it."""
         message = _as_mapping(action)
         calls = [_as_mapping(call) for call in message.get("tool_calls") or ()]
-        content = str(message.get("content") or "")
+        content = _said(message.get("content") or "")
         observation, reward, terminated, truncated, info = self.env.step(_text(content, calls))
         self.messages.append({"role": "assistant", "content": content})
         results = self._bfcl.results
@@ -78,7 +80,7 @@ class OpenAIToolCalls(gym.Wrapper[str, Any, str, Any], RecordConstructorArgs):
             self.messages[-1]["tool_calls"] = calls
             self.messages += [
                 {"role": "tool", "tool_call_id": call.get("id", ""), "content": result}
-                for call, result in zip(calls, results or [_NOT_READ] * len(calls), strict=True)
+                for call, result in zip(calls, chain(results, repeat(_NOT_READ)), strict=False)
             ]
         if not (calls and results) and not (terminated or truncated):
             self.messages.append({"role": "user", "content": observation})
@@ -101,11 +103,26 @@ def _as_mapping(value: Any) -> dict[str, Any]:
     return dict(value)
 
 
+def _said(content: Any) -> str:
+    """The words of a message's content."""
+    if isinstance(content, str):
+        return content
+    return "".join(str(_as_mapping(part).get("text") or "") for part in content)
+
+
 def _text(content: str, calls: Sequence[Mapping[str, Any]]) -> str:
-    """The message in the env's own notation; one with calls is its calls."""
+    """The message in the env's own notation; one with calls is its calls.
+
+    Every call is a block that can be read by itself, so what the env leaves unread is at the end.
+    """
     blocks = []
     for call in calls:
         function = _as_mapping(call.get("function") or {})
-        block = {"name": function.get("name"), "arguments": function.get("arguments") or "{}"}
-        blocks.append(f"<tool_call>\n{json.dumps(block, ensure_ascii=False)}\n</tool_call>")
+        arguments = function.get("arguments") or "{}"
+        if not isinstance(arguments, str):
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        block = {"name": function.get("name"), "arguments": arguments}
+        # Spelled out, the end of a thought would hide the calls before it.
+        code = json.dumps(block, ensure_ascii=False).replace("</think>", "\\u003c/think>")
+        blocks.append(f"<tool_call>\n{code}\n</tool_call>")
     return "\n".join(blocks) if blocks else content
