@@ -188,6 +188,7 @@ def test_the_official_protocol_passes_over_a_broken_block() -> None:
         (say("cd(folder=3)"), "call", "object has no attribute 'rstrip'"),
         (block('{"name": "cd", "arguments": {"folder": NaN}}'), "call", "holds nan, which JSON"),
         (block('{"name": "cd", "arguments": {"folder": "\\ud800"}}'), "call", "surrogates not"),
+        (block('{"name": "ls", "arguments": {"\\ud800": 1}}'), "call", "surrogates not"),
         (say("cd(folder='a\\0')"), "call", "the character NUL"),
         (say(*["ls()"] * 101), "too_many_calls", "only the first 100 calls of a message are run"),
     ],
@@ -200,6 +201,7 @@ def test_what_cannot_be_run_is_answered_and_the_turn_goes_on(
     assert answer in observation
     assert (info["bfcl.turn"], info["action_valid"], info["error_kind"]) == (0, False, kind)
     assert answer in info["bfcl.reason"]
+    assert info["bfcl.reason"].encode()
 
 
 def test_errors_do_not_matter_if_the_right_calls_follow() -> None:

@@ -63,7 +63,7 @@ class Toolbox:
             return f"{ERROR}there is no function {call.name!r}"
         try:
             positional = [_own(value) for value in call.positional]
-            arguments = {name: _own(value) for name, value in call.arguments.items()}
+            arguments = {_own(name): _own(value) for name, value in call.arguments.items()}
             method = getattr(self.instances[owner], call.name)
             if call.name in _BOUNDS:
                 _BOUNDS[call.name](self.instances[owner], bind(call).arguments)
