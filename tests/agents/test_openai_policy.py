@@ -24,7 +24,16 @@ from coevo_gym.agents.openai_policy import EndpointConfig, EndpointUsage, OpenAI
 from coevo_gym.errors import BudgetSpent, ConfigError, ModelError, RateLimited
 from coevo_gym.seams import Choice, Completion, Finish, Message, Prompt, Sampling
 from coevo_gym.trajectory import View
-from tests.agents.fake_openai import Behaviour, Drop, FakeOpenAI, Hold, Raw, Refuse, Say
+from tests.agents.fake_openai import (
+    PATIENCE_S,
+    Behaviour,
+    Drop,
+    FakeOpenAI,
+    Hold,
+    Raw,
+    Refuse,
+    Say,
+)
 
 KEY = "sk-secret-4711"
 OVERFLOW = "This model's maximum context length is 64 tokens. However, you requested 99 tokens."
@@ -333,7 +342,17 @@ def test_a_date_to_wait_for() -> None:
     assert retry_after_s("nan") == 0.0
 
 
-def test_siblings_in_flight_are_counted_and_the_others_not_sent(server: FakeOpenAI) -> None:
+def test_siblings_in_flight_are_counted_and_the_others_not_sent(
+    server: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = threading.Event()
+    count = Spending.add
+
+    def counted(spending: Spending, **changes: Any) -> None:
+        count(spending, **changes)
+        refused.set()  # the others are told before anything else happens in the client
+
+    monkeypatch.setattr(Spending, "add", counted)
     good, bad = Hold(Say("Good.")), Hold(Refuse(400, "Bad."))
     server.expect("Good?", good)
     server.expect("Bad?", bad)
@@ -341,7 +360,7 @@ def test_siblings_in_flight_are_counted_and_the_others_not_sent(server: FakeOpen
         call = pool.submit(ask, policy, "Good?", "Bad?", "Never sent?", "Nor this?")
         server.wait_until(lambda fake: fake.in_flight == 2)
         bad.until.set()
-        server.wait_until(lambda fake: fake.answered == 1)
+        assert refused.wait(PATIENCE_S)
         assert not call.done()
         good.until.set()
         with pytest.raises(ModelError, match=r"Bad.*(.|\n)*1 of the 4 requests") as caught:

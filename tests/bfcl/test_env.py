@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -20,10 +21,12 @@ from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.bfcl import wheel
 from coevo_gym.envs.bfcl.calls import hermes, parse_truth, python
 from coevo_gym.envs.bfcl.dialogue import END, MAX_CALLS, RESULT_CAP
+from coevo_gym.envs.bfcl.env import BFCLEnv
 from coevo_gym.envs.bfcl.tasks import split_of
 from coevo_gym.envs.bfcl.tools import functions_of, schema
-from coevo_gym.errors import CoevoError, ConfigError, SplitLeakError, TaskError
+from coevo_gym.errors import CoevoError, ConfigError, ResetNeeded, SplitLeakError, TaskError
 from coevo_gym.task import Split, Task, thaw
+from coevo_gym.task_file import read_tasks
 from coevo_gym.testing import make_env
 from tests.bfcl.official import Entry, entries, entry
 
@@ -392,6 +395,61 @@ def test_a_task_survives_a_file_and_a_pipe() -> None:
                 assert (copy, copy.id) == (each.task, each.task.id)
                 _, info = play(make_env("bfcl", copy, max_steps=200), *copy.solution)
                 assert info["success"]
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "reason"),
+    [
+        ("world", {"setup": ["foo bar"]}, "'foo bar' is not one call with literal arguments"),
+        ("world", {"setup": ["ls()", "pwd(), ls()"]}, "'pwd(), ls()' is not one call"),
+        ("verifier", {"turns": [["a b"]]}, "'a b' is not one call with literal arguments"),
+        (
+            "world",
+            {"config": {"GorillaFileSystem": 5}},
+            "GorillaFileSystem cannot start as config says: TypeError: ",
+        ),
+        (
+            "world",
+            {"config": {"GorillaFileSystem": {"root": {"a": []}}}},
+            "GorillaFileSystem cannot start as config says: ",
+        ),
+        (
+            "world",
+            {"held_out": [[0, ["nope"]]]},
+            "held_out names 'nope', which is no function of GorillaFileSystem",
+        ),
+        ("world", {"held_out": [[3, ["cd", "post_tweet"]]]}, "held_out names 'post_tweet'"),
+    ],
+)
+def test_a_malformed_task_is_refused_by_name(
+    part: str, change: dict[str, Any], reason: str
+) -> None:
+    data = json.loads(made_up(["ls()"]).to_json())
+    data[part] |= change
+    task = Task.model_validate(data)
+    env = make_env("bfcl", native("base_10"))
+    with pytest.raises(TaskError) as caught:
+        env.reset(options={"task": task})
+    assert str(caught.value).startswith(f"{task.name} is malformed: {reason}")
+    for ask in (lambda: env.view, lambda: env.instruction):
+        with pytest.raises(ResetNeeded, match="No episode has begun"):
+            ask()
+
+
+def test_before_the_first_reset_there_is_nothing_to_see() -> None:
+    env = BFCLEnv()
+    for ask in (lambda: env.view, lambda: env.instruction, lambda: env.info):
+        with pytest.raises(ResetNeeded, match="No episode has begun"):
+            ask()
+
+
+def test_a_config_that_is_nested_too_deep_is_no_task(tmp_path: Path) -> None:
+    data = json.loads(native("base_10").to_json())
+    data["world"]["config"] = "[" * 100_000
+    path = tmp_path / "tasks.jsonl"
+    path.write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(TaskError, match="line 1: (?s:.*)config is nested too deep"):
+        read_tasks(path)
 
 
 def test_task_ids_are_distinct() -> None:

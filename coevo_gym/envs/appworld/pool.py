@@ -228,13 +228,14 @@ class Pool:
 
     def give_back(self, engine: Engine) -> None:
         """Return an engine: it is kept for the next, or buried if it is worn out or broken."""
+        keep = False
         if engine.usable:
             try:
-                engine.ask("end")
+                keep = not engine.ask("end")["worn"]
             except EnvBackendError as error:
                 logger.warning("engine lost pid=%d reason=%s", engine.pid, error)
         with self._lock:
-            if engine.usable and len(self._idle) < IDLE and self._zygote is not None:
+            if keep and engine.usable and len(self._idle) < IDLE and self._zygote is not None:
                 self._idle.append(engine)
                 return
             engine.hang_up()

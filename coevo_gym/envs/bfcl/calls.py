@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from coevo_gym.errors import TaskError
+
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _END_OF_THOUGHT = "</think>"
 _WRAPPING = "`\n "
@@ -102,11 +104,11 @@ def parse_truth(code: str) -> Call:
     """One call of the official ground truth, such as ``sort('final_report.pdf')``.
 
     Raises:
-        ValueError: if it is not a call with literal arguments.
+        TaskError: if it is not a call with literal arguments.
     """
     call, *more = parse_python(f"[{code}]") or (Malformed("no call", True),)
     if more or isinstance(call, Malformed):
-        raise ValueError(f"{code!r} is not one call with literal arguments")
+        raise TaskError(f"{code!r} is not one call with literal arguments")
     return call
 
 

@@ -12,6 +12,7 @@ from coevo_gym.envs.bfcl.judge import Attempt, Judge
 from coevo_gym.envs.bfcl.tasks import BFCLVerifier, BFCLWorld
 from coevo_gym.envs.bfcl.tools import functions_of, schemas_text
 from coevo_gym.envs.bfcl.wheel import official
+from coevo_gym.errors import TaskError
 
 MAX_CALLS = 100
 """Calls of one message that are run; the rest are answered with an error."""
@@ -58,6 +59,10 @@ class Dialogue:
         offered: names of the functions that may be called now.
         over: no message is taken any more.
         cut: over, because a turn took more steps than the protocol allows.
+
+    Raises:
+        TaskError: if a backend cannot start so, the setup or the reference holds something other
+            than calls, or a function is held out that the backends do not have.
     """
 
     def __init__(
@@ -75,7 +80,13 @@ class Dialogue:
         self._outputs: list[str] = []
         self.judge = Judge(world, verifier)
         held_out = {name for _, names in world.held_out for name in names}
-        self.offered = tuple(name for name in functions_of(world.classes) if name not in held_out)
+        known = functions_of(world.classes)
+        if unknown := held_out - known.keys():
+            raise TaskError(
+                f"held_out names {min(unknown)!r}, which is no function of "
+                f"{', '.join(world.classes)}"
+            )
+        self.offered = tuple(name for name in known if name not in held_out)
         self.turn, self.over, self.cut = 0, False, False
         self.request = self._begin_turn()
 

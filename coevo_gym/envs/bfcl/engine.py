@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from coevo_gym.envs.bfcl.calls import Call
 from coevo_gym.envs.bfcl.tools import functions_of
 from coevo_gym.envs.bfcl.wheel import backend, official
+from coevo_gym.errors import TaskError
 
 if TYPE_CHECKING:
     from coevo_gym.envs.bfcl.tasks import BFCLWorld
@@ -44,6 +45,9 @@ class Toolbox:
 
     Attributes:
         instances: backend objects by class name.
+
+    Raises:
+        TaskError: if a backend cannot start so, or the setup holds something other than calls.
     """
 
     def __init__(self, world: BFCLWorld) -> None:
@@ -142,7 +146,12 @@ def _start(name: str, state: Mapping[str, Any], *, long_context: bool) -> Any:
     """A backend in its first state."""
     instance = backend(name)()
     if name not in _stateless():
-        instance._load_scenario(state, long_context=long_context)
+        try:
+            instance._load_scenario(state, long_context=long_context)
+        except Exception as error:  # the backends check nothing of what they are given
+            raise TaskError(
+                f"{name} cannot start as config says: {type(error).__name__}: {error}"
+            ) from error
     if name == "TravelAPI" and long_context:
         # The cards and bookings that the original adds are objects of the module, and bookings
         # write to them.

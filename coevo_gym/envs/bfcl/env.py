@@ -12,7 +12,7 @@ from numpy.random import Generator
 from coevo_gym.envs.base import Frame, Grade, TaskEnv
 from coevo_gym.envs.bfcl.dialogue import Dialogue, Reply
 from coevo_gym.envs.bfcl.tasks import SCHEMES, BFCLVerifier, BFCLWorld, native_tasks, relabelled
-from coevo_gym.errors import ConfigError
+from coevo_gym.errors import ConfigError, TaskError
 from coevo_gym.task import FrozenDict, Split, Task, Verifier, World
 from coevo_gym.trajectory import EvalTrajectory
 from coevo_gym.vector import TaskVectorEnv
@@ -145,6 +145,7 @@ class BFCLEnv(TaskEnv):
     @property
     def instruction(self) -> str:
         """What the user said last."""
+        _ = self.task  # before the first reset and after a failed one there is none
         return self._dialogue.request
 
     def eval_trajectory(self) -> EvalTrajectory:
@@ -170,12 +171,15 @@ class BFCLEnv(TaskEnv):
         assert isinstance(world, BFCLWorld)
         assert isinstance(verifier, BFCLVerifier)
         self._require_official(self.task.split, self.task.name)
-        self._dialogue = Dialogue(
-            world,
-            verifier,
-            lenient=self.mode == "train",
-            stop_at_first_failed_turn=self.stop_at_first_failed_turn,
-        )
+        try:
+            self._dialogue = Dialogue(
+                world,
+                verifier,
+                lenient=self.mode == "train",
+                stop_at_first_failed_turn=self.stop_at_first_failed_turn,
+            )
+        except TaskError as error:
+            raise TaskError(f"{self.task.name} is malformed: {error}") from error
         return self._frame_of(Reply(self._dialogue.request))
 
     def _act(self, action: str) -> Frame:

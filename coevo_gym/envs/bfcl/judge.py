@@ -75,6 +75,9 @@ class Judge:
         outcomes: one for each turn judged so far.
         label: see :data:`Label`; ``"pass"`` while nothing has failed.
         mismatches: public attributes (``Class.attribute``) that differed in the deciding turn.
+
+    Raises:
+        TaskError: if a backend cannot start so, or the reference holds something other than calls.
     """
 
     def __init__(self, world: BFCLWorld, verifier: BFCLVerifier) -> None:

@@ -48,10 +48,13 @@ class BFCLWorld(World):
     @field_validator("config", mode="before")
     @classmethod
     def _written(cls, config: Any) -> Any:
-        if isinstance(config, Mapping):
-            return json.dumps(thaw(config), ensure_ascii=False)
-        if isinstance(config, str) and not isinstance(json.loads(config), dict):
-            raise ValueError("config is not the text of a JSON object")
+        try:
+            if isinstance(config, Mapping):
+                return json.dumps(thaw(config), ensure_ascii=False)
+            if isinstance(config, str) and not isinstance(json.loads(config), dict):
+                raise ValueError("config is not the text of a JSON object")
+        except RecursionError:
+            raise ValueError("config is nested too deep") from None
         return config
 
     @field_validator("classes")
@@ -64,7 +67,11 @@ class BFCLWorld(World):
 
     @cached_property
     def setup_calls(self) -> tuple[Call, ...]:
-        """The calls of ``setup``."""
+        """The calls of ``setup``.
+
+        Raises:
+            TaskError: if one is not a call with literal arguments.
+        """
         return tuple(map(parse_truth, self.setup))
 
 
