@@ -448,7 +448,7 @@ def test_a_config_that_is_nested_too_deep_is_no_task(tmp_path: Path) -> None:
     data["world"]["config"] = "[" * 100_000
     path = tmp_path / "tasks.jsonl"
     path.write_text(json.dumps(data), encoding="utf-8")
-    with pytest.raises(TaskError, match="line 1: (?s:.*)config is nested too deep"):
+    with pytest.raises(TaskError, match=r"line 1: (?s:.*)config is nested too deep"):
         read_tasks(path)
 
 
