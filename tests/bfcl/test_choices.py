@@ -20,7 +20,7 @@ from coevo_gym.envs.bfcl.choices import MAX_CHOICES, single_calls
 from coevo_gym.envs.bfcl.env import BFCLEnv
 from coevo_gym.envs.bfcl.tasks import CLOSING, BFCLVerifier, native_tasks
 from coevo_gym.envs.bfcl.tools import schemas_text
-from coevo_gym.envs.bfcl.values import in_result, in_words
+from coevo_gym.envs.bfcl.values import in_result, in_words, kind_of
 from coevo_gym.envs.bfcl.words import purpose
 from coevo_gym.evolution import Context
 from coevo_gym.task import FrozenDict, Split, Task
@@ -222,6 +222,7 @@ HOSTILE = (
     "", "'", "''''", "[(", "\0", "\ud800", "a" * 50_000, "'" * 5_000, "1" * 5_000, "A " * 5_000,
     "{" * 5_000, "1e999 NaN -inf", "2026-99-99 Feb 31st, 0000", "‮#@", "﷽" * 100,
     "{[]: 1}", f"{{0x{'f' * 4_000}: 1}}", f"{'9' * 900} + 1j", '{"a":' * 990 + "1" + "}" * 990,
+    "é-" * 10_000,
 )  # fmt: skip
 
 
@@ -252,6 +253,12 @@ def test_any_call_may_be_made(action: str) -> None:
         assert len(BFCL.choices(env.view)) > 1
     context = Context(kind="unguided", task=task)
     BFCL.drafts(env.trajectory(), context, np.random.default_rng(0))
+
+
+def test_the_name_of_a_file_is_a_hundred_characters_long_at_most() -> None:
+    """Without a bound, a long row of words and hyphens takes quadratic time."""
+    assert kind_of(f"{'é-' * 50}.txt") == "file"
+    assert kind_of(f"{'é-' * 50}é.txt") == "text"
 
 
 def test_numbers_that_are_not_finite_are_no_values() -> None:

@@ -63,7 +63,7 @@ _TOKEN = re.compile(
         \d{1,2}(?:st|nd|rd|th)?,?\s\d{4}\b)
     | (?P<tag>\#[A-Za-z]\w*)
     | (?P<user>(?<!\w)@\w+)
-    | (?P<file>\b[\w-]+\.[A-Za-z]\w{1,4}\b)
+    | (?P<file>\b[\w-]{1,100}\.[A-Za-z]\w{1,4}\b)
     | (?P<address>\b\d+\s[A-Z][a-z]+(?:\s[A-Z][a-z]+)*(?:,\s[A-Z][A-Za-z]+)+)
     | (?P<number>(?<![\w.-])-?\d[\d,]{0,15}(?:\.\d{1,15})?(?!\w|-\d))
     | (?P<code>\b(?=\w*[\d_])\w+(?:-\w+)*\b)
