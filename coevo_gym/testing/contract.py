@@ -38,6 +38,7 @@ HOSTILE_ACTIONS = {
     "open bracket": "search[",
     "brackets alone": "[]][",
     "broken JSON": '{"name": "f", "arguments": {',
+    "surrogate in JSON": r'<tool_call>{"name": "ls", "arguments": {"\ud800": 1}}</tool_call>',
     "line separator": "search[a\u2028b]",
 }
 
