@@ -231,8 +231,10 @@ class TaskEnv(gym.Env[str, str]):
         self._task = task
         try:
             self._frame = self._clean(self._begin(task.world, self.np_random))
-        except BaseException:
+        except BaseException as error:
             self._task = None
+            if isinstance(error, TaskError):
+                raise TaskError(f"{task.name} cannot be played: {error}") from error
             raise
         return self._frame.observation, self._info()
 

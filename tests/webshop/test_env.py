@@ -229,7 +229,9 @@ def test_seeded_resets_spread_over_the_tasks() -> None:
 
 def test_a_product_that_the_shop_does_not_have_is_named() -> None:
     verifier = TRAIN[0].verifier.model_copy(update={"asin": "NOPE"})
-    with pytest.raises(TaskError, match="about the product 'NOPE'"):
+    with pytest.raises(
+        TaskError, match=r"webshop/.* cannot be played: its shop has no product 'NOPE'"
+    ):
         make_env("webshop", TRAIN[0].model_copy(update={"verifier": verifier}))
 
 

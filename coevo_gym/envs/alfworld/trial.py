@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -24,10 +23,7 @@ from coevo_gym.envs.alfworld.translation import fast_downward
 from coevo_gym.errors import EnvBackendError, TaskError
 
 LIMIT_S = 60.0
-_ATTEMPTS = 2
 _SERVE = "from coevo_gym.envs.alfworld import engine, trial; trial.serve()"
-
-logger = logging.getLogger(__name__)
 
 
 class Trial(NamedTuple):
@@ -62,7 +58,7 @@ def try_out(
 
     Raises:
         BenchmarkNotInstalled: if the engine is not there.
-        EnvBackendError: if no worker can be started, or one after the other is killed from outside.
+        EnvBackendError: if no worker can be started, or one is killed from outside.
     """
     fast_downward()
     return _worker(os.getpid()).try_out(domain, grammar, problem, commands, timeout_s)
@@ -82,26 +78,24 @@ class _Worker:
     ) -> Trial:
         """See :func:`try_out`."""
         job = json.dumps([domain, grammar, problem, list(commands), timeout_s]).encode()
-        for _ in range(_ATTEMPTS):
-            with self._lock:
-                process = self._running()
-                reply = b""
-                try:
-                    with _deadline(process, timeout_s) as late:
-                        reply = _exchange(process, job + b"\n")
-                finally:
-                    if not reply or late.is_set():
-                        self._stop()
-            if reply:
-                won, fault = json.loads(reply)
-                return Trial(tuple(won), fault)
-            if late.is_set() or process.returncode != -signal.SIGKILL:
-                return Trial((), _loss(process.returncode, late.is_set(), timeout_s))
-            logger.warning("trial worker killed from outside pid=%d", process.pid)
-        raise EnvBackendError(
-            f"The process that tries out ALFWorld tasks was killed from outside {_ATTEMPTS} times, "
-            "as happens where memory is short. Free some, and run the round again."
-        )
+        with self._lock:
+            process = self._running()
+            reply = b""
+            try:
+                with _deadline(process, timeout_s) as late:
+                    reply = _exchange(process, job + b"\n")
+            finally:
+                if not reply or late.is_set():
+                    self._stop()
+        if reply:
+            won, fault = json.loads(reply)
+            return Trial(tuple(won), fault)
+        if process.returncode == -signal.SIGKILL and not late.is_set():
+            raise EnvBackendError(
+                "The process that tries out ALFWorld tasks was killed from outside, as happens "
+                "where memory is short. Free some, and try again."
+            )
+        return Trial((), _loss(process.returncode, late.is_set(), timeout_s))
 
     def _running(self) -> subprocess.Popen[bytes]:
         """The process; a new one if there is none, or if it has died."""

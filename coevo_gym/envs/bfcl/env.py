@@ -12,7 +12,7 @@ from numpy.random import Generator
 from coevo_gym.envs.base import Frame, Grade, TaskEnv
 from coevo_gym.envs.bfcl.dialogue import Dialogue, Reply
 from coevo_gym.envs.bfcl.tasks import SCHEMES, BFCLVerifier, BFCLWorld, native_tasks, relabelled
-from coevo_gym.errors import ConfigError, TaskError
+from coevo_gym.errors import ConfigError
 from coevo_gym.task import FrozenDict, Split, Task, Verifier, World
 from coevo_gym.trajectory import EvalTrajectory
 from coevo_gym.vector import TaskVectorEnv
@@ -171,15 +171,12 @@ class BFCLEnv(TaskEnv):
         assert isinstance(world, BFCLWorld)
         assert isinstance(verifier, BFCLVerifier)
         self._require_official(self.task.split, self.task.name)
-        try:
-            self._dialogue = Dialogue(
-                world,
-                verifier,
-                lenient=self.mode == "train",
-                stop_at_first_failed_turn=self.stop_at_first_failed_turn,
-            )
-        except TaskError as error:
-            raise TaskError(f"{self.task.name} is malformed: {error}") from error
+        self._dialogue = Dialogue(
+            world,
+            verifier,
+            lenient=self.mode == "train",
+            stop_at_first_failed_turn=self.stop_at_first_failed_turn,
+        )
         return self._frame_of(Reply(self._dialogue.request))
 
     def _act(self, action: str) -> Frame:

@@ -114,9 +114,7 @@ def goal_of(task: Task, catalogue: Catalogue) -> Goal:
     try:
         product = catalogue[verifier.asin]
     except KeyError:
-        raise TaskError(
-            f"{task.name} is about the product {verifier.asin!r}, which its shop does not have."
-        ) from None
+        raise TaskError(f"its shop has no product {verifier.asin!r}") from None
     return Goal.for_product(
         product,
         instruction=task.instruction,
