@@ -41,17 +41,24 @@ for _ in range(4 * host.limits["pids"]):
         "take much memory in small pieces",
         """
 reading, writing = os.pipe()
+asked, asking = os.pipe()
 share = host.limits["memory_bytes"] // 2
+children = []
 for _ in range(4):
-    if not os.fork():
-        held = bytearray(share)
-        for start in range(0, share, 4096): held[start] = 1
-        os.write(writing, b"x")
-        os.close(writing)
-        wait_for_the_end()
-        os._exit(0)
+    child = os.fork()
+    if not child:
+        try:
+            held = bytearray(share)
+            for start in range(0, share, 4096): held[start] = 1
+            os.close(writing)
+            os.read(asked, 1)
+            os._exit(0)
+        finally: os._exit(1)
+    children.append(child)
 os.close(writing)
-count = len(b"".join(iter(lambda: os.read(reading, 1), b"")))
+os.read(reading, 1)  # until each holds its part or is dead; who can then answer holds it still
+os.write(asking, b"now?")
+count = sum(os.waitpid(child, 0)[1] == 0 for child in children)
 if count < 4: raise MemoryError(f"{count} of 4 children held their part")
 """,
     ),
