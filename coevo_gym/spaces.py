@@ -2,19 +2,30 @@
 
 ``gymnasium.spaces.Text`` walks its whole charset in Python to test membership (8 ms for 100 kB),
 and a charset of all of Unicode weighs 47 MB. Agents write and read arbitrary Unicode, so the
-space here checks type, length and encodability only.
+space here checks type, length and encodability only. It is registered with what Gymnasium asks of
+the spaces of its own: ``AsyncVectorEnv`` passes such texts through shared memory, and the wrappers
+that have to make up an observation (``FrameStackObservation``, ``DelayObservation``) take "".
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, overload
 
 import numpy as np
 from gymnasium.spaces import Space
+from gymnasium.vector.utils import (
+    create_empty_array,
+    create_shared_memory,
+    read_from_shared_memory,
+    write_to_shared_memory,
+)
+from gymnasium.wrappers.utils import create_zero_array
 
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
+_LENGTH_BYTES = 8
+_MAX_BYTES = 4  # of one character in UTF-8
 _SAMPLE_CHARS = "abcdefghijklmnopqrstuvwxyz 0123456789[]{}()<>\"'.,:;-_/\\\n\té漢🙂"
 
 
@@ -94,3 +105,76 @@ class UnicodeText(Space[str]):
 
     def __repr__(self) -> str:
         return f"UnicodeText({self.max_length})"
+
+
+class SharedTexts(Sequence[str]):
+    """The texts of ``n`` envs in memory that processes share.
+
+    Each text is read when it is asked for, so it is always the latest; a deep copy is a tuple of
+    the texts as they are.
+
+    Args:
+        space: what each text is a member of.
+        memory: what :func:`create_shared_memory` made for it. A text has a slot of its own in it:
+            the number of its bytes, then the bytes.
+        n: number of texts.
+    """
+
+    def __init__(self, space: UnicodeText, memory: Any, n: int) -> None:
+        self._slot = _slot_bytes(space)
+        self._bytes = memoryview(memory).cast("B")
+        self._n = n
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+        """The text at an index, or those of a slice."""
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(*index.indices(self._n)))
+        start = range(self._n)[index] * self._slot + _LENGTH_BYTES
+        length = int.from_bytes(self._bytes[start - _LENGTH_BYTES : start], "little")
+        return str(self._bytes[start : start + length], "utf-8")
+
+    def __len__(self) -> int:
+        """Number of texts."""
+        return self._n
+
+    def __deepcopy__(self, memo: object) -> tuple[str, ...]:
+        return tuple(self)
+
+
+def _slot_bytes(space: UnicodeText) -> int:
+    return _LENGTH_BYTES + _MAX_BYTES * space.max_length
+
+
+@create_shared_memory.register(UnicodeText)
+def _create_shared_memory(space: UnicodeText, n: int = 1, ctx: Any = None) -> Any:
+    # No lock: each process writes to slots of its own, and says so through a pipe.
+    return ctx.RawArray("B", n * _slot_bytes(space))
+
+
+@read_from_shared_memory.register(UnicodeText)
+def _read_from_shared_memory(space: UnicodeText, shared_memory: Any, n: int = 1) -> SharedTexts:
+    return SharedTexts(space, shared_memory, n)
+
+
+@write_to_shared_memory.register(UnicodeText)
+def _write_to_shared_memory(space: UnicodeText, index: int, value: str, shared_memory: Any) -> None:
+    if value not in space:
+        raise ValueError(f"An observation is no member of {space}: {value!r:.200}")
+    text = value.encode()
+    start = index * _slot_bytes(space)
+    written = len(text).to_bytes(_LENGTH_BYTES, "little") + text
+    memoryview(shared_memory).cast("B")[start : start + len(written)] = written
+
+
+@create_empty_array.register(UnicodeText)
+def _create_empty_array(
+    space: UnicodeText, n: int = 1, fn: Callable[..., Any] = np.zeros
+) -> tuple[str, ...]:
+    return ("",) * n
+
+
+create_zero_array.register(UnicodeText, lambda space: "")

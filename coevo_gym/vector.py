@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from coevo_gym.envs.base import TaskEnv
+from coevo_gym.envs.base import TaskEnv, check_action
 from coevo_gym.errors import ConfigError, EnvBackendError, ResetNeeded
 from coevo_gym.task import Task
 from coevo_gym.trajectory import View
@@ -125,8 +125,9 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
             raise ConfigError(
                 f'reset takes options "tasks" and "reset_mask", actual keys: {sorted(options)}'
             )
-        seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int) else seed
-        seeds = self._per_env("seed", seeds)
+        if isinstance(seed, (int, np.integer)):
+            seed = [int(seed) + i for i in range(self.num_envs)]
+        seeds = self._per_env("seed", seed)
         infos = self._begin(mask, seeds, tasks)
         return tuple(self._observations), infos
 
@@ -147,6 +148,8 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
 
         Raises:
             ResetNeeded: if one is over and ``autoreset_mode`` is Disabled; none is stepped then.
+            TypeError: if the action of an env that is to be stepped is not a string; none is
+                stepped then.
             EnvBackendError: if one is over, ``autoreset_mode`` is NextStep and its engine fails
                 twice; none is stepped then.
         """
@@ -156,6 +159,8 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
                 f"Envs {np.flatnonzero(self._over).tolist()} have no running episode. Call "
                 'reset(options={"reset_mask": mask}) for them first.'
             )
+        for index in np.flatnonzero(~self._over).tolist():
+            check_action(actions[index], f"of env {index}")
         rewards = np.zeros(self.num_envs)
         terminated = np.zeros(self.num_envs, dtype=np.bool_)
         truncated = np.zeros(self.num_envs, dtype=np.bool_)
@@ -233,7 +238,8 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
     def _per_env(self, what: str, values: Sequence[Any] | None) -> Sequence[Any]:
         if values is None:
             return [None] * self.num_envs
-        if isinstance(values, str) or len(values) != self.num_envs:
+        one_each = hasattr(values, "__len__") and not isinstance(values, str)
+        if not one_each or len(values) != self.num_envs:
             raise ConfigError(
                 f"{what} needs one entry for each of {self.num_envs} envs, actual: {values!r}"
             )

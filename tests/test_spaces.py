@@ -1,6 +1,19 @@
 from __future__ import annotations
 
+import copy
+import multiprocessing
+
 import pytest
+from gymnasium.spaces import Dict
+from gymnasium.vector.utils import (
+    batch_space,
+    concatenate,
+    create_empty_array,
+    create_shared_memory,
+    read_from_shared_memory,
+    write_to_shared_memory,
+)
+from gymnasium.wrappers.utils import create_zero_array
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,3 +60,40 @@ def test_bad_limit_is_named() -> None:
 def test_equality_and_repr() -> None:
     assert UnicodeText(64) == UnicodeText(64) != UnicodeText(65)
     assert repr(UnicodeText(64)) == "UnicodeText(64)"
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8"), max_size=64), min_size=1, max_size=4))
+def test_texts_in_shared_memory_are_read_as_they_were_written_last(texts: list[str]) -> None:
+    space, n = UnicodeText(64), len(texts)
+    memory = create_shared_memory(space, n, multiprocessing.get_context())
+    shared = read_from_shared_memory(space, memory, n)
+    assert copy.deepcopy(shared) == create_empty_array(space, n) == ("",) * n
+    for written in (["🙂" * 64] * n, texts):
+        for index, text in enumerate(written):
+            write_to_shared_memory(space, index, text, memory)
+        assert copy.deepcopy(shared) == tuple(written) == shared[:]
+        assert copy.deepcopy(shared) in batch_space(space, n)
+
+
+def test_texts_lie_in_shared_memory_beside_others() -> None:
+    space = Dict({"obs": UnicodeText(64), "said": UnicodeText(128)})
+    memory = create_shared_memory(space, 2, multiprocessing.get_context("spawn"))
+    shared = read_from_shared_memory(space, memory, 2)
+    seen = [{"obs": "a" * 64, "said": "b" * 128}, {"obs": "é", "said": ""}]
+    for index, value in enumerate(seen):
+        write_to_shared_memory(space, index, value, memory)
+    assert copy.deepcopy(shared) == concatenate(space, seen, create_empty_array(space, 2))
+
+
+@pytest.mark.parametrize("value", ["x" * 65, "\ud800", 3])
+def test_what_is_no_member_does_not_get_into_shared_memory(value: object) -> None:
+    space = UnicodeText(64)
+    memory = create_shared_memory(space, 2, multiprocessing.get_context())
+    with pytest.raises(ValueError, match=r"no member of UnicodeText\(64\): "):
+        write_to_shared_memory(space, 0, value, memory)
+    assert read_from_shared_memory(space, memory, 2)[:] == ("", "")
+
+
+def test_there_is_a_text_to_begin_with() -> None:
+    assert create_zero_array(UnicodeText(64)) == ""
+    assert create_zero_array(Dict({"obs": UnicodeText(64)})) == {"obs": ""}

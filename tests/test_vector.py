@@ -126,7 +126,23 @@ def test_a_reset_that_the_engine_fails_is_tried_once_more(
 
 def test_seeds() -> None:
     envs = TaskVectorEnv("Toy-v0", num_envs=2)
-    assert envs.reset(seed=4)[0] == envs.reset(seed=[4, 5])[0]
+    assert envs.reset(seed=4)[0] == envs.reset(seed=[4, 5])[0] == envs.reset(seed=np.int64(4))[0]
+
+
+def test_other_processes_that_inherit_nothing_share_their_observations() -> None:
+    envs = gym.make_vec(
+        "CoEvolve-WebShop-v0",
+        num_envs=2,
+        vectorization_mode="async",
+        vector_kwargs={"context": "spawn", "copy": False},
+    )
+    ours = TaskVectorEnv("CoEvolve-WebShop-v0", num_envs=2)
+    seen, _ = envs.reset(seed=1)
+    assert tuple(seen) == ours.reset(seed=1)[0]
+    envs.step(("search[mug]", "search[🙂]"))
+    assert tuple(seen) == ours.step(("search[mug]", "search[🙂]"))[0]
+    envs.close()
+    ours.close()
 
 
 @pytest.mark.parametrize(
@@ -154,10 +170,33 @@ def test_bad_options(options: dict[str, object], message: str) -> None:
         TaskVectorEnv("Toy-v0", num_envs=2).reset(options=options)
 
 
+@pytest.mark.parametrize("mode", ["Disabled", "NextStep"])
+@pytest.mark.parametrize("bad", [5, None, b"done", ["done"]])
+def test_a_bad_action_moves_no_env(mode: str, bad: object) -> None:
+    envs = TaskVectorEnv("Toy-v0", num_envs=3, autoreset_mode=mode)
+    envs.reset(options={"tasks": [*TRAIN[:3]]})
+    if mode == "NextStep":
+        envs.step(["done", "press red", "press red"])
+    before = envs.views, envs.over.tolist(), list(envs.next_tasks)
+    with pytest.raises(TypeError, match=r"An action of env 2 is a string, actual: .*\("):
+        envs.step(["press red", "press red", bad])  # type: ignore[list-item]
+    assert (envs.views, envs.over.tolist(), list(envs.next_tasks)) == before
+    envs.step(["press red"] * 3)
+
+
+def test_the_action_of_an_env_that_is_over_is_not_looked_at() -> None:
+    envs = TaskVectorEnv("Toy-v0", num_envs=2, autoreset_mode="NextStep")
+    envs.reset(seed=0)
+    envs.step(["done", "press red"])
+    *_, infos = envs.step([None, "press red"])  # type: ignore[list-item]
+    assert infos["step"].tolist() == [0, 2]
+
+
 def test_actions_for_every_env() -> None:
     envs = TaskVectorEnv("Toy-v0", num_envs=2)
     envs.reset(seed=0)
-    with pytest.raises(ConfigError, match="actions needs one entry"):
-        envs.step(["done"])
+    for actions in (["done"], "ab", 5):
+        with pytest.raises(ConfigError, match="actions needs one entry for each of 2 envs"):
+            envs.step(actions)  # type: ignore[arg-type]
     envs.close()
     envs.close()

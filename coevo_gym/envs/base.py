@@ -258,8 +258,7 @@ class TaskEnv(gym.Env[str, str]):
                 if self._task
                 else "No episode has begun. Call reset() first."
             )
-        if not isinstance(action, str):
-            raise TypeError(f"An action is a string, actual: {action!r} ({type(action).__name__})")
+        check_action(action)
         before, info = self._frame.observation, self._public_info()
         action = clean_text(action, ACTION_CAP)
         with self._lost_on_fault():
@@ -453,6 +452,21 @@ class TaskEnv(gym.Env[str, str]):
             "end_reason": self._end_reason,
             "report": freeze(self._outcome.report),
         }
+
+
+def check_action(action: object, whose: str = "") -> None:
+    """Refuse an action that is no text.
+
+    Args:
+        action: what is to be sent to an env.
+        whose: words for the message, such as ``"of env 3"``.
+
+    Raises:
+        TypeError: if it is not a string.
+    """
+    if not isinstance(action, str):
+        which = f"An action {whose}".rstrip()
+        raise TypeError(f"{which} is a string, actual: {action!r} ({type(action).__name__})")
 
 
 def _max_episode_steps() -> int | None:

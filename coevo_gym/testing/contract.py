@@ -18,7 +18,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
-from gymnasium.vector import AsyncVectorEnv
+from gymnasium.wrappers import DelayObservation, FrameStackObservation
 
 from coevo_gym.agents.random import RandomAgent
 from coevo_gym.benchmark import BenchmarkSpec, benchmark_specs, get_benchmark, register_benchmark
@@ -82,15 +82,15 @@ def check_same_in_another_process(env_id: str) -> None:
 
 
 def check_vector(env_id: str) -> None:
-    """``make_vec`` and ``AsyncVectorEnv`` give what sequential stepping gives."""
+    """``make_vec``, in this process and in others, gives what sequential stepping gives."""
     singles = [gym.make(env_id) for _ in range(2)]
     expected = [env.reset(seed=7 + i) for i, env in enumerate(singles)]
     ours = gym.make_vec(env_id, num_envs=2)
     observations, infos = ours.reset(seed=7)
     assert list(observations) == [observation for observation, _ in expected]
     assert list(infos["task_id"]) == [info["task_id"] for _, info in expected]
-    theirs = AsyncVectorEnv([lambda: gym.make(env_id)] * 2, shared_memory=False)
-    assert tuple(theirs.reset(seed=7)[0]) == tuple(observations)
+    theirs = gym.make_vec(env_id, num_envs=2, vectorization_mode="async")
+    assert theirs.reset(seed=7)[0] == observations
     for action in ("", "\ud800"):
         stepped = [env.step(action) for env in singles]
         for vector in (ours, theirs):
@@ -103,6 +103,23 @@ def check_vector(env_id: str) -> None:
         env.close()
     ours.close()
     theirs.close()
+
+
+def check_observation_wrappers(env_id: str) -> None:
+    """Gymnasium's wrappers that have to make up observations find one to begin with."""
+    plain = gym.make(env_id)
+    first, second = plain.reset(seed=5)[0], plain.step("")[0]
+    plain.close()
+    stacked = FrameStackObservation(gym.make(env_id), 2, padding_type="zero")
+    delayed = DelayObservation(gym.make(env_id), 1)
+    for env, seen in (
+        (stacked, (("", first), (first, second))),
+        (delayed, ("", first)),
+    ):
+        observations = env.reset(seed=5)[0], env.step("")[0]
+        assert observations == seen
+        assert all(observation in env.observation_space for observation in observations)
+        env.close()
 
 
 def check_hostile_actions(env_id: str) -> None:
@@ -175,6 +192,7 @@ CHECKS = (
     check_spec_round_trip,
     check_same_in_another_process,
     check_vector,
+    check_observation_wrappers,
     check_hostile_actions,
     check_end,
     check_failed_reset,
