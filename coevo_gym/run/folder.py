@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -70,11 +71,29 @@ class RunFolder:
         Raises:
             ConfigError: if there is none.
         """
+        found = cls.find(run)
+        if found is None:
+            names = cls.names()
+            close = get_close_matches(run, names, n=1)
+            meant = f"Did you mean {close[0]!r}? " if close else ""
+            raise ConfigError(
+                f"There is no run {run!r}, in {RUNS}/ or as a path. {meant}"
+                f"Runs here: {', '.join(names) or 'none'}."
+            )
+        return found
+
+    @classmethod
+    def find(cls, run: str) -> RunFolder | None:
+        """The folder of the run with this name or path; None if there is none."""
         for path in (RUNS / run, Path(run)):
             if (path / "manifest.json").is_file():
                 return cls(path)
-        there = ", ".join(sorted(p.parent.name for p in RUNS.glob("*/manifest.json"))) or "none"
-        raise ConfigError(f"There is no run {run!r}, in {RUNS}/ or as a path. Runs here: {there}.")
+        return None
+
+    @staticmethod
+    def names() -> list[str]:
+        """Names of the runs under ``runs/``."""
+        return sorted(path.parent.name for path in RUNS.glob("*/manifest.json"))
 
     def check_free(self, *, overwrite: bool = False) -> list[str]:
         """Make sure that a new run may take the folder; returns what is to be deleted for it.

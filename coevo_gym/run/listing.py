@@ -5,16 +5,14 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Any
 
-from coevo_gym.benchmark import benchmark_specs, get_benchmark
+from coevo_gym.benchmark import get_benchmark
 from coevo_gym.run.folder import RunFolder
 from coevo_gym.run.store import RunStore, StoredRound
 from coevo_gym.task import Task, parse_split
 
 
-def native_rows(benchmark: str, split: str, subset: str | None) -> list[dict[str, Any]] | None:
-    """Native tasks of a benchmark; None if there is no benchmark of that name."""
-    if benchmark not in {spec.name for spec in benchmark_specs()}:
-        return None
+def native_rows(benchmark: str, split: str, subset: str | None) -> list[dict[str, Any]]:
+    """Native tasks of a benchmark."""
     tasks = get_benchmark(benchmark).tasks(parse_split(split), subset)
     return [_row(task) for task in tasks]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coevo_gym.cli import _escape_suites
+from coevo_gym.cli.escapes import escape_suites
 from coevo_gym.envs.appworld import escapes
 from coevo_gym.envs.appworld.cheats import PAYLOADS, Seen
 from coevo_gym.envs.appworld.escapes import CheatSetup, cheat_setup
@@ -66,6 +66,6 @@ def test_an_attempt_that_does_not_run_proves_nothing(
 
 @pytest.mark.usefixtures("root")
 def test_the_command_runs_the_benchmarks_own_suite() -> None:
-    generic, suite = _escape_suites()
+    generic, suite = escape_suites()
     assert [generic.name, suite.name] == ["generic", "appworld"]
     assert len({payload.name for payload in suite.payloads}) == len(suite.payloads) >= 30

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from coevo_gym import cli
-from coevo_gym.run import commands
+from coevo_gym.cli.tasks import print_tasks
 from coevo_gym.run.folder import read_json
 from tests.run.conftest import ROOT, TOY
 from tests.toy import ToyBenchmark
@@ -101,7 +101,7 @@ def test_tasks_of_a_benchmark(coevo: Coevo) -> None:
 
 def test_brackets_in_a_text_are_text(capsys: pytest.CaptureFixture[str]) -> None:
     text = "marks with [x] what is packed [/tmp/x]"
-    commands._print_tasks([{"name": "a", "instruction": text}])
+    print_tasks([{"name": "a", "instruction": text}])
     assert text in capsys.readouterr().out
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -90,7 +91,7 @@ def test_the_env_takes_arguments() -> None:
         (["webshop", "--policy=openai:"], ConfigError, "names no model"),
         (["webshop", "--policy=random", "--env=scheme"], ConfigError, "takes name=value"),
         (["webshop", "--policy=transformers:nowhere"], ModelError, "nowhere"),
-        (["some-run", "--set=seed=1"], ConfigError, "--set and --env are for a benchmark"),
+        (["webshp", "--policy=random"], ConfigError, "Did you mean 'webshop'?"),
     ],
 )
 def test_bad_requests_say_what_to_do(
@@ -99,6 +100,17 @@ def test_bad_requests_say_what_to_do(
     done = coevo(*arguments)
     assert isinstance(done.exception, kind)
     assert re.search(re.escape(message), str(done.exception))
+
+
+def test_a_run_is_evaluated_with_its_own_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "some-run").mkdir()
+    (tmp_path / "some-run" / "manifest.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    done = coevo("some-run", "--set=seed=1")
+    assert isinstance(done.exception, ConfigError)
+    assert "--set and --env are for a benchmark" in str(done.exception)
 
 
 def test_an_endpoint_cannot_be_trained() -> None:

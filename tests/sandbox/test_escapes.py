@@ -10,9 +10,9 @@ from functools import cache
 import pytest
 import typer
 
-import coevo_gym.cli
+import coevo_gym.cli.escapes
 import coevo_gym.sandbox
-from coevo_gym.cli import _try_to_escape
+from coevo_gym.cli.escapes import try_to_escape
 from coevo_gym.errors import EnvBackendError
 from coevo_gym.escapes import Attempt, Payload, Row, Suite, Verdict, compare, generic_suite
 from coevo_gym.escapes.decoys import decoys
@@ -132,13 +132,13 @@ def test_the_command_fails_if_one_gets_through(
 ) -> None:
     payloads = tuple(Payload(f"try{number}", "", text, done) for number, text in enumerate(codes))
     suite = Suite("scripted", payloads, scripted)
-    monkeypatch.setattr(coevo_gym.cli, "_escape_suites", lambda: iter([suite]))
+    monkeypatch.setattr(coevo_gym.cli.escapes, "escape_suites", lambda: iter([suite]))
     monkeypatch.setattr(
         coevo_gym.sandbox, "strongest", lambda: Finding(Level.BUBBLEWRAP, True, "made up")
     )
     for as_json in (False, True):
         try:
-            _try_to_escape(as_json)
+            try_to_escape(as_json)
             ended = 0
         except typer.Exit as exit_:
             ended = exit_.exit_code

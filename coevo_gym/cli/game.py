@@ -1,20 +1,42 @@
-"""Play an env by hand in the terminal."""
+"""``coevo play``: an episode by hand in the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
+import gymnasium as gym
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
 
 from coevo_gym.benchmark import get_benchmark
+from coevo_gym.cli.output import console
+from coevo_gym.cli.sources import BenchmarkName, find_benchmark
 from coevo_gym.envs.base import TaskEnv
 
 _SHOWN = 60
 
 
-def play(env: TaskEnv, console: Console, read: Callable[[], str]) -> bool:
+def play(
+    benchmark: BenchmarkName,
+    task: Annotated[str | None, typer.Option(help="Name or id of a task.")] = None,
+    split: Annotated[str, typer.Option(help="train, val or test.")] = "train",
+    seed: Annotated[int | None, typer.Option(help="Picks the task, the same one again.")] = None,
+) -> None:
+    """Play an episode by hand: choose actions by number, or type them.
+
+    For example: coevo play webshop --seed 1
+    """
+    env = gym.make(find_benchmark(benchmark).env_id, split=split, disable_env_checker=True)
+    bare = env.unwrapped
+    assert isinstance(bare, TaskEnv)
+    bare.reset(seed=seed, options={"task_id": task} if task else None)
+    play_episode(bare, console, lambda: console.input("> "))
+
+
+def play_episode(env: TaskEnv, console: Console, read: Callable[[], str]) -> bool:
     """Let a person play the episode that ``env`` has begun.
 
     Args:

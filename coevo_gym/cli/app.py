@@ -1,0 +1,82 @@
+"""The command itself: its verbs, and how errors become messages and exit codes."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from coevo_gym import __version__
+from coevo_gym.cli import benchmarks, evaluate, game, models, runs, settings, tasks
+from coevo_gym.cli.output import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    MISSING,
+    USAGE,
+    console,
+    errors,
+)
+from coevo_gym.errors import (
+    BenchmarkNotInstalled,
+    CoevoError,
+    ConfigError,
+    ModelNotFetched,
+    TaskError,
+)
+
+app = typer.Typer(
+    name="coevo",
+    help="LLM-agent benchmarks as Gymnasium envs, and a curriculum that evolves with the agent.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for verb in (benchmarks.envs, benchmarks.doctor, benchmarks.install, game.play):
+    app.command()(verb)
+app.command()(runs.train)
+app.command()(runs.resume)
+app.command("eval")(evaluate.evaluate)
+app.add_typer(tasks.app, name="tasks")
+app.command()(runs.report)
+app.add_typer(settings.app, name="config")
+app.add_typer(models.app, name="model")
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        console.print(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command and turn errors into messages and exit codes."""
+    try:
+        code = app(standalone_mode=False)
+    except typer.Exit as exit_:
+        code = exit_.exit_code
+    except (typer.Abort, KeyboardInterrupt):
+        errors.print("interrupted", style="yellow")
+        code = INTERRUPTED
+    except (CoevoError, OSError, ImportError) as error:
+        text = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+        errors.print(text, style="red", markup=False, soft_wrap=True)
+        code = exit_code(error)
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        if what := error.format_message():  # a verb without its arguments has printed its help
+            errors.print(f"{what} Try --help.", style="red", markup=False, soft_wrap=True)
+        code = USAGE
+    sys.exit(code if isinstance(code, int) else DONE)
+
+
+def exit_code(error: BaseException) -> int:
+    """The exit code that an error stands for."""
+    if isinstance(error, (BenchmarkNotInstalled, ModelNotFetched, ImportError)):
+        return MISSING
+    return USAGE if isinstance(error, (ConfigError, TaskError)) else FAILED

@@ -1,0 +1,121 @@
+"""Verbs about benchmarks: which there are, what is installed, and how to install one."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Column, Table
+
+from coevo_gym.benchmark import BenchmarkSpec, benchmark_specs
+from coevo_gym.cli.output import MISSING, AsJson, console, errors, print_json, print_table
+from coevo_gym.cli.sources import BenchmarkName, find_benchmark
+from coevo_gym.errors import CoevoError, ConfigError
+
+_SPLITS = ("train", "val", "test")
+
+
+def envs(as_json: AsJson = False) -> None:
+    """List the environments and how many native tasks each split has.
+
+    For example: coevo envs --json
+    """
+    rows = [_env_row(spec) for spec in benchmark_specs()]
+    if as_json:
+        print_json(rows)
+        return
+    table = Table("id", "benchmark", "train", "val", "test", "what")
+    for row in rows:
+        table.add_row(*(str(row[key]) for key in row))
+    print_table(table)
+
+
+def doctor(
+    as_json: AsJson = False,
+    escape_suite: Annotated[
+        bool, typer.Option("--escape-suite", help="Try to get out of the sandbox instead.")
+    ] = False,
+) -> None:
+    """Say what is installed for each benchmark, which data it uses, and how code is isolated.
+
+    For example: coevo doctor --escape-suite
+    """
+    if escape_suite:
+        from coevo_gym.cli.escapes import try_to_escape
+
+        try_to_escape(as_json)
+        return
+    found = {spec.name: setup_of(spec).installation() for spec in benchmark_specs() if spec.setup}
+    if as_json:
+        print_json({name: vars(row) for name, row in found.items()})
+    else:
+        data = Column("data", overflow="fold")
+        table = Table("benchmark", "ready", "engine", data, "isolation")
+        for name, row in found.items():
+            ready = "[green]yes[/]" if row.ready else "[red]no[/]"
+            table.add_row(name, ready, *map(escape, (row.engine, row.data, row.isolation)))
+        print_table(table)
+        console.print(_isolation(), markup=False)
+    if not all(row.ready for row in found.values()):
+        raise typer.Exit(MISSING)
+
+
+def install(
+    benchmark: BenchmarkName,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="Folder or file with what is official.")
+    ] = None,
+    data: Annotated[
+        bool, typer.Option("--data", help="Download what is official, where a benchmark can.")
+    ] = False,
+) -> None:
+    """Install what a benchmark needs, into its own folder under $COEVO_HOME.
+
+    For example:
+
+      coevo install bfcl
+
+      coevo install appworld --data
+    """
+    setup = setup_of(find_benchmark(benchmark))
+    if data and not hasattr(setup, "download"):
+        raise ConfigError(f"{benchmark} has no download of its own. Pass --from what is official.")
+    if data and source is not None:
+        raise ConfigError("--data downloads what is official, --from takes it. Choose one of them.")
+    with errors.status(f"installing {benchmark} ..."):
+        folder = setup.download() if data else setup.install(source)
+    console.print(f"{benchmark} is installed in {folder}", markup=False, soft_wrap=True)
+
+
+def setup_of(spec: BenchmarkSpec) -> Any:
+    """The module that installs a benchmark.
+
+    Raises:
+        ConfigError: if there is nothing to install.
+    """
+    if not spec.setup:
+        raise ConfigError(f"{spec.name} needs no installation.")
+    return import_module(spec.setup)
+
+
+def _env_row(spec: BenchmarkSpec) -> dict[str, Any]:
+    from coevo_gym import tasks
+
+    try:
+        counts: dict[str, Any] = {name: len(tasks(spec.name, name)) for name in _SPLITS}
+    except CoevoError:
+        counts = dict.fromkeys(_SPLITS, "–")
+    return {"id": spec.env_id, "benchmark": spec.name, **counts, "what": spec.title}
+
+
+def _isolation() -> str:
+    """How model-written code is kept apart here, in one line."""
+    from coevo_gym.sandbox import probe
+
+    for found in probe():
+        if found.holds:
+            return f"model-written code runs in: {found.level} ({found.detail})"
+    return "model-written code is refused: nothing here keeps it apart, see docs/sandbox.md"

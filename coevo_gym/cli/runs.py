@@ -1,0 +1,157 @@
+"""Verbs about runs: train, resume, report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from coevo_gym.cli.evaluate import result_table
+from coevo_gym.cli.output import (
+    INTERRUPTED,
+    AsJson,
+    console,
+    logging_to,
+    print_json,
+    print_table,
+)
+from coevo_gym.cli.settings import Sets, Source
+from coevo_gym.cli.sources import RunName
+from coevo_gym.errors import CoevoError, ConfigError, TaskError
+from coevo_gym.run.folder import RUNS, RunFolder
+from coevo_gym.run.progress import RunProgress
+from coevo_gym.run.stop import Stopped, StopRequest
+
+if TYPE_CHECKING:
+    from coevo_gym.config import RunConfig
+    from coevo_gym.run.train import Summary
+
+
+def train(
+    source: Source,
+    name: Annotated[str | None, typer.Option(help="Name of the run's folder in runs/.")] = None,
+    sets: Sets = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Delete an earlier run of this name.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what the run would do and need; start nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a policy with each of a preset's curricula and compare them on held-out tasks.
+
+    Everything goes to runs/NAME. Ctrl-C stops after the step and saves; `coevo resume` goes on.
+
+    For example:
+
+      coevo train quickstart
+
+      coevo train quickstart --name longer --set loop.max_env_steps=80000 --set seed=1
+
+      coevo train coevolve_bfcl_qwen3_4b --dry-run
+    """
+    from coevo_gym.config import load_config
+
+    resolved = load_config(source, sets=[*(sets or ()), *([f"name={name}"] if name else ())])
+    if dry_run:
+        _print_plan(resolved.config, as_json)
+        return
+    if as_json:
+        raise ConfigError("--json prints a plan: pass it with --dry-run.")
+    from coevo_gym.run.train import train as train_run
+
+    folder = RunFolder(RUNS / resolved.config.name)
+    _finish(
+        folder,
+        lambda progress, stop: train_run(folder, resolved, progress, stop, overwrite=overwrite),
+    )
+
+
+def resume(run: RunName) -> None:
+    """Go on with a run that was stopped, from its last checkpoint.
+
+    For example: coevo resume quickstart
+    """
+    from coevo_gym.run.train import resume as resume_run
+
+    folder = RunFolder.of(run)
+    _finish(folder, lambda progress, stop: resume_run(folder, progress, stop))
+
+
+def report(
+    run: RunName,
+    picture: Annotated[
+        Path | None,
+        typer.Option(help="Also write success and pool size as one SVG picture, to this file."),
+    ] = None,
+) -> None:
+    """Draw a run's report.html anew, also while it is training.
+
+    For example:
+
+      coevo report quickstart
+
+      coevo report quickstart --picture success.svg
+    """
+    folder = RunFolder.of(run)
+    console.print(f"Report: {write_report(folder)}", markup=False, soft_wrap=True)
+    if picture is not None:
+        write_picture(folder, picture)
+        console.print(f"Picture: {picture}", markup=False, soft_wrap=True)
+
+
+def write_report(folder: RunFolder) -> Path:
+    """Draw a run's report; returns where it is."""
+    from coevo_gym.report.render import render_report
+    from coevo_gym.run.folder import write_atomic
+    from coevo_gym.run.report_data import load_report_data
+
+    write_atomic(folder.report, render_report(load_report_data(folder)).encode())
+    return folder.report
+
+
+def write_picture(folder: RunFolder, path: Path) -> None:
+    """Draw a run's success and pool size over env steps as a standalone SVG."""
+    from coevo_gym.report.render import render_picture
+    from coevo_gym.run.folder import write_atomic
+    from coevo_gym.run.report_data import load_report_data
+
+    write_atomic(path, render_picture(load_report_data(folder)).encode())
+
+
+def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], Summary]) -> None:
+    """Do the work of a run, and end with its table and report, or with how to go on."""
+    hint = f"coevo resume {folder.path.name}"
+    with RunProgress(console) as progress, logging_to(progress), StopRequest() as stop:
+        try:
+            summary = work(progress, stop)
+        except Stopped:
+            progress.say(f"Stopped and saved. Go on with: {hint}")
+            raise typer.Exit(INTERRUPTED) from None
+        except (ConfigError, TaskError):
+            raise
+        except CoevoError as error:
+            if folder.manifest.is_file():
+                error.add_note(f"Go on with: {hint}")
+            raise
+    print_table(result_table(summary.table, summary.split))
+    console.print(f"Report: {write_report(folder)}", markup=False, soft_wrap=True)
+
+
+def _print_plan(config: RunConfig, as_json: bool) -> None:
+    from coevo_gym.run.plan import plan, rows
+
+    planned = plan(config)
+    if as_json:
+        print_json(asdict(planned))
+        return
+    table = Table("what", "how much", box=None)
+    for what, how_much in rows(config, planned):
+        table.add_row(what, escape(how_much))
+    print_table(table)

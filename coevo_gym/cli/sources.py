@@ -1,0 +1,66 @@
+"""What a name on the command line stands for: a benchmark or a run."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Annotated
+
+import typer
+
+from coevo_gym.benchmark import BenchmarkSpec, benchmark_specs
+from coevo_gym.errors import ConfigError, TaskError
+from coevo_gym.run.folder import RunFolder
+
+BenchmarkName = Annotated[
+    str, typer.Argument(metavar="BENCHMARK", help="Name of a benchmark; see `coevo envs`.")
+]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, or its folder.")]
+BenchmarkOrRun = Annotated[
+    str, typer.Argument(metavar="BENCHMARK_OR_RUN", help="Name of a benchmark or of a run.")
+]
+
+
+def find_benchmark(name: str) -> BenchmarkSpec:
+    """The benchmark with this name or env id, in any case of letters.
+
+    Raises:
+        TaskError: if there is none.
+    """
+    spec = _benchmark(name)
+    if spec is None:
+        names = [spec.name for spec in benchmark_specs()]
+        raise TaskError(
+            f"Unknown benchmark {name!r}. {_meant(name, names)}Choose one of: {', '.join(names)}."
+        )
+    return spec
+
+
+def find_source(name: str) -> BenchmarkSpec | RunFolder:
+    """The benchmark, or else the run, of this name.
+
+    Raises:
+        ConfigError: if there is neither.
+    """
+    spec = _benchmark(name)
+    if spec is not None:
+        return spec
+    found = RunFolder.find(name)
+    if found is not None:
+        return found
+    benchmarks, runs = [spec.name for spec in benchmark_specs()], RunFolder.names()
+    raise ConfigError(
+        f"There is no benchmark and no run {name!r}. {_meant(name, [*benchmarks, *runs])}"
+        f"Benchmarks: {', '.join(benchmarks)}. Runs here: {', '.join(runs) or 'none'}."
+    )
+
+
+def _benchmark(name: str) -> BenchmarkSpec | None:
+    for spec in benchmark_specs():
+        if name.lower() in (spec.name.lower(), spec.env_id.lower()):
+            return spec
+    return None
+
+
+def _meant(name: str, known: list[str]) -> str:
+    close = get_close_matches(name.lower(), known, n=1)
+    return f"Did you mean {close[0]!r}? " if close else ""
