@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -106,3 +108,21 @@ def official_games(alfworld_store: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     """The folder of the official ALFWorld games, in use for this test."""
     monkeypatch.setenv("COEVO_ALFWORLD_DATA", str(alfworld_store))
     return alfworld_store
+
+
+@pytest.fixture
+def many_open_files() -> Iterator[int]:
+    """As many open files as a `select` cannot count; the number of the last one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2000
+    if soft < wanted:
+        if hard < wanted:
+            pytest.skip(f"only {hard} files may be open here")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]
+    try:
+        yield opened[-1]
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

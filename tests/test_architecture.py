@@ -92,6 +92,19 @@ def test_neighbours_do_not_know_each_other() -> None:
     assert not wrong
 
 
+def test_nothing_waits_by_select() -> None:
+    """It fails on descriptors of 1,024 and more, see `coevo_gym.sandbox.readable`."""
+    waiting = [
+        f"{path}:{node.lineno}"
+        for folder in (PACKAGE, ROOT / "tests", ROOT / "bench")
+        for path in sorted(folder.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in ("select", "SelectSelector")
+        if isinstance(node.value, ast.Name) and node.value.id in ("select", "selectors")
+    ]
+    assert not waiting
+
+
 def test_importing_the_package_loads_nothing_heavy() -> None:
     code = "import sys, coevo_gym; print(*{name.split('.')[0] for name in sys.modules})"
     done = subprocess.run(

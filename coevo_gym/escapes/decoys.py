@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import pty
-import select
 import socket
 import subprocess
 import sys
@@ -15,6 +14,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
+
+from coevo_gym.sandbox import readable
 
 VARIABLE = "COEVO_DECOY_SECRET"
 _VICTIM = f"""
@@ -89,7 +90,7 @@ class Decoys:
 
     def contacted(self, name: str) -> bool:
         """Whether anything has come to a listener."""
-        return bool(select.select([self.listeners[name]], [], [], 0)[0])
+        return readable(self.listeners[name])
 
 
 @contextmanager

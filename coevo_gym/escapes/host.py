@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -17,7 +16,7 @@ from typing import NamedTuple
 from coevo_gym.errors import EnvBackendError
 from coevo_gym.escapes.decoys import VARIABLE, Decoys, decoys
 from coevo_gym.escapes.payload import Attempt, Payload
-from coevo_gym.sandbox import Level, Limits, launch, python_files, seccomp
+from coevo_gym.sandbox import Level, Limits, launch, python_files, readable, seccomp
 
 LIMITS = Limits(memory_bytes=256 << 20, pids=32, scratch_bytes=16 << 20, open_files=256)
 _PATIENCE_S = 60.0
@@ -152,7 +151,7 @@ def _hear(ours: socket.socket, endless_s: float) -> str:
 
 def _next(ours: socket.socket, timeout_s: float) -> str:
     """What comes next; "" if it ends, or time is up."""
-    if not select.select([ours], [], [], timeout_s)[0]:
+    if not readable(ours, timeout_s):
         return ""
     try:
         return ours.recv(1 << 16).decode(errors="replace")

@@ -7,6 +7,7 @@ levels do. See ``docs/sandbox.md`` for what each of them covers.
 from coevo_gym.sandbox.launch import launch, probe, python_files, strongest
 from coevo_gym.sandbox.level import Finding, Level, Limits
 from coevo_gym.sandbox.process import Sandboxed
+from coevo_gym.sandbox.ready import readable
 
 __all__ = [
     "Finding",
@@ -16,5 +17,6 @@ __all__ = [
     "launch",
     "probe",
     "python_files",
+    "readable",
     "strongest",
 ]

@@ -6,7 +6,6 @@ import os
 import queue
 import re
 import resource
-import select
 import signal
 import subprocess
 import threading
@@ -21,6 +20,7 @@ from typing import BinaryIO, NamedTuple, Self
 from coevo_gym.errors import EnvBackendError
 from coevo_gym.sandbox import cgroup
 from coevo_gym.sandbox.level import DEFAULT_LIMITS, Level, Limits, rlimits
+from coevo_gym.sandbox.ready import readable
 
 PATIENCE_S = 30.0
 _SAID_BYTES = 1 << 16
@@ -83,7 +83,7 @@ class Sandboxed:
         """
         with self._lock:
             said = b""
-            while not self._closed and len(said) < _SAID_BYTES and _readable(self._said):
+            while not self._closed and len(said) < _SAID_BYTES and readable(self._said):
                 chunk = os.read(self._said, _SAID_BYTES)
                 if not chunk:
                     break
@@ -128,7 +128,7 @@ class Sandboxed:
         if self.level is Level.NONE and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
-        if not _readable(self._root, PATIENCE_S):
+        if not readable(self._root, PATIENCE_S):
             raise EnvBackendError(f"The sandboxed process {self.pid} outlives SIGKILL.")
         self._process.wait()
         if self._group is not None:
@@ -200,7 +200,7 @@ def start(
             process.kill()
             process.wait()
             why = b""
-            while _readable(said.fileno()) and (chunk := said.read(_SAID_BYTES)):
+            while readable(said.fileno()) and (chunk := said.read(_SAID_BYTES)):
                 why += chunk
             reason = why.decode(errors="replace").strip() or error
             raise EnvBackendError(f"The sandbox ({level}) does not start: {reason}") from error
@@ -253,9 +253,3 @@ def _starter(owner: int) -> Callable[[_Job], subprocess.Popen[bytes]]:
 
     threading.Thread(target=serve, name="sandbox starter", daemon=True).start()
     return submit
-
-
-def _readable(descriptor: int, timeout_s: float = 0) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(timeout_s * 1000))

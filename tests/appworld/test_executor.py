@@ -304,6 +304,20 @@ def test_code_costs_at_most_its_own_process(noted: World, fault: str) -> None:
     assert '"kept"' in titles.output
 
 
+def test_code_runs_beside_a_thousand_open_files(
+    root: Path, task_id: str, many_open_files: int
+) -> None:
+    world = World(root)
+    world.begin(task_id)
+    try:
+        assert world._executor is not None
+        assert world._executor._socket.fileno() > many_open_files > 1024
+        assert world.step(ALIVE).kind is ErrorKind.NONE
+        assert world.step("1 / 0").kind is ErrorKind.EXCEPTION
+    finally:
+        world.close()
+
+
 def test_an_unasked_word_costs_the_process(noted: World) -> None:
     speak = (
         "import os\n"

@@ -93,6 +93,15 @@ def test_what_an_attempt_got_hold_of_is_not_reported() -> None:
     assert HostSetup(Level.BUBBLEWRAP).attempt(found, protected=False) == Attempt(True, "")
 
 
+@needs(Level.BUBBLEWRAP)
+@pytest.mark.parametrize("name", ["connect", "loop-in-c"])
+def test_attempts_run_beside_a_thousand_open_files(name: str, many_open_files: int) -> None:
+    assert many_open_files > 1024
+    found = HostSetup(Level.BUBBLEWRAP)
+    assert found.attempt(GENERIC[name], protected=False).worked
+    assert not found.attempt(GENERIC[name], protected=True).worked
+
+
 def test_decoys_are_gone_afterwards() -> None:
     with decoys() as targets:
         assert targets.victim_lives()

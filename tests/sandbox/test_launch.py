@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from coevo_gym.sandbox import (
     launch,
     probe,
     python_files,
+    readable,
 )
 from coevo_gym.sandbox.launch import _warn
 from tests.sandbox.levels import needs
@@ -70,7 +70,7 @@ def running(
 def said(reading: int) -> str:
     """All that comes until nobody can write any more."""
     text = b""
-    while select.select([reading], [], [], LIMIT_S)[0]:
+    while readable(reading, LIMIT_S):
         chunk = os.read(reading, 65536)
         if not chunk:
             return text.decode()
@@ -81,7 +81,7 @@ def said(reading: int) -> str:
 def next_line(reading: int) -> str:
     text = b""
     while not text.endswith(b"\n"):
-        assert select.select([reading], [], [], LIMIT_S)[0]
+        assert readable(reading, LIMIT_S)
         chunk = os.read(reading, 1)
         assert chunk, f"ended after {text!r}"
         text += chunk
@@ -151,6 +151,16 @@ say(' '.join(str(n) for n in range(256) if is_open(n)))
     assert found[:3] == [0, 1, 2]
     assert len(found) == 4
     assert secret not in found
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_it_runs_beside_a_thousand_open_files(level: Level, many_open_files: int) -> None:
+    code = "import sys; sys.stderr.write('and to people'); say('hello')"
+    with running(code, level) as (sandboxed, reading):
+        assert reading > many_open_files > 1024
+        assert said(reading) == "hello"
+        assert sandboxed.wait(LIMIT_S) == 0
+        assert sandboxed.stderr() == "and to people"
 
 
 @pytest.mark.parametrize("level", LEVELS)

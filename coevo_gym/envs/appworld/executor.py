@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import select
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 
 from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
 from coevo_gym.errors import EnvBackendError
-from coevo_gym.sandbox import launch, python_files
+from coevo_gym.sandbox import launch, python_files, readable
 
 _MAIN = Path(__file__).parent / "inside" / "executor_main.py"
 _START_S = 60.0
@@ -94,7 +93,7 @@ class Executor:
             ChannelError: if the process has died, or says what it should not.
             TimeoutError: if it takes longer.
         """
-        if select.select([self._socket], [], [], 0)[0]:
+        if readable(self._socket):
             raise ChannelError("it has ended, or has spoken unasked")
         channel = Channel(self._socket, max_bytes=12 * max_chars + (1 << 10))
         self._count += 1
