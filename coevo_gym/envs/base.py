@@ -153,6 +153,7 @@ class TaskEnv(gym.Env[str, str]):
         self.render_mode = render_mode
         self._tasks = self._select(subset, tasks)
         self._task: Task | None = None
+        self._begun = False
         self._frame = Frame("")
         self._steps: list[Step] = []
         self._infos: list[FrozenDict] = []  # public, of each step: what its agent was shown
@@ -228,7 +229,7 @@ class TaskEnv(gym.Env[str, str]):
         self._task = None
         task = self._choose(options or {})
         self._steps, self._infos, self._outcome, self._end_reason = [], [], None, None
-        self._task = task
+        self._task, self._begun = task, True
         try:
             self._frame = self._clean(self._begin(task.world, self.np_random))
         except BaseException as error:
@@ -332,6 +333,20 @@ class TaskEnv(gym.Env[str, str]):
             lines.append(f"end     {self._end_reason}, score {self._outcome.score:.2f}")
         lines.append(f"step {len(self._steps)} of {self.max_steps}")
         return "\n".join(lines) + f"\n\n{self._frame.observation}\n"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickle or a copy of an env that has not been reset yet holds.
+
+        Raises:
+            TypeError: once it has been reset.
+        """
+        if self._begun:
+            raise TypeError(
+                f"This {type(self).__name__} has begun an episode, and what its engine holds can "
+                "be neither copied nor pickled. Copy an env before its first reset(), or make "
+                "another one with gym.make(env.spec)."
+            )
+        return self.__dict__
 
     # How it works.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
@@ -56,7 +58,7 @@ def check_spec_round_trip(env_id: str) -> None:
     assert env.spec is not None
     for spec in (
         EnvSpec.from_json(env.spec.to_json()),
-        pickle.loads(pickle.dumps(env.spec)),  # noqa: S301 (our own bytes)
+        _unpickled(env.spec),
     ):
         again = gym.make(spec)
         assert again.reset(seed=3)[0] == env.reset(seed=3)[0]
@@ -64,6 +66,33 @@ def check_spec_round_trip(env_id: str) -> None:
         assert again.unwrapped.max_steps == 3
         again.close()
     env.close()
+
+
+def check_copies(env_id: str) -> None:
+    """Task lists and fresh envs can be pickled and copied; an env that runs says that it cannot."""
+    tasks = get_benchmark(_spec(env_id).name).tasks(Split.TRAIN)
+    fresh, envs = gym.make(env_id), gym.make_vec(env_id, num_envs=2)
+    copies: tuple[Callable[[Any], Any], ...] = (copy.deepcopy, copy.copy, _unpickled)
+    for copied in copies:
+        assert copied(tasks) == tasks
+        assert list(copied(tasks[1:3])) == list(tasks[1:3])
+        again = copied(fresh)
+        assert again.unwrapped._tasks == fresh.unwrapped._tasks  # type: ignore[attr-defined]
+        assert again.spec == fresh.spec
+        assert copied(envs).num_envs == 2
+    twin = _unpickled(fresh)
+    seen = fresh.reset(seed=4)
+    assert twin.reset(seed=4) == seen
+    assert twin.step("") == fresh.step("")
+    for running, copied in (
+        (fresh, copy.deepcopy),
+        (fresh, _unpickled),
+        (fresh.unwrapped, copy.copy),
+    ):
+        _raises(TypeError, functools.partial(copied, running), "has begun an episode")
+    assert fresh.reset(seed=4) == seen
+    for each in (fresh, twin, envs):
+        each.close()
 
 
 def check_same_in_another_process(env_id: str) -> None:
@@ -141,12 +170,12 @@ def check_hostile_actions(env_id: str) -> None:
 def check_end(env_id: str) -> None:
     """Stepping before a reset or after the end raises; closing twice does not."""
     env = gym.make(env_id, max_steps=1, disable_env_checker=True)
-    _raises_reset_needed(lambda: env.step(""))
+    _raises(ResetNeeded, lambda: env.step(""))
     env.reset(seed=0)
     _, _, terminated, truncated, info = env.step("")
     assert terminated or truncated
     assert info["end_reason"]
-    _raises_reset_needed(lambda: env.step(""))
+    _raises(ResetNeeded, lambda: env.step(""))
     env.reset(seed=0)
     env.close()
     env.close()
@@ -162,7 +191,7 @@ def check_failed_reset(env_id: str) -> None:
         env.reset(options={"task_id": "no such task"})
         raise AssertionError("reset() to an unknown task must raise TaskError")
     for use in (lambda: env.step(""), lambda: bare.task, lambda: bare.view, bare.trajectory):
-        _raises_reset_needed(use)
+        _raises(ResetNeeded, use)
     env.reset(seed=0)
     env.close()
 
@@ -190,6 +219,7 @@ def check_ground_truth_is_hidden(env_id: str) -> None:
 CHECKS = (
     check_gymnasium,
     check_spec_round_trip,
+    check_copies,
     check_same_in_another_process,
     check_vector,
     check_observation_wrappers,
@@ -234,6 +264,10 @@ def episode_digest(env_id: str) -> str:
     return seen.hexdigest()
 
 
+def _unpickled(value: Any) -> Any:
+    return pickle.loads(pickle.dumps(value))  # noqa: S301 (our own bytes)
+
+
 def _print_digest(spec: str) -> None:
     known = BenchmarkSpec(**json.loads(spec))
     register_benchmark(known)
@@ -249,12 +283,14 @@ def _sample_tasks(env_id: str, n: int = 8) -> Sequence[Task]:
     return tasks[:: max(1, len(tasks) // n)][:n]
 
 
-def _raises_reset_needed(use: Callable[[], object]) -> None:
+def _raises(error: type[Exception], use: Callable[[], object], words: str = "") -> None:
     try:
         use()
-    except ResetNeeded:
-        return
-    raise AssertionError("what needs an episode must raise ResetNeeded where there is none")
+    except error as raised:
+        if words in str(raised):
+            return
+        raise
+    raise AssertionError(f"what cannot be done must raise {error.__name__}")
 
 
 def _seen(task: Task, actions: Sequence[str]) -> list[Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
+import pickle
 from pathlib import Path
 
 import gymnasium as gym
@@ -23,6 +25,7 @@ from coevo_gym.errors import (
 )
 from coevo_gym.task import Split
 from coevo_gym.testing import make_env, replay
+from tests.webshop import handmade
 
 TRAIN = coevo_gym.tasks("webshop", "train", "builtin")
 
@@ -219,6 +222,31 @@ def test_errors_are_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     monkeypatch.setenv("COEVO_WEBSHOP_DATA", str(tmp_path))
     with pytest.raises(CoevoError):
         coevo_gym.tasks("webshop", "train")
+
+
+def test_a_list_of_tasks_is_pickled_without_the_products(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def write(items: list[object]) -> None:
+        (tmp_path / "items_shuffle_1000.json").write_text(json.dumps(items))
+        (tmp_path / "items_ins_v2_1000.json").write_text(json.dumps(handmade.ATTRIBUTES))
+
+    write(handmade.ITEMS)
+    monkeypatch.setenv("COEVO_WEBSHOP_DATA", str(tmp_path))
+    lists = [coevo_gym.tasks("webshop", "test", "official_test"), TRAIN, TRAIN[5:9]]
+    stored = [pickle.dumps(tasks) for tasks in lists]
+    assert all(b"product_category" not in text and b"Stoneware" not in text for text in stored)
+    for tasks, text in zip(lists, stored, strict=True):
+        again = pickle.loads(text)
+        assert again == tasks
+        assert hash(again) == hash(tasks)
+        assert list(again) == list(tasks)
+        assert copy.deepcopy(tasks) is tasks
+    assert len(set(lists)) == len(lists)
+    assert TRAIN[5:9] != list(TRAIN[5:9])
+    write(handmade.ITEMS[1:])
+    with pytest.raises(DataError, match="is not the one that the task was made with"):
+        pickle.loads(stored[0])
 
 
 def test_seeded_resets_spread_over_the_tasks() -> None:

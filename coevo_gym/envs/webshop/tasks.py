@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import overload
+from typing import Any, overload
 
 from pydantic import Field
 
@@ -144,16 +144,19 @@ def reference(goal: Goal, catalogue: Catalogue) -> tuple[str, ...]:
 
 
 class NativeTasks(Sequence[Task]):
-    """Tasks made from goals when they are asked for.
+    """Tasks made from a catalogue's goals when they are asked for.
+
+    Immutable. A pickle holds the name and hash of the catalogue, not its products: the process
+    that reads it opens its own.
 
     Args:
-        numbers: which goals, by number.
-        make: makes the task of a goal number.
+        catalogue: the shop.
+        numbers: which of its goals, by number.
     """
 
-    def __init__(self, numbers: Sequence[int], make: Callable[[int], Task]) -> None:
+    def __init__(self, catalogue: Catalogue, numbers: Sequence[int]) -> None:
+        self._catalogue = catalogue
         self._numbers = tuple(numbers)
-        self._make = make
 
     @overload
     def __getitem__(self, index: int) -> Task: ...
@@ -162,8 +165,8 @@ class NativeTasks(Sequence[Task]):
     def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
         """The task at a place, or a part of the sequence."""
         if isinstance(index, slice):
-            return NativeTasks(self._numbers[index], self._make)
-        return self._make(self._numbers[index])
+            return NativeTasks(self._catalogue, self._numbers[index])
+        return _task(self._catalogue, self._numbers[index])
 
     def __len__(self) -> int:
         """Number of tasks."""
@@ -171,7 +174,28 @@ class NativeTasks(Sequence[Task]):
 
     def __iter__(self) -> Iterator[Task]:
         """All tasks, in order."""
-        return map(self._make, self._numbers)
+        return (_task(self._catalogue, number) for number in self._numbers)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NativeTasks) and self._content == other._content
+
+    def __hash__(self) -> int:
+        return hash(self._content)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, self._content
+
+    def __deepcopy__(self, memo: object) -> NativeTasks:
+        return self
+
+    @property
+    def _content(self) -> tuple[WebShopWorld, tuple[int, ...]]:
+        return world_of(self._catalogue), self._numbers
+
+
+def _reopened(world: WebShopWorld, numbers: tuple[int, ...]) -> NativeTasks:
+    """Tasks of the catalogue at hand, from a pickle."""
+    return NativeTasks(open_catalogue(world), numbers)
 
 
 def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
@@ -196,7 +220,7 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
 def _native(catalogue: Catalogue, split: Split, subset: str | None) -> Sequence[Task]:
     goals = _goals(catalogue)
     numbers = [i for i, goal in enumerate(goals) if _in(catalogue, goal, split, subset)]
-    return NativeTasks(numbers, lambda number: _task(catalogue, number))
+    return NativeTasks(catalogue, numbers)
 
 
 @lru_cache(maxsize=4)
