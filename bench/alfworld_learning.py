@@ -15,7 +15,6 @@ import platform
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import closing
 from io import StringIO
 from pathlib import Path
 from statistics import mean
@@ -26,7 +25,7 @@ from coevo_gym.config import load_config
 from coevo_gym.run.evaluation import evaluate_policy
 from coevo_gym.run.folder import RunFolder
 from coevo_gym.run.progress import RunProgress
-from coevo_gym.run.store import RunStore
+from coevo_gym.run.reader import RunReader
 from coevo_gym.run.train import train
 from coevo_gym.trainers.evaluate import wilson_interval
 
@@ -54,8 +53,7 @@ def run_seed(seed: int, sets: list[str], base: Path) -> tuple[Counts, int]:
         for name in POLICIES:
             row = evaluate_policy(folder, name, split)
             found[name, split] = (round(row.success * row.n_tasks), row.n_tasks)
-    with closing(RunStore(folder.database)) as store:
-        scenes = {task.scenario for task in store.tasks(origin="evolved")}
+    scenes = {task.scenario for task in RunReader(folder.database).tasks(origin="evolved")}
     return found, len(scenes)
 
 

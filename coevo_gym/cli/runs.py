@@ -90,30 +90,38 @@ def report(
         Path | None,
         typer.Option(help="Also write success and pool size as one SVG picture, to this file."),
     ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Write the report to this file, not into the run's folder.")
+    ] = None,
 ) -> None:
     """Draw a run's report.html anew, also while it is training.
+
+    Of the run itself it only reads.
 
     For example:
 
       coevo report quickstart
 
       coevo report quickstart --picture success.svg
+
+      coevo report /shared/runs/quickstart --output report.html
     """
     folder = RunFolder.of(run)
-    console.print(f"Report: {write_report(folder)}", markup=False, soft_wrap=True)
+    console.print(f"Report: {write_report(folder, output)}", markup=False, soft_wrap=True)
     if picture is not None:
         write_picture(folder, picture)
         console.print(f"Picture: {picture}", markup=False, soft_wrap=True)
 
 
-def write_report(folder: RunFolder) -> Path:
-    """Draw a run's report; returns where it is."""
+def write_report(folder: RunFolder, path: Path | None = None) -> Path:
+    """Draw a run's report, in its folder if nothing else is said; returns where it is."""
     from coevo_gym.report.render import render_report
     from coevo_gym.run.folder import write_atomic
     from coevo_gym.run.report_data import load_report_data
 
-    write_atomic(folder.report, render_report(load_report_data(folder)).encode())
-    return folder.report
+    path = path or folder.report
+    write_atomic(path, render_report(load_report_data(folder)).encode())
+    return path
 
 
 def write_picture(folder: RunFolder, path: Path) -> None:

@@ -73,6 +73,12 @@ class RunFolder:
         """
         found = cls.find(run)
         if found is None:
+            for path in (RUNS / run, Path(run)):
+                if run and path.is_dir():
+                    raise ConfigError(
+                        f"{path} is no run: {path / 'manifest.json'} is missing, which says what "
+                        "was run. Put it back, or train anew."
+                    )
             names = cls.names()
             close = get_close_matches(run, names, n=1)
             meant = f"Did you mean {close[0]!r}? " if close else ""

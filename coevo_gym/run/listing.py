@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import Any
 
 from coevo_gym.benchmark import get_benchmark
 from coevo_gym.run.folder import RunFolder
-from coevo_gym.run.store import RunStore, StoredRound
+from coevo_gym.run.reader import RunReader, StoredRound
 from coevo_gym.task import Task, parse_split
 
 
@@ -24,8 +23,8 @@ def run_rows(folder: RunFolder, *, evolved: bool = False) -> list[dict[str, Any]
         folder: the run.
         evolved: leave out the first task set (D_0).
     """
-    with closing(RunStore(folder.database)) as store:
-        rounds, stored = store.rounds(), store.tasks()
+    reader = RunReader(folder.database)
+    rounds, stored = reader.rounds(), reader.tasks()
     names = {task.id: task.name for task in stored}
     rows = []
     for applied in rounds:

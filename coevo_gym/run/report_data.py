@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from coevo_gym.curricula.metrics import (
     self_similarity,
 )
 from coevo_gym.curricula.signals import ALL_SIGNALS
+from coevo_gym.errors import StoreError
 from coevo_gym.evolution import Verdict
 from coevo_gym.report.data import (
     NAN,
@@ -38,7 +38,7 @@ from coevo_gym.report.data import (
 from coevo_gym.run.assembly import Assembly
 from coevo_gym.run.folder import RunFolder, read_json, read_lines
 from coevo_gym.run.manifest import read_manifest
-from coevo_gym.run.store import RunStore, StoredRound, TaskCount
+from coevo_gym.run.reader import RunReader, StoredRound, TaskCount
 from coevo_gym.task import Task
 
 FIRST = "D_0"
@@ -51,12 +51,17 @@ def load_report_data(folder: RunFolder) -> ReportData:
     """All that a run's report shows; of a run under way, what there is so far.
 
     Raises:
-        StoreError: if the run's files are damaged.
+        StoreError: if one of the run's files is missing or damaged.
     """
     manifest, config = read_manifest(folder)
+    reader = RunReader(folder.database)
+    rounds, counts, tasks = reader.rounds(), reader.task_counts(), reader.tasks()
+    if not folder.metrics.is_file():
+        raise StoreError(
+            f"{folder.metrics} is missing: it holds the run's numbers over time. Put it back, or "
+            "train anew with --overwrite."
+        )
     lines = read_lines(folder.metrics)
-    with closing(RunStore(folder.database)) as store:
-        rounds, counts, tasks = store.rounds(), store.task_counts(), store.tasks()
     warmup = next((line for line in lines if line["event"] == "warm-up"), {})
     later = [applied for applied in rounds if not _is_first(applied)]
     return ReportData(

@@ -8,24 +8,22 @@ there is not carried out twice (see :meth:`RunStore.result`).
 from __future__ import annotations
 
 import hashlib
-import json
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from coevo_gym.curricula.trajectory_json import trajectory_from_json, trajectory_to_json
-from coevo_gym.errors import StoreError
+from coevo_gym.curricula.trajectory_json import trajectory_to_json
 from coevo_gym.evolution import Round, RoundResult, Signal, digest
-from coevo_gym.run.folder import DAMAGED, storing
+from coevo_gym.run.folder import storing
+from coevo_gym.run.reader import SCHEMA_VERSION, RunReader
 from coevo_gym.task import Task, canonical_json
 from coevo_gym.trajectory import Group, Trajectory
 
 Record = Literal["signals", "all", "none"]
-_SCHEMA_VERSION = 1
 _LONG = 64
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS tasks (
@@ -56,46 +54,8 @@ CREATE TABLE IF NOT EXISTS texts (hash TEXT PRIMARY KEY, body BLOB);
 _OF_A_STEP = ("rounds", "groups", "signals", "trajectories")
 
 
-class StoredRound(NamedTuple):
-    """A round as it was applied in an arm.
-
-    Attributes:
-        arm: name of the arm.
-        step: the arm's step at which it was applied.
-        arm_env_steps: env steps that the arm had spent then, the round's own included.
-        pool_size: tasks in the arm's pool after it.
-        round: the order.
-        result: what came of it.
-    """
-
-    arm: str
-    step: int
-    arm_env_steps: int
-    pool_size: int
-    round: Round
-    result: RoundResult
-
-
-class TaskCount(NamedTuple):
-    """How often an arm practised a task."""
-
-    arm: str
-    task_id: str
-    episodes: int
-    successes: int
-
-
-class SignalCount(NamedTuple):
-    """How many signals of a kind an arm had at a step."""
-
-    arm: str
-    step: int
-    kind: str
-    n: int
-
-
-class RunStore:
-    """The database of a run.
+class RunStore(RunReader):
+    """The database of a run, opened for writing.
 
     Args:
         path: the file; made if it is not there.
@@ -114,13 +74,10 @@ class RunStore:
             # FULL: a commit is on disk, also after a power cut.
             self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if version not in (0, _SCHEMA_VERSION):
-                raise StoreError(
-                    f"{path} has schema {version}; this version of coevo_gym reads "
-                    f"{_SCHEMA_VERSION}."
-                )
             if version == 0:
-                self._db.executescript(f"{_SCHEMA} PRAGMA user_version={_SCHEMA_VERSION};")
+                self._db.executescript(f"{_SCHEMA} PRAGMA user_version={SCHEMA_VERSION};")
+            else:
+                self._check_version(version)
 
     def close(self) -> None:
         """Close the file; twice is fine."""
@@ -189,73 +146,10 @@ class RunStore:
                     (arm, step),
                 )
 
-    # What is there.
-
     def result(self, round: Round) -> RoundResult | None:
         """The result of exactly this round, if it was carried out before, in any arm."""
         rows = self._rows("SELECT body FROM results WHERE key = ?", _key(round))
         return RoundResult.model_validate(self._unpack(rows[0][0])) if rows else None
-
-    def tasks(self, *, origin: str | None = None) -> list[Task]:
-        """All stored tasks in the order they came, or those of one origin."""
-        query = "SELECT body FROM tasks WHERE ? IS NULL OR origin = ? ORDER BY rowid"
-        return [
-            Task.from_json(self._decompress(row[0])) for row in self._rows(query, origin, origin)
-        ]
-
-    def rounds(self, arm: str | None = None) -> list[StoredRound]:
-        """Rounds that were applied, in order, of one arm or all."""
-        query = (
-            "SELECT arm, step, arm_env_steps, pool_size, rounds.body, results.body FROM rounds "
-            "JOIN results USING (key) WHERE ? IS NULL OR arm = ? ORDER BY rounds.rowid"
-        )
-        return [
-            StoredRound(
-                arm=name,
-                step=step,
-                arm_env_steps=env_steps,
-                pool_size=pool_size,
-                round=Round.model_validate(self._unpack(order)),
-                result=RoundResult.model_validate(self._unpack(result)),
-            )
-            for name, step, env_steps, pool_size, order, result in self._rows(query, arm, arm)
-        ]
-
-    def signals(self, arm: str) -> list[Signal]:
-        """An arm's signals, in order."""
-        query = (
-            "SELECT kind, task_id, group_id, position, evidence FROM signals WHERE arm = ? "
-            "ORDER BY rowid"
-        )
-        return [
-            Signal(kind=kind, task_id=task, group_id=group, index=index, evidence=json.loads(text))
-            for kind, task, group, index, text in self._rows(query, arm)
-        ]
-
-    def signal_counts(self) -> list[SignalCount]:
-        """Signals by arm, step and kind."""
-        query = "SELECT arm, step, kind, count(*) FROM signals GROUP BY arm, step, kind"
-        return [SignalCount(*row) for row in self._rows(query)]
-
-    def task_counts(self) -> list[TaskCount]:
-        """How often each arm practised each task."""
-        query = (
-            "SELECT arm, task_id, sum(episodes), sum(successes) FROM groups GROUP BY arm, task_id"
-        )
-        return [TaskCount(*row) for row in self._rows(query)]
-
-    def trajectories(self, arm: str, task_id: str | None = None) -> list[Trajectory]:
-        """Stored episodes of an arm in order, of one task or all.
-
-        They are as they were but for what choices a policy had: of a decision over choices only
-        the outcome is kept, and that is the step's action.
-        """
-        query = (
-            "SELECT body FROM trajectories WHERE arm = ? AND (? IS NULL OR task_id = ?) "
-            "ORDER BY step, rowid"
-        )
-        rows = self._rows(query, arm, task_id, task_id)
-        return [trajectory_from_json(self._with_texts(self._unpack(row[0]))) for row in rows]
 
     # How it works.
 
@@ -319,27 +213,6 @@ class RunStore:
                     self._insert("texts", hash, body, new_only=True)
                     step[field] = {"text": hash}
         return trajectory
-
-    def _with_texts(self, trajectory: Any) -> dict[str, Any]:
-        for step in trajectory["steps"]:
-            for field in ("observation", "shown"):
-                if isinstance(step[field], Mapping):
-                    query = "SELECT body FROM texts WHERE hash = ?"
-                    rows = self._rows(query, step[field]["text"])
-                    if not rows:
-                        raise StoreError(f"{self.path} has lost the text {step[field]['text']}.")
-                    step[field] = self._decompress(rows[0][0]).decode()
-        whole: dict[str, Any] = trajectory
-        return whole
-
-    def _unpack(self, body: bytes) -> Any:
-        return json.loads(self._decompress(body))
-
-    def _decompress(self, body: bytes) -> bytes:
-        try:
-            return zlib.decompress(body)
-        except zlib.error as error:
-            raise StoreError(f"A row of {self.path} cannot be read: {error}. {DAMAGED}") from error
 
 
 def _key(round: Round) -> str:

@@ -27,6 +27,7 @@ from coevo_gym.run.events import ArmEvents, SignalTap
 from coevo_gym.run.folder import RunFolder, append_line, keep_lines, write_json
 from coevo_gym.run.manifest import check_unchanged, make_manifest, read_manifest
 from coevo_gym.run.progress import RunProgress
+from coevo_gym.run.reader import RunReader
 from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.run.store import RunStore
 from coevo_gym.run.table import RANDOM, WARMUP, table_row
@@ -113,11 +114,18 @@ def resume(folder: RunFolder, progress: RunProgress, stop: StopRequest) -> Summa
     """
     with folder.locked():
         manifest, config = read_manifest(folder)
+        _check_whole(folder, config)
         assembly = Assembly(config)
         for change in check_unchanged(manifest, config, assembly.task_sets):
             progress.say(change)
         with one_thread(config):
             return _Run(folder, assembly, progress, stop).go()
+
+
+def _check_whole(folder: RunFolder, config: RunConfig) -> None:
+    """Refuse to go on without what arms have stored: the report would lack it."""
+    if any((folder.checkpoints / arm).is_dir() for arm in config.arms):
+        RunReader(folder.database)
 
 
 class _Run:

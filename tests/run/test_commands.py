@@ -130,6 +130,29 @@ def test_report_can_be_drawn_again_also_of_a_run_under_way(coevo: Coevo, finishe
     shutil.rmtree(half)
 
 
+@pytest.mark.parametrize("missing", ["run.db", "metrics.jsonl", "manifest.json"])
+def test_what_is_missing_of_a_run_is_named(coevo: Coevo, finished: Path, missing: str) -> None:
+    part = finished.with_name("part")
+    shutil.copytree(finished, part)
+    (part / missing).unlink()
+    there = sorted(part.rglob("*"))
+    verbs = ["report", "tasks", "resume"] if missing == "run.db" else ["report"]
+    code = 2 if missing == "manifest.json" else 1
+    for verb in verbs:
+        assert f"part/{missing} is missing" in coevo(verb, "part", code=code)
+        assert not set(part.rglob("*")) - set(there) - {part / ".lock"}
+    shutil.rmtree(part)
+
+
+def test_a_report_can_lie_elsewhere(coevo: Coevo, finished: Path, tmp_path: Path) -> None:
+    report = tmp_path / "somewhere" / "else.html"
+    report.parent.mkdir()
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    assert f"Report: {report}" in coevo("report", "toy-run", "--output", str(report))
+    assert report.read_bytes() == (finished / "report.html").read_bytes()
+    assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
+
+
 def test_the_report_comes_with_a_picture(coevo: Coevo, finished: Path, tmp_path: Path) -> None:
     picture = tmp_path / "success.svg"
     assert f"Picture: {picture}" in coevo("report", "toy-run", "--picture", str(picture))
