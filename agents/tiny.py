@@ -10,6 +10,7 @@ from pydantic import Field
 
 from coevo_gym.agents.features import Encoder, WordWeights
 from coevo_gym.errors import ConfigError
+from coevo_gym.provision import extra_advice
 from coevo_gym.seams import Choice, Completion, Request
 from coevo_gym.task import FrozenModel
 from coevo_gym.trajectory import ChoiceDecision, Sample
@@ -57,9 +58,7 @@ class TinyPolicy:
 
             from coevo_gym.agents import tiny_net
         except ModuleNotFoundError as error:
-            raise ImportError(
-                "The tiny policy needs PyTorch. Run `pip install 'coevo-gym[train]'`."
-            ) from error
+            raise ImportError(f"The tiny policy needs PyTorch. {extra_advice('train')}.") from error
         self.config = config or TinyConfig()
         self.version = 0
         self._torch = torch

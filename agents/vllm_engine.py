@@ -23,6 +23,7 @@ import numpy as np
 from pydantic import Field
 
 from coevo_gym.errors import ConfigError, ModelError
+from coevo_gym.provision import extra_advice
 from coevo_gym.task import FrozenModel
 
 if TYPE_CHECKING:
@@ -242,8 +243,8 @@ def _import_vllm() -> Any:
         import vllm
     except ModuleNotFoundError as error:
         raise ImportError(
-            "This policy samples with vLLM. Run `pip install 'coevo-gym[vllm]'` (Linux with an "
-            "NVIDIA GPU, several GB), or set policy.kind to transformers."
+            f"This policy samples with vLLM. {extra_advice('vllm')} (Linux with an NVIDIA GPU, "
+            "several GB), or set policy.kind to transformers."
         ) from error
     return vllm
 

@@ -20,7 +20,7 @@ from typing import Any, cast
 import coevo_gym
 from coevo_gym.envs.appworld.engine import World
 from coevo_gym.envs.appworld.pool import pool
-from coevo_gym.envs.appworld.setup import engine_environment, engine_python
+from coevo_gym.envs.appworld.prefix import engine_environment, engine_python
 from coevo_gym.envs.appworld.tasks import AppWorldWorld, root_of
 
 PAIRS, ROUNDS, CALLS = 8, 15, 50

@@ -152,9 +152,9 @@ class Meter:
 
     def report(self, loss: float, grad_norm: float) -> None:
         """Tell the parent."""
-        self._channel.send(
-            Update(*self._took, loss, grad_norm, self._peak(), self._resident, self._device)
-        )
+        # The kernel updates the peak lazily, so it may lag behind what is resident now.
+        peak = max(self._peak(), self._resident)
+        self._channel.send(Update(*self._took, loss, grad_norm, peak, self._resident, self._device))
 
     def _peak(self) -> int:
         if self._cuda:

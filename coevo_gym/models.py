@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from coevo_gym.errors import ConfigError, DataError, ModelError, ModelNotFetched
-from coevo_gym.provision import home, locked, pip_install, staged
+from coevo_gym.provision import extra_advice, home, locked, pip_install, staged
 
 logger = logging.getLogger(__name__)
 
@@ -210,7 +210,7 @@ def _convert(source: Path, file: str, target: Path) -> None:
         from transformers import AutoModelForCausalLM, AutoTokenizer
     except ModuleNotFoundError as error:
         raise ImportError(
-            f"Making a model ready needs {error.name}. Run `pip install 'coevo-gym[train]'`."
+            f"Making a model ready needs {error.name}. {extra_advice('train')}."
         ) from error
     with redirect_stderr(StringIO()):  # for its progress bars
         options: dict[str, Any] = {"gguf_file": file, "local_files_only": True}

@@ -25,6 +25,18 @@ from coevo_gym.errors import EnvBackendError
 logger = logging.getLogger(__name__)
 
 
+def extra_advice(extra: str) -> str:
+    """How to get an optional part of this package, which is installed from its checkout.
+
+    Args:
+        extra: its name in ``pyproject.toml``, such as ``"train"``.
+    """
+    checkout = Path(__file__).resolve().parents[1]
+    if (checkout / "pyproject.toml").is_file():
+        return f"Run `pip install -e '{checkout}[{extra}]'`"
+    return f"Run `pip install '.[{extra}]'` in a checkout of coevo_gym"
+
+
 def home() -> Path:
     """The folder that holds one folder a benchmark."""
     chosen = os.environ.get("COEVO_HOME")

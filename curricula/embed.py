@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coevo_gym.errors import ConfigError
+from coevo_gym.provision import extra_advice
 
 Vectors = NDArray[np.float64]
 
@@ -103,7 +104,7 @@ def _load_sentence_model(model: str) -> Any:
     except ImportError as error:
         raise ConfigError(
             f"Embedding with {model!r} needs sentence-transformers, which is not installed. "
-            "Run `pip install 'coevo-gym[embed]'`, or use HashingEmbedder."
+            f"{extra_advice('embed')}, or use HashingEmbedder."
         ) from error
 
 

@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from coevo_gym.envs.appworld.builtin import builtin_root
 from coevo_gym.provision import benchmark_home, home, locked, staged
-from tests import toy
+from tests import needs, toy
 
 toy.register()
+# How busy a machine is says nothing about the code.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """CI runs every test; a machine of somebody's own runs what it can."""
+    if os.environ.get("CI") and (lines := needs.lacking()):
+        raise pytest.UsageError("CI leaves out no test. " + " ".join(lines))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line for each thing whose tests were left out."""
+    for line in needs.lacking():
+        terminalreporter.write_line(f"Tests were skipped. {line}", yellow=True)
 
 
 def official_webshop() -> Path | None:
@@ -51,6 +69,8 @@ def coevo_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def appworld_root(coevo_home: Path) -> Path:
     """AppWorld's built-in world, on the user's engine; made in the user's cache, once."""
+    if why := needs.isolation():
+        pytest.skip(why)
     engine = APPWORLD / "engine"
     if not engine.is_dir():
         pytest.fail(f"there is no engine in {engine}: run `coevo install appworld`")
@@ -62,6 +82,19 @@ def appworld_root(coevo_home: Path) -> Path:
     (folder / "engine").symlink_to(engine)
     (folder / made.name).symlink_to(made)
     return folder / made.name
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Makes a benchmark's engine ready for this test, or skips it where there can be none."""
+
+    def ready(benchmark: str) -> None:
+        if benchmark == "appworld":
+            request.getfixturevalue("appworld_root")
+        if benchmark == "alfworld" and (why := needs.alfworld()):
+            pytest.skip(why)
+
+    return ready
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from coevo_gym import _check_wings
 from coevo_gym.errors import ConfigError
@@ -130,3 +131,13 @@ def test_a_checkout_without_symbolic_links_is_explained(tmp_path: Path) -> None:
     (tmp_path / "curricula").write_text("../curricula")
     with pytest.raises(ConfigError, match=r"curricula is not a folder.*core.symlinks true"):
         _check_wings(tmp_path)
+
+
+def test_no_property_test_depends_on_how_busy_the_machine_is() -> None:
+    assert settings.default is not None
+    assert settings.default.deadline is None
+    assert HealthCheck.too_slow in settings.default.suppress_health_check
+    for path in (ROOT / "tests").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.keyword) and node.arg == "deadline":
+                assert path.name == "conftest.py", f"{path.name}:{node.value.lineno} sets one"

@@ -10,16 +10,13 @@ from coevo_gym.benchmark import benchmark_specs
 from coevo_gym.envs.base import Grade
 from coevo_gym.testing.contract import CHECKS, assert_env_contract
 
-IDS = [spec.env_id for spec in benchmark_specs()]
+BENCHMARKS = {spec.env_id: spec.name for spec in benchmark_specs()}
 
 
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("env_id", BENCHMARKS)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_contract(
-    env_id: str, check: Callable[[str], None], request: pytest.FixtureRequest
-) -> None:
-    if env_id == "CoEvolve-AppWorld-v0":
-        request.getfixturevalue("appworld_root")
+def test_contract(env_id: str, check: Callable[[str], None], engine: Callable[[str], None]) -> None:
+    engine(BENCHMARKS[env_id])
     check(env_id)
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import doctest
 import importlib.util
 import re
+import subprocess
+import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -30,10 +33,9 @@ def test_the_python_of_a_page_runs(
     page: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
+    engine: Callable[[str], None],
 ) -> None:
-    if page.name == "appworld.md":
-        request.getfixturevalue("appworld_root")
+    engine(page.stem)
     monkeypatch.chdir(tmp_path)
     scope: dict[str, object] = {"__name__": "page"}
     for block in _PYTHON.findall(page.read_text()):
@@ -62,3 +64,17 @@ def test_env_pages_are_written_from_the_docstrings() -> None:
         if benchmark.name != "toy":
             written = (ROOT / "docs" / "envs" / f"{benchmark.name}.md").read_text()
             assert written == build.page(benchmark), "run `make docs`"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_python_of_a_page_that_needs_a_model_knows_all_its_names(page: Path) -> None:
+    blocks = re.findall(r"^```py(?:thon)?\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    found = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", "-"],
+        input="\n".join(blocks),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert found.returncode == 0, found.stdout

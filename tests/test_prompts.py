@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,8 @@ def test_webshop_says_what_can_be_clicked_and_what_went_wrong() -> None:
     assert "<think>" in prompt.system(env.view, thinking=True)
 
 
-def test_alfworld_says_what_more_is_possible() -> None:
+def test_alfworld_says_what_more_is_possible(engine: Callable[[str], None]) -> None:
+    engine("alfworld")
     prompt, (env, task) = load_prompt("alfworld"), begun("ALFWorld", subset="builtin")
     assert prompt.first(env.view) == env.view.observation.strip("\n")
     for action in task.solution[:-1]:

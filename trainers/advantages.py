@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 
 from coevo_gym.curricula.groups import LOST
+from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.parts import Advantage
 from coevo_gym.trainers.segments import n_sampled
 from coevo_gym.trainers.settings import GRPOConfig
@@ -20,7 +21,7 @@ try:
     import torch
     from torch import Tensor
 except ModuleNotFoundError as error:
-    raise ImportError("GRPO needs PyTorch. Run `pip install 'coevo-gym[train]'`.") from error
+    raise ImportError(f"GRPO needs PyTorch. {extra_advice('train')}.") from error
 
 
 def group_advantages(

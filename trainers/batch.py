@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coevo_gym.curricula.groups import LOST
+from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.parts import Advantage
 from coevo_gym.trainers.segments import n_sampled, n_tokens, recorded_logprobs, samples
 from coevo_gym.trajectory import ChoiceDecision, Decision, Group, Sample, Step, Trajectory
@@ -18,7 +19,7 @@ try:
     from torch import Tensor
     from torch.nn.utils.rnn import pad_sequence
 except ModuleNotFoundError as error:
-    raise ImportError("GRPO needs PyTorch. Run `pip install 'coevo-gym[train]'`.") from error
+    raise ImportError(f"GRPO needs PyTorch. {extra_advice('train')}.") from error
 
 
 class Batch(NamedTuple):

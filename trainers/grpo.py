@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coevo_gym.curricula.groups import LOST
+from coevo_gym.provision import extra_advice
 from coevo_gym.seams import TrainablePolicy
 from coevo_gym.trainers.advantages import group_advantages, judge
 from coevo_gym.trainers.batch import (
@@ -41,7 +42,7 @@ try:
     import torch
     from torch import Tensor
 except ModuleNotFoundError as error:
-    raise ImportError("GRPO needs PyTorch. Run `pip install 'coevo-gym[train]'`.") from error
+    raise ImportError(f"GRPO needs PyTorch. {extra_advice('train')}.") from error
 
 __all__ = [
     "GRPO",

@@ -24,6 +24,7 @@ from numpy.random import Generator
 from coevo_gym.benchmark import Benchmark
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.errors import ConfigError, EnvBackendError, SplitLeakError
+from coevo_gym.provision import extra_advice
 from coevo_gym.seams import Act
 from coevo_gym.task import Split, Task
 from coevo_gym.trainers.grpo import Learnable
@@ -42,7 +43,7 @@ from coevo_gym.trajectory import (
 try:
     import torch
 except ModuleNotFoundError as error:
-    raise ImportError("Imitation needs PyTorch. Run `pip install 'coevo-gym[train]'`.") from error
+    raise ImportError(f"Imitation needs PyTorch. {extra_advice('train')}.") from error
 
 __all__ = [
     "Demonstrations",

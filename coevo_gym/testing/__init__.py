@@ -1,6 +1,6 @@
 """Helpers for tests that use the envs as deterministic fixtures.
 
-``pip install coevo-gym`` also installs a pytest plugin: the fixture ``coevo_env`` makes envs and
+With coevo_gym comes a pytest plugin: the fixture ``coevo_env`` makes envs and
 closes them.
 """
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import gymnasium as gym
 import pytest
@@ -301,7 +301,10 @@ class Reciting:
         ("bfcl", "CoEvolve-BFCL-v0", "miss_func"),
     ],
 )
-def test_a_reference_that_is_recited_solves_its_task(name: str, env_id: str, subset: str) -> None:
+def test_a_reference_that_is_recited_solves_its_task(
+    name: str, env_id: str, subset: str, engine: Callable[[str], None]
+) -> None:
+    engine(name)
     task, prompt = coevo_gym.tasks(name, "train", subset)[0], load_prompt(name)
     pool = EnvPool(lambda: gym.make(env_id, disable_env_checker=True))
     policy = Reciting(task.solution, prompt.header.answer)

@@ -100,7 +100,7 @@ texts = st.text(st.sampled_from("ab 1.\n\té<|>🍎"), max_size=12) | st.sampled
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_the_earlier_prompt_and_answer_are_a_prefix(
     format_: ChatFormat, data: st.DataObject

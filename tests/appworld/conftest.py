@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from coevo_gym.envs.appworld import pool, setup
+from coevo_gym.envs.appworld import pool, prefix
 from coevo_gym.envs.appworld.engine import World
 
 STOCK = Path(__file__).with_name("stock.py")
@@ -32,9 +32,9 @@ def stock(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Stock:
 
     def play(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         done = subprocess.run(
-            [setup.engine_python(), "-s", STOCK, Path(pool.__file__).parent],
+            [prefix.engine_python(), "-s", STOCK, Path(pool.__file__).parent],
             input="".join(json.dumps(job) + "\n" for job in jobs),
-            env=setup.engine_environment(folder),
+            env=prefix.engine_environment(folder),
             cwd=folder,
             capture_output=True,
             text=True,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from coevo_gym.envs.appworld import builtin, setup
+from coevo_gym.envs.appworld import builtin, prefix
 from tests.appworld.conftest import Stock
 
 SCRIPT = Path(builtin.__file__).parent / "inside" / "mini_world.py"
@@ -278,8 +278,8 @@ def test_side_effects_fail_unless_they_are_undone(stock: Stock, tasks: list[Mini
 @pytest.mark.timeout(900)
 def test_a_second_build_is_the_same_under_another_hash_seed(root: Path, tmp_path: Path) -> None:
     subprocess.run(
-        [setup.engine_python(), SCRIPT, tmp_path],
-        env={**setup.engine_environment(tmp_path), "PYTHONHASHSEED": "7"},
+        [prefix.engine_python(), SCRIPT, tmp_path],
+        env={**prefix.engine_environment(tmp_path), "PYTHONHASHSEED": "7"},
         cwd=tmp_path,
         timeout=800,
         check=True,
@@ -299,7 +299,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 def test_it_says_how_to_be_called(root: Path) -> None:
     done = subprocess.run(
-        [setup.engine_python(), SCRIPT], capture_output=True, text=True, timeout=60, check=False
+        [prefix.engine_python(), SCRIPT], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 1
     assert "Usage: python mini_world.py DATA_ROOT" in done.stderr

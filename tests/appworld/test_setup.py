@@ -85,3 +85,12 @@ def test_a_download_that_fails_says_how_else(
     assert message in str(caught.value)
     assert "coevo install appworld --from DIR" in str(caught.value)
     assert not (home / "data").exists()
+
+
+def test_installing_without_a_source_makes_the_built_in_world(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+    monkeypatch.setattr(setup, "builtin_root", lambda: made.append(home) or home)
+    assert setup.install(None) == home
+    assert made == [home]

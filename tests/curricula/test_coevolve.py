@@ -220,7 +220,7 @@ def test_evaluation_and_held_out_groups_are_never_recorded() -> None:
     assert c.state_dict() == before
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.sampled_from(["record", "record", "record", "plan", "apply"]), max_size=30),
     st.sampled_from(["guided", "blind", "random", "off"]),

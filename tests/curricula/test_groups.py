@@ -202,7 +202,7 @@ def test_many_threads_share_one_ledger() -> None:
         assert len(group.trajectories) == 4 or not group.whole
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from(["issue", "issue", "finish", "lose"]), max_size=40), st.data())
 def test_a_saved_ledger_continues_the_same_stream(moves: list[str], data: st.DataObject) -> None:
     book, curriculum = ledger(k=3, seed=5)

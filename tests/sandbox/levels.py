@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coevo_gym.sandbox import Level, probe
-
-FOUND = {finding.level: finding for finding in probe()}
+from coevo_gym.sandbox import Level
+from tests.needs import FOUND
 
 
 def needs(level: Level) -> pytest.MarkDecorator:

@@ -60,6 +60,10 @@ class ALFWorldEnv(TaskEnv):
         ``subset="builtin"``: built-in scenes, generated from the layouts that ALFWorld ships.
         v0: first version.
 
+    Installation:
+        ``coevo install alfworld`` compiles the engine with cmake and g++ for a minute or two
+        (Python below 3.13), and ``coevo install alfworld --from FILE`` takes in the official games.
+
     Differences from the original:
         What the planner translated is played without its library: each env of the original maps
         33 MB that are never unmapped. The task's words never pass through the grammar, which would

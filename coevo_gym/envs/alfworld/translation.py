@@ -50,9 +50,8 @@ def fast_downward() -> ModuleType:
         import fast_downward as module
     except ImportError as error:
         raise BenchmarkNotInstalled(
-            "ALFWorld needs the TextWorld engine. Run `coevo install alfworld`, or "
-            "`pip install 'coevo-gym[alfworld]'` (Python below 3.13; it compiles with cmake and "
-            "g++ for a minute)."
+            "ALFWorld needs the TextWorld engine. Run `coevo install alfworld` (Python below 3.13; "
+            "it compiles with cmake and g++ for a minute)."
         ) from error
     found: ModuleType = module
     return found

@@ -1,4 +1,4 @@
-"""The built-in world: made with the real engine at first use, and kept in the cache.
+"""The built-in world: made with the real engine, when that is installed, and kept in the cache.
 
 What the engine ships may be passed on in encrypted form only, and so may databases made with it.
 So none of it is in this package: it is made on each machine, by ``inside/mini_world.py``.
@@ -11,12 +11,12 @@ import logging
 import subprocess
 from pathlib import Path
 
-from coevo_gym.envs.appworld.setup import engine_environment, engine_python
+from coevo_gym.envs.appworld.prefix import engine_environment, engine_python
 from coevo_gym.errors import EnvBackendError
 from coevo_gym.provision import benchmark_home, locked, staged
 
 _SCRIPTS = Path(__file__).parent / "inside"
-_PATIENCE_S = 600
+_PATIENCE_S = 1800
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ import coevo_gym
 from coevo_gym.envs.appworld.executor import Executor
 from coevo_gym.envs.appworld.inside.channel import ChannelError
 from coevo_gym.envs.appworld.pool import Engine, Pool, pool
-from coevo_gym.envs.appworld.setup import code_packages, engine_python
+from coevo_gym.envs.appworld.prefix import code_packages, engine_python
 from coevo_gym.errors import EnvBackendError, ResetNeeded
 from coevo_gym.provision import home
 from coevo_gym.spaces import clean_text

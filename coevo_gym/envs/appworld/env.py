@@ -69,8 +69,12 @@ class AppWorldEnv(TaskEnv):
     Splits and versions:
         With the official data, ``train``, ``dev`` (val), ``test_normal`` and ``test_challenge``
         (test); a scenario is what a task id begins with. Without it, or with
-        ``subset="builtin"``, a small world of our own content, made with the real engine at first
-        use. v0: first version.
+        ``subset="builtin"``, a small world of our own content, made with the real engine.
+        v0: first version.
+
+    Installation:
+        ``coevo install appworld`` (250 MB) also makes the built-in world. ``--data`` has the engine
+        download the official data, ``--from DIR`` takes it from a folder.
 
     Differences from the original:
         The code runs outside the engine's process, so ``requester`` can only call public APIs, and

@@ -25,7 +25,7 @@ from coevo_gym.envs.appworld.cheats import PAYLOADS, PRELUDE, VARIABLE, Seen
 from coevo_gym.envs.appworld.engine import World
 from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
 from coevo_gym.envs.appworld.pool import pool
-from coevo_gym.envs.appworld.setup import engine_environment, engine_python
+from coevo_gym.envs.appworld.prefix import engine_environment, engine_python
 from coevo_gym.errors import EnvBackendError
 from coevo_gym.escapes import Attempt, Payload, Suite
 

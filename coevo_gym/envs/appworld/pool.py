@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
-from coevo_gym.envs.appworld.setup import engine_environment, engine_python
+from coevo_gym.envs.appworld.prefix import engine_environment, engine_python
 from coevo_gym.errors import EnvBackendError
 
 EPISODES = 50

@@ -1,14 +1,12 @@
 """Installing the AppWorld engine and its official data, and saying what is there.
 
-The engine gets a virtual environment of its own, with every version pinned: it needs an older
-pydantic than we do. Part of it comes encrypted in its package and is unpacked there, by its own
-command. What model-written code may import is kept in a folder of its own.
+Part of the engine comes encrypted in its package and is unpacked where it is installed, by its own
+command.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import subprocess
 import venv
@@ -17,7 +15,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coevo_gym.errors import BenchmarkNotInstalled, DataError, EnvBackendError
+from coevo_gym.envs.appworld.builtin import builtin_root
+from coevo_gym.envs.appworld.prefix import (
+    PINS,
+    VERSION,
+    engine_environment,
+    engine_python,
+    missing,
+    python_in,
+)
+from coevo_gym.errors import DataError, EnvBackendError
 from coevo_gym.provision import (
     Installation,
     benchmark_home,
@@ -30,9 +37,6 @@ from coevo_gym.sandbox import probe
 
 if TYPE_CHECKING:
     from coevo_gym.escapes import Suite
-
-VERSION = "0.1.3.post1"
-PINS = Path(__file__).with_name("engine.txt")
 
 _ENGINE = f"AppWorld {VERSION}, in processes of its own"
 _PARTS = ("api_docs", "base_dbs", "datasets", "tasks")
@@ -49,24 +53,26 @@ logger = logging.getLogger(__name__)
 
 
 def install(source: Path | None) -> Path:
-    """Install the engine, if it is missing, and the official data, if a source is given.
+    """Install the engine, if it is missing, and the official data or the built-in world.
 
     Args:
         source: folder with the official data, or with a ``data`` folder in it; None to keep what is
-            there, or to do with the built-in world.
+            there, and to make the built-in world if this version has not been made yet.
 
     Returns:
         The folder that holds all of it.
 
     Raises:
         DataError: if the data is incomplete; what was there before is there still.
-        EnvBackendError: if pip or the unpacking fails; likewise.
+        EnvBackendError: if pip, the unpacking or the making of the world fails; likewise.
     """
     with _engine_installed() as home:
         if source is not None:
             with staged(home / "data") as folder:
                 _copy_data(source, folder)
-        return home
+    if source is None:
+        builtin_root()
+    return home
 
 
 def download() -> Path:
@@ -89,7 +95,7 @@ def _engine_installed() -> Iterator[Path]:
     """A scope in which the engine is there, and no other process installs anything."""
     home = benchmark_home("appworld")
     with locked("appworld"):
-        if _missing():
+        if missing():
             with staged(home / "engine") as folder:
                 _install_engine(folder)
         yield home
@@ -97,8 +103,8 @@ def _engine_installed() -> Iterator[Path]:
 
 def installation() -> Installation:
     """What is in use now."""
-    missing = _missing()
-    engine = f"{missing} Run `coevo install appworld`." if missing else _ENGINE
+    lacking = missing()
+    engine = f"{lacking} Run `coevo install appworld`." if lacking else _ENGINE
     findings = probe()
     kept = next((finding for finding in findings if finding.holds), None)
     isolation = (
@@ -106,7 +112,7 @@ def installation() -> Installation:
         if kept
         else "; ".join(f"{finding.level}: {finding.detail}" for finding in findings)
     )
-    ready = not missing and kept is not None
+    ready = not lacking and kept is not None
     folder = data_folder("appworld")
     if folder is None:
         return Installation(ready, engine, "built-in world", isolation)
@@ -124,62 +130,9 @@ def escape_suite() -> Suite:
     return escapes.escape_suite()
 
 
-def engine_python() -> Path:
-    """The interpreter of the engine's environment.
-
-    Raises:
-        BenchmarkNotInstalled: if the engine is not there.
-    """
-    if missing := _missing():
-        raise BenchmarkNotInstalled(
-            f"{missing} Run `coevo install appworld` (about 250 MB, a minute or two), or set "
-            "COEVO_HOME to where it is."
-        )
-    return _python(benchmark_home("appworld") / "engine")
-
-
-def code_packages() -> Path:
-    """The folder of what model-written code may import beside the standard library."""
-    return benchmark_home("appworld") / "engine" / "packages"
-
-
-def engine_environment(root: Path) -> dict[str, str]:
-    """The environment variables of a process of the engine; none of ours reaches it.
-
-    Args:
-        root: its ``APPWORLD_ROOT``, which takes all that it writes.
-    """
-    return {
-        "APPWORLD_CACHE": str(root / "cache"),
-        "APPWORLD_ROOT": str(root),
-        "HOME": str(root),
-        "LANG": "C.UTF-8",
-        "PATH": os.defpath,
-        "PYTHONHASHSEED": "0",
-        "PYTHON_DOTENV_DISABLED": "1",
-    }
-
-
-def _python(folder: Path) -> Path:
-    return folder / "venv" / "bin" / "python"
-
-
-def _missing() -> str:
-    """What of the engine is not there; "" if all is."""
-    folder = benchmark_home("appworld") / "engine"
-    pins = folder / "pins.txt"
-    if not pins.is_file():
-        return f"AppWorld {VERSION} is not installed under {folder.parent}."
-    if pins.read_bytes() != PINS.read_bytes():
-        return f"AppWorld's packages under {folder.parent} are not those of this version."
-    if not _python(folder).exists():
-        return f"The Python that AppWorld was installed for is gone ({_python(folder)})."
-    return ""
-
-
 def _install_engine(folder: Path) -> None:
     venv.EnvBuilder(symlinks=True).create(folder / "venv")
-    python = _python(folder)
+    python = python_in(folder)
     pins = PINS.read_text(encoding="utf-8").split()
     pip_install(pins, "--no-deps", advice=_ADVICE, timeout_s=_PATIENCE_S, python=python)
     # Part of the package is encrypted; this unpacks it.

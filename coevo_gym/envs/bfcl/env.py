@@ -81,6 +81,9 @@ class BFCLEnv(TaskEnv):
         ``scheme="all200"`` makes everything test, to compare with the leaderboard and CoEvolve.
         v0: first version.
 
+    Installation:
+        ``coevo install bfcl`` (2 MB).
+
     Differences from the original:
         Held-out functions are refused until they are handed out, where the original merely does
         not mention them. Text in an argument stays as it is, where the original puts a prefix

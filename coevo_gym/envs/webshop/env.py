@@ -62,6 +62,10 @@ class WebShopEnv(TaskEnv):
         evaluation only), ``builtin`` (the built-in catalogue, also with official data at hand).
         v0: first version.
 
+    Installation:
+        Nothing is needed for the built-in shop. ``coevo install webshop --from DIR`` takes in the
+        official data, which its users fetch themselves.
+
     Differences from the original:
         The hidden query shortcuts are gone; nothing can be searched after the purchase; a query
         counts its first 1,024 distinct words, where Lucene refuses longer ones; a query that

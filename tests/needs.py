@@ -1,0 +1,39 @@
+"""What some tests need of a machine beyond Python packages.
+
+Where it is missing they are skipped, and one line says what to install; in CI that is an error.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+from coevo_gym.sandbox import Level, probe
+
+FOUND = {finding.level: finding for finding in probe()}
+
+
+def alfworld() -> str:
+    """Why there is no engine of ALFWorld here, and what to do; "" if there is one."""
+    if find_spec("textworld") and find_spec("fast_downward"):
+        return ""
+    if sys.version_info >= (3, 13):
+        return "ALFWorld's engine needs Python below 3.13."
+    return "ALFWorld's engine is not there: install cmake, g++ and make, then touch pyproject.toml."
+
+
+def bubblewrap() -> str:
+    """Why there is no bubblewrap here, and what to do; "" if it works."""
+    found = FOUND[Level.BUBBLEWRAP]
+    return "" if found.holds else f"Bubblewrap does not work here: {found.detail}"
+
+
+def isolation() -> str:
+    """Why model-written code cannot be kept apart here; "" if it can."""
+    kept = any(found.holds for found in FOUND.values())
+    return "" if kept else f"Nothing keeps model-written code apart here. {bubblewrap()}"
+
+
+def lacking() -> list[str]:
+    """All that is missing here, a line each."""
+    return [line for line in (alfworld(), bubblewrap()) if line]

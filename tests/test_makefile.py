@@ -1,0 +1,105 @@
+"""What `make` says and does on machines unlike this one, with fakes in place of pip and uv."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+FAKE_PYTHON = """#!/bin/sh
+# Stands in for the venv's interpreter: logs each call, and resolves PyTorch with {resolved}.
+echo "$@" >> {log}
+case "$*" in *--report*) echo '{{"install": [{{"metadata": {{"name": "{resolved}"}}}}]}}';; esac
+"""
+FAKE_UV = "#!/bin/sh\nexit {code}\n"
+ANNOUNCED = "about 2.7 GB to download"
+
+Make = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> Path:
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    return tmp_path / "venv"
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    """A PATH with the few programs that the Makefile's own lines need."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    for name in ("sh", "grep", "sed", "touch", "make", "echo"):
+        (folder / name).symlink_to(f"/usr/bin/{name}")
+    return folder
+
+
+@pytest.fixture
+def make(venv: Path, tools: Path) -> Make:
+    def run(
+        stamp: str, *, uv: int = 0, resolved: str = "torch"
+    ) -> subprocess.CompletedProcess[str]:
+        log = venv / "calls.txt"
+        log.touch()
+        for name, text in {
+            "python": FAKE_PYTHON.format(log=log, resolved=resolved),
+            "uv": FAKE_UV.format(code=uv),
+            "coevo": FAKE_UV.format(code=0),
+        }.items():
+            (venv / "bin" / name).write_text(text)
+            (venv / "bin" / name).chmod(0o755)
+        return subprocess.run(
+            ["/usr/bin/make", f"VENV={venv}", f"{venv}/{stamp}"],
+            cwd=ROOT,
+            env={"PATH": str(tools), "HOME": os.environ.get("HOME", "/")},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+
+    return run
+
+
+def calls(venv: Path) -> list[str]:
+    return (venv / "calls.txt").read_text().splitlines()
+
+
+def installs_torch(venv: Path) -> bool:
+    return any("torch==" in call and "--dry-run" not in call for call in calls(venv))
+
+
+def test_the_cpu_build_is_taken_where_it_can_be_reached(make: Make, venv: Path) -> None:
+    done = make("train.stamp")
+    assert not installs_torch(venv)
+    assert ANNOUNCED not in done.stdout
+
+
+def test_a_build_with_cuda_is_announced_before_it_is_downloaded(make: Make, venv: Path) -> None:
+    done = make("train.stamp", uv=1, resolved="nvidia-cublas")
+    assert ANNOUNCED in done.stdout
+    assert installs_torch(venv)
+
+
+def test_a_cpu_build_that_only_pip_finds_is_not_announced(make: Make, venv: Path) -> None:
+    done = make("train.stamp", uv=1)
+    assert installs_torch(venv)
+    assert ANNOUNCED not in done.stdout
+
+
+def test_without_a_compiler_all_but_alfworld_is_installed(make: Make, venv: Path) -> None:
+    done = make("dev.stamp")
+    assert "There is no cmake here, so the tests of ALFWorld are skipped" in done.stdout
+    assert calls(venv)[-1].endswith("-e .[train,dev]")
+
+
+def test_with_compilers_alfworld_is_installed(make: Make, venv: Path, tools: Path) -> None:
+    for name in ("cmake", "g++"):
+        (tools / name).symlink_to("/usr/bin/true")
+    done = make("dev.stamp")
+    assert "skipped" not in done.stdout
+    assert calls(venv)[-1].endswith("-e .[train,dev,alfworld]")
