@@ -24,6 +24,7 @@ __all__ = [
     "SplitLeakError",
     "StoreError",
     "TaskError",
+    "TrainingDiverged",
 ]
 
 
@@ -57,6 +58,10 @@ class BenchmarkNotInstalled(EnvBackendError):
 
 class DataError(EnvBackendError):
     """Benchmark data was found but is incomplete or corrupt."""
+
+
+class TrainingDiverged(CoevoError, FloatingPointError):
+    """Losses or gradients went on being infinite or not a number; training cannot go on."""
 
 
 class StoreError(CoevoError):

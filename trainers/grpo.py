@@ -1,19 +1,16 @@
 """GRPO and its relatives: clip-higher, several means of the loss, a KL term, and what DAPO adds.
 
-Reads top to bottom: loss, learner. How rollouts are judged is in ``advantages.py``, how decisions
-become samples in ``segments.py``, these a batch in ``batch.py``; the settings are in
-``settings.py``. The loss knows nothing of tasks, steps or models: it sees log-probabilities,
-advantages and a mask of sampled positions. A choice is a sample with one position (T = 1), a
-segment of a language model's tokens one with T.
+The learner. How rollouts are judged is in ``advantages.py``, how decisions become samples in
+``segments.py``, these a batch in ``batch.py``; what is minimised is in ``loss.py``, how the weights
+change in ``optimizer.py``, the settings in ``settings.py``.
 
-Sources: GRPO (arXiv 2402.03300); clips, KL weight and token mean as in CoEvolve (arXiv 2604.15840,
-Eq. 1, Table 9), the mean over trajectories as in Role-Agent (arXiv 2606.10917, Eq. 1), the constant
-one as in Dr. GRPO (arXiv 2503.20783); the asymmetric clip is DAPO's (arXiv 2503.14476).
+Sources: GRPO (arXiv 2402.03300); token mean as in CoEvolve (arXiv 2604.15840, Eq. 1), the mean over
+trajectories as in Role-Agent (arXiv 2606.10917, Eq. 1), the constant one as in Dr. GRPO (arXiv
+2503.20783).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol, Self
@@ -34,6 +31,8 @@ from coevo_gym.trainers.batch import (
     parts,
     trajectory_weights,
 )
+from coevo_gym.trainers.loss import LossTerms, bounded_exp, grpo_loss, k3
+from coevo_gym.trainers.optimizer import GuardedOptimizer
 from coevo_gym.trainers.parts import Advantage
 from coevo_gym.trainers.settings import GRPOConfig
 from coevo_gym.trajectory import EndReason, Group, Segment, Trajectory
@@ -57,89 +56,6 @@ __all__ = [
 
 OVERLONG = frozenset({EndReason.MAX_TOKENS, EndReason.CONTEXT_OVERFLOW})
 """Ends for want of tokens."""
-
-
-# Loss.
-
-
-class LossTerms(NamedTuple):
-    """A loss with what went into it; all scalars, weighted means over the unmasked positions.
-
-    Attributes:
-        loss: to be minimised.
-        policy_loss: the clipped surrogate, negated.
-        kl: k3 estimate of the divergence from the reference.
-        clip_fraction: share of positions whose surrogate is clipped.
-    """
-
-    loss: Tensor
-    policy_loss: Tensor
-    kl: Tensor
-    clip_fraction: Tensor
-
-
-def k3(logp: Tensor, ref_logp: Tensor) -> Tensor:
-    """Non-negative, unbiased estimate of KL(policy, reference) at sampled positions."""
-    gap = ref_logp - logp
-    return torch.exp(gap) - gap - 1.0
-
-
-def grpo_loss(
-    logp: Tensor,
-    old_logp: Tensor,
-    ref_logp: Tensor,
-    advantage: Tensor,
-    mask: Tensor,
-    *,
-    clip_low: float = 0.20,
-    clip_high: float | Tensor = 0.28,
-    kl_coef: float = 1e-3,
-    weight: Tensor | None = None,
-    total: float | None = None,
-    importance: Tensor | None = None,
-) -> LossTerms:
-    """The GRPO objective, as a mean over all sampled positions of the batch.
-
-    Args:
-        logp: (B, T) log-probabilities under the current weights.
-        old_logp: (B, T) the same under the weights before the update.
-        ref_logp: (B, T) the same under the reference.
-        advantage: (B,) one for each sample, or (B, T) one for each position.
-        mask: (B, T) bool, True where a position was sampled by the policy.
-        clip_low: lower clip.
-        clip_high: upper clip, one for all or (B,) one per sample.
-        kl_coef: weight of the KL term.
-        weight: (B,) weight of each sample's positions; default: 1, the token mean.
-        total: what the sum is divided by; default: the positions of this batch. Passing the
-            whole batch's number makes the losses of its parts add up to its own.
-        importance: (B, T) weight of each position's surrogate, which corrects for a sampler that
-            is not the old policy; the KL term has none. Default: 1.
-
-    Returns:
-        The loss and its terms.
-    """
-    high = torch.as_tensor(clip_high, dtype=logp.dtype, device=logp.device)
-    high = high.reshape(-1, 1)  # (1, 1) or (B, 1)
-    adv = advantage if advantage.ndim == 2 else advantage.unsqueeze(1)  # (B, T) or (B, 1)
-    count = mask.sum().clamp(min=1) if total is None else total
-    # Masked positions may hold anything, infinities too: they must not reach exp().
-    ratio = torch.exp((logp - old_logp).masked_fill(~mask, 0.0))
-    clipped = torch.minimum(ratio.clamp(min=1.0 - clip_low), 1.0 + high)
-    surrogate = torch.minimum(ratio * adv, clipped * adv)
-    if importance is not None:
-        surrogate = surrogate * importance
-    divergence = k3(logp.masked_fill(~mask, 0.0), ref_logp.masked_fill(~mask, 0.0))
-
-    def mean(values: Tensor) -> Tensor:
-        kept = values.masked_fill(~mask, 0.0)
-        return (kept if weight is None else kept * weight.unsqueeze(1)).sum() / count
-
-    policy_loss, kl = -mean(surrogate), mean(divergence)
-    clip_fraction = mean((clipped * adv < ratio * adv).to(logp.dtype))
-    return LossTerms(policy_loss + kl_coef * kl, policy_loss, kl, clip_fraction)
-
-
-# Learner.
 
 
 class Learnable(TrainablePolicy, Protocol):
@@ -172,14 +88,15 @@ class _Objective(NamedTuple):
     Attributes:
         old: a row for each sample; None where those of the only step are the old ones.
         reference: a row for each sample; None if no term needs them.
-        weight: (D,) of the samples' positions; None for 1.
-        total: what each step divides by; None for its number of positions.
+        weight: (D,) of the samples' positions.
+        total: what each step divides by: the batch's number, over the minibatches. So the mean of
+            their gradients is the gradient of the batch, however it is split.
     """
 
     old: Sequence[Tensor] | None
     reference: Sequence[Tensor] | None
-    weight: Tensor | None
-    total: float | None
+    weight: Tensor
+    total: float
 
 
 _FUSED_FROM = 1_000_000
@@ -202,13 +119,14 @@ class GRPO:
         self.policy = policy
         self.config = config or GRPOConfig()
         self.updates = 0
-        self._parameters = list(policy.parameters())
-        self._optimizer = torch.optim.AdamW(
-            self._parameters,
+        weights = list(policy.parameters())
+        adamw = torch.optim.AdamW(
+            weights,
             lr=self.config.lr,
             weight_decay=self.config.weight_decay,
-            fused=sum(weight.numel() for weight in self._parameters) >= _FUSED_FROM,
+            fused=sum(weight.numel() for weight in weights) >= _FUSED_FROM,
         )
+        self._optimizer = GuardedOptimizer(adamw, max_grad_norm=self.config.max_grad_norm)
         self._reference = policy.frozen_copy() if self.config.kl_coef else None
         self._rng = np.random.default_rng(seed)
 
@@ -232,12 +150,14 @@ class GRPO:
                 default: :meth:`advantages`. Of whole groups only, or of all.
 
         Returns:
-            Every term of the loss, averaged over the optimiser's steps, and counts.
+            Every term of the loss, averaged over the steps that the optimiser took, and counts.
+            If it took none, because none was finite, there are counts only.
 
         Raises:
             ValueError: if a step's action is not what its decision sampled, or the policy gives
                 log-probabilities of other positions than those that were sampled.
-            FloatingPointError: if the gradient is not finite.
+            TrainingDiverged: if three steps in a row, of this update and those before, have no
+                finite loss and gradient.
         """
         whole = [group for group in groups if group.whole]
         if advantages is None:
@@ -279,7 +199,7 @@ class GRPO:
         self, old_logp: Tensor, recorded: Tensor, mask: Tensor
     ) -> tuple[Tensor | None, dict[str, float]]:
         """(B, T) weights for a sampler that is not the old policy, and how far it is from it."""
-        ratio = torch.exp((old_logp - recorded).masked_fill(~mask, 0.0))
+        ratio = bounded_exp((old_logp - recorded).masked_fill(~mask, 0.0))
         cap = self.config.importance_cap
         weight = ratio if cap is None else ratio.clamp(max=cap)
         sums = {
@@ -293,7 +213,7 @@ class GRPO:
         size = len(batch.samples)
         minibatches = min(self.config.minibatches, size)
         objective, times = self._objective(batch, minibatches)
-        started = perf_counter()
+        started, before = perf_counter(), self._optimizer.steps
         sums: dict[str, float] = {}
         self.policy.train(True)
         try:
@@ -304,8 +224,9 @@ class GRPO:
                         sums[name] = sums.get(name, 0.0) + value
         finally:
             self.policy.train(False)
-        steps = self.config.epochs * minibatches
-        means = {name: value / steps for name, value in sums.items()}
+        taken = self._optimizer.steps - before
+        means = {name: value / taken for name, value in sums.items()}
+        means["nonfinite_steps"] = float(self.config.epochs * minibatches - taken)
         if any(isinstance(sample, Segment) for sample in batch.samples):
             means |= times | {"step_s": perf_counter() - started}
         return means | batch_metrics(batch)
@@ -321,20 +242,19 @@ class GRPO:
         if self._reference is not None:
             reference = self._evaluated(self._reference, batch)
         times = {"old_s": old_done - started, "reference_s": perf_counter() - old_done}
-        weight, total = None, None
+        weight, total = torch.ones(len(batch.samples)), float(batch.lengths.sum())
         if config.loss_mean == "trajectory":
             weight = trajectory_weights(batch.owner, batch.lengths)
         elif config.loss_mean == "constant":
-            total = config.constant_tokens * (int(batch.owner.max()) + 1) / minibatches
-        return _Objective(old, reference, weight, total), times
+            total = float(config.constant_tokens * (int(batch.owner.max()) + 1))
+        return _Objective(old, reference, weight, total / minibatches), times
 
     def _step(
         self, batch: Batch, objective: _Objective, rows: NDArray[np.int64]
     ) -> dict[str, float]:
-        """One step of the optimiser on the samples at ``rows``."""
-        self._optimizer.zero_grad(set_to_none=True)
+        """One step of the optimiser on the samples at ``rows``; {} if it was skipped."""
+        self._optimizer.zero_grad()
         positions = float(batch.lengths[rows].sum())
-        total = positions if objective.total is None else objective.total
         sums = dict.fromkeys(LossTerms._fields, 0.0)
         for part in parts(rows, batch.tokens, self.config.microbatch_tokens):
             logp, mask = _logprobs(self.policy, batch, part)
@@ -358,24 +278,22 @@ class GRPO:
                 clip_low=self.config.clip_low,
                 clip_high=self.config.clip_high,
                 kl_coef=self.config.kl_coef,
-                weight=None if objective.weight is None else objective.weight[part].to(logp),
-                total=total,
+                weight=objective.weight[part].to(logp),
+                total=objective.total,
                 importance=importance,
             )
             terms.loss.backward()  # type: ignore[no-untyped-call]
             for name, value in terms._asdict().items():
                 sums[name] += value.item()
-        sums["clip_fraction"] *= total / positions  # a share, whatever the loss divides by
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self.config.max_grad_norm)
-        if not math.isfinite(norm.item()):
-            raise FloatingPointError(f"GRPO's gradient is not finite: {sums}. Lower lr?")
-        self._optimizer.step()
-        return sums | {"grad_norm": norm.item()}
+        # A share, whatever the loss divides by.
+        weighed = float((objective.weight[rows] * batch.lengths[rows]).sum())
+        sums["clip_fraction"] *= objective.total / weighed
+        norm = self._optimizer.step(sums["loss"])
+        return {} if norm is None else sums | {"grad_norm": norm}
 
     def state_dict(self) -> dict[str, Any]:
         """Optimiser, reference, counters and generator; the policy keeps its own state."""
-        return {
-            "optimizer": _on_cpu(self._optimizer.state_dict()),
+        return self._optimizer.state_dict() | {
             "reference": self._reference.state_dict() if self._reference is not None else None,
             "updates": self.updates,
             "rng": self._rng.bit_generator.state,
@@ -383,7 +301,7 @@ class GRPO:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
         """Restore :meth:`state_dict`; load the policy's own state first."""
-        self._optimizer.load_state_dict(state["optimizer"])
+        self._optimizer.load_state_dict(state)
         if self._reference is not None:
             self._reference = None  # two would need the memory of two
             self._reference = self.policy.frozen_copy()
@@ -391,17 +309,6 @@ class GRPO:
         self.updates = int(state["updates"])
         self._rng.bit_generator.state = state["rng"]
         return self
-
-
-def _on_cpu(state: Any) -> Any:
-    """A copy of nested values with every tensor on the CPU: a GPU has no room for two."""
-    if isinstance(state, Tensor):
-        return state.detach().to("cpu", copy=True)
-    if isinstance(state, Mapping):
-        return {key: _on_cpu(value) for key, value in state.items()}
-    if isinstance(state, (list, tuple)):
-        return type(state)(map(_on_cpu, state))
-    return state
 
 
 def _logprobs(policy: Learnable, batch: Batch, part: NDArray[np.int64]) -> tuple[Tensor, Tensor]:

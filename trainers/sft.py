@@ -23,11 +23,12 @@ from numpy.random import Generator
 
 from coevo_gym.benchmark import Benchmark
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.errors import ConfigError, EnvBackendError, SplitLeakError
+from coevo_gym.errors import ConfigError, EnvBackendError, SplitLeakError, TrainingDiverged
 from coevo_gym.provision import extra_advice
 from coevo_gym.seams import Act
 from coevo_gym.task import Split, Task
 from coevo_gym.trainers.grpo import Learnable
+from coevo_gym.trainers.optimizer import GuardedOptimizer
 from coevo_gym.trainers.rollout import EnvPool, episode_seed, remember
 from coevo_gym.trainers.segments import n_sampled, n_tokens, samples
 from coevo_gym.trainers.settings import ImitationConfig
@@ -223,6 +224,8 @@ class Imitation:
         skipped: steps that no decision stands for.
         unsolved: episodes left out.
         env_steps: env steps taken for the demonstrations.
+        nonfinite_steps: steps of the optimiser that were skipped, their loss or gradient not
+            being finite; ``losses`` are means over the others.
     """
 
     losses: tuple[float, ...]
@@ -233,6 +236,7 @@ class Imitation:
     skipped: int
     unsolved: int
     env_steps: int
+    nonfinite_steps: int = 0
 
 
 def imitate(
@@ -253,12 +257,14 @@ def imitate(
     Raises:
         ConfigError: if no decision was demonstrated, or a segment is longer than a forward pass
             may be.
-        FloatingPointError: if the loss is not finite.
+        TrainingDiverged: if three steps in a row, or the loss of a whole epoch, are not finite.
     """
     config, rng = config or ImitationConfig(), np.random.default_rng(seed)
     train, watch = _hold_out(demonstrations, config, rng)
     parameters = list(policy.parameters())
-    optimizer = torch.optim.Adam(parameters, lr=config.lr)
+    optimizer = GuardedOptimizer(
+        torch.optim.Adam(parameters, lr=config.lr), max_grad_norm=config.max_grad_norm
+    )
     losses: list[float] = []
     watched: list[float] = []
     best, best_epoch, progress, progress_epoch = np.inf, 0, 1e9, 0
@@ -267,7 +273,10 @@ def imitate(
         losses.append(_epoch(policy, optimizer, train, config, rng))
         watched.append(_loss(policy, watch, config) if watch else losses[-1])
         if not math.isfinite(losses[-1] + watched[-1]):
-            raise FloatingPointError(f"The loss of epoch {epoch} is {losses[-1]}. Lower lr?")
+            raise TrainingDiverged(
+                f"The loss of epoch {epoch} is {losses[-1]} in training and {watched[-1]} on the "
+                "tasks held out. Imitate with a lower learning rate."
+            )
         if watched[-1] < progress - max(config.min_improvement * progress, _NEGLIGIBLE):
             progress, progress_epoch = watched[-1], epoch
         over = epoch == config.max_epochs or epoch - progress_epoch >= config.patience_epochs
@@ -291,6 +300,7 @@ def imitate(
         skipped=demonstrations.skipped,
         unsolved=demonstrations.unsolved,
         env_steps=demonstrations.env_steps,
+        nonfinite_steps=optimizer.nonfinite_steps,
     )
 
 
@@ -331,25 +341,25 @@ def _parts(batch: Sequence[Sample], batch_tokens: int) -> Iterator[list[Sample]]
 
 def _epoch(
     policy: Learnable,
-    optimizer: torch.optim.Optimizer,
+    optimizer: GuardedOptimizer,
     train: Sequence[Sample],
     config: ImitationConfig,
     rng: Generator,
 ) -> float:
-    """One pass of the optimiser; the mean loss on the way."""
-    order, total = rng.permutation(len(train)).tolist(), 0.0
+    """One pass of the optimiser; the mean loss of the steps that it took, NaN if it took none."""
+    order, total, positions = rng.permutation(len(train)).tolist(), 0.0, 0
     policy.train(True)
     try:
         for start in range(0, len(order), config.batch_decisions):
             batch = [train[index] for index in order[start : start + config.batch_decisions]]
-            optimizer.zero_grad(set_to_none=True)
-            total += _loss(policy, batch, config, backward=True) * _positions(batch)
-            if config.max_grad_norm is not None:
-                torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
-            optimizer.step()
+            optimizer.zero_grad()
+            loss = _loss(policy, batch, config, backward=True)
+            if optimizer.step(loss) is not None:
+                total += loss * _positions(batch)
+                positions += _positions(batch)
     finally:
         policy.train(False)
-    return total / _positions(train)
+    return total / positions if positions else math.nan
 
 
 def _loss(

@@ -17,6 +17,7 @@ from coevo_gym.trainers.grpo import (  # noqa: E402
     k3,
     trajectory_weights,
 )
+from coevo_gym.trainers.loss import MAX_KL, MAX_LOG_RATIO  # noqa: E402
 
 VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())
 
@@ -170,6 +171,29 @@ class TestLoss:
             expected[b, t] = (policy + 0.1 * kl) / count
         assert logp.grad is not None
         torch.testing.assert_close(logp.grad, expected)
+
+    @pytest.mark.parametrize("gap", [30.0, 1000.0, math.inf])
+    @pytest.mark.parametrize("advantage", [1.0, -1.0])
+    def test_far_ratios_and_divergences_are_bounded(self, gap: float, advantage: float) -> None:
+        logp = torch.zeros(2, 1, requires_grad=True)
+        other = torch.tensor([[-gap], [gap]])  # a ratio of e^gap, and one of e^-gap
+        mask, adv = torch.ones(2, 1, dtype=torch.bool), torch.full((2,), advantage)
+        terms = grpo_loss(logp, other, other, adv, mask, kl_coef=1.0)
+        highest = 1.28 if advantage > 0 else -math.exp(MAX_LOG_RATIO)
+        lowest = math.exp(-MAX_LOG_RATIO) if advantage > 0 else -0.8
+        assert terms.policy_loss.item() == pytest.approx(-(highest + lowest) / 2)
+        assert terms.kl.item() == pytest.approx(MAX_KL)
+        terms.loss.backward()
+        assert logp.grad is not None
+        assert logp.grad.tolist() == [[0.0], [0.0]]
+
+    def test_bounds_change_nothing_below_them(self) -> None:
+        # exp(2.6) - 2.6 - 1 = 9.86 is the last tenth below the bound of k3.
+        gap = torch.tensor([-10.9, -1.0, 0.5, 2.6], dtype=torch.float64, requires_grad=True)
+        found = k3(torch.zeros(4, dtype=torch.float64), gap)
+        torch.testing.assert_close(found, gap.exp() - gap - 1)
+        (slope,) = torch.autograd.grad(found.sum(), gap)
+        torch.testing.assert_close(slope, (gap.exp() - 1).detach())
 
     def test_upper_clip_per_decision(self) -> None:
         logp = torch.full((2, 1), math.log(1.5))

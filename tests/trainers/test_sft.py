@@ -13,7 +13,12 @@ torch = pytest.importorskip("torch")
 
 from coevo_gym.agents.choice import ChoiceAgent  # noqa: E402
 from coevo_gym.agents.tiny import TinyConfig, TinyPolicy  # noqa: E402
-from coevo_gym.errors import ConfigError, EnvBackendError, SplitLeakError  # noqa: E402
+from coevo_gym.errors import (  # noqa: E402
+    ConfigError,
+    EnvBackendError,
+    SplitLeakError,
+    TrainingDiverged,
+)
 from coevo_gym.task import Split, Task  # noqa: E402
 from coevo_gym.trainers.evaluate import evaluate  # noqa: E402
 from coevo_gym.trainers.rollout import EnvPool  # noqa: E402
@@ -310,8 +315,26 @@ class TestImitateTokens:
     def test_a_loss_that_is_not_finite_is_told(self, envs: EnvPool) -> None:
         policy = Bigrams()
         policy.logits.data[:] = torch.nan
-        with pytest.raises(FloatingPointError, match="epoch 1 is nan"):
+        with pytest.raises(TrainingDiverged, match="epoch 1 is nan"):
             learn(policy, token_demonstrations(envs, 2), ImitationConfig())
+        few = ImitationConfig(batch_decisions=1)
+        with pytest.raises(
+            TrainingDiverged, match=r"3 steps of the optimiser in a row .* loss=nan"
+        ):
+            learn(policy, token_demonstrations(envs, 4), few)
+
+    def test_one_step_that_is_not_finite_is_skipped(self, envs: EnvPool) -> None:
+        class Once(Bigrams):
+            def logprobs(self, samples: Sequence[Sample]) -> tuple[torch.Tensor, torch.Tensor]:
+                logp, mask = super().logprobs(samples)
+                return (logp * torch.nan if len(self.asked) == 2 else logp), mask
+
+        policy = Once()
+        found = learn(policy, token_demonstrations(envs, 4), ImitationConfig(batch_decisions=1))
+        assert found.nonfinite_steps == 1
+        assert np.isfinite(found.losses).all()
+        assert found.losses[-1] < found.losses[0]
+        assert torch.isfinite(policy.logits).all()
 
     def test_accepted_rollouts_are_learned(self) -> None:
         policy = Bigrams()

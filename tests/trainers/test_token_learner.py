@@ -11,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from coevo_gym.errors import TrainingDiverged  # noqa: E402
 from coevo_gym.trainers.batch import parts  # noqa: E402
 from coevo_gym.trainers.grpo import GRPO, GRPOConfig, k3  # noqa: E402
 from coevo_gym.trainers.segments import segments  # noqa: E402
@@ -50,6 +51,20 @@ def by_hand(
             loss = loss - advantage * logps[b, i] / divisor
     (found,) = torch.autograd.grad(loss, table)
     return found
+
+
+def gradients_of(learner: GRPO, model: FakeLanguageModel) -> list[torch.Tensor]:
+    """Filled with the gradient of each step that the learner's optimiser is asked for."""
+    seen: list[torch.Tensor] = []
+    step = learner._optimizer.step
+
+    def note(loss: float) -> float | None:
+        assert model.table.grad is not None
+        seen.append(model.table.grad.clone())
+        return step(loss)
+
+    learner._optimizer.step = note  # type: ignore[method-assign]
+    return seen
 
 
 def drawn(*lengths: list[int], seed: int = 0) -> tuple[list[list[TokenDecision]], list[Trajectory]]:
@@ -119,18 +134,62 @@ class TestGradient:
         )
         torch.testing.assert_close(one, two)  # the fake's context is the token before
 
-    def test_constant_minibatches_add_up_to_the_batch(self) -> None:
-        groups = batch(FakeLanguageModel())
-        settings = {"loss_mean": "constant", "kl_coef": 0.0, "lr": 1e-12}
-        config = GRPOConfig(**(ONE_STEP | settings | {"minibatches": 3}))
-        model, seen = FakeLanguageModel(), []
-        learner = GRPO(model, config)
-        step = learner._optimizer.step
-        learner._optimizer.step = lambda: (seen.append(model.table.grad.clone()), step())[1]  # type: ignore[method-assign]
-        learner.update(groups)
-        assert len(seen) == 3
-        mean = torch.stack(seen).mean(dim=0)
-        torch.testing.assert_close(mean, gradient(groups, **settings), atol=1e-6, rtol=1e-4)
+    @pytest.mark.parametrize("loss_mean", ["token", "trajectory", "constant"])
+    @pytest.mark.parametrize("minibatches", [2, 3, 4])
+    @pytest.mark.parametrize("microbatch_tokens", [4096, 1])
+    def test_minibatches_add_up_to_the_batch(
+        self, loss_mean: str, minibatches: int, microbatch_tokens: int
+    ) -> None:
+        # Very unequal, and in one of these orders the two short ones share a minibatch.
+        _, trajectories = drawn([10], [10], [400], [400])
+        groups = [group(*trajectories[:2]), group(*trajectories[2:])]
+        settings = {"loss_mean": loss_mean, "kl_coef": 0.0, "lr": 1e-12}
+        whole = gradient(groups, **settings)
+        split = settings | {"minibatches": minibatches, "microbatch_tokens": microbatch_tokens}
+        for seed in range(6):
+            model = FakeLanguageModel()
+            learner = GRPO(model, GRPOConfig(**(ONE_STEP | split)), seed=seed)
+            seen = gradients_of(learner, model)
+            learner.update(groups)
+            assert len(seen) == minibatches
+            mean = torch.stack(seen).mean(dim=0)
+            torch.testing.assert_close(mean, whole, atol=1e-6, rtol=1e-4)
+
+    def test_every_trajectory_weighs_the_same_whoever_shares_its_minibatch(self) -> None:
+        decisions, trajectories = drawn([10], [10], [400], [400])
+        groups = [group(*trajectories[:2]), group(*trajectories[2:])]
+        once = {"loss_mean": "trajectory", "kl_coef": 0.0, "lr": 1e-12, "minibatches": 4}
+        model = FakeLanguageModel()
+        learner = GRPO(model, GRPOConfig(**(ONE_STEP | once)))
+        seen = gradients_of(learner, model)
+        learner.update(groups, [[1.0, 1.0], [1.0, 1.0]])
+        # Each alone in its minibatch: the gradient of its own mean, whatever its length.
+        for one in decisions:
+            expected = by_hand(FakeLanguageModel(), [(one[0], 1.0)], divisor=len(one[0].ids))
+            assert any(torch.allclose(expected, found, atol=1e-6) for found in seen)
+
+
+@pytest.mark.parametrize("loss_mean", ["token", "trajectory", "constant"])
+def test_clip_fraction_is_a_share_also_in_unequal_minibatches(loss_mean: str) -> None:
+    _, trajectories = drawn([10], [10], [400], [400])
+    groups = [group(*trajectories[:2]), group(*trajectories[2:])]
+    config = GRPOConfig(loss_mean=loss_mean, minibatches=4, lr=1e-12, epochs=1)  # type: ignore[arg-type]
+    # Every ratio is e^10 and every surrogate with a positive advantage is clipped.
+    far = [
+        dataclasses.replace(one, trajectories=tuple(map(_long_ago, one.trajectories)))
+        for one in groups
+    ]
+    found = GRPO(FakeLanguageModel(), config).update(far, [[1.0, 1.0], [1.0, 1.0]])
+    assert found["clip_fraction"] == pytest.approx(1.0)
+
+
+def _long_ago(episode: Trajectory) -> Trajectory:
+    """The same, but sampled by a policy that hardly ever did so."""
+    (step,) = episode.steps
+    assert isinstance(step.decision, TokenDecision)
+    rare = tuple(logprob - 10 for logprob in step.decision.logprobs)
+    decision = dataclasses.replace(step.decision, logprobs=rare)
+    return dataclasses.replace(episode, steps=(dataclasses.replace(step, decision=decision),))
 
 
 @pytest.mark.parametrize("loss_mean", ["token", "constant"])
@@ -264,6 +323,74 @@ def test_temperature_is_that_of_sampling() -> None:
     assert metrics["sampler_kl"] == pytest.approx(0.0, abs=1e-9)
 
 
+class Breaks(FakeLanguageModel):
+    """Gives log-probabilities that are no numbers in these of its passes with gradients."""
+
+    def __init__(self, *bad: int, inf: bool = False) -> None:
+        super().__init__()
+        self.bad, self.passes, self.wrong = bad, 0, torch.inf if inf else torch.nan
+
+    def logprobs(self, samples: Any) -> Any:
+        logp, mask = super().logprobs(samples)
+        if torch.is_grad_enabled():
+            self.passes += 1
+            if self.passes in self.bad:
+                logp = logp * self.wrong
+        return logp, mask
+
+
+class TestNonfinite:
+    def test_such_a_step_is_skipped_and_counted(self, caplog: pytest.LogCaptureFixture) -> None:
+        settings = {"lr": 0.1, "epochs": 2, "minibatches": 1}
+        broken, sound = Breaks(1), FakeLanguageModel()
+        metrics = GRPO(broken, GRPOConfig(**settings)).update(batch(FakeLanguageModel()))
+        # What is left is one epoch: neither weights nor moments know of the other.
+        GRPO(sound, GRPOConfig(**(settings | {"epochs": 1}))).update(batch(FakeLanguageModel()))
+        torch.testing.assert_close(broken.table, sound.table, atol=0, rtol=0)
+        assert metrics["nonfinite_steps"] == 1.0
+        assert all(math.isfinite(value) for value in metrics.values())
+        assert caplog.text.count("step of the optimiser skipped") == 1
+
+    @pytest.mark.parametrize("inf", [False, True])
+    def test_a_whole_update_of_them_changes_nothing(self, inf: bool) -> None:
+        model = Breaks(1, 2, inf=inf)
+        learner = GRPO(model, GRPOConfig(epochs=2, minibatches=1, lr=0.1))
+        before = model.table.detach().clone()
+        metrics = learner.update(batch(FakeLanguageModel()))
+        torch.testing.assert_close(model.table.detach(), before, atol=0, rtol=0)
+        assert metrics["nonfinite_steps"] == 2.0
+        assert "loss" not in metrics
+        after = learner.update(batch(FakeLanguageModel()))
+        assert after["nonfinite_steps"] == 0.0
+        assert math.isfinite(after["loss"])
+
+    def test_three_in_a_row_end_the_training_also_over_updates_and_a_resume(self) -> None:
+        config = GRPOConfig(epochs=1, minibatches=1)
+        learner = GRPO(Breaks(1, 2, 4, 5), config)
+        for _ in range(5):  # the third is sound and the count begins anew
+            learner.update(batch(FakeLanguageModel()))
+        resumed = GRPO(Breaks(1), config)
+        resumed.load_state_dict(learner.state_dict())
+        before = resumed.policy.state_dict()["table"]
+        with pytest.raises(TrainingDiverged, match=r"3 steps .* in a row .* loss=nan"):
+            resumed.update(batch(FakeLanguageModel()))
+        torch.testing.assert_close(resumed.policy.state_dict()["table"], before, atol=0, rtol=0)
+
+    def test_a_gradient_without_end_is_skipped_too(self) -> None:
+        class Steep(FakeLanguageModel):
+            def logprobs(self, samples: Any) -> Any:
+                logp, mask = super().logprobs(samples)
+                if logp.requires_grad:
+                    logp.register_hook(lambda slope: slope * torch.inf)
+                return logp, mask
+
+        model = Steep()
+        before = model.table.detach().clone()
+        metrics = GRPO(model, GRPOConfig(epochs=1)).update(batch(FakeLanguageModel()))
+        assert metrics["nonfinite_steps"] == 1.0
+        torch.testing.assert_close(model.table.detach(), before, atol=0, rtol=0)
+
+
 def test_reference_costs_nothing_without_a_kl_term() -> None:
     class NoCopy(FakeLanguageModel):
         def frozen_copy(self) -> FakeLanguageModel:
@@ -277,6 +404,7 @@ def test_metrics_have_their_names() -> None:
     names = "loss policy_loss kl clip_fraction grad_norm entropy advantage_std reward success"
     shares = "degenerate_share broken_groups masked_share"
     counts = "groups decisions samples tokens tokens_sampled old_s reference_s step_s"
+    counts += " nonfinite_steps"
     assert set(metrics) == {*names.split(), *shares.split(), *counts.split()}
     assert metrics["success"] == metrics["reward"] == 0.5
     assert metrics["tokens"] > metrics["tokens_sampled"] > metrics["decisions"]

@@ -24,8 +24,9 @@ from tests.trainers.episodes import group, trajectory  # noqa: E402
 
 BETA = 1e-3
 SUCCESSES = ((1, 0, 0, 1), (1, 1, 1, 1))  # the second group has no spread
-PINNED = {1.0: (0.0523464, 3.2146988), 0.7: (0.0533379, 4.6532869)}
-"""Loss and gradient norm by temperature, as TRL 1.16.0 computes them."""
+PINNED = {1.0: (0.0521282, 3.1533358), 0.7: (0.0526201, 4.5558224)}
+"""Loss and gradient norm by temperature, as TRL 1.16.0 computes them. It does not bound k3, so the
+model is moved less far than where the bound begins."""
 
 
 class Setup(NamedTuple):
@@ -62,7 +63,7 @@ def setup(folder: Path, temperature: float, **settings: Any) -> Setup:
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for weight in model.parameters():
-            weight += 0.02 * torch.randn(weight.shape, generator=generator)
+            weight += 0.015 * torch.randn(weight.shape, generator=generator)
     rng = np.random.default_rng(0)
     trajectories = []
     for k, success in enumerate(np.ravel(SUCCESSES)):

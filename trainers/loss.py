@@ -1,0 +1,113 @@
+"""The loss of GRPO and its relatives: clip-higher, a KL term, any mean over positions.
+
+It knows nothing of tasks, steps or models: it sees log-probabilities, advantages and a mask of
+sampled positions. A choice is a sample with one position (T = 1), a segment of a language model's
+tokens one with T.
+
+Sources: GRPO (arXiv 2402.03300); clips, KL weight and token mean as in CoEvolve (arXiv 2604.15840,
+Eq. 1, Table 9); the asymmetric clip is DAPO's (arXiv 2503.14476). The bounds of log-ratios and of
+k3 are those of verl 0.9; TRL 1.16 has none here, and both agree wherever none is reached.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+try:
+    import torch
+    from torch import Tensor
+except ModuleNotFoundError as error:
+    raise ImportError("GRPO needs PyTorch. Run `pip install 'coevo-gym[train]'`.") from error
+
+MAX_LOG_RATIO = 20.0
+"""Differences of log-probabilities are held within this; exp() of more soon leaves fp32."""
+MAX_KL = 10.0
+"""The most that k3 counts for one position."""
+
+
+class LossTerms(NamedTuple):
+    """A loss with what went into it; all scalars, weighted means over the unmasked positions.
+
+    Attributes:
+        loss: to be minimised.
+        policy_loss: the clipped surrogate, negated.
+        kl: k3 estimate of the divergence from the reference.
+        clip_fraction: share of positions whose surrogate is clipped.
+    """
+
+    loss: Tensor
+    policy_loss: Tensor
+    kl: Tensor
+    clip_fraction: Tensor
+
+
+def bounded_exp(gap: Tensor) -> Tensor:
+    """Ratio of probabilities from a difference of their logarithms.
+
+    Beyond e^±20 it stays at that, and has no gradient.
+    """
+    return torch.exp(gap.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO))
+
+
+def k3(logp: Tensor, ref_logp: Tensor) -> Tensor:
+    """Non-negative estimate of KL(policy, reference) at sampled positions.
+
+    Unbiased but for its bound: a position counts 10 at most, and has no gradient from there on.
+    """
+    gap = (ref_logp - logp).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return (bounded_exp(gap) - gap - 1.0).clamp(max=MAX_KL)
+
+
+def grpo_loss(
+    logp: Tensor,
+    old_logp: Tensor,
+    ref_logp: Tensor,
+    advantage: Tensor,
+    mask: Tensor,
+    *,
+    clip_low: float = 0.20,
+    clip_high: float | Tensor = 0.28,
+    kl_coef: float = 1e-3,
+    weight: Tensor | None = None,
+    total: float | None = None,
+    importance: Tensor | None = None,
+) -> LossTerms:
+    """The GRPO objective, as a mean over all sampled positions of the samples.
+
+    Args:
+        logp: (B, T) log-probabilities under the current weights.
+        old_logp: (B, T) the same under the weights before the update.
+        ref_logp: (B, T) the same under the reference.
+        advantage: (B,) one for each sample, or (B, T) one for each position.
+        mask: (B, T) bool, True where a position was sampled by the policy.
+        clip_low: lower clip.
+        clip_high: upper clip, one for all or (B,) one per sample.
+        kl_coef: weight of the KL term.
+        weight: (B,) weight of each sample's positions; default: 1, the token mean.
+        total: what the sum is divided by; default: the positions of these samples. Passing the
+            whole batch's number makes the losses of its parts add up to its own.
+        importance: (B, T) weight of each position's surrogate, which corrects for a sampler that
+            is not the old policy; the KL term has none. Default: 1.
+
+    Returns:
+        The loss and its terms.
+    """
+    high = torch.as_tensor(clip_high, dtype=logp.dtype, device=logp.device)
+    high = high.reshape(-1, 1)  # (1, 1) or (B, 1)
+    adv = advantage if advantage.ndim == 2 else advantage.unsqueeze(1)  # (B, T) or (B, 1)
+    count = mask.sum().clamp(min=1) if total is None else total
+    # Masked positions may hold anything, infinities too: they must not reach exp().
+    ratio = bounded_exp((logp - old_logp).masked_fill(~mask, 0.0))
+    clipped = torch.minimum(ratio.clamp(min=1.0 - clip_low), 1.0 + high)
+    surrogate = torch.minimum(ratio * adv, clipped * adv)
+    if importance is not None:
+        surrogate = surrogate * importance
+    divergence = k3(logp.masked_fill(~mask, 0.0), ref_logp.masked_fill(~mask, 0.0))
+
+    def mean(values: Tensor) -> Tensor:
+        kept = values.masked_fill(~mask, 0.0)
+        return (kept if weight is None else kept * weight.unsqueeze(1)).sum() / count
+
+    policy_loss, kl = -mean(surrogate), mean(divergence)
+    clip_fraction = mean((clipped * adv < ratio * adv).to(logp.dtype))
+    return LossTerms(policy_loss + kl_coef * kl, policy_loss, kl, clip_fraction)
