@@ -22,7 +22,7 @@ from coevo_gym.cli.output import (
 )
 from coevo_gym.cli.settings import Sets, Source
 from coevo_gym.cli.sources import RunName
-from coevo_gym.errors import CoevoError, ConfigError, TaskError
+from coevo_gym.errors import CoevoError, ConfigError, TaskError, TrainingDiverged
 from coevo_gym.run.folder import RUNS, RunFolder
 from coevo_gym.run.progress import RunProgress
 from coevo_gym.run.stop import Stopped, StopRequest
@@ -142,7 +142,7 @@ def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], Summar
         except Stopped:
             progress.say(f"Stopped and saved. Go on with: {hint}")
             raise typer.Exit(INTERRUPTED) from None
-        except (ConfigError, TaskError):
+        except (ConfigError, TaskError, TrainingDiverged):
             raise
         except CoevoError as error:
             if folder.manifest.is_file():
