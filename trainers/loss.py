@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from coevo_gym.provision import extra_advice
+
 try:
     import torch
     from torch import Tensor
 except ModuleNotFoundError as error:
-    raise ImportError("GRPO needs PyTorch. Run `pip install 'coevo-gym[train]'`.") from error
+    raise ImportError(f"GRPO needs PyTorch. {extra_advice('train')}.") from error
 
 MAX_LOG_RATIO = 20.0
 """Differences of log-probabilities are held within this; exp() of more soon leaves fp32."""

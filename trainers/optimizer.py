@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from coevo_gym.errors import TrainingDiverged
+from coevo_gym.provision import extra_advice
 
 try:
     import torch
     from torch import Tensor
 except ModuleNotFoundError as error:
-    raise ImportError("Training needs PyTorch. Run `pip install 'coevo-gym[train]'`.") from error
+    raise ImportError(f"Training needs PyTorch. {extra_advice('train')}.") from error
 
 _LOG = logging.getLogger(__name__)
 MAX_NONFINITE_IN_A_ROW = 3
