@@ -7,6 +7,7 @@ A section with a name may be given by its name alone: ``benchmark=bfcl``.
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +16,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
-from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from coevo_gym.agents.chat import ChatConfig
 from coevo_gym.agents.endpoint import EndpointConfig
@@ -296,7 +304,7 @@ def _settings_of(
     for name, value in data.items():
         key = f"{prefix}{name}" if isinstance(value, Mapping) else _full(f"{prefix}{name}")
         if key in leaves:
-            yield key, Setting(_parse(key, value), origin)
+            yield key, Setting(_typed(key, _parse(key, value), origin), origin)
         elif isinstance(value, Mapping) and any(leaf.startswith(f"{key}.") for leaf in leaves):
             yield from _settings_of(value, f"{key}.", origin)
         else:
@@ -343,6 +351,21 @@ def _parse(key: str, value: Any, origin: str = "") -> Any:
     if get_origin(annotation) is tuple:
         items = (item.strip(" \"'") for item in value.strip("[]() ").split(","))
         return tuple(item for item in items if item)
+    return value
+
+
+def _typed(key: str, value: Any, origin: str) -> Any:
+    """A value of a file, which must be of its setting's type: true is no 1, and "3" no 3.
+
+    The command line and the environment know texts only, so the model reads those as it can.
+    """
+    try:
+        TypeAdapter(_leaves(RunConfig)[key]).validate_json(
+            json.dumps(value, default=str), strict=True
+        )
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"]
+        raise ConfigError(f"{key} = {value!r} (from {origin}): {problem}") from None
     return value
 
 

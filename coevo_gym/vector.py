@@ -17,7 +17,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from coevo_gym.envs.base import TaskEnv, check_action
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.envs.checks import check_action, is_positive_int
 from coevo_gym.errors import ConfigError, EnvBackendError, ResetNeeded
 from coevo_gym.task import Task
 from coevo_gym.trajectory import View
@@ -59,12 +60,12 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         **kwargs: Any,
     ) -> None:
         super().__init__()
-        if num_envs < 1:
-            raise ConfigError(f"num_envs must be a positive int, actual: {num_envs}")
+        if not is_positive_int(num_envs):
+            raise ConfigError(f"num_envs must be a positive int, actual: {num_envs!r}")
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
             raise ConfigError("autoreset_mode must be Disabled or NextStep, actual: SameStep")
-        if max_episode_steps is not None:
+        if max_episode_steps not in (None, -1):  # -1 is Gymnasium's word for no limit
             kwargs["max_steps"] = max_episode_steps
         self.num_envs = num_envs
         self.envs = [gym.make(env_id, disable_env_checker=True, **kwargs) for _ in range(num_envs)]

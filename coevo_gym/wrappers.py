@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from coevo_gym.benchmark import get_benchmark
 from coevo_gym.envs.base import TaskEnv
+from coevo_gym.envs.checks import is_positive_int
 
 _WORD = re.compile(r"\w+")
 
@@ -39,9 +40,9 @@ class ChooseAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def __init__(self, env: gym.Env[Any, Any], max_choices: int = 64) -> None:
         RecordConstructorArgs.__init__(self, max_choices=max_choices)
         gym.Wrapper.__init__(self, env)
-        if max_choices < 1:
+        if not is_positive_int(max_choices):
             raise ValueError(
-                f"Expects max_choices to be a positive int, actual: {max_choices} "
+                f"Expects max_choices to be a positive int, actual: {max_choices!r} "
                 f"({type(max_choices).__name__})"
             )
         self.action_space = Discrete(max_choices)
@@ -86,9 +87,9 @@ class HashText(gym.ObservationWrapper[NDArray[np.float32], Any, str], RecordCons
     def __init__(self, env: gym.Env[str, Any], dim: int = 512) -> None:
         RecordConstructorArgs.__init__(self, dim=dim)
         gym.ObservationWrapper.__init__(self, env)
-        if dim < 1:
+        if not is_positive_int(dim):
             raise ValueError(
-                f"Expects dim to be a positive int, actual: {dim} ({type(dim).__name__})"
+                f"Expects dim to be a positive int, actual: {dim!r} ({type(dim).__name__})"
             )
         self.observation_space = Box(0.0, 1.0, (dim,), np.float32)
         self._dim = dim

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 import coevo_gym
@@ -166,12 +167,38 @@ def test_rendering() -> None:
         ({"tasks": "/nowhere.jsonl"}, TaskError, "Cannot read tasks from /nowhere.jsonl: No such"),
         ({"max_steps": 0}, ConfigError, "max_steps must be a positive int, actual: 0"),
         ({"max_steps": -3}, ConfigError, "max_steps must be a positive int, actual: -3"),
+        ({"max_steps": 2.5}, ConfigError, "max_steps must be a positive int, actual: 2.5"),
+        ({"max_steps": True}, ConfigError, "max_steps must be a positive int, actual: True"),
+        ({"max_steps": "3"}, ConfigError, "max_steps must be a positive int, actual: '3'"),
+        ({"max_steps": float("nan")}, ConfigError, "max_steps must be a positive int, actual: nan"),
+        ({"tasks": 5}, ConfigError, "tasks must be a list of names.*, actual: 5 \\(int\\)"),
+        ({"tasks": [5]}, ConfigError, "tasks must be a list of names.*, actual: \\[5\\]"),
+        ({"tasks": [None]}, ConfigError, "tasks must be a list of names.*, actual: \\[None\\]"),
+        ({"tasks": TRAIN}, ConfigError, r'tasks must be .*reset\(options=\{"task": …\}\)'),
+        ({"tasks": TRAIN[0]}, ConfigError, "tasks must be a list .*\\(Task\\)"),
+        ({"tasks": Path("a.jsonl")}, ConfigError, "JSONL file of tasks as a text, actual: .*Path"),
         ({"reward_mode": "dense"}, ConfigError, "Unknown reward_mode 'dense'. Choose one of: succ"),
     ],
 )  # fmt: skip
 def test_bad_arguments(arguments: dict[str, object], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         ToyEnv(**arguments)  # type: ignore[arg-type]
+    with pytest.raises(error, match=message):
+        gym.make("Toy-v0", **arguments)
+    with pytest.raises(error, match=message):
+        gym.make_vec("Toy-v0", num_envs=2, **arguments)
+
+
+@pytest.mark.parametrize("limit", [2.5, True, "3", 0, [3]])
+def test_a_step_limit_for_gymnasium_is_a_positive_int_too(limit: object) -> None:
+    for make in (gym.make, gym.make_vec):
+        with pytest.raises((ValueError, TypeError), match=r"max_(episode_)?steps.* actual"):
+            make("Toy-v0", max_episode_steps=limit)
+
+
+def test_numpys_ints_are_ints() -> None:
+    env = ToyEnv(max_steps=np.int64(2))  # type: ignore[arg-type]
+    assert (env.max_steps, type(env.max_steps)) == (2, int)
 
 
 @pytest.mark.parametrize(

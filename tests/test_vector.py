@@ -149,6 +149,9 @@ def test_other_processes_that_inherit_nothing_share_their_observations() -> None
     ("arguments", "message"),
     [
         ({"num_envs": 0}, "num_envs must be a positive int, actual: 0"),
+        ({"num_envs": 2.5}, "num_envs must be a positive int, actual: 2.5"),
+        ({"num_envs": True}, "num_envs must be a positive int, actual: True"),
+        ({"num_envs": "3"}, "num_envs must be a positive int, actual: '3'"),
         ({"autoreset_mode": "SameStep"}, "Disabled or NextStep, actual: SameStep"),
     ],
 )

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -47,8 +49,10 @@ def test_wrapped_specs_rebuild() -> None:
     assert again.action_space == env.action_space
 
 
-def test_bad_arguments() -> None:
-    with pytest.raises(ValueError, match=r"Expects max_choices to be a positive int, actual: 0"):
-        ChooseAction(gym.make("Toy-v0"), max_choices=0)
-    with pytest.raises(ValueError, match=r"Expects dim to be a positive int, actual: -1 \(int\)"):
-        HashText(gym.make("Toy-v0"), dim=-1)
+@pytest.mark.parametrize("value", [0, -1, 2.5, True, "3", None])
+def test_bad_arguments(value: object) -> None:
+    message = re.escape(f"to be a positive int, actual: {value!r} ({type(value).__name__})")
+    with pytest.raises(ValueError, match=f"Expects max_choices {message}"):
+        ChooseAction(gym.make("Toy-v0"), max_choices=value)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=f"Expects dim {message}"):
+        HashText(gym.make("Toy-v0"), dim=value)  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ import gymnasium as gym
 from numpy.random import Generator
 
 from coevo_gym.benchmark import find_task, get_benchmark
+from coevo_gym.envs.checks import check_action, is_positive_int, names_of
 from coevo_gym.errors import (
     ConfigError,
     EnvBackendError,
@@ -136,9 +137,11 @@ class TaskEnv(gym.Env[str, str]):
         render_mode: str | None = None,
     ) -> None:
         self.split = parse_split(split)
-        self.max_steps = _max_episode_steps() or max_steps or self.default_max_steps
-        if self.max_steps < 1 or max_steps == 0:
-            raise ConfigError(f"max_steps must be a positive int, actual: {max_steps!r}")
+        limit = _max_episode_steps()
+        limit = max_steps if limit is None else limit
+        if limit is not None and not is_positive_int(limit):
+            raise ConfigError(f"max_steps must be a positive int, actual: {limit!r}")
+        self.max_steps = self.default_max_steps if limit is None else int(limit)
         if reward_mode not in self.reward_modes:
             raise ConfigError(
                 f"Unknown reward_mode {reward_mode!r}. Choose one of: "
@@ -357,7 +360,7 @@ class TaskEnv(gym.Env[str, str]):
         if isinstance(tasks, str):
             chosen: Sequence[Task] = read_tasks(Path(tasks))
         else:
-            chosen = tuple(map(self._find, tasks))
+            chosen = tuple(map(self._find, names_of(tasks)))
         for task in chosen:
             self._check(task)
             if task.split is not self.split:
@@ -469,21 +472,6 @@ class TaskEnv(gym.Env[str, str]):
         }
 
 
-def check_action(action: object, whose: str = "") -> None:
-    """Refuse an action that is no text.
-
-    Args:
-        action: what is to be sent to an env.
-        whose: words for the message, such as ``"of env 3"``.
-
-    Raises:
-        TypeError: if it is not a string.
-    """
-    if not isinstance(action, str):
-        which = f"An action {whose}".rstrip()
-        raise TypeError(f"{which} is a string, actual: {action!r} ({type(action).__name__})")
-
-
 def _max_episode_steps() -> int | None:
     """The ``max_episode_steps`` that ``gym.make`` is being called with, if it is.
 
@@ -499,4 +487,4 @@ def _max_episode_steps() -> int | None:
     limit = frame.f_locals.get("max_episode_steps")
     if limit is None:
         limit = getattr(frame.f_locals.get("env_spec"), "max_episode_steps", None)
-    return limit if limit is None or limit > 0 else None
+    return None if limit == -1 else limit  # -1 is Gymnasium's word for no limit

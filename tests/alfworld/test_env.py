@@ -18,7 +18,7 @@ from coevo_gym.envs.alfworld.builtin import BUILTIN_SPLIT
 from coevo_gym.envs.alfworld.engine import NOTHING
 from coevo_gym.envs.alfworld.goals import KINDS, PICK, Goal
 from coevo_gym.envs.alfworld.tasks import ALFWorldWorld, goal_of, leaked, scenario_of, split_of
-from coevo_gym.errors import BenchmarkNotInstalled, ResetNeeded, TaskError
+from coevo_gym.errors import BenchmarkNotInstalled, ConfigError, ResetNeeded, TaskError
 from coevo_gym.evolution import Round
 from coevo_gym.task import Split, Task
 from coevo_gym.testing import make_env, replay
@@ -143,6 +143,12 @@ def test_a_win_on_the_last_allowed_step_is_a_win(missing: int) -> None:
 
 def test_steps_are_limited_to_50_by_default() -> None:
     assert len(replay(TRAIN[0], ()).steps) == 50
+
+
+@pytest.mark.parametrize("flag", ["no", 1, None])
+def test_aliases_are_on_or_off(flag: object) -> None:
+    with pytest.raises(ConfigError, match=f"aliases must be True or False, actual: {flag!r}"):
+        gym.make(ENV_ID, aliases=flag)
 
 
 @pytest.mark.parametrize("older", ["put {} in/on {}", "put {} on {}", "put {} in {}"])

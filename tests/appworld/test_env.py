@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import gymnasium as gym
 import pytest
@@ -137,9 +139,11 @@ def test_splits_keep_scenarios_apart(tasks: tuple[Task, ...]) -> None:
         ast.parse(task.solution[0].removeprefix("```python\n").removesuffix("```"))
 
 
-def test_arguments_are_checked(root: Path) -> None:
-    with pytest.raises(ConfigError, match="step_limit_s must be positive, actual: 0"):
-        AppWorldEnv(step_limit_s=0)
+@pytest.mark.parametrize("limit", [0, -1.5, math.nan, math.inf, True, "3", None])
+def test_arguments_are_checked(root: Path, limit: Any) -> None:
+    message = re.escape(f"step_limit_s must be positive, actual: {limit!r}")
+    with pytest.raises(ConfigError, match=message):
+        AppWorldEnv(step_limit_s=limit)
 
 
 @pytest.mark.parametrize("answer", ["float('nan')", "float('-inf')", "chr(0xd800)"])

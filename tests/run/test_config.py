@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,35 @@ def test_a_section_may_be_given_by_its_name_alone(toml: Path) -> None:
 def test_values_out_of_bounds(toml: Path, setting: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load(toml, "", setting)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("max_steps = 2.5", r"benchmark.max_steps = 2.5 \(from .*mine.toml\): .* valid integer"),
+        ("max_steps = true", r"benchmark.max_steps = True \(from .*mine.toml\): .* valid integer"),
+        ('max_steps = "3"', r"benchmark.max_steps = '3' \(from .*mine.toml\): .* valid integer"),
+        ("max_steps = [3]", r"benchmark.max_steps = \[3\] \(from .*mine.toml\): .* valid integer"),
+        ("max_steps = 2000-01-01", r"benchmark.max_steps = datetime.* valid integer"),
+        ("max_steps = 0", r"benchmark.max_steps = 0 .* greater than or equal to 1"),
+        ("subset = 5", r"benchmark.subset = 5 .* valid string"),
+    ],
+)
+def test_values_of_another_type(toml: Path, line: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(toml, f"[benchmark]\n{line}\n")
+
+
+@pytest.mark.parametrize("text", ["2.5", "true", "abc", "[3]", "0"])
+def test_values_of_another_type_on_the_command_line(toml: Path, text: str) -> None:
+    message = rf"benchmark.max_steps = '{re.escape(text)}' \(from command line\): Input should be"
+    with pytest.raises(ConfigError, match=message):
+        load(toml, "", f"benchmark.max_steps={text}")
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_presets_say_every_value_in_its_own_type(name: str) -> None:
+    load_config(name)
 
 
 def test_lists_and_none_on_the_command_line(toml: Path) -> None:

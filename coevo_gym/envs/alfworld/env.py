@@ -12,6 +12,7 @@ from coevo_gym.envs.alfworld.goals import PROGRESS, Goal, conditions
 from coevo_gym.envs.alfworld.tasks import ALFWorldWorld, goal_of, scene_problem
 from coevo_gym.envs.alfworld.translation import fast_downward
 from coevo_gym.envs.base import PRIVATE_INFO, Frame, Grade, TaskEnv
+from coevo_gym.envs.checks import check_flag
 from coevo_gym.task import FrozenDict, Verifier, World
 from coevo_gym.vector import TaskVectorEnv
 
@@ -83,6 +84,7 @@ class ALFWorldEnv(TaskEnv):
     private_info: ClassVar = PRIVATE_INFO | {"alfworld.goal_conditions"}
 
     def __init__(self, *, aliases: bool = False, **kwargs: Any) -> None:
+        check_flag("aliases", aliases)
         fast_downward()  # says what to install, before an episode is begun
         self.aliases = aliases
         super().__init__(**kwargs)

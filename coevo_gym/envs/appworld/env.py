@@ -12,6 +12,7 @@ from coevo_gym.envs.appworld.engine import STEP_LIMIT_S, Brief, World
 from coevo_gym.envs.appworld.judge import grade
 from coevo_gym.envs.appworld.tasks import AppWorldVerifier, AppWorldWorld, root_of
 from coevo_gym.envs.base import Frame, Grade, TaskEnv
+from coevo_gym.envs.checks import is_positive_number
 from coevo_gym.errors import ConfigError
 from coevo_gym.task import FrozenDict, Verifier
 from coevo_gym.task import World as TaskWorld
@@ -106,7 +107,7 @@ class AppWorldEnv(TaskEnv):
     )
 
     def __init__(self, *, step_limit_s: float = STEP_LIMIT_S, **kwargs: Any) -> None:
-        if step_limit_s <= 0:
+        if not is_positive_number(step_limit_s):
             raise ConfigError(f"step_limit_s must be positive, actual: {step_limit_s!r}")
         self.step_limit_s = step_limit_s
         self._world: World | None = None

@@ -12,6 +12,7 @@ from numpy.random import Generator
 from coevo_gym.envs.base import Frame, Grade, TaskEnv
 from coevo_gym.envs.bfcl.dialogue import Dialogue, Reply
 from coevo_gym.envs.bfcl.tasks import SCHEMES, BFCLVerifier, BFCLWorld, native_tasks, relabelled
+from coevo_gym.envs.checks import check_flag
 from coevo_gym.errors import ConfigError
 from coevo_gym.task import FrozenDict, Split, Task, Verifier, World
 from coevo_gym.trajectory import EvalTrajectory
@@ -138,6 +139,7 @@ class BFCLEnv(TaskEnv):
             raise ConfigError(f"Unknown mode {mode!r}. Choose one of: {', '.join(MODES)}.")
         if scheme not in SCHEMES:
             raise ConfigError(f"Unknown scheme {scheme!r}. Choose one of: {', '.join(SCHEMES)}.")
+        check_flag("stop_at_first_failed_turn", stop_at_first_failed_turn)
         self.mode = mode
         self.scheme = scheme
         self.stop_at_first_failed_turn = stop_at_first_failed_turn
