@@ -17,7 +17,7 @@ import coevo_gym
 from coevo_gym.envs.webshop.builtin import builtin_items
 from coevo_gym.envs.webshop.catalogue import Catalogue
 from coevo_gym.envs.webshop.engine import Session
-from coevo_gym.envs.webshop.tasks import builtin_catalogue, goal_of
+from coevo_gym.envs.webshop.tasks import builtin_catalogue
 from coevo_gym.task import Task
 
 COUNT = 10_000
@@ -58,11 +58,10 @@ def main() -> None:
 
     tasks = list(coevo_gym.tasks("webshop", "train", "builtin"))
     shop = builtin_catalogue()
-    goal = goal_of(tasks[0], shop)
 
     def session(_: int) -> Session:
         made = Session(shop)
-        made.reset(goal)
+        made.reset(tasks[0].instruction)
         return made
 
     def env(index: int) -> gym.Env[str, str]:

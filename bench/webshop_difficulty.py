@@ -17,6 +17,7 @@ from coevo_gym.envs.webshop.catalogue import Catalogue
 from coevo_gym.envs.webshop.choices import searches
 from coevo_gym.envs.webshop.engine import Session
 from coevo_gym.envs.webshop.goals import Goal
+from coevo_gym.envs.webshop.judge import judge
 from coevo_gym.envs.webshop.pages import PAGE_SIZE, Page
 from coevo_gym.envs.webshop.product import Product
 from coevo_gym.envs.webshop.reward import score
@@ -109,8 +110,9 @@ def solved(catalogue: Catalogue, goals: Sequence[Goal], shop: Shopper) -> float:
     wins = 0
     for goal in goals:
         session = Session(catalogue)
-        session.reset(goal)
+        session.reset(goal.instruction)
         shop(session, goal)
+        judge(session, goal)
         wins += session.score is not None and session.score.reward == 1.0
     return wins / len(goals)
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from numpy.random import Generator
 
 from coevo_gym.benchmark import benchmark_specs
-from coevo_gym.envs.base import Grade
+from coevo_gym.envs.base import Frame, Grade
+from coevo_gym.errors import ResetNeeded
+from coevo_gym.task import Verifier, World
 from coevo_gym.testing.contract import CHECKS, assert_env_contract
+from coevo_gym.testing.poison import Poison
+from tests.toy import ToyEnv
 
 BENCHMARKS = {spec.env_id: spec.name for spec in benchmark_specs()}
 
@@ -20,9 +25,46 @@ def test_contract(env_id: str, check: Callable[[str], None], engine: Callable[[s
     check(env_id)
 
 
-def test_the_contract_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.toy import ToyEnv
+class _Peeping(ToyEnv):
+    """Reads what only the judge may know, in one of the ways that its authors might."""
 
+    def _begin(self, world: World, instruction: str, rng: Generator) -> Frame:
+        with pytest.raises(ResetNeeded, match="No episode has begun"):
+            _ = self.task  # there is no way from an engine's start to the task
+        return super()._begin(world, instruction, rng)
+
+    def _review(self, verifier: Verifier, frame: Frame) -> Frame:
+        self.kept = verifier
+        return frame
+
+    def _act(self, action: str) -> Frame:
+        frame = super()._act(action)
+        if action == "done":
+            return frame
+        if action == f"press {self.task.world.buttons[0]}":  # type: ignore[attr-defined]
+            _ = self.kept.order  # type: ignore[attr-defined]
+        _ = self.task.solution
+        return frame
+
+
+@pytest.mark.parametrize(
+    ("action", "read"),
+    [("press red", r"_act reads ToyVerifier\.order"), ("press blue", r"_act reads Task\.solution")],
+)
+def test_an_engine_that_reads_the_ground_truth_is_caught(action: str, read: str) -> None:
+    env = _Peeping()
+    poison = Poison(env)
+    task = poison.task(env.tasks[0])
+    env.reset(options={"task": task})
+    env.step("done")
+    env.reset(options={"task": task})
+    with pytest.raises(AssertionError, match=read):
+        env.step(action)
+    assert task.solution == env.tasks[0].solution
+    assert task.id == env.tasks[0].id
+
+
+def test_the_contract_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ToyEnv, "_grade", lambda self, verifier: Grade(0.0, False))
     with pytest.raises(AssertionError, match="the reference failed"):
         assert_env_contract("Toy-v0")

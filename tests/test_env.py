@@ -243,7 +243,7 @@ def test_a_world_that_does_not_begin_leaves_nothing_to_play(
     for action in TRAIN[0].solution[:played]:
         env.step(action)
 
-    def begin(self: ToyEnv, world: object, rng: object) -> Frame:
+    def begin(self: ToyEnv, world: object, instruction: str, rng: object) -> Frame:
         raise KeyError("this world cannot be read")
 
     with monkeypatch.context() as patch:

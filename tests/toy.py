@@ -55,9 +55,10 @@ class ToyEnv(TaskEnv):
     benchmark = "toy"
     default_max_steps = 8
 
-    def _begin(self, world: World, rng: Generator) -> Frame:
+    def _begin(self, world: World, instruction: str, rng: Generator) -> Frame:
         assert isinstance(world, ToyWorld)
         self.buttons, self.pressed, self.done = world.buttons, list[str](), False
+        self.wanted = instruction
         return self._frame_of()
 
     def _act(self, action: str) -> Frame:
@@ -78,7 +79,7 @@ class ToyEnv(TaskEnv):
 
     def _frame_of(self, **keywords: object) -> Frame:
         admissible = (*(f"press {button}" for button in self.buttons), "done")
-        text = f"{self.task.instruction} Pressed: {' '.join(self.pressed) or 'nothing'}."
+        text = f"{self.wanted} Pressed: {' '.join(self.pressed) or 'nothing'}."
         return Frame(text, admissible=admissible, **keywords)  # type: ignore[arg-type]
 
 

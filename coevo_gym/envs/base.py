@@ -1,7 +1,7 @@
 """The shell that all benchmark envs share: tasks, budget, reward, info, record.
 
-A benchmark supplies ``_begin``, ``_act`` and ``_grade``; everything that Gymnasium, a curriculum
-or a trainer relies on lives here once.
+A benchmark supplies ``_begin`` and ``_act``, which run its engine, and ``_grade``, which judges
+what came of it; everything that Gymnasium, a curriculum or a trainer relies on lives here once.
 """
 
 from __future__ import annotations
@@ -166,12 +166,20 @@ class TaskEnv(gym.Env[str, str]):
     # What a benchmark supplies.
 
     @abstractmethod
-    def _begin(self, world: World, rng: Generator) -> Frame:
-        """Start the engine; ``self.task.instruction`` may be shown."""
+    def _begin(self, world: World, instruction: str, rng: Generator) -> Frame:
+        """Start the engine with all that it may know of a task; there is no ``self.task`` yet."""
 
     @abstractmethod
     def _act(self, action: str) -> Frame:
         """Carry out an action. Bad ones are answered, not raised."""
+
+    def _review(self, verifier: Verifier, frame: Frame) -> Frame:
+        """The judge looks at what the engine shows, after ``_begin`` and each ``_act``.
+
+        For benchmarks whose pages or limits depend on a judgement before the end. The engine never
+        gets the verifier: what the judge finds comes back as the frame that is shown.
+        """
+        return frame
 
     @abstractmethod
     def _grade(self, verifier: Verifier) -> Grade:
@@ -231,15 +239,15 @@ class TaskEnv(gym.Env[str, str]):
         super().reset(seed=seed)
         self._task = None
         task = self._choose(options or {})
+        self._check(task)
         self._steps, self._infos, self._outcome, self._end_reason = [], [], None, None
-        self._task, self._begun = task, True
+        self._begun = True
         try:
-            self._frame = self._clean(self._begin(task.world, self.np_random))
-        except BaseException as error:
-            self._task = None
-            if isinstance(error, TaskError):
-                raise TaskError(f"{task.name} cannot be played: {error}") from error
-            raise
+            frame = self._begin(task.world, task.instruction, self.np_random)
+            self._frame = self._clean(self._review(task.verifier, frame))
+        except TaskError as error:
+            raise TaskError(f"{task.name} cannot be played: {error}") from error
+        self._task = task
         return self._frame.observation, self._info()
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -266,7 +274,8 @@ class TaskEnv(gym.Env[str, str]):
         before, info = self._frame.observation, self._public_info()
         action = clean_text(action, ACTION_CAP)
         with self._lost_on_fault():
-            self._frame = self._clean(self._act(action))
+            frame = self._act(action)
+            self._frame = self._clean(self._review(self._task.verifier, frame))
             terminated = self._frame.done
             spent = self._frame.cut or len(self._steps) + 1 >= self.max_steps
             truncated = not terminated and spent
@@ -401,7 +410,6 @@ class TaskEnv(gym.Env[str, str]):
                     f'options["task"] must be a Task, actual: {type(task).__name__}. '
                     'Pass a name or id as options={"task_id": …}.'
                 )
-            self._check(task)
             return task
         if "task_id" in options:
             wanted = options["task_id"]

@@ -28,6 +28,7 @@ from coevo_gym.envs.base import TaskEnv
 from coevo_gym.errors import ResetNeeded, TaskError
 from coevo_gym.task import Split, Task
 from coevo_gym.testing.fixtures import make_env, replay
+from coevo_gym.testing.poison import Poison
 
 HOSTILE_ACTIONS = {
     "empty": "",
@@ -216,6 +217,21 @@ def check_ground_truth_is_hidden(env_id: str) -> None:
         assert _seen(task, task.solution) == _seen(swapped, task.solution)
 
 
+def check_engine_reads_no_ground_truth(env_id: str) -> None:
+    """Nothing that starts or runs an engine reads the verifier or the solution."""
+    for task in _sample_tasks(env_id, 2):
+        env = gym.make(env_id, disable_env_checker=True).unwrapped
+        assert isinstance(env, TaskEnv)
+        poison = Poison(env)
+        env.reset(seed=0, options={"task": poison.task(task)})
+        for action in task.solution or ("",):
+            _, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                break
+        assert poison.n_watched > 1
+        env.close()
+
+
 CHECKS = (
     check_gymnasium,
     check_spec_round_trip,
@@ -228,6 +244,7 @@ CHECKS = (
     check_failed_reset,
     check_reference_and_empty_agent,
     check_ground_truth_is_hidden,
+    check_engine_reads_no_ground_truth,
 )
 
 

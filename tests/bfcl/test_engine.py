@@ -17,9 +17,9 @@ import pytest
 
 from coevo_gym.envs.bfcl import wheel
 from coevo_gym.envs.bfcl.calls import Call, parse_truth
-from coevo_gym.envs.bfcl.dialogue import Dialogue
+from coevo_gym.envs.bfcl.dialogue import Attempt, Dialogue
 from coevo_gym.envs.bfcl.engine import MAX_PATHS, Toolbox, bind, failed
-from coevo_gym.envs.bfcl.judge import Attempt, Judge
+from coevo_gym.envs.bfcl.judge import Judge
 from coevo_gym.envs.bfcl.tasks import BFCLVerifier, BFCLWorld
 from coevo_gym.envs.bfcl.tools import functions_of
 from coevo_gym.task import Task
@@ -261,9 +261,11 @@ def play(task: Task) -> tuple[list[str], list[str]]:
     """The results of a task's reference, and how its turns were judged."""
     assert isinstance(task.world, BFCLWorld)
     assert isinstance(task.verifier, BFCLVerifier)
-    dialogue = Dialogue(task.world, task.verifier)
-    shown = [dialogue.send(message).observation for message in task.solution]
-    return shown, list(dialogue.judge.outcomes)
+    dialogue, judge = Dialogue(task.world), Judge(task.world, task.verifier)
+    shown = [
+        judge.review(dialogue, dialogue.send(message)).observation for message in task.solution
+    ]
+    return shown, list(judge.outcomes)
 
 
 def test_two_episodes_of_one_task_do_not_touch_each_other() -> None:

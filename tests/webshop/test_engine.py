@@ -10,17 +10,19 @@ from hypothesis import strategies as st
 
 from coevo_gym.envs.webshop.engine import Session, parse_action
 from coevo_gym.envs.webshop.html import render_html
+from coevo_gym.envs.webshop.judge import judge
 from coevo_gym.envs.webshop.pages import Page
 from coevo_gym.envs.webshop.reward import normalise_colour, score, similar
 from tests.webshop import handmade
 
 SHOP = handmade.catalogue()
+GOAL = handmade.goal(SHOP)
 
 
 @pytest.fixture
 def session() -> Session:
     session = Session(SHOP)
-    session.reset(handmade.goal(SHOP))
+    session.reset(GOAL.instruction)
     return session
 
 
@@ -50,16 +52,16 @@ def test_the_way_to_a_purchase(session: Session) -> None:
     assert _do(session, "click[large]", "click[Light Blue]", "click[large]") == text
     assert dict(session.options) == {"size": "large", "color": "light blue"}
     result = session.step("click[buy now]")
-    assert result.done
-    assert result.score is not None
-    assert result.score.reward == 1.0
-    assert '{"color": "light blue", "size": "large"}' in _parts(result.observation)
+    assert (result.done, result.observation, session.score) == (True, "", None)
+    judge(session, GOAL)
+    assert session.score is not None
+    assert session.score.reward == 1.0
+    receipt = session.observation()
+    assert '{"color": "light blue", "size": "large"}' in _parts(receipt)
     after = session.step("search[mug]")
-    assert (after.valid, after.error_kind, after.observation) == (
-        False,
-        "finished",
-        result.observation,
-    )
+    assert (after.valid, after.error_kind, after.observation) == (False, "finished", receipt)
+    judge(session, handmade.goal(SHOP, price_cap=1.0))
+    assert session.observation() == receipt
 
 
 def test_sub_pages_keep_the_options_and_results_forget_them(session: Session) -> None:
@@ -138,7 +140,8 @@ def test_impossible_actions_change_nothing(session: Session, action: str, kind: 
     before = session.observation()
     result = session.step(action)
     assert (result.valid, result.error_kind, result.observation) == (False, kind, before)
-    assert result.score is None
+    judge(session, GOAL)
+    assert session.score is None
     assert 0 < len(result.reason) < 1000
     result.reason.encode()
 
@@ -201,7 +204,7 @@ def test_the_parts_of_a_score() -> None:
 
 def test_sessions_are_small() -> None:
     session = Session(SHOP)
-    session.reset(handmade.goal(SHOP))
+    session.reset(GOAL.instruction)
     _do(session, "search[mug]", "click[m000000001]", "click[small]")
     assert not hasattr(session, "__dict__")
     assert sys.getsizeof(session) + sys.getsizeof(session.options) < 500
@@ -220,11 +223,12 @@ class _Tags(HTMLParser):
 
 def test_html_is_escaped_and_self_contained() -> None:
     session = Session(SHOP)
-    session.reset(handmade.goal(SHOP, instruction='<script>alert("x")</script> \ud800'))
+    session.reset('<script>alert("x")</script> \ud800')
     walk = ["search[<img src=x> mug]", "click[m000000001]", "click[small]", "click[description]"]
     for action in ["", *walk, "click[< prev]", "click[buy now]"]:
         if action:
             _do(session, action)
+            judge(session, GOAL)
         html = render_html(session)
         html.encode()
         tags = _Tags()

@@ -16,6 +16,7 @@ import pytest
 from coevo_gym.envs.webshop.catalogue import Catalogue
 from coevo_gym.envs.webshop.engine import Session
 from coevo_gym.envs.webshop.goals import Goal, human_goals, synthetic_goals
+from coevo_gym.envs.webshop.judge import judge
 from coevo_gym.envs.webshop.official import load_official
 from coevo_gym.envs.webshop.reward import score
 
@@ -71,19 +72,21 @@ def test_episodes(shop: Catalogue) -> None:
     goals = {True: human_goals(shop), False: synthetic_goals(shop)}
     for number, episode in enumerate(_lines("expected_episodes_100.jsonl")):
         session = Session(shop)
-        texts = [session.reset(goals[episode["human"]][episode["goal_index"]])]
+        goal = goals[episode["human"]][episode["goal_index"]]
+        texts = [session.reset(goal.instruction)]
         counts = []
         for action in episode["actions"]:
             result = session.step(action)
-            texts.append(result.observation)
+            judge(session, goal)
+            texts.append(session.observation())
             counts.append(len(session.clickables()))
         hashes = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts]
         assert hashes == episode["obs_sha16"], number
         assert counts[: len(episode["n_clickables"])] == episode["n_clickables"], number
         assert result.done == episode["done"]
-        assert result.score is not None
-        assert result.score.reward == pytest.approx(episode["reward"], abs=1e-9), number
-        assert result.score.title_score == episode["info"]["title_score"]
+        assert session.score is not None
+        assert session.score.reward == pytest.approx(episode["reward"], abs=1e-9), number
+        assert session.score.title_score == episode["info"]["title_score"]
         assert session.product is not None
         assert (session.product.asin, session.product.price) == (
             episode["bought"],

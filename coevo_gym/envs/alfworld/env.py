@@ -89,12 +89,12 @@ class ALFWorldEnv(TaskEnv):
         self.aliases = aliases
         super().__init__(**kwargs)
 
-    def _begin(self, world: World, rng: Generator) -> Frame:
+    def _begin(self, world: World, instruction: str, rng: Generator) -> Frame:
         from coevo_gym.envs.alfworld.engine import Game, open_scene
 
         assert isinstance(world, ALFWorldWorld)
         self._goal: Goal = goal_of(world)
-        self._game = Game(open_scene(*scene_problem(world)), self.task.instruction)
+        self._game = Game(open_scene(*scene_problem(world)), instruction)
         return self._frame_of("")
 
     def _act(self, action: str) -> Frame:

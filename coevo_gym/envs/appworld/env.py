@@ -119,11 +119,11 @@ class AppWorldEnv(TaskEnv):
             self._world.close()
             self._world = None
 
-    def _begin(self, world: TaskWorld, rng: Generator) -> Frame:
+    def _begin(self, world: TaskWorld, instruction: str, rng: Generator) -> Frame:
         assert isinstance(world, AppWorldWorld)
         self.close()
         self._world = World(root_of(world.data))
-        brief = self._world.begin(world.base, instruction=self.task.instruction)
+        brief = self._world.begin(world.base, instruction=instruction)
         return Frame(introduction(brief))
 
     def _act(self, action: str) -> Frame:

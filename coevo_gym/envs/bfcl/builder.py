@@ -15,6 +15,7 @@ from coevo_gym.envs.base import ACTION_CAP
 from coevo_gym.envs.bfcl.calls import Call, Malformed, hermes, parse_message, python
 from coevo_gym.envs.bfcl.dialogue import MAX_CALLS, Dialogue, max_steps_of_a_turn
 from coevo_gym.envs.bfcl.engine import Toolbox, bind, failed
+from coevo_gym.envs.bfcl.judge import Judge
 from coevo_gym.envs.bfcl.tasks import (
     CLOSING,
     BFCLVerifier,
@@ -212,11 +213,12 @@ def _check_needed(world: BFCLWorld, truth: Sequence[tuple[str, ...]]) -> None:
 
 
 def _solves(world: BFCLWorld, verifier: BFCLVerifier, turns: Sequence[tuple[str, ...]]) -> bool:
-    dialogue = Dialogue(world, verifier, stop_at_first_failed_turn=True)
+    dialogue, judge = Dialogue(world), Judge(world, verifier)
     for message in solution_of(turns):
         if not dialogue.over:
-            dialogue.send(clean_text(message, ACTION_CAP))
-    return dialogue.solved
+            reply = dialogue.send(clean_text(message, ACTION_CAP))
+            judge.review(dialogue, reply, stop_at_failure=True)
+    return judge.solved
 
 
 def _check_known(world: BFCLWorld, turns: Turns, outputs: Sequence[Sequence[str]]) -> None:
@@ -253,15 +255,16 @@ def replay(task: Task, actions: Sequence[str]) -> Replay:
     """
     assert isinstance(task.world, BFCLWorld)
     assert isinstance(task.verifier, BFCLVerifier)
-    dialogue = Dialogue(task.world, task.verifier)
+    dialogue, judge = Dialogue(task.world), Judge(task.world, task.verifier)
     errors, scores = [], [0.0]
     for action in actions:
         if dialogue.over:
             errors.append("the conversation is over")
         else:
-            errors.append(dialogue.send(clean_text(action, ACTION_CAP)).reason)
-        scores.append(float(dialogue.over and dialogue.solved))
-    end = (_state(dialogue.toolbox), dialogue.outputs, dialogue.judge.outcomes)
+            reply = dialogue.send(clean_text(action, ACTION_CAP))
+            errors.append(judge.review(dialogue, reply).reason)
+        scores.append(float(dialogue.over and judge.solved))
+    end = (_state(dialogue.toolbox), dialogue.outputs, judge.outcomes)
     return Replay(tuple(errors), tuple(scores), digest(repr(end)))
 
 

@@ -1,15 +1,19 @@
-"""One conversation: what the user says, which functions are offered, what came of the calls."""
+"""One conversation: what the user says, which functions are offered, what came of the calls.
+
+It knows no reference. When a turn ends it waits, so that the judge (``judge.py``) can look at the
+backends, and at what was done in the turn, before the user goes on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
 from coevo_gym.envs.bfcl.calls import Call, Malformed, parse_message
 from coevo_gym.envs.bfcl.engine import ERROR, Toolbox, failed
-from coevo_gym.envs.bfcl.judge import Attempt, Judge
-from coevo_gym.envs.bfcl.tasks import BFCLVerifier, BFCLWorld
+from coevo_gym.envs.bfcl.tasks import BFCLWorld
 from coevo_gym.envs.bfcl.tools import functions_of, schemas_text
 from coevo_gym.envs.bfcl.wheel import official
 from coevo_gym.errors import TaskError
@@ -40,45 +44,59 @@ class Reply(NamedTuple):
     results: tuple[str, ...] = ()
 
 
+@dataclass(slots=True)
+class Attempt:
+    """What the agent did in one turn.
+
+    Attributes:
+        calls: its calls, in order.
+        results: what came of each; None for a call that was not run.
+        malformed: whether something in its messages could not be read as a call.
+        steps: its messages with calls.
+    """
+
+    calls: list[Call] = field(default_factory=list)
+    results: list[str | None] = field(default_factory=list)
+    malformed: bool = False
+    steps: int = 0
+
+
 class Dialogue:
     """Runs the turns of one episode.
 
-    A message with calls is answered with their results; one without calls ends the turn.
+    A message with calls is answered with their results; one without calls ends the turn. Then
+    :meth:`go_on` or :meth:`stop` comes next, unless the conversation is over.
 
     Args:
         world: backends and user turns.
-        verifier: what the judge compares with.
         lenient: answer an unreadable message with an error, where the official protocol ends the
             turn.
-        stop_at_first_failed_turn: be over as soon as a turn has failed.
 
     Attributes:
-        judge: the verdicts so far.
         turn: number of the current turn, from 0.
         request: what the user said last.
         offered: names of the functions that may be called now.
+        ended: what was done in the turn that the latest message ended, for the judge; None if it
+            ended none, or one that is not judged.
         over: no message is taken any more.
         cut: over, because a turn took more steps than the protocol allows.
 
     Raises:
-        TaskError: if a backend cannot start so, the setup or the reference holds something other
-            than calls, or a function is held out that the backends do not have.
+        TaskError: if a backend cannot start so, the setup holds something other than calls, or a
+            function is held out that the backends do not have.
     """
 
     def __init__(
         self,
         world: BFCLWorld,
-        verifier: BFCLVerifier,
         *,
         lenient: bool = False,
-        stop_at_first_failed_turn: bool = False,
     ) -> None:
         self._world = world
         self._toolbox = Toolbox(world)
         self._lenient = lenient
-        self._stops = stop_at_first_failed_turn
         self._outputs: list[str] = []
-        self.judge = Judge(world, verifier)
+        self.ended: Attempt | None = None
         held_out = {name for _, names in world.held_out for name in names}
         known = functions_of(world.classes)
         if unknown := held_out - known.keys():
@@ -106,18 +124,29 @@ class Dialogue:
         return tuple(self._outputs)
 
     @property
-    def solved(self) -> bool:
-        """Whether every turn has ended and none has failed."""
-        ended = len(self.judge.outcomes)
-        return ended == self.n_turns == self.judge.n_turns and not self.judge.failed
-
-    @property
     def n_turns(self) -> int:
         """Turns of the whole conversation."""
         return len(self._world.turns)
 
+    @property
+    def waits(self) -> bool:
+        """Whether a turn has ended, and the user has more to say."""
+        return self.ended is not None and not self.over
+
+    def go_on(self) -> str:
+        """Begin the next turn; returns what the user says."""
+        self.turn += 1
+        self.request = self._begin_turn()
+        return self.request
+
+    def stop(self) -> str:
+        """End the conversation between two turns; returns what is shown."""
+        self.over = True
+        return END
+
     def send(self, message: str) -> Reply:
         """Take the agent's next message."""
+        self.ended = None
         items = parse_message(message)
         bad = [item for item in items if isinstance(item, Malformed)]
         self._attempt.malformed |= bool(bad)
@@ -169,16 +198,11 @@ class Dialogue:
         return kind, text
 
     def _end_turn(self, *, cut: bool = False) -> str:
-        """Judge the turn and begin the next one; returns what the user says."""
+        """Leave the turn to the judge; returns what is shown if it was the last one."""
         last = self.turn + 1 == self.n_turns
         if last or not cut:  # the official runner fails a conversation that is cut before
-            self.judge.end_turn(self._toolbox, self._attempt, self._outputs)
-        if last or cut or (self._stops and self.judge.failed):
-            self.over = True
-            return END
-        self.turn += 1
-        self.request = self._begin_turn()
-        return self.request
+            self.ended = self._attempt
+        return self.stop() if last or cut else ""
 
     def _begin_turn(self) -> str:
         """Hand out this turn's functions; returns what the user says."""

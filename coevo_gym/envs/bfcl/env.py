@@ -11,6 +11,7 @@ from numpy.random import Generator
 
 from coevo_gym.envs.base import Frame, Grade, TaskEnv
 from coevo_gym.envs.bfcl.dialogue import Dialogue, Reply
+from coevo_gym.envs.bfcl.judge import Judge
 from coevo_gym.envs.bfcl.tasks import SCHEMES, BFCLVerifier, BFCLWorld, native_tasks, relabelled
 from coevo_gym.envs.checks import check_flag
 from coevo_gym.errors import ConfigError
@@ -144,6 +145,7 @@ class BFCLEnv(TaskEnv):
         self.scheme = scheme
         self.stop_at_first_failed_turn = stop_at_first_failed_turn
         self.results: tuple[str, ...] = ()  # of the latest message's calls, as shown
+        self._judge: Judge | None = None
         super().__init__(**kwargs)
         self._require_official(self.split, f"split={str(self.split)!r}")
 
@@ -171,25 +173,34 @@ class BFCLEnv(TaskEnv):
     def _find(self, name_or_id: str) -> Task:
         return relabelled(super()._find(name_or_id), self.scheme)
 
-    def _begin(self, world: World, rng: Generator) -> Frame:
-        verifier = self.task.verifier
+    def _check(self, task: Task) -> None:
+        super()._check(task)
+        self._require_official(task.split, task.name)
+
+    def _begin(self, world: World, instruction: str, rng: Generator) -> Frame:
         assert isinstance(world, BFCLWorld)
-        assert isinstance(verifier, BFCLVerifier)
-        self._require_official(self.task.split, self.task.name)
-        self._dialogue = Dialogue(
-            world,
-            verifier,
-            lenient=self.mode == "train",
-            stop_at_first_failed_turn=self.stop_at_first_failed_turn,
-        )
-        return self._frame_of(Reply(self._dialogue.request))
+        self._world, self._judge = world, None
+        self._dialogue = Dialogue(world, lenient=self.mode == "train")
+        self._reply = Reply(self._dialogue.request)
+        return self._frame_of(self._reply)
 
     def _act(self, action: str) -> Frame:
-        return self._frame_of(self._dialogue.send(action))
+        self._reply = self._dialogue.send(action)
+        return self._frame_of(self._reply)
+
+    def _review(self, verifier: Verifier, frame: Frame) -> Frame:
+        """A turn that has ended is judged before the user goes on."""
+        if self._judge is None:
+            assert isinstance(verifier, BFCLVerifier)
+            self._judge = Judge(self._world, verifier)
+        stops = self.stop_at_first_failed_turn
+        reply = self._judge.review(self._dialogue, self._reply, stop_at_failure=stops)
+        return frame if reply is self._reply else self._frame_of(reply)
 
     def _grade(self, verifier: Verifier) -> Grade:
-        dialogue = self._dialogue
-        judge, solved = dialogue.judge, dialogue.solved
+        dialogue, judge = self._dialogue, self._judge
+        assert judge is not None
+        solved = judge.solved
         missing = dialogue.n_turns - len(judge.outcomes)
         outcomes = [*judge.outcomes, *["not_reached"] * missing]
         label = "force_terminated" if missing and not judge.failed else judge.label

@@ -11,12 +11,12 @@ functions, called with our own instances.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from types import ModuleType
 from typing import Any, Literal
 
 from coevo_gym.envs.bfcl.calls import Call, parse_truth
+from coevo_gym.envs.bfcl.dialogue import Attempt, Dialogue, Reply
 from coevo_gym.envs.bfcl.engine import Toolbox, bind, failed
 from coevo_gym.envs.bfcl.tasks import BFCLVerifier, BFCLWorld
 from coevo_gym.envs.bfcl.tools import functions_of
@@ -47,23 +47,6 @@ Label = Literal[
 decided; ``force_terminated`` if the episode was cut before its last turn ended."""
 
 
-@dataclass(slots=True)
-class Attempt:
-    """What the agent did in one turn.
-
-    Attributes:
-        calls: its calls, in order.
-        results: what came of each; None for a call that was not run.
-        malformed: whether something in its messages could not be read as a call.
-        steps: its messages with calls.
-    """
-
-    calls: list[Call] = field(default_factory=list)
-    results: list[str | None] = field(default_factory=list)
-    malformed: bool = False
-    steps: int = 0
-
-
 class Judge:
     """Judges the turns of one episode.
 
@@ -77,25 +60,46 @@ class Judge:
         mismatches: public attributes (``Class.attribute``) that differed in the deciding turn.
 
     Raises:
-        TaskError: if a backend cannot start so, or the reference holds something other than calls.
+        TaskError: if a backend cannot start so, or the setup or the reference holds something
+            other than calls.
     """
 
     def __init__(self, world: BFCLWorld, verifier: BFCLVerifier) -> None:
         self._twin = Toolbox(world)
+        self._n_turns = len(world.turns)
         self._truth = [tuple(map(parse_truth, turn)) for turn in verifier.turns]
         self.outcomes: list[Outcome] = []
         self.label: Label = "pass"
         self.mismatches: tuple[str, ...] = ()
 
     @property
-    def n_turns(self) -> int:
-        """Turns of the reference."""
-        return len(self._truth)
+    def solved(self) -> bool:
+        """Whether every turn has ended and none has failed."""
+        ended = len(self.outcomes)
+        return ended == self._n_turns == len(self._truth) and not self.failed
 
     @property
     def failed(self) -> bool:
         """Whether a turn has failed."""
         return self.label != "pass"
+
+    def review(self, dialogue: Dialogue, reply: Reply, *, stop_at_failure: bool = False) -> Reply:
+        """Judge the turn that the latest message has ended, if any, and let the user go on.
+
+        Args:
+            dialogue: the conversation.
+            reply: what the latest message led to.
+            stop_at_failure: end the conversation as soon as a turn has failed.
+
+        Returns:
+            The reply, with what the user says next.
+        """
+        if dialogue.ended is not None:
+            self.end_turn(dialogue.toolbox, dialogue.ended, dialogue.outputs)
+        if not dialogue.waits:
+            return reply
+        stops = stop_at_failure and self.failed
+        return reply._replace(observation=dialogue.stop() if stops else dialogue.go_on())
 
     def end_turn(self, model: Toolbox, attempt: Attempt, outputs: Sequence[str]) -> Outcome:
         """Judge the turn that has just ended.
@@ -106,7 +110,7 @@ class Judge:
             outputs: raw results of all its calls in the episode.
         """
         turn = len(self.outcomes)
-        truth = self._truth[turn] if turn < self.n_turns else ()
+        truth = self._truth[turn] if turn < len(self._truth) else ()
         outcome = "not_reached" if self.failed else self._compare(model, truth, attempt, outputs)
         self.outcomes.append(outcome)
         if outcome not in ("passed", "unchecked", "not_reached"):

@@ -12,7 +12,8 @@ from coevo_gym.benchmark import Replay
 from coevo_gym.envs.webshop.catalogue import Catalogue
 from coevo_gym.envs.webshop.choices import searches
 from coevo_gym.envs.webshop.engine import Session
-from coevo_gym.envs.webshop.goals import NO_CAP, Goal
+from coevo_gym.envs.webshop.goals import NO_CAP
+from coevo_gym.envs.webshop.judge import goal_of, judge
 from coevo_gym.envs.webshop.pages import PAGE_SIZE, Page
 from coevo_gym.envs.webshop.product import Product
 from coevo_gym.envs.webshop.tasks import (
@@ -20,7 +21,6 @@ from coevo_gym.envs.webshop.tasks import (
     WebShopWorld,
     active_catalogue,
     builtin_catalogue,
-    goal_of,
     open_catalogue,
     split_of,
     world_of,
@@ -97,8 +97,7 @@ def build(draft: Draft) -> Task:
 def _run(draft: Draft, catalogue: Catalogue) -> Session:
     """Carry the draft's actions out up to the purchase, which must be the last of them."""
     session = Session(catalogue)
-    # Pages depend on the instruction alone; what is bought is judged once it is known.
-    session.reset(Goal.for_product(catalogue.products[0], instruction=draft.instruction))
+    session.reset(draft.instruction)
     for number, action in enumerate(draft.solution, start=1):
         if session.page is Page.DONE:
             raise BuildError(f"action {number}, {action!r}, comes after the purchase")
@@ -132,11 +131,12 @@ def replay(task: Task, actions: Sequence[str]) -> Replay:
     """Run actions in a fresh session, with the score after each."""
     assert isinstance(task.world, WebShopWorld)
     catalogue = open_catalogue(task.world)
-    session = Session(catalogue)
-    session.reset(goal_of(task, catalogue))
+    session, goal = Session(catalogue), goal_of(task.verifier, catalogue)
+    session.reset(task.instruction)
     errors, scores = [], [0.0]
     for action in actions:
         result = session.step(action)
+        judge(session, goal)
         errors.append("" if result.valid else result.reason)
         scores.append(0.0 if session.score is None else session.score.reward)
     asin = session.product.asin if session.product else ""

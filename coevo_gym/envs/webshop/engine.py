@@ -8,10 +8,9 @@ from typing import Literal, NamedTuple
 
 from coevo_gym.envs.webshop import pages
 from coevo_gym.envs.webshop.catalogue import Catalogue
-from coevo_gym.envs.webshop.goals import Goal
 from coevo_gym.envs.webshop.pages import Page, Target
 from coevo_gym.envs.webshop.product import Product
-from coevo_gym.envs.webshop.reward import Score, score
+from coevo_gym.envs.webshop.reward import Score
 
 ErrorKind = Literal["", "unparsable", "unknown_action", "empty_search", "not_clickable", "finished"]
 
@@ -27,7 +26,6 @@ class StepResult(NamedTuple):
         error_kind: why it was not, "" if it was.
         reason: the same for a reader, "" if it was.
         done: whether the shopper has bought.
-        score: score of the purchase, None before it.
     """
 
     observation: str
@@ -35,7 +33,6 @@ class StepResult(NamedTuple):
     error_kind: ErrorKind = ""
     reason: str = ""
     done: bool = False
-    score: Score | None = None
 
 
 class Action(NamedTuple):
@@ -66,27 +63,32 @@ def parse_action(text: str) -> Action:
 
 
 class Session:
-    """One shopper: the goal, the page, and what was searched, looked at, chosen and bought.
+    """One shopper: the page, and what was told, searched, looked at, chosen and bought.
 
-    All heavy data lives in the catalogue, so that thousands of sessions cost a few hundred bytes
-    each. Equal catalogue, goal and actions give equal texts and scores.
+    What the purchase is compared with is unknown here: the judge scores it (``judge.py``), and the
+    last page shows that score. All heavy data lives in the catalogue, so that thousands of
+    sessions cost a few hundred bytes each. Equal catalogue, instruction and actions give equal
+    texts.
 
     Example:
         >>> session = Session(catalogue)                      # doctest: +SKIP
-        >>> text = session.reset(goal)                        # doctest: +SKIP
+        >>> text = session.reset("Find me a red mug")         # doctest: +SKIP
         >>> session.step("search[red mug]").valid             # doctest: +SKIP
         True
 
     Args:
         catalogue: the shop.
-        fixed_options: see ``reward.score``.
+
+    Attributes:
+        instruction: what the shopper was told, "" before the first reset.
+        score: what the judge has given for the purchase, None before that.
     """
 
     __slots__ = (
+        "_begun",
         "_chosen",
         "catalogue",
-        "fixed_options",
-        "goal",
+        "instruction",
         "number",
         "page",
         "product",
@@ -94,10 +96,10 @@ class Session:
         "score",
     )
 
-    def __init__(self, catalogue: Catalogue, *, fixed_options: bool = False) -> None:
+    def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
-        self.fixed_options = fixed_options
-        self.goal: Goal | None = None
+        self.instruction = ""
+        self._begun = False
         self.page = Page.SEARCH
         self.query: str | None = None
         self.number = 1
@@ -115,20 +117,15 @@ class Session:
         """Everything that the last search found, best first; () before a search."""
         return () if self.query is None else self.catalogue.search(self.query)
 
-    @property
-    def instruction(self) -> str:
-        """What the shopper was told, "" before the first reset."""
-        return "" if self.goal is None else self.goal.instruction
-
-    def reset(self, goal: Goal) -> str:
-        """Start over with a goal and return the text of the first page."""
-        self.goal = goal
+    def reset(self, instruction: str) -> str:
+        """Start over with an instruction and return the text of the first page."""
+        self.instruction, self._begun = instruction, True
         self._to_search()
         return self.observation()
 
     def step(self, action: str) -> StepResult:
         """Do ``search[words]`` or ``click[thing]``; anything impossible changes nothing."""
-        if self.page is Page.DONE or self.goal is None:
+        if self.page is Page.DONE or not self._begun:
             return self._refuse("finished", "The session is over: nothing more can be done.")
         verb, argument = parse_action(action)
         if argument is None:
@@ -147,7 +144,7 @@ class Session:
         return self._result()
 
     def observation(self) -> str:
-        """Return the text of the page."""
+        """Return the text of the page; "" for a purchase that has not been judged yet."""
         if self.page is Page.SEARCH:
             return pages.search_text(self.instruction)
         if self.page is Page.RESULTS:
@@ -155,9 +152,11 @@ class Session:
         product = self._product()
         if self.page is Page.ITEM:
             return pages.item_text(self.instruction, product)
-        if self.score is not None:
-            return pages.done_text(product.asin, self._chosen, self.score.reward)
-        return pages.sub_text(self.instruction, product, self.page)
+        if self.page is not Page.DONE:
+            return pages.sub_text(self.instruction, product, self.page)
+        if self.score is None:
+            return ""
+        return pages.done_text(product.asin, self._chosen, self.score.reward)
 
     def targets(self) -> dict[str, Target]:
         """Return what can be clicked, by the text to click, in the original's order.
@@ -214,20 +213,14 @@ class Session:
             self._chosen[target.name] = text
 
     def _buy(self) -> None:
-        product, goal = self._product(), self.goal
-        if goal is None:
-            raise RuntimeError("a purchase without a goal: call reset first")
-        fixed = self.fixed_options
-        self.score = score(goal, product, self._chosen, product.price, fixed_options=fixed)
+        self._product()  # raises where nothing is looked at
         self.page = Page.DONE
 
     def _result(self) -> StepResult:
-        done = self.page is Page.DONE
-        return StepResult(self.observation(), done=done, score=self.score)
+        return StepResult(self.observation(), done=self.page is Page.DONE)
 
     def _refuse(self, kind: ErrorKind, reason: str) -> StepResult:
-        done = self.page is Page.DONE
-        return StepResult(self.observation(), False, kind, reason, done, self.score)
+        return StepResult(self.observation(), False, kind, reason, self.page is Page.DONE)
 
     def _refuse_form(self, action: str) -> StepResult:
         if action.strip().lower() in ("search[]", "search"):

@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 import json
 import math
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from numpy.random import Generator
 
 from coevo_gym.envs.base import PRIVATE_INFO, Frame, Grade, TaskEnv
 from coevo_gym.envs.webshop.engine import Session, StepResult, parse_action
+from coevo_gym.envs.webshop.goals import Goal
 from coevo_gym.envs.webshop.html import render_html
+from coevo_gym.envs.webshop.judge import goal_of, judge
 from coevo_gym.envs.webshop.pages import SUB_PAGES, Page
-from coevo_gym.envs.webshop.tasks import WebShopWorld, goal_of, open_catalogue
+from coevo_gym.envs.webshop.tasks import WebShopWorld, open_catalogue
 from coevo_gym.task import FrozenDict, Verifier, World
 from coevo_gym.vector import TaskVectorEnv
 
@@ -103,16 +106,23 @@ class WebShopEnv(TaskEnv):
     )
     private_info: ClassVar = PRIVATE_INFO | {"webshop.price"}
 
-    def _begin(self, world: World, rng: Generator) -> Frame:
+    def _begin(self, world: World, instruction: str, rng: Generator) -> Frame:
         assert isinstance(world, WebShopWorld)
-        catalogue = open_catalogue(world)
-        self._session = Session(catalogue)
-        return self._frame_of(StepResult(self._session.reset(goal_of(self.task, catalogue))), ())
+        self._session = Session(open_catalogue(world))
+        self._goal: Goal | None = None
+        return self._frame_of(StepResult(self._session.reset(instruction)), ())
 
     def _act(self, action: str) -> Frame:
         symbol = symbol_of(self._session, action)
         result = self._session.step(action)
         return self._frame_of(result, (symbol,) if result.valid else ())
+
+    def _review(self, verifier: Verifier, frame: Frame) -> Frame:
+        """The last page shows the score."""
+        if self._goal is None:
+            self._goal = goal_of(verifier, self._session.catalogue)
+        judge(self._session, self._goal)
+        return replace(frame, observation=self._session.observation()) if frame.done else frame
 
     def _grade(self, verifier: Verifier) -> Grade:
         score = self._session.score

@@ -103,27 +103,6 @@ def world_of(catalogue: Catalogue) -> WebShopWorld:
     return WebShopWorld(catalogue=catalogue.name, digest=catalogue.digest[:16])
 
 
-def goal_of(task: Task, catalogue: Catalogue) -> Goal:
-    """What the engine compares a purchase with.
-
-    Raises:
-        TaskError: if the shop does not have the product that the task was made from.
-    """
-    verifier = task.verifier
-    assert isinstance(verifier, WebShopVerifier)
-    try:
-        product = catalogue[verifier.asin]
-    except KeyError:
-        raise TaskError(f"its shop has no product {verifier.asin!r}") from None
-    return Goal.for_product(
-        product,
-        instruction=task.instruction,
-        attributes=verifier.attributes,
-        options=verifier.options,
-        price_cap=verifier.price_cap,
-    )
-
-
 def reference(goal: Goal, catalogue: Catalogue) -> tuple[str, ...]:
     """Actions that buy exactly what was asked for.
 

@@ -1,0 +1,39 @@
+"""The judge of a purchase; the shop itself does not know what is wanted."""
+
+from __future__ import annotations
+
+from coevo_gym.envs.webshop.catalogue import Catalogue
+from coevo_gym.envs.webshop.engine import Session
+from coevo_gym.envs.webshop.goals import Goal
+from coevo_gym.envs.webshop.pages import Page
+from coevo_gym.envs.webshop.reward import score
+from coevo_gym.envs.webshop.tasks import WebShopVerifier
+from coevo_gym.errors import TaskError
+from coevo_gym.task import Verifier
+
+
+def goal_of(verifier: Verifier, catalogue: Catalogue) -> Goal:
+    """What a purchase is compared with.
+
+    Raises:
+        TaskError: if the shop does not have the product that the task was made from.
+    """
+    assert isinstance(verifier, WebShopVerifier)
+    try:
+        product = catalogue[verifier.asin]
+    except KeyError:
+        raise TaskError(f"its shop has no product {verifier.asin!r}") from None
+    return Goal.for_product(
+        product,
+        instruction="",
+        attributes=verifier.attributes,
+        options=verifier.options,
+        price_cap=verifier.price_cap,
+    )
+
+
+def judge(session: Session, goal: Goal) -> None:
+    """Score what a session has bought; nothing happens before a purchase, or the second time."""
+    product = session.product
+    if session.page is Page.DONE and session.score is None and product is not None:
+        session.score = score(goal, product, session.options, product.price)
