@@ -387,16 +387,24 @@ def _suggest(word: str, known: Sequence[str] | Mapping[str, Any]) -> str:
 
 
 def _explain(error: ValidationError, merged: Mapping[str, Setting]) -> Iterator[str]:
-    """One line for each problem: the key, its value, where it came from and what is wrong."""
+    """One line for each problem: the key, its value, where it came from and what is wrong.
+
+    A problem of a value that nobody set follows from another one, and is left out beside that.
+    """
+    consequences = []
+    named = False
     for problem in error.errors():
         message = problem["msg"].removeprefix("Value error, ")
         key = next((k for k in _prefixes(problem["loc"]) if k in merged), None)
         key = key or next((k for k in merged if message.startswith(k)), None)
         if key is None:
-            yield message
+            consequences.append(message)
         else:
+            named = True
             value, origin = merged[key]
             yield f"{key} = {value!r} (from {origin}): {message}"
+    if not named:
+        yield from consequences
 
 
 def _prefixes(location: Sequence[int | str]) -> Iterator[str]:

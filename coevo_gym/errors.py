@@ -19,6 +19,7 @@ __all__ = [
     "EnvBackendError",
     "ModelError",
     "ModelNotFetched",
+    "ModelNotFound",
     "RateLimited",
     "ResetNeeded",
     "SplitLeakError",
@@ -74,6 +75,10 @@ class ModelError(CoevoError):
 
 class ModelNotFetched(ModelError):
     """A model that can be fetched is not on this machine; the message names the command."""
+
+
+class ModelNotFound(ModelError, ValueError):
+    """No language model is where a setting says; the message says what it may name."""
 
 
 class RateLimited(ModelError):

@@ -17,7 +17,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coevo_gym.errors import ConfigError, DataError, ModelError, ModelNotFetched
+from coevo_gym.errors import ConfigError, DataError, ModelNotFetched, ModelNotFound
 from coevo_gym.provision import extra_advice, home, locked, pip_install, staged
 
 logger = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ def resolve_model(path: str | Path) -> str:
 
     Raises:
         ModelNotFetched: if it is a model that can be fetched, and was not.
-        ModelError: if it is none of these, or a folder without a model.
+        ModelNotFound: if it is none of these, or a folder without a model.
     """
     text = str(path)
     for folder in (Path(text).expanduser(), models_home() / text):
@@ -112,13 +112,13 @@ def resolve_model(path: str | Path) -> str:
             f"({KNOWN[text].download_mb} MB), or set COEVO_HOME to where it is."
         )
     if Path(text).expanduser().exists():
-        raise ModelError(
+        raise ModelNotFound(
             f"No language model is in {text}: there is no config.json. Give a folder that "
             "`save_pretrained` wrote, or fetch a small model with `coevo model fetch smollm2`."
         )
     if isinstance(path, str) and text.count("/") == 1 and not text.startswith((".", "/", "~")):
         return text
-    raise ModelError(
+    raise ModelNotFound(
         f"No language model is at {text}. Give a folder that `save_pretrained` wrote, an id of the "
         f"Hugging Face Hub (org/name), or a name such as smollm2 (`coevo model fetch smollm2`)."
     )

@@ -6,6 +6,7 @@ import sys
 from typing import Annotated
 
 import typer
+from gymnasium.error import Error as GymnasiumError
 
 from coevo_gym import __version__
 from coevo_gym.cli import benchmarks, evaluate, game, models, runs, settings, tasks
@@ -23,6 +24,7 @@ from coevo_gym.errors import (
     CoevoError,
     ConfigError,
     ModelNotFetched,
+    ModelNotFound,
     TaskError,
 )
 
@@ -62,7 +64,7 @@ def main() -> None:
     except (typer.Abort, KeyboardInterrupt):
         errors.print("interrupted", style="yellow")
         code = INTERRUPTED
-    except (CoevoError, OSError, ImportError) as error:
+    except (CoevoError, GymnasiumError, OSError, ImportError) as error:
         text = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
         errors.print(text, style="red", markup=False, soft_wrap=True)
         code = exit_code(error)
@@ -70,7 +72,9 @@ def main() -> None:
         if not hasattr(error, "format_message"):
             raise
         if what := error.format_message():  # a verb without its arguments has printed its help
-            errors.print(f"{what} Try --help.", style="red", markup=False, soft_wrap=True)
+            errors.print(
+                f"{what.removesuffix('.')}. Try --help.", style="red", markup=False, soft_wrap=True
+            )
         code = USAGE
     sys.exit(code if isinstance(code, int) else DONE)
 
@@ -79,4 +83,4 @@ def exit_code(error: BaseException) -> int:
     """The exit code that an error stands for."""
     if isinstance(error, (BenchmarkNotInstalled, ModelNotFetched, ImportError)):
         return MISSING
-    return USAGE if isinstance(error, (ConfigError, TaskError)) else FAILED
+    return USAGE if isinstance(error, (ConfigError, TaskError, ModelNotFound)) else FAILED

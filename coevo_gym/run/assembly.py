@@ -85,6 +85,12 @@ class Assembly:
         """A generator for one part of the run."""
         return np.random.default_rng(self.seed(purpose))
 
+    @property
+    def env_class(self) -> type[TaskEnv]:
+        """The class of the benchmark's env."""
+        entry_point = cast(str, gym.spec(self.benchmark.env_id).entry_point)
+        return cast(type[TaskEnv], load_env_creator(entry_point))
+
     def make_env(self, split: str = "train") -> gym.Env[str, str]:
         """One raw env."""
         settings = self.config.benchmark
@@ -98,9 +104,7 @@ class Assembly:
 
     def envs(self, split: str = "train") -> EnvPool:
         """Where episodes run."""
-        entry_point = cast(str, gym.spec(self.benchmark.env_id).entry_point)
-        env_class = cast(type[TaskEnv], load_env_creator(entry_point))
-        limit = self.config.rollout.max_envs or env_class.max_live
+        limit = self.config.rollout.max_envs or self.env_class.max_live
         return EnvPool(lambda: self.make_env(split), max_envs=limit)
 
     @cached_property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from coevo_gym.agents.openai_policy import OpenAIPolicy
 from coevo_gym.config import RunConfig, load_config
@@ -12,6 +11,7 @@ from coevo_gym.errors import ConfigError
 from coevo_gym.report.data import TableRow
 from coevo_gym.run.assembly import Assembly, one_thread
 from coevo_gym.run.checkpoint import Checkpoints
+from coevo_gym.run.env_arguments import read_arguments
 from coevo_gym.run.folder import RunFolder
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.policies import make_policy, model_setting
@@ -73,7 +73,14 @@ def evaluate_model(
             f"vllm:MODEL, openai:MODEL, {RANDOM} or {SCRIPTED}; actual: {policy!r}."
         )
     given = [f"benchmark={benchmark}", *sets, *(named or ())]
-    assembly = Assembly(load_config(None, sets=given).config, _arguments(env))
+    config = load_config(None, sets=given).config
+    if config.benchmark.name != benchmark:
+        raise ConfigError(
+            f"--set says benchmark={config.benchmark.name}, but {benchmark} is to be evaluated. "
+            f"Run `coevo eval {config.benchmark.name}` instead."
+        )
+    assembly = Assembly(config)
+    assembly = Assembly(config, read_arguments(assembly.env_class, env))
     progress.phase(policy, total=len(assembly.tasks_to_evaluate(split)))
     agent: Agent | None = assembly.random_agent() if policy == RANDOM else None
     model = None
@@ -87,20 +94,6 @@ def evaluate_model(
             progress.say(str(model.usage))
             model.close()
     return table_row(policy, found.metrics(), 0)
-
-
-def _arguments(items: Sequence[str]) -> dict[str, Any]:
-    """Arguments of an env; a value is JSON where it reads as JSON, and text elsewhere."""
-    arguments = {}
-    for item in items:
-        name, equals, value = item.partition("=")
-        if not equals:
-            raise ConfigError(f"--env takes name=value, actual: {item!r}.")
-        try:
-            arguments[name] = json.loads(value)
-        except ValueError:
-            arguments[name] = value
-    return arguments
 
 
 def _saved_agent(

@@ -99,6 +99,8 @@ def train(
     folder.check_free(overwrite=overwrite)
     assembly = Assembly(resolved.config)
     manifest = make_manifest(resolved, task_sets=assembly.task_sets)
+    with one_thread(resolved.config):
+        _ = assembly.policy  # settings that make none leave no folder behind
     with folder.locked(), one_thread(resolved.config):
         folder.create(overwrite=overwrite)
         write_json(folder.manifest, manifest)

@@ -54,6 +54,59 @@ def test_mistakes_are_usage_errors(coevo: Coevo) -> None:
     assert "Unknown split" in coevo("tasks", "toy", "--split", "x", code=2)
 
 
+@pytest.mark.parametrize(
+    "settings", ["policy.kind=openai", "policy.kind=transformers,policy.model.path=/nowhere"]
+)
+def test_a_policy_that_cannot_be_made_leaves_no_run(
+    coevo: Coevo, finished: Path, settings: str
+) -> None:
+    sets = [f"--set={setting}" for setting in settings.split(",")]
+    coevo("train", TOY, "--name", "never", *sets, code=2)
+    assert not finished.with_name("never").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("eval toy --env nosuch=1", "ToyEnv has no argument 'nosuch'. It takes: subset, tasks"),
+        ("eval toy --env max_step=1", "Did you mean 'max_steps'?"),
+        ("eval toy --env max_steps=abc", "--env max_steps=abc: Input should be a valid integer"),
+        ("eval toy --env max_steps=true", "--env max_steps=true: Input should be a valid integer"),
+        ("eval toy --env max_steps=2.5", "--env max_steps=2.5: Input should be a valid integer"),
+        ("eval toy --env tasks=5", "Cannot read tasks from 5"),
+        ("eval toy --env split=train", "Pass --split instead"),
+        ("eval toy --env self=1", "has no argument 'self'"),
+        ("eval toy --env =", "has no argument ''"),
+        ("eval toy --set benchmark=webshop", "Run `coevo eval webshop` instead"),
+        ("eval toy --set seed=-1", "seed = '-1' (from command line)"),
+        ("eval toy --set nosuch", "--set takes section.key=value"),
+        ("eval ty", "Did you mean 'toy'?"),
+        ("eval toy-rn", "Did you mean 'toy-run'?"),
+        ("train toy.toml --name=", "name = ''"),
+        ("train quickstart --set loop=3", "Did you mean loop.seed?"),
+        ("tasks ty", "Did you mean 'toy'?"),
+        ("tasks shwo", "There is no benchmark and no run 'shwo'"),
+        ("report .", "manifest.json is missing"),
+        ("play webshp", "Did you mean 'webshop'?"),
+        ("play toy --seed=-1", "--seed"),
+        ("play toy --task nosuch", "toy has no task 'nosuch'"),
+        ("install toy", "toy needs no installation"),
+        ("play toy --task=", "toy has no task ''"),
+        ("install webshop --from /nowhere", "Path '/nowhere' does not exist. Try --help."),
+        ("model fetch nosuch", "nosuch"),
+        ("model fetch smollm2 --from /nowhere", "Path '/nowhere' does not exist"),
+        ("config show nosuch", "There is no preset 'nosuch'"),
+    ],
+)
+def test_every_mistake_is_one_clear_error(coevo: Coevo, arguments: str, message: str) -> None:
+    given = arguments.replace("toy.toml", TOY).split()
+    given += ["--policy", "random"] if given[0] == "eval" else []
+    text = coevo(*given, code=2)
+    assert message in text
+    assert "Traceback" not in text
+    assert text.count("Input should be") <= 1
+
+
 def test_a_run_that_cannot_be_written(
     coevo: Coevo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
