@@ -92,9 +92,9 @@ def test_a_policy_that_cannot_be_made_leaves_no_run(
         ("play toy --task nosuch", "toy has no task 'nosuch'"),
         ("install toy", "toy needs no installation"),
         ("play toy --task=", "toy has no task ''"),
-        ("install webshop --from /nowhere", "Path '/nowhere' does not exist. Try --help."),
+        ("install webshop --from /nowhere", "'/nowhere' does not exist. Try --help."),
         ("model fetch nosuch", "nosuch"),
-        ("model fetch smollm2 --from /nowhere", "Path '/nowhere' does not exist"),
+        ("model fetch smollm2 --from /nowhere", "'/nowhere' does not exist"),
         ("config show nosuch", "There is no preset 'nosuch'"),
     ],
 )
