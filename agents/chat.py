@@ -59,7 +59,8 @@ class ChatAgent:
     It keeps no state: what it said and sampled in earlier steps is in the view's history, where
     :func:`coevo_gym.trainers.rollout.play` puts it. An answer that was cut at its most tokens is
     read as far as it goes. A prompt that the model has no room for ends the episode with
-    ``context_overflow``, a spent token budget with ``max_tokens``.
+    ``context_overflow``, a spent token budget with ``max_tokens``; an answer that is lost loses
+    the episode.
 
     Args:
         policy: who answers.
@@ -131,6 +132,8 @@ class ChatAgent:
     def _act(self, completion: Completion) -> Act:
         if completion.finish is Finish.OVERFLOW:
             return Act("", end=EndReason.CONTEXT_OVERFLOW)
+        if completion.finish is Finish.LOST:
+            return Act("", said=completion.text, end=EndReason.MODEL_LOST)
         said = completion.text
         if self.config.context == "self_managed":
             said = contexts.without_marks(said)

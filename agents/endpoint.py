@@ -20,6 +20,8 @@ from coevo_gym.seams import Prompt
 from coevo_gym.task import FrozenModel
 
 _TOKENS_AROUND_A_MESSAGE = 16
+_BYTES_A_TOKEN = 6
+"""More than tokenizers make of ordinary text, which is four or less."""
 _OVERFLOW_CODES = ("context_length_exceeded", "exceed_context_size_error")
 _OVERFLOW_STATUS = {400, 413, 422, 500}
 """OpenAI, vLLM, SGLang and llama.cpp say 400, gateways 413, TGI 422, older llama.cpp 500."""
@@ -77,11 +79,6 @@ class EndpointConfig(FrozenModel):
             )
         return self
 
-    @property
-    def capped(self) -> bool:
-        """Whether tokens or money have a cap."""
-        return self.max_tokens_total is not None or self.max_cost_usd is not None
-
     def cost_usd(self, prompt_tokens: int, completion_tokens: int) -> float:
         """Price of so many tokens, in US dollars."""
         return (
@@ -102,7 +99,11 @@ class EndpointUsage:
         unknown: answers whose tokens the server did not tell; they are in no sum here.
         empty: answers without text: filtered, or nothing but thoughts or calls.
         overflows: prompts that did not fit into the model's context.
+        lost: requests that got no answer in all their attempts.
         cost_usd: price of the tokens, each at the prices that held when it was counted.
+        capped_tokens: what counts towards a cap on tokens: what the server says, but not less than
+            the texts that were sent and answered can be.
+        capped_usd: what counts towards a cap on money, likewise.
     """
 
     requests: int = 0
@@ -112,7 +113,10 @@ class EndpointUsage:
     unknown: int = 0
     empty: int = 0
     overflows: int = 0
+    lost: int = 0
     cost_usd: float = 0.0
+    capped_tokens: int = 0
+    capped_usd: float = 0.0
 
     @property
     def total_tokens(self) -> int:
@@ -121,7 +125,7 @@ class EndpointUsage:
 
     def __str__(self) -> str:
         return (
-            f"{self.requests:,} requests, {self.retries:,} of them sent again; "
+            f"{self.requests:,} requests, {self.retries:,} of them sent again, {self.lost:,} lost; "
             f"{self.prompt_tokens:,} tokens sent and {self.completion_tokens:,} answered, "
             f"{self.cost_usd:.4f} USD"
         )
@@ -136,6 +140,10 @@ class _Bound(NamedTuple):
 
 class Spending:
     """Counts usage, and lets no request pass that might break a cap.
+
+    Caps do not rest on what a server says of itself. An answer counts at least one token for every
+    six bytes of its prompt and of its text, one of which the server tells nothing counts the most
+    that it can have taken, and a prompt that got no answer counts as sent.
 
     A request is bounded by its ``max_tokens`` and by the UTF-8 bytes of its prompt, since a token
     is at least one byte. Where the caps leave no room for it beside the bounds of the requests in
@@ -159,13 +167,48 @@ class Spending:
         sums = {name: getattr(self.usage, name) + count for name, count in counts.items()}
         self.usage = replace(self.usage, **sums, cost_usd=self.usage.cost_usd + cost)
 
+    def count(self, prompt: Prompt, text: str, told: tuple[int, int] | None) -> None:
+        """Count an answer.
+
+        Args:
+            prompt: what was asked.
+            text: what was answered.
+            told: tokens sent and answered, as the server says; None if it does not.
+        """
+        if told is None:
+            bound = self._bound(prompt)
+            self._add_capped(bound.tokens, bound.cost_usd)
+            self.add(unknown=1)
+            return
+        self.add(prompt_tokens=told[0], completion_tokens=told[1])
+        least = _tokens_in(prompt), _n_bytes(text) // _BYTES_A_TOKEN
+        sent, answered = map(max, told, least)
+        self._add_capped(sent + answered, self._config.cost_usd(sent, answered))
+
+    def count_unanswered(self, prompt: Prompt) -> None:
+        """Count a prompt that was sent, and to which no answer came."""
+        sent = _tokens_in(prompt)
+        self._add_capped(sent, self._config.cost_usd(sent, 0))
+
+    def _add_capped(self, tokens: int, cost_usd: float) -> None:
+        self.usage = replace(
+            self.usage,
+            capped_tokens=self.usage.capped_tokens + tokens,
+            capped_usd=self.usage.capped_usd + cost_usd,
+        )
+
     def state_dict(self) -> dict[str, Any]:
         """The counts as JSON."""
         return asdict(self.usage)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state_dict`."""
-        self.usage = EndpointUsage(**state)
+        """Go on from :meth:`state_dict`, also one from before caps had counts of their own."""
+        told = EndpointUsage(**state)
+        self.usage = replace(
+            told,
+            capped_tokens=max(told.capped_tokens, told.total_tokens),
+            capped_usd=max(told.capped_usd, told.cost_usd),
+        )
 
     @asynccontextmanager
     async def hold(self, prompt: Prompt) -> AsyncIterator[None]:
@@ -189,8 +232,7 @@ class Spending:
 
     def _bound(self, prompt: Prompt) -> _Bound:
         sent = sum(
-            len(message.content.encode(errors="replace")) + _TOKENS_AROUND_A_MESSAGE
-            for message in prompt.messages
+            _n_bytes(message.content) + _TOKENS_AROUND_A_MESSAGE for message in prompt.messages
         )
         answered = prompt.sampling.max_tokens
         return _Bound(sent + answered, self._config.cost_usd(sent, answered))
@@ -198,21 +240,30 @@ class Spending:
     def _broken(self, bound: _Bound) -> str:
         """Which cap the request might pass, in words, or ""."""
         usage, config = self.usage, self._config
-        tokens = usage.total_tokens + sum(held.tokens for held in self._held)
-        cost = usage.cost_usd + sum(held.cost_usd for held in self._held)
+        tokens = usage.capped_tokens + sum(held.tokens for held in self._held)
+        cost = usage.capped_usd + sum(held.cost_usd for held in self._held)
         if config.max_tokens_total is not None and tokens + bound.tokens > config.max_tokens_total:
             return (
-                f"{usage.total_tokens} tokens are spent of max_tokens_total="
+                f"{usage.capped_tokens} tokens are spent of max_tokens_total="
                 f"{config.max_tokens_total}, and the next request to {config.model} may take up "
                 f"to {bound.tokens}. Raise max_tokens_total to go on."
             )
         if config.max_cost_usd is not None and cost + bound.cost_usd > config.max_cost_usd:
             return (
-                f"{usage.cost_usd:.4f} USD are spent of max_cost_usd={config.max_cost_usd}, and "
+                f"{usage.capped_usd:.4f} USD are spent of max_cost_usd={config.max_cost_usd}, and "
                 f"the next request to {config.model} may take up to {bound.cost_usd:.4f}. "
                 "Raise max_cost_usd to go on."
             )
         return ""
+
+
+def _n_bytes(text: str) -> int:
+    return len(text.encode(errors="replace"))
+
+
+def _tokens_in(prompt: Prompt) -> int:
+    """Fewest tokens that a prompt can be."""
+    return sum(_n_bytes(message.content) for message in prompt.messages) // _BYTES_A_TOKEN
 
 
 class _Message(BaseModel):
@@ -256,6 +307,25 @@ class Reply(BaseModel):
     @property
     def _first(self) -> _Choice:
         return self.choices[0]
+
+
+class _Error(BaseModel):
+    code: str | int | None = None
+    type: str | None = None
+    message: str
+
+
+class _Refusal(BaseModel):
+    error: _Error
+
+
+def says_overflow(content: bytes) -> bool:
+    """Whether a body is an error in OpenAI's form that says that the prompt does not fit."""
+    try:
+        error = _Refusal.model_validate_json(content).error
+    except ValidationError:
+        return False
+    return is_overflow(400, (error.code, error.type), error.message)
 
 
 def read_reply(content: bytes) -> Reply | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError
 from types import TracebackType
@@ -22,6 +23,7 @@ from coevo_gym.agents.endpoint import (
     read_reply,
     retry_after_s,
     retry_delay_s,
+    says_overflow,
 )
 from coevo_gym.agents.loop_thread import LoopThread
 from coevo_gym.errors import ConfigError, ModelError, RateLimited
@@ -35,6 +37,10 @@ logger = logging.getLogger(__name__)
 _NO_KEY = "no-key"
 _MAX_CHARS = 4_000_000
 _QUOTED_CHARS = 400
+_MAX_LOST_IN_A_ROW = 16
+"""So many requests without an answer, one after the other, are a server that is down."""
+_RETRIED = frozenset({408, 409, 425, 429})
+"""Statuses below 500 that a later attempt may not meet."""
 
 
 class _Fault(NamedTuple):
@@ -46,6 +52,7 @@ class _Fault(NamedTuple):
         retry: whether the next attempt may fare better.
         wait_s: how long the server asks to wait.
         limited: whether it is for want of capacity.
+        sent: whether the prompt may have been taken in, and so may have to be paid for.
     """
 
     what: str
@@ -53,21 +60,25 @@ class _Fault(NamedTuple):
     retry: bool = False
     wait_s: float = 0.0
     limited: bool = False
+    sent: bool = True
 
 
 class OpenAIPolicy:
     """Answers prompts over an OpenAI-compatible endpoint; it cannot be trained.
 
     Requests of a call run at once, up to ``max_concurrency`` over all calls; answers come in the
-    order of the requests. Transport faults, time-outs, 429 and 5xx are tried again, nothing else.
-    Bad output is data: an empty, filtered or cut answer is a completion, and so is a prompt that
-    does not fit (``Finish.OVERFLOW``). Without ``send_temperature`` the server samples as it likes,
-    greedy requests too. What a reasoning model thinks beside ``content`` is ignored.
+    order of the requests. Transport faults, time-outs, 408, 409, 425, 429, 5xx and what is no chat
+    completion are tried again, nothing else. Bad output is data: an empty, filtered or cut answer
+    is a completion, and so is a prompt that does not fit (``Finish.OVERFLOW``). Without
+    ``send_temperature`` the server samples as it likes, greedy requests too. What a reasoning model
+    thinks beside ``content`` is ignored.
 
-    A request that stays without an answer is an error of the whole call, never an empty answer:
-    requests in flight are awaited and counted, those not yet sent are not sent, and then the first
-    error is raised. The connections are kept until :meth:`close`. Any thread may call, also one
-    that runs an event loop.
+    A request that stays without an answer in all its attempts is lost (``Finish.LOST``), and costs
+    the episode that asked, never the others. It is an error of the whole call where more attempts
+    cannot help: if the server refuses it, has never answered, or has left 16 requests in a row
+    without an answer. Then requests in flight are awaited and counted, those not yet sent are not
+    sent, and the first error is raised. The connections are kept until :meth:`close`. Any thread
+    may call, also one that runs an event loop.
 
     Args:
         config: the endpoint and how it is used. The key is read from the environment here; it is
@@ -98,6 +109,7 @@ class OpenAIPolicy:
         self._slots = asyncio.Semaphore(config.max_concurrency)
         self._jitter = np.random.default_rng()
         self._told: set[str] = set()
+        self._lost_in_a_row: int | None = None  # None: it has never answered
         self._loop = LoopThread(self._client.close)
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
@@ -105,9 +117,9 @@ class OpenAIPolicy:
 
         Raises:
             ConfigError: if a request is not a prompt.
-            RateLimited: if the server had no capacity in ``max_attempts`` attempts.
+            RateLimited: if the server has no capacity, or the account no credit.
             BudgetSpent: if a request might pass a cap; it was not sent.
-            ModelError: if a request failed for good, or the policy is closed.
+            ModelError: if the server refuses a request or is down, or the policy is closed.
         """
         prompts = [_as_prompt(request) for request in requests]
         if not prompts:
@@ -179,17 +191,13 @@ class OpenAIPolicy:
             outcome = await self._attempt(prompt)
             attempt += 1
             self._spending.add(requests=1, retries=int(attempt > 1))
-            if isinstance(outcome, Completion):
-                return outcome
-            if isinstance(outcome, Reply):
-                return self._count(outcome)
+            if not isinstance(outcome, _Fault):
+                self._lost_in_a_row = 0
+                return self._count(prompt, outcome) if isinstance(outcome, Reply) else outcome
+            if outcome.sent:
+                self._spending.count_unanswered(prompt)
             if not outcome.retry or attempt == self.config.max_attempts:
-                kind = RateLimited if outcome.limited else ModelError
-                times = f" {attempt} times" if attempt > 1 else ""
-                raise kind(
-                    f"{self.config.model} at {self.config.base_url} gave no answer{times}: "
-                    f"{outcome.what} {outcome.advice}"
-                )
+                return self._give_up(outcome, attempt)
             wait_s = retry_delay_s(self.config, attempt, outcome.wait_s, self._jitter.random())
             logger.info(
                 "retry model=%s attempt=%d wait_s=%.3f fault=%s",
@@ -197,6 +205,20 @@ class OpenAIPolicy:
             )  # fmt: skip
             await _wait(failed, wait_s)
         return None
+
+    def _give_up(self, fault: _Fault, attempts: int) -> Completion:
+        """The lost answer of a request that was sent in vain; see the class for what is raised."""
+        times = f" {attempts} times" if attempts > 1 else ""
+        said = (
+            f"{self.config.model} at {self.config.base_url} gave no answer{times}: "
+            f"{fault.what} {fault.advice}"
+        )
+        down = self._lost_in_a_row is None or self._lost_in_a_row + 1 >= _MAX_LOST_IN_A_ROW
+        if not fault.retry or down:
+            raise (RateLimited if fault.limited else ModelError)(said)
+        self._lost_in_a_row = (self._lost_in_a_row or 0) + 1
+        self._spending.add(lost=1)
+        return Completion(said, None, Finish.LOST)
 
     async def _attempt(self, prompt: Prompt) -> Reply | Completion | _Fault:
         """Send a prompt once. A fault is returned, since an error's context may quote the key."""
@@ -227,31 +249,40 @@ class OpenAIPolicy:
                 f"{type(cause).__name__}: {self._quoted(str(cause))}",
                 "Check that the server runs and that base_url is right.",
                 retry=True,
+                sent=not _reached_nobody(error),
             )
+        if says_overflow(raw.content):
+            return self._overflow(raw.status_code, raw.text)
         return read_reply(raw.content) or _Fault(
             f"what it sent is no chat completion: {self._quoted(raw.text)!r}.",
             "Check that base_url is that of an OpenAI-compatible API; it often ends in /v1.",
+            retry=True,
         )
 
     def _refused(self, error: Any) -> Completion | _Fault:
         """What an ``openai.APIStatusError`` means."""
         status, body = error.status_code, error.body
         message = str(body["message"] if isinstance(body, dict) and "message" in body else error)
-        said = self._quoted(message)
         if is_overflow(status, (error.code, error.type), message):
-            self._spending.add(overflows=1)
-            self._tell_once("overflow model=%s status=%d said=%s", self.config.model, status, said)
-            return Completion("", None, Finish.OVERFLOW)
+            return self._overflow(status, message)
         asked_s = retry_after_s(error.response.headers.get("retry-after"))
         limited = status == 429
         return _Fault(
-            f"status {status}, {said.rstrip('. ')}.",
+            f"status {status}, {self._quoted(message).rstrip('. ')}.",
             self._advice(status, message),
             # An account without credit is refused with 429 too, and no wait fills it.
-            retry=status >= 500 or (limited and error.code != "insufficient_quota"),
+            retry=(status >= 500 or status in _RETRIED) and error.code != "insufficient_quota",
             wait_s=asked_s,
             limited=limited,
+            sent=False,
         )
+
+    def _overflow(self, status: int, message: str) -> Completion:
+        """The answer to a prompt that does not fit into the model's context."""
+        said = self._quoted(message)
+        self._spending.add(overflows=1)
+        self._tell_once("overflow model=%s status=%d said=%s", self.config.model, status, said)
+        return Completion("", None, Finish.OVERFLOW)
 
     def _advice(self, status: int, message: str) -> str:
         if status in (401, 403):
@@ -263,29 +294,21 @@ class OpenAIPolicy:
             return "Check base_url and model; GET base_url/models lists what there is."
         if status == 429:
             return "Lower max_concurrency, raise max_attempts or backoff_cap_s, or look for credit."
-        if status >= 500:
+        if status >= 500 or status in _RETRIED:
             return "Look into the server's log, or raise max_attempts."
         if self.config.send_temperature and "temperature" in message.lower():
             return "Set send_temperature to false for a model that samples at one of its own only."
         return "Check model, max_tokens_field and sampling against what the server takes."
 
-    def _count(self, reply: Reply) -> Completion:
-        """Take in an answer.
-
-        Raises:
-            ModelError: if there is a cap and the server does not say what was spent.
-        """
+    def _count(self, prompt: Prompt, reply: Reply) -> Completion:
+        """Take in an answer."""
         if reply.tokens is None:
-            self._spending.add(unknown=1)
-            if self.config.capped:
-                raise ModelError(
-                    f"{self!r} sends no usage, so that max_tokens_total and max_cost_usd cannot be "
-                    "kept. Make the server send it, or remove the caps."
-                )
-            self._tell_once("no usage is sent, tokens are unknown: model=%s", self.config.model)
-        else:
-            sent, answered = reply.tokens
-            self._spending.add(prompt_tokens=sent, completion_tokens=answered)
+            self._tell_once(
+                "no usage is sent, so tokens are unknown, and caps count the most there can be: "
+                "model=%s",
+                self.config.model,
+            )
+        self._spending.count(prompt, reply.text, reply.tokens)
         text = clean_text(reply.text, _MAX_CHARS)
         self._spending.add(empty=int(not text))
         finish = Finish.LENGTH if reply.finish_reason == "length" else Finish.STOP
@@ -323,6 +346,15 @@ def _as_prompt(request: Request) -> Prompt:
             f"An endpoint answers prompts, actual: {type(request).__name__}. Use a ChatAgent."
         )
     return request
+
+
+def _reached_nobody(error: BaseException | None) -> bool:
+    """Whether a fault of the transport means that there was no connection to send anything on."""
+    while error is not None:
+        if isinstance(error, ConnectionRefusedError | socket.gaierror):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

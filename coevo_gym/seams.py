@@ -88,7 +88,8 @@ class Act(NamedTuple):
         decision: how a trainable policy came to it; None for scripts.
         said: the whole answer, thoughts included, where that is more than the action; or "".
         end: why the agent cannot go on, such as a context that is full; the episode is then cut
-            and graded as it stands, and ``text`` is not sent. None to act.
+            and graded as it stands, and ``text`` is not sent. With ``MODEL_LOST`` it is lost
+            instead, without a grade, and ``said`` tells why. None to act.
     """
 
     text: str
@@ -163,6 +164,8 @@ class Finish(StrEnum):
     """``max_tokens`` were sampled, and the answer was not over."""
     OVERFLOW = "overflow"
     """The prompt leaves no room in the model's context; nothing was sampled."""
+    LOST = "lost"
+    """The model could not be asked, or what came back is no answer; ``text`` says why."""
 
 
 class Completion(NamedTuple):

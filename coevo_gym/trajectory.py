@@ -27,6 +27,8 @@ class EndReason(StrEnum):
     CONTEXT_OVERFLOW = "context_overflow"
     TIME_LIMIT = "time_limit"
     WORKER_LOST = "worker_lost"
+    MODEL_LOST = "model_lost"
+    """The model behind the agent gave no answer. Only what runs episodes sees this one."""
     ABANDONED = "abandoned"
     """The trainer reset in mid-episode. Only the group ledger sees this one."""
 

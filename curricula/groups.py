@@ -25,7 +25,7 @@ from coevo_gym.trajectory import EndReason, Group, Trajectory
 
 logger = logging.getLogger(__name__)
 
-LOST = frozenset({EndReason.WORKER_LOST, EndReason.ABANDONED})
+LOST = frozenset({EndReason.WORKER_LOST, EndReason.MODEL_LOST, EndReason.ABANDONED})
 """Ends that say nothing about the agent: such an episode is given back, never a failure."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from coevo_gym.errors import EnvBackendError
+from coevo_gym.errors import EnvBackendError, ModelError
 from coevo_gym.seams import Agent
 from coevo_gym.trainers.parts import Learner, Ledger, LoopConfig, LoopState, Metrics
 from coevo_gym.trainers.rollout import EnvPool, rollout
@@ -112,16 +112,21 @@ def collect(
         tickets = [ledger.issue(policy_version=policy_version) for _ in range(missing)]
         result = rollout(tickets, agent, envs, policy_version=policy_version, seed=seed)
         state.env_steps += result.env_steps
-        for ticket, trajectory in zip(tickets, result.trajectories, strict=True):
+        for index, (ticket, trajectory) in enumerate(
+            zip(tickets, result.trajectories, strict=True)
+        ):
             if trajectory is None:
-                group = ledger.give_back(ticket, EndReason.WORKER_LOST)
+                lost = isinstance(result.faults[index], ModelError)
+                reason = EndReason.MODEL_LOST if lost else EndReason.WORKER_LOST
+                group = ledger.give_back(ticket, reason)
             else:
                 group = ledger.finish(ticket, trajectory)
                 finished += 1
             groups += [group] if group else []
         if not finished:
             fault = result.faults[0]
-            raise EnvBackendError(
+            kind = ModelError if isinstance(fault, ModelError) else EnvBackendError
+            raise kind(
                 f"All {len(tickets)} episodes were lost, the first because: {fault}"
             ) from fault
         missing = ledger.n_returned

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.errors import ConfigError, EnvBackendError
+from coevo_gym.errors import ConfigError, EnvBackendError, ModelError
 from coevo_gym.seams import Agent
 from coevo_gym.task import Split, Task
-from coevo_gym.trainers.rollout import EnvPool, episode_seed, play
+from coevo_gym.trainers.rollout import EnvPool, Fault, episode_seed, play
 from coevo_gym.trajectory import EvalTrajectory
 
 Z_95 = 1.959963984540054
@@ -65,7 +65,7 @@ class Evaluation:
         high: upper end.
         mean_score: mean of the benchmark's own score, in [0, 1].
         env_steps: env steps taken.
-        faults: episodes lost to the engine; in none of the numbers above.
+        faults: episodes lost to the engine or the model; in none of the numbers above.
         episodes: the finished episodes, in task order.
     """
 
@@ -112,7 +112,8 @@ def evaluate(
 
     Raises:
         ConfigError: if there is no task, or the tasks are of several splits.
-        EnvBackendError: if every episode was lost.
+        EnvBackendError: if every episode was lost, the first one to its engine.
+        ModelError: if every episode was lost, the first one to the model.
     """
     return _evaluate([(agent, tasks)], envs, seed, on_done)
 
@@ -138,16 +139,19 @@ def _evaluate(
     def record(env: TaskEnv, index: int) -> EvalTrajectory:
         return env.eval_trajectory()
 
-    outcomes, env_steps = list[EvalTrajectory | EnvBackendError](), 0
+    outcomes, env_steps = list[EvalTrajectory | Fault](), 0
     for agent, tasks in parts:
         seeded = [(task, episode_seed(seed, task.id)) for task in tasks]
         found, steps = play(seeded, agent, envs, record, on_done)
         outcomes += found
         env_steps += steps
-    faults = [outcome for outcome in outcomes if isinstance(outcome, EnvBackendError)]
+    faults = [outcome for outcome in outcomes if isinstance(outcome, Fault)]
     episodes = tuple(outcome for outcome in outcomes if isinstance(outcome, EvalTrajectory))
     if not episodes:
-        raise EnvBackendError(f"All {len(faults)} evaluation episodes were lost.") from faults[0]
+        kind = ModelError if isinstance(faults[0], ModelError) else EnvBackendError
+        raise kind(
+            f"All {len(faults)} evaluation episodes were lost, the first because: {faults[0]}"
+        ) from faults[0]
     scenarios = [task.scenario for _, tasks in parts for task in tasks]
     successes = sum(episode.success for episode in episodes)
     low, high = wilson_interval(successes, len(episodes))
@@ -165,7 +169,7 @@ def _evaluate(
 
 
 def _scenario_success_rate(
-    scenarios: Sequence[str], outcomes: Sequence[EvalTrajectory | EnvBackendError]
+    scenarios: Sequence[str], outcomes: Sequence[EvalTrajectory | Fault]
 ) -> float:
     """The share of scenarios all of whose episodes succeeded, of those that lost none."""
     solved: dict[str, bool] = {}
@@ -173,6 +177,6 @@ def _scenario_success_rate(
         if isinstance(outcome, EvalTrajectory):
             solved[scenario] = solved.get(scenario, True) and outcome.success
     for scenario, outcome in zip(scenarios, outcomes, strict=True):
-        if isinstance(outcome, EnvBackendError):
+        if isinstance(outcome, Fault):
             solved.pop(scenario, None)
     return sum(solved.values()) / len(solved) if solved else 0.0

@@ -1,7 +1,8 @@
 """Many episodes in lock step, in one process.
 
 All live episodes ask the agent at once, so a policy answers in batches. An episode whose engine
-fails is data, not a crash: its siblings go on, and its place in the result holds the error.
+fails, or whose model gives no answer, is data, not a crash: its siblings go on, and its place in
+the result holds the error.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from typing import Any, NamedTuple, TypeVar, cast
 import gymnasium as gym
 
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.errors import ConfigError, EnvBackendError, SplitLeakError
+from coevo_gym.errors import ConfigError, EnvBackendError, ModelError, SplitLeakError
 from coevo_gym.evolution import digest
 from coevo_gym.seams import Act, Agent, Ticket
 from coevo_gym.task import Split, Task
-from coevo_gym.trajectory import EvalTrajectory, Step, TokenDecision, Trajectory, View
+from coevo_gym.trajectory import EndReason, EvalTrajectory, Step, TokenDecision, Trajectory, View
 
 _LOG = logging.getLogger(__name__)
 RecordT = TypeVar("RecordT", Trajectory, EvalTrajectory)
+Fault = EnvBackendError | ModelError
+"""Why an episode was lost: its engine failed, or the model behind its agent."""
 
 
 class EnvPool:
@@ -77,13 +80,13 @@ class Rollout(NamedTuple):
     """The episodes of some tickets.
 
     Attributes:
-        trajectories: one per ticket, in order; None where the engine failed.
+        trajectories: one per ticket, in order; None where the episode was lost.
         faults: the errors of those that failed, by position.
         env_steps: env steps taken, failed episodes included.
     """
 
     trajectories: tuple[Trajectory | None, ...]
-    faults: dict[int, EnvBackendError]
+    faults: dict[int, Fault]
     env_steps: int
 
 
@@ -120,7 +123,7 @@ def rollout(
 
     episodes = [(ticket.task, episode_seed(seed, ticket.id)) for ticket in tickets]
     outcomes, env_steps = play(episodes, agent, envs, record)
-    faults = {i: o for i, o in enumerate(outcomes) if isinstance(o, EnvBackendError)}
+    faults = {i: o for i, o in enumerate(outcomes) if isinstance(o, Fault)}
     trajectories = tuple(o if isinstance(o, Trajectory) else None for o in outcomes)
     return Rollout(trajectories, faults, env_steps)
 
@@ -136,7 +139,7 @@ def play(
     envs: EnvPool,
     record: Callable[[TaskEnv, int], RecordT],
     on_done: Callable[[int], None] | None = None,
-) -> tuple[list[RecordT | EnvBackendError], int]:
+) -> tuple[list[RecordT | Fault], int]:
     """Run episodes in lock step; at most ``envs.max_envs`` of them live at once.
 
     Args:
@@ -147,9 +150,9 @@ def play(
         on_done: told how many episodes are over, whenever that has changed.
 
     Returns:
-        A record, or the engine's error, for each episode in order; and the env steps taken.
+        A record, or what it was lost to, for each episode in order; and the env steps taken.
     """
-    outcomes: dict[int, RecordT | EnvBackendError] = {}
+    outcomes: dict[int, RecordT | Fault] = {}
     waiting = deque(enumerate(episodes))
     live: list[_Live] = []
     env_steps = 0
@@ -217,14 +220,16 @@ class _Live:
         """What the env shows, with what the agent itself said and sampled so far."""
         return remember(self.inner.view, self.acts)
 
-    def begin(self, seed: int) -> EnvBackendError | None:
+    def begin(self, seed: int) -> Fault | None:
         try:
             self.env.reset(seed=seed, options={"task": self.task})
         except EnvBackendError as error:
             return self._fault(error)
         return None
 
-    def step(self, act: Act) -> tuple[bool, EnvBackendError | None]:
+    def step(self, act: Act) -> tuple[bool, Fault | None]:
+        if act.end is EndReason.MODEL_LOST:
+            return True, self._fault(ModelError(act.said))
         try:
             if act.end is not None:
                 self.inner.cut(act.end)
@@ -241,6 +246,6 @@ class _Live:
         steps: tuple[Step, ...] = tuple(replace(s, decision=act.decision) for s, act in pairs)
         return cast(RecordT, replace(cast(Any, bare), steps=steps))
 
-    def _fault(self, error: EnvBackendError) -> EnvBackendError:
+    def _fault(self, error: Fault) -> Fault:
         _LOG.warning("episode lost task=%s step=%d error=%s", self.task.name, len(self.acts), error)
         return error

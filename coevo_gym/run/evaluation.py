@@ -93,6 +93,8 @@ def evaluate_model(
         if isinstance(model, OpenAIPolicy):
             progress.say(str(model.usage))
             model.close()
+    if found.faults:
+        progress.say(f"{found.faults} episodes were lost to a fault and are in no number.")
     return table_row(policy, found.metrics(), 0)
 
 

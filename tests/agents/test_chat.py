@@ -175,6 +175,16 @@ class TestEpisodes:
         assert (other.end_reason, other.success) == (EndReason.SOLVED, True)
         assert found.env_steps == 2 + 4
 
+    def test_a_lost_answer_loses_its_own_episode_only(self, envs: EnvPool) -> None:
+        tasks = TRAIN[:2]
+        policy = Scripted(script_of(tasks[0], Finish.LOST) | script_of(tasks[1]))
+        found = run(ChatAgent(policy, TOY), tasks, envs)
+        assert found.trajectories[0] is None
+        assert isinstance(found.faults[0], ModelError)
+        assert found.trajectories[1] is not None
+        assert found.trajectories[1].success
+        assert found.env_steps == 2 + 4
+
     def test_a_spent_token_budget_ends_an_episode(self, envs: EnvPool) -> None:
         answer = "<action>press red</action>"
         policy = Fixed(answer)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -181,7 +183,7 @@ def test_bad_output_is_data(
     with policy_for(server) as policy:
         assert ask(policy, "Hello?") == [completion]
         assert policy.usage == EndpointUsage(
-            requests=1, prompt_tokens=10, completion_tokens=5, empty=empty
+            requests=1, prompt_tokens=10, completion_tokens=5, empty=empty, capped_tokens=15
         )
 
 
@@ -273,17 +275,68 @@ def test_what_a_retry_cannot_mend_is_not_tried_again(
     assert f"gave no answer: status {status}, Never. {advice}" in str(error)
 
 
-@pytest.mark.parametrize(
-    "body", [b'{"choices": [', b"{}", b'{"choices": []}', b"null", b'{"error": "no"}']
-)
-def test_an_answer_of_another_kind_is_not_tried_again(server: FakeOpenAI, body: bytes) -> None:
-    error = failure(server, [Raw(body)])
-    assert "is no chat completion" in str(error)
+NO_COMPLETION = {
+    "truncated": b'{"choices": [',
+    "empty object": b"{}",
+    "no choices": b'{"choices": []}',
+    "null": b"null",
+    "error": b'{"error": {"message": "Try later.", "code": 502}}',
+    "page": b"<html>Hi</html>",
+}
+
+
+@pytest.mark.parametrize("body", NO_COMPLETION.values(), ids=NO_COMPLETION)
+def test_what_is_no_completion_is_asked_for_again(server: FakeOpenAI, body: bytes) -> None:
+    server.expect("Hello?", Raw(body), Raw(body), Say("Hello."))
+    with policy_for(server, max_attempts=3) as policy:
+        assert ask(policy, "Hello?") == [Completion("Hello.", None)]
+        assert (policy.usage.requests, policy.usage.retries) == (3, 2)
+
+
+@pytest.mark.parametrize("body", NO_COMPLETION.values(), ids=NO_COMPLETION)
+def test_a_server_that_never_sends_a_completion_is_an_error(
+    server: FakeOpenAI, body: bytes
+) -> None:
+    error = failure(server, [Raw(body)] * 2, max_attempts=2)
+    assert "gave no answer 2 times: what it sent is no chat completion" in str(error)
     assert "Check that base_url" in str(error)
 
 
-def test_a_page_of_another_server_is_not_tried_again(server: FakeOpenAI) -> None:
-    assert "<html>" in str(failure(server, [Raw(b"<html>Hi</html>", "text/html")]))
+def test_an_error_object_may_say_that_the_prompt_does_not_fit(server: FakeOpenAI) -> None:
+    server.expect("Hello?", Raw(json.dumps({"error": {"message": OVERFLOW}}).encode()))
+    with policy_for(server) as policy:
+        assert ask(policy, "Hello?") == [Completion("", None, Finish.OVERFLOW)]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [Raw(b"<html>Hi</html>"), Raw(b'{"choices": ['), Refuse(408), Refuse(503), Refuse(429), Drop()],
+    ids=["page", "truncated", "408", "503", "429", "dropped"],
+)
+def test_a_request_that_is_lost_costs_no_other(server: FakeOpenAI, bad: Behaviour) -> None:
+    server.expect("Hello?", Say("Hello."))
+    server.expect("Bad?", bad, bad)
+    server.expect("Good?", Say("Good."))
+    with policy_for(server, max_attempts=2) as policy:
+        ask(policy, "Hello?")
+        lost, good = ask(policy, "Bad?", "Good?")
+        assert lost.finish is Finish.LOST
+        assert "gave no answer 2 times" in lost.text
+        assert good == Completion("Good.", None)
+        assert policy.usage.lost == 1
+
+
+def test_many_lost_requests_in_a_row_are_an_error(server: FakeOpenAI) -> None:
+    server.expect("Hello?", Say("Hello."), *[Refuse(503)] * 15, Say("Hello."), *[Refuse(503)] * 16)
+    with policy_for(server, max_attempts=1) as policy:
+        ask(policy, "Hello?")
+        for _ in range(15):
+            assert ask(policy, "Hello?")[0].finish is Finish.LOST
+        ask(policy, "Hello?")  # what came through begins the count anew
+        for _ in range(15):
+            ask(policy, "Hello?")
+        with pytest.raises(ModelError, match="status 503"):
+            ask(policy, "Hello?")
 
 
 def test_a_slow_answer_is_given_up(server: FakeOpenAI) -> None:
@@ -471,14 +524,57 @@ def test_tokens_that_the_server_does_not_tell_are_unknown(
     server.expect("Hello?", *[Say("Hello.", usage=None)] * 2)
     with policy_for(server) as policy:
         ask(policy, "Hello?", "Hello?")
-        assert policy.usage == EndpointUsage(requests=2, unknown=2)
+        assert policy.usage.unknown == policy.usage.requests == 2
+        assert policy.usage.total_tokens == 0
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "no usage is sent" in caplog.text
 
 
-def test_a_cap_that_cannot_be_kept_is_an_error(server: FakeOpenAI) -> None:
-    error = failure(server, [Say("Hello.", usage=None)], max_tokens_total=1000)
-    assert "sends no usage" in str(error)
+def test_what_a_server_does_not_tell_counts_the_most_it_can_be(server: FakeOpenAI) -> None:
+    # 6 bytes, 16 around the message and 16 of the answer: at most 38 tokens.
+    server.expect("Hello?", *[Say("Hello.", usage=None)] * 2)
+    with policy_for(server, max_tokens_total=2 * 38) as policy:
+        ask(policy, "Hello?")
+        ask(policy, "Hello?")
+        with pytest.raises(BudgetSpent, match="76 tokens are spent"):
+            ask(policy, "Hello?")
+
+
+def test_a_server_that_tells_nothing_was_spent_reaches_the_cap(server: FakeOpenAI) -> None:
+    question, answer = "word " * 60, "word " * 6  # at least 300 // 6 and 30 // 6 tokens
+    server.expect(question, *[Say(answer, usage=(0, 0))] * 2)
+    prices = {"usd_per_million_prompt_tokens": 1e6, "usd_per_million_completion_tokens": 2e6}
+    with policy_for(server, max_cost_usd=2 * 60 + 300, **prices) as policy:
+        ask(policy, question)
+        ask(policy, question)
+        with pytest.raises(BudgetSpent, match=r"120\.0000 USD are spent"):
+            ask(policy, question)
+        assert policy.usage.cost_usd == 0.0
+        assert policy.usage.capped_tokens == 2 * 55
+
+
+@pytest.mark.parametrize(
+    ("fault", "tokens"), [(Raw(b"<html>"), 50), (Drop(), 50), (Refuse(503), 0)]
+)
+def test_a_prompt_sent_in_vain_counts_unless_it_was_refused(
+    server: FakeOpenAI, fault: Behaviour, tokens: int
+) -> None:
+    question = "word " * 60
+    server.expect(question, fault, Say("Yes.", usage=(70, 1)))
+    with policy_for(server) as policy:
+        ask(policy, question)
+        assert policy.usage.capped_tokens == tokens + 71
+        assert policy.usage.total_tokens == 71
+
+
+def test_a_prompt_that_reaches_no_server_counts_nothing() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+        with OpenAIPolicy(EndpointConfig(model="m", base_url=url, max_attempts=1)) as policy:
+            with pytest.raises(ModelError, match="Check that the server runs"):
+                ask(policy, "word " * 60)
+            assert policy.usage.capped_tokens == 0
 
 
 # The key

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -10,12 +11,12 @@ import pytest
 from coevo_gym.agents.choice import ChoiceAgent
 from coevo_gym.agents.random import RandomAgent
 from coevo_gym.agents.scripted import ScriptedAgent
-from coevo_gym.errors import ConfigError, EnvBackendError, SplitLeakError
-from coevo_gym.seams import Choice, Completion, Request, Ticket
+from coevo_gym.errors import ConfigError, EnvBackendError, ModelError, SplitLeakError
+from coevo_gym.seams import Act, Agent, Choice, Completion, Request, Ticket
 from coevo_gym.task import Split
 from coevo_gym.trainers.evaluate import evaluate, evaluate_references, wilson_interval
 from coevo_gym.trainers.rollout import EnvPool, rollout
-from coevo_gym.trajectory import ChoiceDecision, EvalTrajectory
+from coevo_gym.trajectory import ChoiceDecision, EndReason, EvalTrajectory, View
 from tests.toy import BENCHMARK
 
 TRAIN, VAL = BENCHMARK.tasks(Split.TRAIN), BENCHMARK.tasks(Split.VAL)
@@ -58,7 +59,29 @@ class BreaksOn(gym.Wrapper[str, str, str, str]):
         self.closed = True
 
 
+class NoAnswer:
+    """An agent whose model gives no answer about one task, from its second step on."""
+
+    def __init__(self, agent: Agent, about: str) -> None:
+        self.agent, self.about = agent, about
+
+    def act(self, views: Sequence[View]) -> list[Act]:
+        acts = self.agent.act(views)
+        lost = Act("", said="the model is busy", end=EndReason.MODEL_LOST)
+        return [
+            lost if view.history and self.about in view.instruction else act
+            for view, act in zip(views, acts, strict=True)
+        ]
+
+
 class TestRollout:
+    def test_a_model_without_an_answer_costs_its_own_episode_only(self, envs: EnvPool) -> None:
+        agent = NoAnswer(ScriptedAgent(REFERENCES), TRAIN[1].instruction)
+        found = rollout(tickets(3), agent, envs)
+        assert [t and t.success for t in found.trajectories] == [True, None, True]
+        assert isinstance(found.faults[1], ModelError)
+        assert str(found.faults[1]) == "the model is busy"
+
     def test_trajectories_come_in_ticket_order_with_their_labels(self, envs: EnvPool) -> None:
         found = rollout(tickets(6), ScriptedAgent(REFERENCES), envs, policy_version=3)
         assert [t.task_id for t in found.trajectories if t] == [task.id for task in TRAIN[:6]]
@@ -157,6 +180,13 @@ class TestEvaluate:
             evaluate(ScriptedAgent(REFERENCES), [TRAIN[0], VAL[0]], envs)
         with pytest.raises(ConfigError, match="no tasks"):
             evaluate(ScriptedAgent(REFERENCES), [], envs)
+
+    def test_an_episode_without_a_model_is_no_failure(self, envs: EnvPool) -> None:
+        agent = NoAnswer(ScriptedAgent(REFERENCES), VAL[1].instruction)
+        found = evaluate(agent, VAL[:3], envs)
+        assert (found.success_rate, found.faults, len(found.episodes)) == (1.0, 1, 2)
+        with pytest.raises(ModelError, match=r"All 1 .* lost, the first because: the model is bu"):
+            evaluate(agent, VAL[1:2], envs)
 
     def test_lost_episodes_are_no_failures(self) -> None:
         pool = EnvPool(lambda: BreaksOn(gym.make("Toy-v0"), "break"))

@@ -1,0 +1,40 @@
+"""Where a machine lacks something, tests are skipped with a line that names it; CI refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def pytest_without_bubblewrap(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run one small test where there is no bwrap on the PATH."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("CI", "PATH")}
+    options = "-q -p no:cacheprovider tests/test_needs.py -k nothing_is_needed"
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *options.split()],
+        cwd=ROOT,
+        env=kept | {"PATH": str(folder)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def test_nothing_is_needed() -> None:
+    assert ROOT.is_dir()
+
+
+@pytest.mark.parametrize(("ci", "code"), [("", 0), ("true", 4)])
+def test_without_bubblewrap(ci: str, code: int, tmp_path: Path) -> None:
+    done = pytest_without_bubblewrap(tmp_path, **({"CI": ci} if ci else {}))
+    said = done.stdout + done.stderr
+    assert done.returncode == code, said
+    assert "there is no bwrap on the PATH. Install bubblewrap" in said
+    assert ("CI leaves out no test" if ci else "Tests were skipped.") in said
