@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from coevo_gym.curricula.groups import LOST
 from coevo_gym.provision import extra_advice
-from coevo_gym.trainers.parts import Advantage
+from coevo_gym.trainers.parts import Advantage, teaches
 from coevo_gym.trainers.segments import n_sampled, n_tokens, recorded_logprobs, samples
 from coevo_gym.trajectory import ChoiceDecision, Decision, Group, Sample, Step, Trajectory
 
@@ -110,18 +110,28 @@ def padded(rows: Sequence[Tensor], part: NDArray[np.int64], like: Tensor) -> Ten
 
 
 def group_metrics(
-    groups: Sequence[Group], whole: Sequence[Group], outcome: str
+    groups: Sequence[Group],
+    whole: Sequence[Group],
+    advantages: Sequence[Sequence[Advantage]],
+    outcome: str,
 ) -> dict[str, float]:
-    """How much of a batch can teach anything; lost rollouts say nothing."""
+    """How much of a batch can teach anything; lost rollouts say nothing.
+
+    Args:
+        groups: all of them.
+        whole: those that are whole.
+        advantages: of each of these.
+        outcome: attribute of a trajectory that is learned from.
+    """
     arrived = [[t for t in group.trajectories if t.end_reason not in LOST] for group in whole]
     outcomes = [[float(getattr(t, outcome)) for t in group] for group in arrived]
     flat = [value for values in outcomes for value in values]
     solved = [t.success for group in arrived for t in group]
-    equal = sum(len(set(values)) < 2 for values in outcomes)
+    idle = sum(not teaches(values) for values in advantages)
     return {
         "groups": float(len(groups)),
         "broken_groups": float(len(groups) - len(whole)),
-        "degenerate_share": equal / len(whole) if whole else 0.0,
+        "degenerate_share": idle / len(whole) if whole else 0.0,
         "reward": sum(flat) / len(flat) if flat else 0.0,
         "success": sum(solved) / len(solved) if solved else 0.0,
     }

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from coevo_gym.errors import EnvBackendError, ModelError
 from coevo_gym.seams import Agent
-from coevo_gym.trainers.parts import Learner, Ledger, LoopConfig, LoopState, Metrics
+from coevo_gym.trainers.parts import Learner, Ledger, LoopConfig, LoopState, Metrics, teaches
 from coevo_gym.trainers.rollout import EnvPool, rollout
 from coevo_gym.trajectory import EndReason, Group
 
@@ -59,7 +58,10 @@ def gather(
         )
         groups += found
         whole = [group for group in found if group.whole]
-        kept += [group for group in whole if not config.max_resamples or _teaches(group, learner)]
+        if config.max_resamples:
+            judged = zip(whole, learner.advantages(whole), strict=True)
+            whole = [group for group, advantages in judged if teaches(advantages)]
+        kept += whole
         draws += 1
     n_whole = sum(group.whole for group in groups)
     metrics = {"broken_groups": float(len(groups) - n_whole)}
@@ -71,12 +73,6 @@ def gather(
             "success_before_filter": sum(solved) / len(solved) if solved else 0.0,
         }
     return Gathered(groups, kept, metrics)
-
-
-def _teaches(group: Group, learner: Learner) -> bool:
-    """Whether any advantage of a group is not 0."""
-    (advantages,) = learner.advantages([group])
-    return any(any(a) if isinstance(a, Sequence) else a for a in advantages)
 
 
 def collect(

@@ -11,6 +11,7 @@ trajectories as in Role-Agent (arXiv 2606.10917, Eq. 1), the constant one as in 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol, Self
@@ -34,7 +35,7 @@ from coevo_gym.trainers.batch import (
 from coevo_gym.trainers.loss import LossTerms, bounded_exp, grpo_loss, k3
 from coevo_gym.trainers.optimizer import GuardedOptimizer
 from coevo_gym.trainers.parts import Advantage
-from coevo_gym.trainers.settings import GRPOConfig
+from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig
 from coevo_gym.trajectory import EndReason, Group, Segment, Trajectory
 
 try:
@@ -53,6 +54,8 @@ __all__ = [
     "k3",
     "trajectory_weights",
 ]
+
+_LOG = logging.getLogger(__name__)
 
 OVERLONG = frozenset({EndReason.MAX_TOKENS, EndReason.CONTEXT_OVERFLOW})
 """Ends for want of tokens."""
@@ -126,7 +129,13 @@ class GRPO:
             weight_decay=self.config.weight_decay,
             fused=sum(weight.numel() for weight in weights) >= _FUSED_FROM,
         )
-        self._optimizer = GuardedOptimizer(adamw, max_grad_norm=self.config.max_grad_norm)
+        self._optimizer = GuardedOptimizer(
+            adamw,
+            max_grad_norm=self.config.max_grad_norm,
+            warmup_steps=self.config.lr_warmup_steps,
+        )
+        if self.config.clips_never_act:
+            _LOG.warning("%s", CLIPS_NEVER_ACT)
         self._reference = policy.frozen_copy() if self.config.kl_coef else None
         self._rng = np.random.default_rng(seed)
 
@@ -164,7 +173,7 @@ class GRPO:
             advantages = self.advantages(whole)
         elif len(advantages) == len(groups):
             advantages = [a for g, a in zip(groups, advantages, strict=True) if g.whole]
-        metrics = group_metrics(groups, whole, self.config.outcome)
+        metrics = group_metrics(groups, whole, advantages, self.config.outcome)
         judged = [
             pair
             for group, values in zip(whole, advantages, strict=True)
@@ -289,20 +298,31 @@ class GRPO:
         weighed = float((objective.weight[rows] * batch.lengths[rows]).sum())
         sums["clip_fraction"] *= objective.total / weighed
         norm = self._optimizer.step(sums["loss"])
-        return {} if norm is None else sums | {"grad_norm": norm}
+        return {} if norm is None else sums | {"grad_norm": norm, "lr": self._optimizer.lr}
 
-    def state_dict(self) -> dict[str, Any]:
-        """Optimiser, reference, counters and generator; the policy keeps its own state."""
+    def state_dict(self, *, reference: bool = True) -> dict[str, Any]:
+        """Optimiser, reference, counters and generator; the policy keeps its own state.
+
+        Args:
+            reference: whether the reference is part of it. It never changes, and is as large as
+                the policy: who saves often saves it once, as the policy that the learner was made
+                with.
+        """
+        kept = self._reference.state_dict() if reference and self._reference is not None else None
         return self._optimizer.state_dict() | {
-            "reference": self._reference.state_dict() if self._reference is not None else None,
+            "reference": kept,
             "updates": self.updates,
             "rng": self._rng.bit_generator.state,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore :meth:`state_dict`; load the policy's own state first."""
+        """Restore :meth:`state_dict`; load the policy's own state first.
+
+        A state without a reference leaves this learner's as it is: make the learner with the policy
+        that the first one was made with, and load the policy's later state after that.
+        """
         self._optimizer.load_state_dict(state)
-        if self._reference is not None:
+        if self._reference is not None and state["reference"] is not None:
             self._reference = None  # two would need the memory of two
             self._reference = self.policy.frozen_copy()
             self._reference.load_state_dict(state["reference"])

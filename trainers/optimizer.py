@@ -48,9 +48,9 @@ class GuardedOptimizer:
         self.steps = self.nonfinite_steps = self.nonfinite_in_a_row = 0
 
     @property
-    def lr_scale(self) -> float:
-        """Share of its learning rate that the next step has, in (0, 1]."""
-        return min(1.0, (self.steps + 1) / max(1, self._warmup_steps))
+    def lr(self) -> float:
+        """Learning rate of the latest step; before the first, the one to reach."""
+        return float(self._inner.param_groups[0]["lr"])
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
@@ -76,10 +76,11 @@ class GuardedOptimizer:
             return None
         if self._max_grad_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(weights, self._max_grad_norm, norm)
-        for group, rate in zip(self._inner.param_groups, self._rates, strict=True):
-            group["lr"] = rate * self.lr_scale
-        self._inner.step()
         self.steps += 1
+        share = min(1.0, self.steps / max(1, self._warmup_steps))
+        for group, rate in zip(self._inner.param_groups, self._rates, strict=True):
+            group["lr"] = rate * share
+        self._inner.step()
         self.nonfinite_in_a_row = 0
         return norm.item()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +17,23 @@ from coevo_gym.trajectory import EndReason, Group, Trajectory
 Metrics = dict[str, float]
 Advantage = float | Sequence[float]
 """Of a trajectory: one value for all it did, or one for each of its steps."""
+
+
+def teaches(advantages: Iterable[Advantage]) -> bool:
+    """Whether any advantage of a group is not 0."""
+    return any(any(a) if isinstance(a, Sequence) else a for a in advantages)
+
+
+def training_success(numbers: Mapping[str, Any]) -> float | None:
+    """Share of a step's episodes that solved their task; None if the learner does not tell.
+
+    With dynamic sampling, of all that were run, also those of groups that were set aside.
+
+    Args:
+        numbers: metrics of a step.
+    """
+    found = numbers.get("success_before_filter", numbers.get("success"))
+    return None if found is None else float(found)
 
 
 class LoopConfig(FrozenModel):

@@ -13,7 +13,9 @@ class GRPOConfig(FrozenModel):
     """Settings of the learner; the defaults suit the tiny policy.
 
     Attributes:
-        lr: AdamW's learning rate, the same in every step.
+        lr: AdamW's learning rate, the same in every step after the warm-up.
+        lr_warmup_steps: steps of AdamW over which the learning rate rises in a straight line, from
+            ``lr / lr_warmup_steps`` in the first to ``lr`` in the last; 0 for none.
         weight_decay: AdamW's; 0 makes it Adam.
         epochs: passes over each batch.
         minibatches: optimiser steps per pass; the batch is split by choice, or by segment.
@@ -45,6 +47,7 @@ class GRPOConfig(FrozenModel):
     """
 
     lr: float = Field(default=1e-3, gt=0)
+    lr_warmup_steps: int = Field(default=0, ge=0)
     weight_decay: float = Field(default=0.0, ge=0)
     epochs: int = Field(default=4, ge=1)
     minibatches: int = Field(default=1, ge=1)
@@ -72,6 +75,18 @@ class GRPOConfig(FrozenModel):
                 f"overlong_max_tokens ({self.overlong_max_tokens})"
             )
         return self
+
+    @property
+    def clips_never_act(self) -> bool:
+        """Whether every ratio of new to old probabilities is 1, so that nothing can be clipped."""
+        return self.old_logprobs == "recomputed" and self.epochs * self.minibatches == 1
+
+
+CLIPS_NEVER_ACT = (
+    "With recomputed log-probabilities, one epoch and one minibatch every ratio of new to old "
+    "probabilities is 1: clip_low and clip_high never act. Raise learner.epochs or "
+    "learner.minibatches if they should."
+)
 
 
 class ImitationConfig(FrozenModel):

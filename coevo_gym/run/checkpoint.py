@@ -48,7 +48,7 @@ class Checkpoints:
         self.keep = keep
 
     def save(self, step: int, state: Mapping[str, Any]) -> Path:
-        """Save a state after a step, and delete what is older than the last few.
+        """Save a state after a step, in place of one of that step, and keep the last few steps'.
 
         Args:
             step: counts what the phase has done.
@@ -67,9 +67,11 @@ class Checkpoints:
                 lambda file: f"step-{step:06d}.{_hash(file)}.pt",
             )
         with storing(self.folder):
-            found = [(at, file) for at, file in self._found() if file != path]
-            for place, (at, old) in enumerate(found, start=2):
-                if at == step or place > self.keep:
+            for at, old in self._found():
+                if at == step and old != path:
+                    old.unlink()
+            for _, old in self._found()[self.keep :]:
+                if old != path:  # later ones may lie there that cannot be read
                     old.unlink()
         return path
 

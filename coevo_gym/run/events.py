@@ -15,7 +15,7 @@ from coevo_gym.run.store import RunStore
 from coevo_gym.seams import Curriculum
 from coevo_gym.task import Task
 from coevo_gym.trainers.evaluate import Evaluation
-from coevo_gym.trainers.parts import Events, LoopState, Metrics
+from coevo_gym.trainers.parts import Events, LoopState, Metrics, training_success
 from coevo_gym.trajectory import Group
 
 
@@ -132,9 +132,10 @@ class ArmEvents(Events):
         self._log("step", **metrics)
         state = self.state()
         done = state.env_steps if self.max_steps is None else state.step
+        success = training_success(metrics)
         self.progress.update(
             done,
-            success=f"{metrics.get('reward', 0.0):.0%}",
+            success="unknown" if success is None else f"{success:.0%}",
             pool=f"{metrics.get('curriculum.pool_size', 0.0):.0f}",
             rounds=f"{metrics.get('curriculum.rounds', 0.0):.0f}",
         )

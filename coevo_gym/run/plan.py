@@ -18,21 +18,14 @@ from coevo_gym.agents.model_shape import ModelShape, shape_of
 from coevo_gym.benchmark import benchmark_specs
 from coevo_gym.config import RunConfig
 from coevo_gym.envs.base import TaskEnv
+from coevo_gym.run.published import published
+from coevo_gym.trainers.settings import CLIPS_NEVER_ACT
 
 GIB = 2**30
 UNKNOWN_CONTEXT = 8192
 """Tokens of a context, for the estimates, where the settings leave them to the model."""
 RESERVE = 6 * GIB
 """For what is not counted: CUDA itself, its graphs, workspaces, logits, gaps. A guess."""
-
-
-PUBLISHED = {
-    "appworld": "static 28.57 %, coevolve 35.71 % (arXiv 2604.15840, Tables 3 and 8)",
-    "bfcl": "static 58.0 %, coevolve 63.0 % (arXiv 2604.15840, Tables 3 and 8), on all 200 base "
-    "items, of which training here uses a part: compare models as they are with `coevo eval bfcl "
-    "--split test --env scheme=all200 --set benchmark.subset=base`, and nothing trained here",
-}
-"""Success rates of the papers that the presets follow."""
 
 
 class Accelerator(NamedTuple):
@@ -71,6 +64,10 @@ class ModelPlan:
         context: bytes of the key-value cache of one full context.
         cache: bytes for key-value caches; of vLLM what its share leaves, and not more.
         shortfall: why it does not fit the card, and what to change; "" if it fits.
+        start: bytes of what all arms start from: the weights that are trained.
+        checkpoint: bytes of a checkpoint of an arm: these weights and the optimiser's state.
+        disk: bytes of all checkpoints of the run at the most, one of them being written.
+        host: bytes of the host's memory while one is written or read, the start's included.
         sampling_s: seconds of sampling.
         learning_s: seconds of updates, old and reference log-probabilities included.
     """
@@ -83,6 +80,10 @@ class ModelPlan:
     context: int
     cache: int
     shortfall: str
+    start: int
+    checkpoint: int
+    disk: int
+    host: int
     sampling_s: float
     learning_s: float
 
@@ -188,6 +189,8 @@ def _model_plan(config: RunConfig, sampled: int | None, card: Accelerator) -> Mo
     if shape is None or sampled is None or config.loop.max_steps is None:
         return None
     memory = _memory(config, shape, card)
+    # In fp32: the weights that are trained, and twice that for the moments of AdamW.
+    start, checkpoint = 4 * memory.trained, 12 * memory.trained
     context = config.policy.model.max_context or UNKNOWN_CONTEXT
     per_step = config.loop.groups_per_step * config.rollout.group_size
     room = max(1, memory.cache // memory.context)
@@ -201,6 +204,10 @@ def _model_plan(config: RunConfig, sampled: int | None, card: Accelerator) -> Mo
         context=memory.context,
         cache=memory.cache,
         shortfall=_shortfall(config, memory, card),
+        start=start,
+        checkpoint=checkpoint,
+        disk=start + (len(config.arms) * config.store.keep_checkpoints + 1) * checkpoint,
+        host=start + checkpoint,
         sampling_s=_sampling_s(shape, sampled, alive, memory.context, card),
         learning_s=_learning_s(config, shape, config.loop.max_steps * per_step * context, card),
     )
@@ -299,7 +306,7 @@ def _shortfall(config: RunConfig, memory: _Memory, card: Accelerator) -> str:
 
 
 def _gib(size: float) -> str:
-    return f"{size / GIB:.0f} GiB"
+    return f"{size / GIB:.0f} GiB" if size >= GIB or not size else f"{size / 2**20:.0f} MiB"
 
 
 def _sampling_s(
@@ -339,15 +346,23 @@ def rows(config: RunConfig, planned: Plan, card: Accelerator = H200) -> Iterator
         yield "evaluations", f"{planned.evaluations} x {planned.evaluation_tasks} tasks at most"
     if planned.max_sampled_tokens is not None:
         yield "sampled tokens", f"at most {planned.max_sampled_tokens:,}"
-    if config.policy.kind != "tiny" and config.benchmark.name in PUBLISHED:
-        yield "published", PUBLISHED[config.benchmark.name]
+    said = published(config)
+    if said is not None:
+        yield "published", said
+    if config.learner.clips_never_act:
+        yield "warning: nothing is ever clipped", CLIPS_NEVER_ACT
+    path = config.policy.model.path
     if planned.model is not None:
-        yield from _model_rows(planned.model, card)
+        yield from _model_rows(planned.model, config, card)
+    elif config.policy.kind != "tiny" and shape_of(path) is not None:
+        yield "model", f"set loop.max_steps to see what {path} needs"
     elif config.policy.kind != "tiny":
-        yield "model", f"{config.policy.model.path} is not here, and its shape is not known"
+        yield "model", f"{path} is not here, and its shape is not known"
 
 
-def _model_rows(model: ModelPlan, card: Accelerator) -> Iterator[tuple[str, str]]:
+def _model_rows(
+    model: ModelPlan, config: RunConfig, card: Accelerator
+) -> Iterator[tuple[str, str]]:
     yield "weights", f"{model.parameters / 1e9:.2f} B, {model.trained / 1e9:.2f} B of them trained"
     yield "memory of weights, the sampler's included", _gib(model.weights)
     yield "memory of training", _gib(model.training)
@@ -356,6 +371,13 @@ def _model_rows(model: ModelPlan, card: Accelerator) -> Iterator[tuple[str, str]
     yield f"left for caches on one {card.name}", f"{_gib(model.cache)}, {contexts} full contexts"
     if model.shortfall:
         yield f"warning: does not fit one {card.name}", model.shortfall
+    yield (
+        "disk for checkpoints",
+        f"at most {_gib(model.disk)}: {_gib(model.start)} for what all arms start from, "
+        f"{len(config.arms)} arms x {config.store.keep_checkpoints} of {_gib(model.checkpoint)}, "
+        "one more while it is written",
+    )
+    yield "host memory for checkpoints", f"{_gib(model.host)}, beside that of envs and libraries"
     yield (
         "sampling",
         f"at most {model.sampling_s / 3600:.0f} h an arm, at {card.decoded:.0%} of the memory rate",

@@ -40,6 +40,7 @@ from coevo_gym.run.folder import RunFolder, read_json, read_lines
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.reader import RunReader, StoredRound, TaskCount
 from coevo_gym.task import Task
+from coevo_gym.trainers.parts import training_success
 
 FIRST = "D_0"
 _MAX_REJECTED = 60
@@ -127,8 +128,8 @@ def _evaluated(line: Mapping[str, Any]) -> CurvePoint:
 
 
 def _trained(line: Mapping[str, Any]) -> CurvePoint:
-    reward = line.get("reward")
-    return CurvePoint(line["env_steps"], NAN if reward is None else reward)
+    success = training_success(line)
+    return CurvePoint(line["env_steps"], NAN if success is None else success)
 
 
 def _round(applied: StoredRound, lines: Lines) -> RoundRow:

@@ -18,7 +18,7 @@ from coevo_gym.agents.tiny import TinyPolicy
 from coevo_gym.config import Resolved, RunConfig
 from coevo_gym.curricula.groups import GroupLedger
 from coevo_gym.curricula.registry import make_curriculum
-from coevo_gym.errors import CoevoError
+from coevo_gym.errors import CoevoError, StoreError
 from coevo_gym.evolution import Verdict
 from coevo_gym.report.data import TableRow
 from coevo_gym.run.assembly import Assembly, one_thread, weights_hash
@@ -321,6 +321,9 @@ class _Arm:
         agent = assembly.agent(policy)
         self.arm, self.policy = arm, policy
         self.learner = GRPO(policy, config.learner, seed=assembly.seed("learner"))
+        # The reference is what the arm starts from. That is saved once, for all arms; a checkpoint
+        # only says which it was.
+        self.start = weights_hash(policy) if config.learner.kl_coef else ""
         settings = config.curriculum.model_dump(exclude={"evolve"})
         self.tap = SignalTap(make_curriculum(arm, **settings))
         self.loop = Loop(
@@ -340,14 +343,26 @@ class _Arm:
         """Save all that the arm needs to go on."""
         state = {
             "policy": self.policy.state_dict(),
-            "learner": self.learner.state_dict(),
+            "learner": self.learner.state_dict(reference=False),
+            "start": self.start,
             "loop": json.dumps(self.loop.state_dict()),
             "evaluation": self.events.evaluation,
         }
         checkpoints.save(self.loop.state.step, state)
 
     def load(self, saved: Checkpoint) -> None:
-        """Restore :meth:`save`."""
+        """Restore :meth:`save`.
+
+        Raises:
+            StoreError: if the arm had begun with other weights, which are its reference.
+        """
+        # One that an older version wrote does not say its start, and holds the reference itself.
+        if saved.state.get("start", self.start) != self.start:
+            raise StoreError(
+                f"{saved.path} was trained from other first weights than those that this run has "
+                f"now: the checkpoint in {saved.path.parent.with_name(WARMUP)} was lost or "
+                "replaced. Bring it back, or train anew with --overwrite."
+            )
         self.policy.load_state_dict(saved.state["policy"])
         self.learner.load_state_dict(saved.state["learner"])
         self.loop.load_state_dict(json.loads(saved.state["loop"]))

@@ -45,6 +45,19 @@ def test_saving_a_step_again_replaces_it(checkpoints: Checkpoints) -> None:
     assert len(list(checkpoints.folder.iterdir())) == 1
 
 
+def test_saving_a_step_again_leaves_the_step_before(checkpoints: Checkpoints) -> None:
+    first = checkpoints.save(1, state(1))
+    replaced = checkpoints.save(2, state(2))
+    for more in (1, 2, 2):
+        latest = checkpoints.save(2, {**state(2), "more": more})
+    assert set(checkpoints.folder.iterdir()) == {first, latest}
+    assert not replaced.exists()
+    latest.write_bytes(b"damaged")
+    found = checkpoints.latest()
+    assert found is not None
+    assert found.step == 1
+
+
 @pytest.mark.parametrize("damage", ["cut", "flipped"])
 def test_a_damaged_one_is_named_and_passed_over(
     checkpoints: Checkpoints, caplog: pytest.LogCaptureFixture, damage: str

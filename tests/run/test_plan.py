@@ -12,6 +12,16 @@ from coevo_gym.config import RunConfig, load_config, preset_names
 from coevo_gym.run.plan import H200, Plan, plan, rows
 
 PAPER = [name for name in preset_names() if name.startswith("coevolve_")]
+PUBLISHED = {
+    ("appworld", "qwen2_5_7b"): ("26.78", "27.98"),
+    ("appworld", "qwen3_4b"): ("28.57", "35.71"),
+    ("appworld", "qwen3_30b"): ("48.81", "54.76"),
+    ("bfcl", "qwen2_5_7b"): ("56.0", "61.5"),
+    ("bfcl", "qwen3_4b"): ("58.0", "63.0"),
+    ("bfcl", "qwen3_30b"): ("64.0", "67.0"),
+    ("alfworld", "qwen3_4b"): ("77.85", "82.86"),
+    ("webshop", "qwen3_4b"): ("75.0", "80.6"),
+}
 MAX_STEPS = {"appworld": 30, "bfcl": 30, "alfworld": 15, "webshop": 15}
 
 
@@ -114,11 +124,65 @@ def test_checkpointing_keeps_the_inputs_of_layers() -> None:
 
 
 @pytest.mark.parametrize("preset", PAPER)
+def test_every_preset_tells_what_is_published_of_its_model(preset: str) -> None:
+    config = settings(preset)
+    model = preset.removeprefix(f"coevolve_{config.benchmark.name}_")
+    static, coevolve = PUBLISHED[config.benchmark.name, model]
+    said = dict(rows(config, plan(config)))["published"]
+    assert said.startswith(f"static {static} %, coevolve {coevolve} % (arXiv 2604.15840)")
+    assert ("scheme=all200" in said) is (config.benchmark.name == "bfcl")
+    local = settings(preset, f"policy.model.path=/models/{Path(config.policy.model.path).name}")
+    assert dict(rows(local, plan(local)))["published"] == said
+    for other in ("policy.model.path=smollm2", "policy.kind=tiny"):
+        config = settings(preset, other)
+        assert "published" not in dict(rows(config, plan(config)))
+
+
+@pytest.mark.parametrize("preset", PAPER)
 def test_every_preset_fits_the_card(preset: str) -> None:
     model = plan(settings(preset)).model
     assert model is not None
     assert model.shortfall == ""
     assert model.cache >= 3 * model.context
+
+
+def test_disk_and_host_memory_follow_from_what_is_saved() -> None:
+    config = settings("coevolve_bfcl_qwen3_4b", "store.keep_checkpoints=3")
+    model = plan(config).model
+    assert model is not None
+    n = model.trained
+    assert (model.start, model.checkpoint) == (4 * n, 12 * n)  # weights; with the moments
+    assert model.disk == 4 * n + (2 * 3 + 1) * 12 * n
+    assert model.host == 16 * n
+    told = dict(rows(config, plan(config)))
+    assert told["disk for checkpoints"].startswith("at most 330 GiB: 15 GiB for what all arms")
+    assert told["host memory for checkpoints"].startswith("60 GiB")
+    adapters = settings("coevolve_bfcl_qwen3_30b")
+    assert dict(rows(adapters, plan(adapters)))["host memory for checkpoints"].startswith("204 MiB")
+
+
+def test_the_estimate_is_what_a_checkpoint_takes(finished: Path) -> None:
+    # The same shares as in the plan: the start holds the weights, a checkpoint thrice as much.
+    checkpoints = finished / "checkpoints"
+    (start,) = (checkpoints / "warm-up").glob("*.pt")
+    for path in (checkpoints / "static").glob("*.pt"):
+        assert path.stat().st_size == pytest.approx(3 * start.stat().st_size, rel=0.15)
+
+
+def test_clips_that_never_act_are_told() -> None:
+    def told(*sets: str) -> bool:
+        config = settings("coevolve_bfcl_qwen3_4b", *sets)
+        return "warning: nothing is ever clipped" in dict(rows(config, plan(config)))
+
+    assert told()
+    assert not told("learner.minibatches=2")
+    assert not told("learner.epochs=2")
+    assert not told("learner.old_logprobs=recorded")
+
+
+def test_a_known_model_without_steps_is_not_said_to_be_unknown() -> None:
+    config = settings("coevolve_bfcl_qwen3_4b", "loop.max_steps=none", "loop.max_env_steps=1000")
+    assert dict(rows(config, plan(config)))["model"].startswith("set loop.max_steps")
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from coevo_gym import cli
 from coevo_gym.run.checkpoint import Checkpoints
 from coevo_gym.run.folder import RunFolder, read_json, read_lines
 from coevo_gym.run.report_data import load_report_data
+from coevo_gym.trainers.parts import training_success
 from tests.run.conftest import TOY, Child
 from tests.run.test_folder import full
 
@@ -224,6 +225,82 @@ def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(
     assert again.end() == 0, again.text
     assert f"{latest.name} is damaged" in again.text.replace("\n", "")
     assert_same(run, finished)
+
+
+def test_what_is_called_success_is_success_whatever_is_learned_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sets = ("arms=static", "learner.outcome=score", "loop.max_steps=3", "warmup.n_tasks=0")
+    assert run_main(monkeypatch, "train", TOY, *(f"--set={item}" for item in sets)) == 0
+    lines = [line for line in metrics(tmp_path / "runs" / "toy-run") if line["event"] == "step"]
+    assert any(line["reward"] != line["success"] for line in lines)
+    printed = capsys.readouterr().out
+    for line in lines:
+        assert f"train static: {line['step']}/3, success {line['success']:.0%}" in printed
+    (curve,) = load_report_data(RunFolder(tmp_path / "runs" / "toy-run")).training
+    assert [point.success for point in curve.points] == [line["success"] for line in lines]
+
+
+def test_dynamic_sampling_does_not_hide_what_was_set_aside() -> None:
+    assert training_success({"success": 0.5, "success_before_filter": 0.9}) == 0.9
+    assert training_success({"success": 0.5}) == 0.5
+    assert training_success({}) is None
+
+
+def stopped(child: NewChild, runs: Path) -> Path:
+    """The folder of a run that was stopped within its first arm."""
+    running = child("train", TOY)
+    running.wait_for("train static: 3/6")
+    running.process.send_signal(signal.SIGINT)
+    assert running.end() == 130, running.text
+    return runs / "runs" / "toy-run"
+
+
+def test_the_reference_is_saved_once_for_all_arms(finished: Path) -> None:
+    folder = RunFolder(finished).checkpoints
+    (start,) = (folder / "warm-up").glob("*.pt")
+    trained = [path for arm in ("static", "coevolve") for path in (folder / arm).glob("*.pt")]
+    assert len(trained) == 4
+    for path in trained:
+        # Weights and two moments of them, and little else; the reference would be a fourth.
+        assert path.stat().st_size < 3.5 * start.stat().st_size
+    for arm in ("static", "coevolve"):
+        saved = Checkpoints(folder / arm).latest()
+        assert saved is not None
+        assert saved.state["learner"]["reference"] is None
+
+
+def test_a_checkpoint_with_a_reference_of_its_own_is_gone_on_from(
+    child: NewChild, finished: Path, tmp_path: Path
+) -> None:
+    folder = RunFolder(stopped(child, tmp_path)).checkpoints
+    start, arm = Checkpoints(folder / "warm-up").latest(), Checkpoints(folder / "static")
+    saved = arm.latest()
+    assert start is not None
+    assert saved is not None
+    # What older versions wrote: no name of the start, no counters, and the reference in every file.
+    learner = {k: saved.state["learner"][k] for k in ("optimizer", "updates", "rng")}
+    state = {k: saved.state[k] for k in ("policy", "loop", "evaluation")}
+    arm.save(saved.step, state | {"learner": learner | {"reference": start.state["policy"]}})
+    again = child("resume", "toy-run")
+    assert again.end() == 0, again.text
+    assert_same(tmp_path / "runs" / "toy-run", finished)
+
+
+def test_an_arm_does_not_go_on_from_another_start(child: NewChild, tmp_path: Path) -> None:
+    folder = RunFolder(stopped(child, tmp_path)).checkpoints
+    warmup = Checkpoints(folder / "warm-up", keep=1)
+    start = warmup.latest()
+    assert start is not None
+    for weights in start.state["policy"]["net"].values():
+        weights += 1
+    warmup.save(0, start.state)
+    again = child("resume", "toy-run")
+    assert again.end() == 1
+    text = " ".join(again.text.split())
+    assert "was trained from other first weights" in text
+    assert "Bring it back, or train anew with --overwrite" in text
 
 
 def test_a_run_is_not_resumed_on_other_tasks(

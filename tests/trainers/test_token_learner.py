@@ -323,6 +323,104 @@ def test_temperature_is_that_of_sampling() -> None:
     assert metrics["sampler_kl"] == pytest.approx(0.0, abs=1e-9)
 
 
+class TestDegenerateShare:
+    def test_a_length_penalty_makes_equal_outcomes_differ(self) -> None:
+        _, trajectories = drawn([2], [4])
+        equal = group(*(dataclasses.replace(t, success=False) for t in trajectories))
+        settings: dict[str, Any] = {"overlong_max_tokens": 4, "overlong_buffer_tokens": 2}
+        for overlong, share in (("keep", 1.0), ("penalty", 0.0)):
+            learner = GRPO(FakeLanguageModel(), GRPOConfig(overlong=overlong, **settings))
+            assert learner.update([equal])["degenerate_share"] == share
+            advantages = learner.advantages([equal])[0]
+            assert any(value != 0.0 for value in advantages) is (share == 0.0)
+
+    def test_a_penalty_that_evens_out_unequal_outcomes_counts(self) -> None:
+        # The success is long: 1 - 1, against 0 - 0 of the short failure.
+        _, trajectories = drawn([2], [4])
+        settings: dict[str, Any] = {"overlong_max_tokens": 4, "overlong_buffer_tokens": 2}
+        learner = GRPO(FakeLanguageModel(), GRPOConfig(overlong="penalty", **settings))
+        assert learner.update([group(*trajectories)])["degenerate_share"] == 1.0
+
+    def test_advantages_from_elsewhere_are_those_that_count(self) -> None:
+        _, trajectories = drawn([2, 1], [4])
+        both = [group(*trajectories)] * 2
+        metrics = GRPO(FakeLanguageModel()).update(both, [[0.0, 0.0], [[0.0, 0.5], 0.0]])
+        assert metrics["degenerate_share"] == 0.5
+
+
+class TestWarmup:
+    def test_the_rate_rises_in_a_line_and_stays(self) -> None:
+        config = GRPOConfig(lr=0.4, lr_warmup_steps=4, epochs=1, minibatches=2, kl_coef=0.0)
+        learner = GRPO(FakeLanguageModel(), config)
+        rates = [learner.update(batch(FakeLanguageModel()))["lr"] for _ in range(4)]
+        assert rates == pytest.approx([(0.1 + 0.2) / 2, (0.3 + 0.4) / 2, 0.4, 0.4])
+
+    def test_without_one_the_rate_is_the_same_in_every_step(self) -> None:
+        learner = GRPO(FakeLanguageModel(), GRPOConfig(lr=0.3, epochs=2))
+        assert [learner.update(batch(FakeLanguageModel()))["lr"] for _ in range(2)] == [0.3, 0.3]
+
+    def test_it_bounds_the_first_steps(self) -> None:
+        moved = []
+        for steps in (0, 10):
+            model = FakeLanguageModel()
+            before = model.table.detach().clone()
+            config = GRPOConfig(lr=0.1, lr_warmup_steps=steps, epochs=1)
+            GRPO(model, config).update(batch(FakeLanguageModel()))
+            moved.append((model.table.detach() - before).abs().max().item())
+        assert moved[1] == pytest.approx(moved[0] / 10, rel=1e-3)  # Adam's first step is its rate
+
+    def test_a_skipped_step_is_not_counted(self) -> None:
+        config = GRPOConfig(lr=0.4, lr_warmup_steps=4, epochs=1)
+        learner = GRPO(Breaks(1), config)
+        learner.update(batch(FakeLanguageModel()))
+        assert learner.update(batch(FakeLanguageModel()))["lr"] == pytest.approx(0.1)
+
+    def test_a_saved_learner_goes_on_in_mid_warmup(self) -> None:
+        config = GRPOConfig(lr=0.1, lr_warmup_steps=3, epochs=1, minibatches=2)
+        straight = GRPO(FakeLanguageModel(), config)
+        straight.update(batch(FakeLanguageModel(), seed=1))
+        resumed = GRPO(FakeLanguageModel(seed=9), config)
+        resumed.policy.load_state_dict(straight.policy.state_dict())
+        resumed.load_state_dict(copy.deepcopy(straight.state_dict()))
+        first, second = (
+            learner.update(batch(FakeLanguageModel(), seed=2)) for learner in (straight, resumed)
+        )
+        assert first["lr"] == second["lr"] == pytest.approx(0.1)
+        tables = [learner.policy.state_dict()["table"] for learner in (straight, resumed)]
+        torch.testing.assert_close(*tables, atol=0, rtol=0)
+
+
+def test_a_reference_saved_elsewhere_is_that_of_the_first_policy() -> None:
+    config = GRPOConfig(kl_coef=0.5, lr=0.1)
+    straight = GRPO(FakeLanguageModel(), config)
+    straight.update(batch(FakeLanguageModel(), seed=1))
+    resumed = GRPO(FakeLanguageModel(), config)  # from what the first one began with
+    resumed.policy.load_state_dict(straight.policy.state_dict())
+    resumed.load_state_dict(straight.state_dict(reference=False))
+    first, second = (
+        learner.update(batch(FakeLanguageModel(), seed=2)) for learner in (straight, resumed)
+    )
+    assert first["kl"] == second["kl"] > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ({"epochs": 1, "old_logprobs": "recomputed"}, True),
+        ({"epochs": 2, "old_logprobs": "recomputed"}, False),
+        ({"epochs": 1, "minibatches": 2, "old_logprobs": "recomputed"}, False),
+        ({"epochs": 1, "old_logprobs": "recorded"}, False),
+    ],
+)
+def test_clips_that_can_never_act_are_warned_of(
+    settings: dict[str, Any], warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    learner = GRPO(FakeLanguageModel(), GRPOConfig(**settings, lr=0.3))
+    assert ("clip_low and clip_high never act" in caplog.text) is warned
+    metrics = learner.update(batch(FakeLanguageModel(seed=8)))
+    assert (metrics["clip_fraction"] == 0) is warned
+
+
 class Breaks(FakeLanguageModel):
     """Gives log-probabilities that are no numbers in these of its passes with gradients."""
 
@@ -404,7 +502,7 @@ def test_metrics_have_their_names() -> None:
     names = "loss policy_loss kl clip_fraction grad_norm entropy advantage_std reward success"
     shares = "degenerate_share broken_groups masked_share"
     counts = "groups decisions samples tokens tokens_sampled old_s reference_s step_s"
-    counts += " nonfinite_steps"
+    counts += " nonfinite_steps lr"
     assert set(metrics) == {*names.split(), *shares.split(), *counts.split()}
     assert metrics["success"] == metrics["reward"] == 0.5
     assert metrics["tokens"] > metrics["tokens_sampled"] > metrics["decisions"]
