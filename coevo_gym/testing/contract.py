@@ -97,17 +97,18 @@ def check_copies(env_id: str) -> None:
 
 
 def check_same_in_another_process(env_id: str) -> None:
-    """Same seed and actions give the same bytes here and in a fresh process."""
+    """Same seed and actions give the same bytes in a fresh process, which closes its files."""
     spec = json.dumps(dataclasses.asdict(_spec(env_id)))
     code = f"from coevo_gym.testing.contract import _print_digest; _print_digest({spec!r})"
     done = subprocess.run(  # noqa: S603 (our own interpreter and code)
-        [sys.executable, "-c", code],
+        [sys.executable, "-W", "error::ResourceWarning", "-c", code],
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert "ResourceWarning" not in done.stderr, done.stderr
     assert done.stdout.strip() == episode_digest(env_id)
 
 

@@ -18,10 +18,11 @@ _TYPES = {"dict": "object", "float": "number"}
 def documents() -> Mapping[str, tuple[dict[str, Any], ...]]:
     """The official documents of each backend class's functions, in their order."""
     folder = root() / "data" / "multi_turn_func_doc"
-    return {
-        name: tuple(json.loads(line) for line in (folder / f"{file}.json").open(encoding="utf-8"))
-        for name, file in DOCS.items()
-    }
+    found = {}
+    for name, file in DOCS.items():
+        with (folder / f"{file}.json").open(encoding="utf-8") as lines:
+            found[name] = tuple(json.loads(line) for line in lines)
+    return found
 
 
 @lru_cache(maxsize=256)
