@@ -11,13 +11,14 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
-from decimal import localcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from decimal import MAX_PREC, localcontext
 from functools import lru_cache
 from importlib import import_module
-from inspect import signature
+from inspect import Signature, signature
 from typing import TYPE_CHECKING, Any
 
 from coevo_gym.envs.bfcl.calls import Call
@@ -33,8 +34,12 @@ MAX_DIGITS = 1_000
 """Highest precision of `logarithm` and `square_root`; the stock executor hangs on a million."""
 MAX_PATHS = 20_000
 """Most entries of a file tree, counted by path: `cp` lets directories share what they hold."""
+MAX_PLACES = 100_000
+"""Most places before the point that `round_number` rounds a whole number to."""
+MAX_TEXT = 300
+"""Longest number in a text that `logarithm` reads, if it has an exponent or an imaginary part."""
 _MAX_INT_DIGITS = 4_300  # Python writes no longer int
-_MAX_REPEATED = 100_000
+_NUMERIC = re.compile(r"[\d+\-.e()]*")
 
 
 class Toolbox:
@@ -69,15 +74,15 @@ class Toolbox:
             positional = [_own(value) for value in call.positional]
             arguments = {_own(name): _own(value) for name, value in call.arguments.items()}
             method = getattr(self.instances[owner], call.name)
-            if call.name in _BOUNDS:
-                _BOUNDS[call.name](self.instances[owner], bind(call).arguments)
-            if defaults := _shared_defaults(call.name):
-                given = bind(call).arguments
-                arguments |= {name: [*value] for name, value in defaults if name not in given}
-            if call.name in _GUARDS:
-                with _GUARDS[call.name]():
-                    return _text(method(*positional, **arguments), call.name)
-            return _text(method(*positional, **arguments), call.name)
+            bound, defaults = _BOUNDS.get(call.name), _shared_defaults(call.name)
+            with _GUARDS.get(call.name, nullcontext)():
+                if bound or defaults:
+                    with suppress(TypeError):  # arguments that do not fit the method refuses itself
+                        given = _signature(call.name).bind(*positional, **arguments).arguments
+                        arguments |= {key: [*value] for key, value in defaults if key not in given}
+                        if bound:
+                            bound(self.instances[owner], given)
+                return _text(method(*positional, **arguments), call.name)
         except Exception as error:  # whatever a backend raises is an answer, as in the original
             return f"{ERROR}{error}"
 
@@ -129,16 +134,21 @@ def bind(call: Call) -> Call:
 
 
 @lru_cache(maxsize=256)
+def _signature(name: str) -> Signature:
+    """Parameters of a documented function, without its backend."""
+    whole = signature(getattr(backend(functions_of()[name]), name))
+    return whole.replace(parameters=list(whole.parameters.values())[1:])
+
+
 def _parameters(name: str) -> tuple[str, ...]:
     """Names of a documented function's parameters, in order."""
-    owner = backend(functions_of()[name])
-    return tuple(signature(getattr(owner, name)).parameters)[1:]
+    return tuple(_signature(name).parameters)
 
 
 @lru_cache(maxsize=256)
 def _shared_defaults(name: str) -> tuple[tuple[str, list[Any]], ...]:
     """Defaults that are lists: `post_tweet` keeps them, and other functions write to them."""
-    parameters = signature(getattr(backend(functions_of()[name]), name)).parameters.values()
+    parameters = _signature(name).parameters.values()
     return tuple((p.name, p.default) for p in parameters if isinstance(p.default, list))
 
 
@@ -175,7 +185,7 @@ def _text(result: Any, name: str) -> str:
         result = {**result, "error": _UNORDERED[name](str(result["error"]))}
     try:
         return json.dumps(result)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return str(result)
 
 
@@ -207,8 +217,6 @@ def _own(value: Any) -> Any:
     if kind is str:
         if not value.isascii():
             value.encode()
-        if "\0" in value:
-            raise ValueError("an argument holds the character NUL")
         return value
     if value is None or kind is int or kind is bool:
         return value
@@ -222,41 +230,59 @@ def _own(value: Any) -> Any:
     raise ValueError(f"an argument holds {what}, which JSON has no word for")
 
 
-# Numbers that would keep the backend busy for seconds, or for ever.
+# Numbers that would keep the backend busy for seconds, or for ever. Whatever it answers by itself,
+# an error of its own above all, it is left to answer.
 
 
 def _bound_power(_: Any, given: Mapping[str, Any]) -> None:
-    base, exponent = given.get("base"), given.get("exponent")
-    if isinstance(base, int) and isinstance(exponent, int) and exponent > 0 and abs(base) > 1:
-        digits = exponent * math.log10(abs(base))
-        if digits > _MAX_INT_DIGITS + 1:
-            raise ValueError(f"the result has more than {_MAX_INT_DIGITS:,} digits")
-
-
-def _bound_multiply(_: Any, given: Mapping[str, Any]) -> None:
-    for one, other in (("a", "b"), ("b", "a")):
-        text: Any = given.get(one)
-        times: Any = given.get(other)
-        repeats = isinstance(text, (str, list)) and isinstance(times, int)
-        if repeats and len(text) * times > _MAX_REPEATED:
-            raise ValueError(f"the result has more than {_MAX_REPEATED:,} parts")
+    base, exponent = given["base"], given["exponent"]
+    whole = isinstance(base, int) and isinstance(exponent, int)
+    if whole and abs(base) > 1 and exponent > (_MAX_INT_DIGITS + 1) / math.log10(abs(base)):
+        str(10**_MAX_INT_DIGITS)  # raises what writing the result would raise
+        raise OverflowError(f"the result has more than {_MAX_INT_DIGITS:,} digits")
 
 
 def _bound_rounding(_: Any, given: Mapping[str, Any]) -> None:
-    places = given.get("decimal_places", 0)
-    if isinstance(places, int) and places < -_MAX_INT_DIGITS:
-        raise ValueError(f"decimal_places must be at least {-_MAX_INT_DIGITS}, actual: {places}")
+    number, places = given["number"], given.get("decimal_places", 0)
+    if isinstance(number, int) and isinstance(places, int) and places < -MAX_PLACES:
+        raise OverflowError(f"decimal_places must be at least {-MAX_PLACES}, actual: {places}")
 
 
-def _bound_precision(_: Any, given: Mapping[str, Any]) -> None:
-    precision: Any = given.get("precision")
-    with suppress(TypeError, ValueError):  # the backend's own message says it better
-        if float(precision) > MAX_DIGITS:
-            raise OverflowError(f"precision must be at most {MAX_DIGITS}, actual: {precision}")
-    for value in given.values():
-        # mpmath reads "1e999999999" digit by digit.
-        if isinstance(value, str) and (len(value) > MAX_DIGITS or "e" in value.lower()):
-            raise ValueError("a number must be a number, not a text")
+def _bound_logarithm(instance: Any, given: Mapping[str, Any]) -> None:
+    try:
+        digits = int(given["precision"])
+        bits = digits * math.log2(10)  # which mpmath computes, too
+    except (TypeError, ValueError, OverflowError):
+        return
+    for number in (given["value"], given["base"]):
+        if isinstance(number, str) and _takes_long(number):
+            raise OverflowError(f"a number in a text has at most {MAX_TEXT} characters")
+    if digits > MAX_DIGITS and math.isfinite(bits):
+        if "error" in instance.logarithm(given["value"], 2, 15):
+            return  # it has no logarithm, with any precision
+        raise OverflowError(f"precision must be at most {MAX_DIGITS}, actual: {given['precision']}")
+
+
+def _takes_long(text: str) -> bool:
+    """Whether mpmath may read a text for seconds: a long exponent, or a long complex number."""
+    if len(text) <= MAX_TEXT:
+        return False
+    text = text.lower().replace(" ", "")
+    if "j" in text:
+        run = _NUMERIC.match(text)
+        return run is not None and run.end() > MAX_TEXT
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "e" in text
+
+
+def _bound_square_root(_: Any, given: Mapping[str, Any]) -> None:
+    number, precision = given["number"], given["precision"]
+    long = isinstance(precision, int) and MAX_DIGITS < precision <= MAX_PREC
+    if long and isinstance(number, (int, float)) and number >= 0:
+        raise OverflowError(f"precision must be at most {MAX_DIGITS}, actual: {precision}")
 
 
 def _bound_tree(instance: Any, _: Mapping[str, Any]) -> None:
@@ -272,10 +298,9 @@ def _bound_tree(instance: Any, _: Mapping[str, Any]) -> None:
 
 _BOUNDS: dict[str, Callable[[Any, Mapping[str, Any]], None]] = {
     "power": _bound_power,
-    "multiply": _bound_multiply,
     "round_number": _bound_rounding,
-    "logarithm": _bound_precision,
-    "square_root": _bound_precision,
+    "logarithm": _bound_logarithm,
+    "square_root": _bound_square_root,
     "cp": _bound_tree,
 }
 

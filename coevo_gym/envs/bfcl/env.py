@@ -90,11 +90,11 @@ class BFCLEnv(TaskEnv):
         Held-out functions are refused until they are handed out, where the original merely does
         not mention them. Text in an argument stays as it is, where the original puts a prefix
         before every known name followed by a bracket. Numbers that keep the original busy for
-        seconds are refused (a precision over 1,000, a power of over 4,300 digits), so are whole
-        numbers of over 1,000 digits, file trees of over 20,000 entries, and values that JSON
-        cannot hold. Two messages that list a set list it sorted. In
-        ``mode="train"``, which evaluation refuses, a message that cannot be read is answered with
-        an error instead of ending the turn.
+        seconds are refused (a precision over 1,000, rounding to over 100,000 places before the
+        point, a text of over 300 characters as a number with an exponent), so are whole numbers of
+        over 1,000 digits, file trees of over 20,000 entries, and values that JSON cannot hold. Two
+        messages that list a set list it sorted. In ``mode="train"``, which evaluation refuses, a
+        message that cannot be read is answered with an error instead of ending the turn.
 
     Known errors in the official data:
         Some references cannot be inferred from the conversation, such as sorted text that sorting
