@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -18,6 +18,7 @@ from secrets import token_hex
 from coevo_gym.sandbox import readable
 
 VARIABLE = "COEVO_DECOY_SECRET"
+ATTRIBUTE = "user.coevo"
 _VICTIM = f"""
 import ctypes, os, sys
 held = ctypes.create_string_buffer(os.environ[{VARIABLE!r}].encode())
@@ -40,6 +41,9 @@ class Decoys:
         descriptor: one that it has open on the secret.
         inherited: one of this process on the secret, which a careless start would pass on.
         listeners: sockets that wait to be contacted.
+        handed: pairs of sockets, a stream and one that carries letters; the second end of each is
+            handed to the payload.
+        before: what was known of the files at the start, see :meth:`changed`.
         terminal: path of a terminal.
         handle: the kernel's handle of the file with the secret, as `open_by_handle_at` takes it.
     """
@@ -51,6 +55,8 @@ class Decoys:
     descriptor: int
     inherited: int
     listeners: dict[str, socket.socket]
+    handed: dict[str, tuple[socket.socket, socket.socket]]
+    before: dict[Path, tuple[int, ...]]
     terminal: str
     handle: bytes
 
@@ -59,11 +65,22 @@ class Decoys:
         """A file with the secret."""
         return self.folder / "secret.txt"
 
+    @property
+    def given(self) -> Path:
+        """A file that the payload may read; its folder holds nothing else."""
+        return self.folder / "given" / "text"
+
+    @property
+    def pass_fds(self) -> tuple[int, ...]:
+        """The descriptors that are handed to the payload."""
+        return tuple(theirs.fileno() for _, theirs in self.handed.values())
+
     def facts(self) -> dict[str, object]:
         """What a payload is told: an attacker who knows where everything is."""
         return {
             "folder": str(self.folder),
             "secret": str(self.secret),
+            "given": str(self.given),
             "home": str(self.folder / "home"),
             "variable": VARIABLE,
             "victim": self.victim.pid,
@@ -74,9 +91,15 @@ class Decoys:
             "udp": self.listeners["udp"].getsockname()[1],
             "unix": self.listeners["unix"].getsockname(),
             "abstract": self.listeners["abstract"].getsockname().decode(),
+            "mailbox": self.listeners["mailbox"].getsockname().decode(),
+            **{name: theirs.fileno() for name, (_, theirs) in self.handed.items()},
             "terminal": self.terminal,
             "handle": self.handle.hex(),
         }
+
+    def changed(self, path: Path) -> bool:
+        """Whether a file is gone, or anything is known of it that was not so at the start."""
+        return not path.exists() or _status(path) != self.before[path]
 
     def victim_lives(self) -> bool:
         """Whether the victim still answers."""
@@ -109,6 +132,10 @@ def decoys() -> Iterator[Decoys]:
         ends = pty.openpty()
         for end in ends:
             scope.callback(os.close, end)
+        handed = {
+            name: _pair(scope, kind)
+            for name, kind in (("stream", socket.SOCK_STREAM), ("letters", socket.SOCK_DGRAM))
+        }
         yield Decoys(
             token=token,
             folder=folder,
@@ -117,6 +144,8 @@ def decoys() -> Iterator[Decoys]:
             descriptor=descriptor,
             inherited=inherited,
             listeners=_listeners(scope, folder, token),
+            handed=handed,
+            before={path: _status(path) for path in (secret, folder / "given" / "text")},
             terminal=os.ttyname(ends[1]),
             handle=_handle(secret),
         )
@@ -131,11 +160,29 @@ def _write_files(folder: Path, token: str) -> Path:
         folder / "tasks" / "1" / "ground_truth" / "answer.json": f'{{"answer": "{token}"}}',
         folder / "listed" / token: "",
         folder / "scratch" / "empty": "",
+        folder / "given" / "text": "given",
     }
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    for path in (secret, folder / "given" / "text"):
+        with suppress(OSError):  # where the file system has no attributes
+            os.setxattr(path, ATTRIBUTE, b"kept")
     return secret
+
+
+def _status(path: Path) -> tuple[int, ...]:
+    """What is known of a file, but for when it was read; the last date tells of any change."""
+    found = path.stat()
+    owner = (found.st_mode, found.st_uid, found.st_gid)
+    return (*owner, found.st_size, found.st_nlink, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _pair(scope: ExitStack, kind: int) -> tuple[socket.socket, socket.socket]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
+    scope.enter_context(ours)
+    scope.enter_context(theirs)
+    return ours, theirs
 
 
 @contextmanager
@@ -162,6 +209,7 @@ def _listeners(scope: ExitStack, folder: Path, token: str) -> dict[str, socket.s
         "udp": (socket.AF_INET, socket.SOCK_DGRAM, local),
         "unix": (socket.AF_UNIX, socket.SOCK_STREAM, str(folder / "socket")),
         "abstract": (socket.AF_UNIX, socket.SOCK_STREAM, f"\0coevo-{token[:8]}"),
+        "mailbox": (socket.AF_UNIX, socket.SOCK_DGRAM, f"\0coevo-mail-{token[:8]}"),
     }
     made = {}
     for name, (family, kind, address) in addresses.items():

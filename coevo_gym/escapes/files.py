@@ -172,28 +172,20 @@ if os.read(os.open(path, os.O_RDONLY), 1): say("DONE")
         lambda seen: not _kept(seen),
     ),
     Payload(
-        "mode-of-a-file",
-        "open a file to everybody",
-        "os.chmod(host.secret, 0o777)",
-        lambda seen: seen.host.secret.stat().st_mode & 0o777 == 0o777,
+        "empty-by-reading",
+        "empty a file that may be read, by opening it for reading",
+        """
+import struct
+any_way(lambda: os.open(host.given, os.O_RDONLY | os.O_TRUNC),
+        lambda: call("openat2", -100, host.given.encode(), struct.pack("3Q", os.O_TRUNC, 0, 0), 24))
+""",
+        lambda seen: seen.host.changed(seen.host.given),
     ),
     Payload(
-        "date-of-a-file",
-        "change the date of a file",
-        "os.utime(host.secret, (0, 0))",
-        lambda seen: seen.host.secret.stat().st_mtime == 0,
-    ),
-    Payload(
-        "mode-of-a-device",
-        "change the mode of /dev/null (to what it is)",
-        "os.chmod('/dev/null', 0o666); say('DONE')",
-        done,
-    ),
-    Payload(
-        "mode-of-an-open-device",
-        "change the mode of an open /dev/null (to what it is)",
-        "os.fchmod(os.open('/dev/null', os.O_RDONLY), 0o666); say('DONE')",
-        done,
+        "empty-unseen",
+        "empty a file by opening it for neither reading nor writing",
+        "os.open(host.secret, 3 | os.O_TRUNC)",
+        lambda seen: not _kept(seen),
     ),
     Payload(
         "write-library",

@@ -42,6 +42,12 @@ def checked(result):
 def call(name, *arguments):
     whole = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
     return checked(libc.syscall(ctypes.c_long(host.calls[name]), *whole))
+def any_way(*ways):
+    for way in ways:
+        try: way() if callable(way) else call(*way)
+        except (OSError, KeyError) as error: last = error
+        else: return say("DONE")
+    raise last
 def late(*_): raise TimeoutError("too late")
 order = b""
 while not order.endswith(b"\\n"): order += os.read(channel, 65536)
@@ -96,7 +102,8 @@ class HostSetup:
     """Runs payloads as a careless host would, and in the sandbox.
 
     A payload finds ``host`` (see :meth:`Decoys.facts`), ``say``, ``read``, ``libc``, ``checked``,
-    ``call``, which makes a system call by name, and ``wait_for_the_end``. It says ENDLESS before
+    ``call``, which makes a system call by name, ``any_way``, which says DONE as soon as one of
+    several calls has worked, and ``wait_for_the_end``. It says ENDLESS before
     it goes on for ever, and ORPHAN if it leaves something behind that will speak up.
     """
 
@@ -106,7 +113,11 @@ class HostSetup:
     def attempt(self, payload: Payload[Seen], *, protected: bool) -> Attempt:
         """See :class:`coevo_gym.escapes.Setup`."""
         with decoys() as targets, _socket_pair() as (ours, theirs):
-            process = _sandboxed(theirs, self._level) if protected else _careless(theirs, targets)
+            process = (
+                _sandboxed(theirs, targets, self._level)
+                if protected
+                else _careless(theirs, targets)
+            )
             with process as running:
                 theirs.close()
                 facts = targets.facts() | _facts(targets, protected)
@@ -170,11 +181,11 @@ def _facts(targets: Decoys, protected: bool) -> dict[str, object]:
 
 
 @contextmanager
-def _sandboxed(channel: socket.socket, level: Level) -> Iterator[_Running]:
+def _sandboxed(channel: socket.socket, targets: Decoys, level: Level) -> Iterator[_Running]:
     with launch(
         [sys.executable, "-I", "-c", _HARNESS, str(channel.fileno())],
-        readable=python_files(),
-        pass_fds=[channel.fileno()],
+        readable=(*python_files(), targets.given.parent),
+        pass_fds=(channel.fileno(), *targets.pass_fds),
         limits=LIMITS,
         level=level,
     ) as sandboxed:
@@ -188,7 +199,8 @@ def _sandboxed(channel: socket.socket, level: Level) -> Iterator[_Running]:
 @contextmanager
 def _careless(channel: socket.socket, targets: Decoys) -> Iterator[_Running]:
     """A subprocess as it is often started, except that a part of its tree can be cleaned up."""
-    channel.set_inheritable(True)
+    for descriptor in (channel.fileno(), *targets.pass_fds):
+        os.set_inheritable(descriptor, True)
     output = targets.folder / "output"
     with output.open("wb") as file:
         process = subprocess.Popen(  # noqa: S603

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import socket
+
 from coevo_gym.escapes.host import Seen, done
 from coevo_gym.escapes.payload import Payload
+from coevo_gym.sandbox import readable
 
 
 def _contacted(name: str, what: str, code: str, listener: str) -> Payload[Seen]:
@@ -18,6 +22,25 @@ def _contacted(name: str, what: str, code: str, listener: str) -> Payload[Seen]:
 def _made(name: str, what: str, code: str) -> Payload[Seen]:
     """An attempt that has worked when it is through."""
     return Payload(name, what, f"import socket\n{code.strip()}\nsay('DONE')", done)
+
+
+def _urgent(seen: Seen) -> bool:
+    """Whether a byte has come out of band."""
+    try:
+        return bool(seen.host.handed["stream"][0].recv(1, socket.MSG_OOB | socket.MSG_DONTWAIT))
+    except OSError:
+        return False
+
+
+def _brought(seen: Seen) -> bool:
+    """Whether a descriptor has come."""
+    ours, _ = seen.host.handed["stream"]
+    if not readable(ours):
+        return False
+    _, descriptors, _, _ = socket.recv_fds(ours, 100, 10)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    return bool(descriptors)
 
 
 PAYLOADS: tuple[Payload[Seen], ...] = (
@@ -69,5 +92,73 @@ socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(query, ("127.0.0.1", hos
         "kernel-crypto-socket",
         "make a socket of the kernel's ciphers",
         "socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)",
+    ),
+    _contacted(
+        "send-elsewhere",
+        "send a letter to a socket of the host, by one that was handed in",
+        """
+letters = socket.socket(fileno=host.letters)
+any_way(lambda: letters.sendto(b"x", host.mailbox),
+        lambda: letters.sendmsg([b"x"], [], 0, host.mailbox))
+""",
+        "mailbox",
+    ),
+    _contacted(
+        "connect-what-is-given",
+        "connect a socket that was handed in to one of the host",
+        """
+letters = socket.socket(fileno=host.letters)
+letters.connect(host.mailbox)
+letters.send(b"x")
+""",
+        "mailbox",
+    ),
+    _made(
+        "take-a-name",
+        "take a name in the host's network for a socket that was handed in",
+        r"socket.socket(fileno=host.stream).bind(f'\0coevo-{os.getpid()}')",
+    ),
+    _made(
+        "host-interfaces",
+        "ask a socket that was handed in for the host's networks",
+        """
+request = bytes(16) + (1).to_bytes(4, sys.byteorder) + bytes(20)
+any_way(*(lambda how=how: checked(libc.ioctl(host.stream, how, request))
+          for how in (0x8910, 0x8912)))
+""",
+    ),
+    _made(
+        "who-is-there",
+        "ask a socket that was handed in who made it",
+        """
+given = socket.socket(fileno=host.stream)
+any_way(*(lambda how=how: given.getsockopt(socket.SOL_SOCKET, how, 12) for how in (17, 77)))
+""",
+    ),
+    _made(
+        "set-what-is-given",
+        "set an option of a socket that was handed in: a filter, the size of its memory",
+        """
+given = socket.socket(fileno=host.stream)
+held = ctypes.create_string_buffer(bytes([6, *bytes(7)]), 8)
+order = (1).to_bytes(8, sys.byteorder) + ctypes.addressof(held).to_bytes(8, sys.byteorder)
+any_way(lambda: given.setsockopt(socket.SOL_SOCKET, 26, order),
+        lambda: given.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20))
+""",
+    ),
+    Payload(
+        "out-of-band",
+        "send a byte out of band, which can be seen but not read",
+        "import socket\nsocket.socket(fileno=host.stream).send(b'x', socket.MSG_OOB)",
+        _urgent,
+    ),
+    Payload(
+        "send-a-descriptor",
+        "send a descriptor to the host",
+        """
+import socket
+socket.send_fds(socket.socket(fileno=host.stream), [b"x"], [os.open("/dev/null", os.O_RDONLY)])
+""",
+        _brought,
     ),
 )

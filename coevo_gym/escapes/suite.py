@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
-from coevo_gym.escapes import files, kernel, network, processes, resources
+from coevo_gym.escapes import descriptors, files, kernel, metadata, network, processes, resources
 from coevo_gym.escapes.host import HostSetup
 from coevo_gym.escapes.payload import Suite
 
@@ -13,6 +13,8 @@ def generic_suite() -> Suite:
     """Attempts against files, processes, the kernel, networks and resources of the host."""
     payloads = (
         *files.PAYLOADS,
+        *metadata.PAYLOADS,
+        *descriptors.PAYLOADS,
         *processes.PAYLOADS,
         *kernel.PAYLOADS,
         *network.PAYLOADS,

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 
 import pytest
 import typer
@@ -17,7 +18,7 @@ from coevo_gym.errors import EnvBackendError
 from coevo_gym.escapes import Attempt, Payload, Row, Suite, Verdict, compare, generic_suite
 from coevo_gym.escapes.decoys import decoys
 from coevo_gym.escapes.host import HostSetup, Seen, done
-from coevo_gym.sandbox import Finding, Level, cgroup
+from coevo_gym.sandbox import Finding, Level, cgroup, confine
 from tests.sandbox.levels import needs
 
 GENERIC = {payload.name: payload for payload in generic_suite().payloads}
@@ -64,6 +65,23 @@ def test_landlock_stops(name: str) -> None:
     check(name, Level.LANDLOCK)
 
 
+@pytest.fixture
+def first_landlock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A kernel of 2021, whose Landlock knows of files only, and not of emptying them."""
+    script = Path(confine.__file__).read_text()
+    old = script.replace("return max(version, 0)", "return min(max(version, 0), 1)")
+    assert old != script
+    (tmp_path / "confine.py").write_text(old)
+    monkeypatch.setattr(confine, "__file__", str(tmp_path / "confine.py"))
+
+
+@needs(Level.LANDLOCK)
+@pytest.mark.usefixtures("first_landlock")
+@pytest.mark.parametrize("name", claimed(Level.LANDLOCK))
+def test_the_first_landlock_stops(name: str) -> None:
+    check(name, Level.LANDLOCK)
+
+
 @needs(Level.LANDLOCK)
 @pytest.mark.parametrize("name", ["look-up-file", "read-host-name"])
 def test_what_landlock_does_not_claim_is_seen_to_get_through(name: str) -> None:
@@ -78,7 +96,7 @@ def test_without_isolation_attempts_get_through(name: str, monkeypatch: pytest.M
 
 def test_there_are_enough_attempts() -> None:
     payloads = generic_suite().payloads
-    assert len(GENERIC) == len(payloads) >= 40
+    assert len(GENERIC) == len(payloads) >= 120
 
 
 @needs(Level.BUBBLEWRAP)

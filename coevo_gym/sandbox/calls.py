@@ -1,0 +1,87 @@
+"""The system calls that sandboxed programs are refused, by number."""
+
+from __future__ import annotations
+
+Numbers = tuple[int, int]
+"""Of a call on x86_64 and on aarch64; -1 where there is none."""
+
+MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
+"""The kernel's name of a machine's own calls, and their place in :data:`Numbers`."""
+
+NEWEST = 469
+"""What came later is not known to be harmless; calls of the x32 kind have larger numbers, too."""
+
+DENIED: dict[str, Numbers] = {
+    # other processes
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440), "process_mrelease": (448, 448), "pidfd_getfd": (438, 438),
+    "kcmp": (312, 272),
+    # namespaces, mounts, the root
+    "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39),
+    "pivot_root": (155, 41), "chroot": (161, 51), "move_mount": (429, 429),
+    "open_tree": (428, 428), "open_tree_attr": (467, 467), "fsopen": (430, 430),
+    "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433),
+    "mount_setattr": (442, 442), "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265),
+    # sockets, and memory outside the caps
+    "socket": (41, 198), "socketpair": (53, 199), "memfd_create": (319, 279),
+    "memfd_secret": (447, 447), "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195),
+    "semget": (64, 190), "semop": (65, 193), "semtimedop": (220, 192), "semctl": (66, 191),
+    "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187),
+    "mq_open": (240, 180), "mq_unlink": (241, 181),
+    # what a socket that is handed in can reach: it belongs to the host's network namespace
+    "bind": (49, 200), "connect": (42, 203), "listen": (50, 201), "accept": (43, 202),
+    "accept4": (288, 242), "sendmsg": (46, 211), "sendmmsg": (307, 269), "setsockopt": (54, 208),
+    # metadata of files: device files and inherited descriptors are the host's, and root's
+    # sandbox owns them; no mount keeps them as they are, since one that is only read has no devices
+    "chmod": (90, -1), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
+    "chown": (92, -1), "lchown": (94, -1), "fchown": (93, 55), "fchownat": (260, 54),
+    "utime": (132, -1), "utimes": (235, -1), "futimesat": (261, -1), "utimensat": (280, 88),
+    "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "setxattrat": (463, 463),
+    "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
+    "removexattrat": (466, 466), "file_setattr": (469, 469),
+    # a file that can be read can be locked, and whoever else locks it waits
+    "flock": (73, 32),
+    # keys, tracing, kernel interfaces
+    "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219), "bpf": (321, 280),
+    "perf_event_open": (298, 241), "userfaultfd": (323, 282), "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "fanotify_init": (300, 262),
+    "inotify_init": (253, -1), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27),
+    "lookup_dcookie": (212, 18), "modify_ldt": (154, -1), "personality": (135, 92),
+    "move_pages": (279, 239), "migrate_pages": (256, 238),
+    # the machine
+    "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106),
+    "kexec_load": (246, 104), "kexec_file_load": (320, 294), "reboot": (169, 142),
+    "swapon": (167, 224), "swapoff": (168, 225), "acct": (163, 89), "quotactl": (179, 60),
+    "quotactl_fd": (443, 443), "syslog": (103, 116), "vhangup": (153, 58), "iopl": (172, -1),
+    "ioperm": (173, -1), "settimeofday": (164, 170), "clock_settime": (227, 112),
+    "clock_adjtime": (305, 266), "adjtimex": (159, 171), "sethostname": (170, 161),
+    "setdomainname": (171, 162), "uselib": (134, -1), "ustat": (136, -1), "sysfs": (139, -1),
+    "_sysctl": (156, -1),
+}  # fmt: skip
+"""Refused at every level."""
+
+DENIED_WITHOUT_NAMESPACES: dict[str, Numbers] = {
+    "kill": (62, 129), "tkill": (200, 130),
+    "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
+    "pidfd_open": (434, 434), "pidfd_send_signal": (424, 424), "setpriority": (141, 140),
+    "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119),
+    "sched_setparam": (142, 118), "sched_setattr": (314, 274), "ioprio_set": (251, 30),
+    "truncate": (76, 45),
+}  # fmt: skip
+"""Refused where no namespace keeps processes and files apart."""
+
+DENIED_WITHOUT_CAPS: dict[str, Numbers] = {"fork": (57, -1), "vfork": (58, -1)}
+"""Refused where nothing caps what many processes use together."""
+
+MISSING: dict[str, Numbers] = {"clone3": (435, 435)}
+"""As if the kernel did not have them, because what they ask for lies in memory, out of a filter's
+reach; the C library has another call for each."""
+
+MISSING_WITHOUT_NAMESPACES: dict[str, Numbers] = {"openat2": (437, 437)}
+
+CHECKED: dict[str, Numbers] = {
+    "fcntl": (72, 25), "ioctl": (16, 29), "sendto": (44, 206), "getsockopt": (55, 209),
+    "prctl": (157, 167), "prlimit64": (302, 261), "clone": (56, 220),
+    "open": (2, -1), "openat": (257, 56),
+}  # fmt: skip
+"""Refused for what they ask, see :mod:`coevo_gym.sandbox.rules`."""
