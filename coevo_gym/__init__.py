@@ -75,6 +75,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
+
+
 def _check_wings(package: Path) -> None:
     """Refuse a checkout whose symbolic links came out as text files."""
     broken = [wing for wing in _WINGS if not (package / wing).is_dir()]

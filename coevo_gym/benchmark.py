@@ -15,7 +15,7 @@ from typing import Protocol, cast
 import gymnasium
 from numpy.random import Generator
 
-from coevo_gym.errors import TaskError
+from coevo_gym.errors import BenchmarkNotInstalled, CoevoError, TaskError
 from coevo_gym.evolution import Context, Draft
 from coevo_gym.task import Split, Task, register_models
 from coevo_gym.trajectory import Step, Trajectory, View
@@ -160,9 +160,34 @@ def find_task(benchmark: str, name_or_id: str) -> Task:
                 tasks = found.tasks(split, subset)
             except TaskError:
                 continue  # this subset has no task in this split
+            except BenchmarkNotInstalled:
+                if subset is None:
+                    raise
+                continue  # this subset is not at hand
             for task in tasks:
                 if name_or_id in (task.name, task.id):
                     return task
     raise TaskError(
         f"{benchmark} has no task {name_or_id!r}. `coevo tasks {benchmark}` lists their names."
+    )
+
+
+def find_any_task(name_or_id: str) -> Task:
+    """The native task of any benchmark with this name or id.
+
+    Raises:
+        TaskError: if no benchmark that is installed has one.
+        CoevoError: if its name says whose it is, and that benchmark is not installed.
+    """
+    owner = name_or_id.partition("/")[0]
+    if owner in _SPECS:
+        return find_task(owner, name_or_id)
+    for name in _SPECS:
+        try:
+            return find_task(name, name_or_id)
+        except CoevoError:
+            continue  # it has no such task, or is not installed
+    raise TaskError(
+        f"No benchmark at hand has a task {name_or_id!r}. `coevo tasks BENCHMARK` lists their "
+        "names; a task that evolved is found in its run, with --run."
     )

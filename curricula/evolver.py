@@ -20,6 +20,7 @@ from coevo_gym.curricula.pool import require_train
 from coevo_gym.errors import ConfigError, EnvBackendError
 from coevo_gym.evolution import Context, Draft, Round, RoundResult, Verdict
 from coevo_gym.task import Split, Task
+from coevo_gym.waiting import Patience
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,8 @@ class GatedEvolver:
         explorer: goes out with a context.
         gates_of: makes the gates of a round.
         native: the training tasks that unguided exploration starts from; None for all of them.
-        on_verdict: called after each draft; what it raises stops the round.
+        on_verdict: called after each draft; what it raises stops the round. Without it, a round
+            that takes long says itself how far it is.
     """
 
     def __init__(
@@ -95,9 +97,12 @@ class GatedEvolver:
             progress = self._progress = _Progress(round, KnownTasks(round.known))
         gates = self.gates_of(self.benchmark, progress.known)
         begun = time.perf_counter() - progress.seconds
+        patience = Patience(f"Evolution, {round.id}")
         faults = 0
         try:
             while not self._done(progress):
+                if self.on_verdict is None:
+                    patience.tell(_how_far(progress))
                 try:
                     if progress.waiting:
                         self._judge(progress, gates)
@@ -177,3 +182,10 @@ class GatedEvolver:
         progress.env_steps += result.env_steps
         if self.on_verdict is not None:
             self.on_verdict(result.verdict)
+
+
+def _how_far(progress: _Progress) -> str:
+    """How far a round has come, in words."""
+    wanted = progress.round.n_unguided
+    accepted = f"{len(progress.accepted)} of {wanted}" if wanted else str(len(progress.accepted))
+    return f"{accepted} tasks accepted, {len(progress.verdicts)} drafts tried"

@@ -15,10 +15,10 @@ from coevo_gym.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "coevo_gym"
-FLOOR_0 = {"errors", "spaces", "task", "trajectory", "evolution", "benchmark", "seams"}
+FLOOR_0 = {"errors", "spaces", "task", "task_list", "trajectory", "evolution", "benchmark", "seams"}
 FLOOR_1 = {
     "envs", "sandbox", "escapes", "provision", "models", "vector", "wrappers", "prompts",
-    "task_file",
+    "task_file", "waiting",
 }  # fmt: skip
 FLOOR_OF = (
     dict.fromkeys(FLOOR_0, 0)

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from coevo_gym import tasks
+from coevo_gym.testing import make_env
+
 
 def coevo(
     *arguments: str, stdin: str = "", code: int = 0, **environment: str
@@ -51,7 +54,12 @@ def test_envs_lists_what_is_not_installed(tmp_path: Path) -> None:
     rows = json.loads(coevo("envs", "--json", **without_bfcl(tmp_path)).stdout)
     row = next(row for row in rows if row["benchmark"] == "bfcl")
     assert row["id"] == "CoEvolve-BFCL-v0"
-    assert row["train"] == row["val"] == row["test"] == "–"
+    assert row["train"] == row["val"] == row["test"] == -1
+    assert "Run `coevo install bfcl`" in row["missing"]
+    for key in rows[0]:
+        assert len({type(row[key]) for row in rows}) == 1, key
+    text = coevo("envs", **without_bfcl(tmp_path / "again")).stdout
+    assert "bfcl: BFCL needs the official package" in text
 
 
 def test_doctor(appworld_root: Path) -> None:
@@ -121,8 +129,6 @@ def test_a_typo_gets_a_suggestion() -> None:
 
 
 def test_play_by_number_and_by_text() -> None:
-    from coevo_gym import tasks
-
     task = tasks("webshop", "train")[0]
     lines = "\n".join(("1", *task.solution[1:])) + "\n"
     done = coevo("play", "webshop", "--task", task.name, stdin=lines)
@@ -133,6 +139,63 @@ def test_play_by_number_and_by_text() -> None:
 def test_play_explains_an_impossible_action_and_ends_with_the_input() -> None:
     done = coevo("play", "webshop", "--seed", "1", stdin="buy it\n")
     assert "is not of the form search[...] or click[...]" in done.stdout
+
+
+@pytest.mark.parametrize("benchmark", ["webshop", "bfcl", "alfworld", "appworld"])
+def test_play_shows_what_is_asked_for(benchmark: str, request: pytest.FixtureRequest) -> None:
+    if benchmark == "appworld":
+        request.getfixturevalue("appworld_root")
+    env = make_env(benchmark)
+    observation, _ = env.reset(seed=1)
+    asked = env.instruction
+    env.close()
+    shown = coevo("play", benchmark, "--seed", "1", COLUMNS="3000").stdout
+    assert asked in shown
+    for line in observation.split(" [SEP] ") if asked in observation else ():
+        assert all(part in shown for part in line.splitlines())
+
+
+def test_what_is_no_choice_costs_no_step() -> None:
+    task = tasks("alfworld", "train")[0]
+    first, *rest = task.solution
+    typos = ("", "999", "0", "go to the moon")
+    lines = "\n".join((first, *typos, *rest)) + "\n"
+    done = coevo("play", "alfworld", "--task", task.name, stdin=lines)
+    assert "solved" in done.stdout
+    assert done.stdout.count("step 1 of 50") == 1
+    assert done.stdout.count("step 2 of 50") == 1 + len(typos)
+    assert f"step {len(task.solution)} of 50" in done.stdout
+    assert f"step {len(task.solution) + 1} of 50" not in done.stdout
+
+
+def test_nothing_is_made_for_a_listing(appworld_root: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / "appworld").mkdir(parents=True)
+    (home / "appworld" / "engine").symlink_to(appworld_root.parent / "engine")
+    row = json.loads(coevo("envs", "--json", COEVO_HOME=str(home)).stdout)[3]
+    assert (row["benchmark"], row["train"]) == ("appworld", -1)
+    assert "Run `coevo install appworld`" in row["missing"]
+    for arguments in (["tasks", "appworld"], ["tasks", "show", "appworld/builtin/8d42c80_1"]):
+        done = coevo(*arguments, code=3, COEVO_HOME=str(home))
+        assert "built-in world has not been made here yet" in done.stderr
+    assert "not made yet" in coevo("doctor", code=3, COEVO_HOME=str(home)).stdout
+    coevo("train", "coevolve_appworld_qwen3_4b", "--dry-run", COEVO_HOME=str(home))
+    assert [path.name for path in home.rglob("*") if path.is_dir()] == ["appworld", "engine"]
+
+
+@pytest.mark.parametrize("columns", ["60", "80"])
+def test_nothing_that_is_there_to_be_copied_is_broken(columns: str, tmp_path: Path) -> None:
+    home = tmp_path / ("long" * 20)
+    home.mkdir()
+    data = tmp_path / ("data" * 20)
+    narrow = {"COLUMNS": columns, "COEVO_HOME": str(home), "COEVO_ALFWORLD_DATA": str(data)}
+    assert str(data) in coevo("doctor", code=3, **narrow).stdout
+    keys = [
+        row["key"] for row in json.loads(coevo("config", "show", "quickstart", "--json").stdout)
+    ]
+    shown = coevo("config", "show", "quickstart", **narrow).stdout.split()
+    assert not set(keys) - set(shown)
+    assert "CoEvolve-ALFWorld-v0" in coevo("envs", **narrow).stdout
 
 
 @pytest.mark.parametrize("flag", ["--version", "--help"])

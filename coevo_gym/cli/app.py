@@ -18,6 +18,8 @@ from coevo_gym.cli.output import (
     USAGE,
     console,
     errors,
+    say_aside,
+    telling,
 )
 from coevo_gym.errors import (
     BenchmarkNotInstalled,
@@ -58,7 +60,8 @@ def _root(
 def main() -> None:
     """Run the command and turn errors into messages and exit codes."""
     try:
-        code = app(standalone_mode=False)
+        with telling(say_aside):
+            code = app(standalone_mode=False)
     except typer.Exit as exit_:
         code = exit_.exit_code
     except (typer.Abort, KeyboardInterrupt):

@@ -11,9 +11,10 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from coevo_gym.benchmark import BenchmarkSpec, benchmark_specs
-from coevo_gym.cli.output import MISSING, AsJson, console, errors, print_json, print_table
+from coevo_gym.cli.output import MISSING, AsJson, busy, console, print_json, print_table, say
 from coevo_gym.cli.sources import BenchmarkName, find_benchmark
 from coevo_gym.errors import CoevoError, ConfigError
+from coevo_gym.waiting import only_looking
 
 _SPLITS = ("train", "val", "test")
 
@@ -21,16 +22,24 @@ _SPLITS = ("train", "val", "test")
 def envs(as_json: AsJson = False) -> None:
     """List the environments and how many native tasks each split has.
 
+    Nothing is installed or made for that; where tasks are not at hand, it says what to run, and
+    their numbers are -1 in JSON.
+
     For example: coevo envs --json
     """
-    rows = [_env_row(spec) for spec in benchmark_specs()]
+    with only_looking():
+        rows = [_env_row(spec) for spec in benchmark_specs()]
     if as_json:
         print_json(rows)
         return
-    table = Table("id", "benchmark", "train", "val", "test", "what")
+    table = Table(Column("id", no_wrap=True), Column("benchmark", no_wrap=True), *_SPLITS, "what")
     for row in rows:
-        table.add_row(*(str(row[key]) for key in row))
+        counts = ("–" if row[split] < 0 else str(row[split]) for split in _SPLITS)
+        table.add_row(row["id"], row["benchmark"], *counts, escape(row["what"]))
     print_table(table)
+    for row in rows:
+        if row["missing"]:
+            say(f"{row['benchmark']}: {row['missing']}")
 
 
 def doctor(
@@ -52,13 +61,12 @@ def doctor(
     if as_json:
         print_json({name: vars(row) for name, row in found.items()})
     else:
-        data = Column("data", overflow="fold")
-        table = Table("benchmark", "ready", "engine", data, "isolation")
         for name, row in found.items():
-            ready = "[green]yes[/]" if row.ready else "[red]no[/]"
-            table.add_row(name, ready, *map(escape, (row.engine, row.data, row.isolation)))
-        print_table(table)
-        console.print(_isolation(), markup=False)
+            ready = "[green]ready[/]" if row.ready else "[red]not ready[/]"
+            console.print(f"[bold]{escape(name)}[/]: {ready}", highlight=False)
+            for what in ("engine", "data", "isolation"):
+                say(f"  {what:<10} {getattr(row, what)}")
+        say(_isolation())
     if not all(row.ready for row in found.values()):
         raise typer.Exit(MISSING)
 
@@ -86,9 +94,9 @@ def install(
         raise ConfigError(f"{benchmark} has no download of its own. Pass --from what is official.")
     if data and source is not None:
         raise ConfigError("--data downloads what is official, --from takes it. Choose one of them.")
-    with errors.status(f"installing {benchmark} ..."):
+    with busy(f"installing {benchmark}"):
         folder = setup.download() if data else setup.install(source)
-    console.print(f"{benchmark} is installed in {folder}", markup=False, soft_wrap=True)
+    say(f"{benchmark} is installed in {folder}")
 
 
 def setup_of(spec: BenchmarkSpec) -> Any:
@@ -103,13 +111,16 @@ def setup_of(spec: BenchmarkSpec) -> Any:
 
 
 def _env_row(spec: BenchmarkSpec) -> dict[str, Any]:
+    """What is listed of an env; each key has one type."""
     from coevo_gym import tasks
 
+    counts, missing = dict.fromkeys(_SPLITS, -1), ""
     try:
-        counts: dict[str, Any] = {name: len(tasks(spec.name, name)) for name in _SPLITS}
-    except CoevoError:
-        counts = dict.fromkeys(_SPLITS, "–")
-    return {"id": spec.env_id, "benchmark": spec.name, **counts, "what": spec.title}
+        counts = {name: len(tasks(spec.name, name)) for name in _SPLITS}
+    except CoevoError as error:
+        missing = str(error)
+    row = {"id": spec.env_id, "benchmark": spec.name, **counts, "what": spec.title}
+    return {**row, "missing": missing}
 
 
 def _isolation() -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Column, Table
 
-from coevo_gym.cli.output import AsJson, errors, logging_to, print_json, print_table
+from coevo_gym.cli.output import AsJson, errors, print_json, print_table, telling
 from coevo_gym.cli.settings import Sets
 from coevo_gym.cli.sources import BenchmarkOrRun, find_source
 from coevo_gym.errors import ConfigError
@@ -58,7 +58,7 @@ def evaluate(
             )
         row = evaluate_policy(found, policy, split)
     else:
-        with RunProgress(errors) as progress, logging_to(progress):
+        with RunProgress(errors) as progress, telling(progress.say):
             given = {"sets": sets or (), "env": env or ()}
             row = evaluate_model(found.name, policy, split, progress, **given)
     if as_json:

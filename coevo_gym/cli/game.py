@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, cast
 
 import gymnasium as gym
+import numpy as np
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -13,33 +14,82 @@ from rich.panel import Panel
 
 from coevo_gym.benchmark import get_benchmark
 from coevo_gym.cli.output import console
-from coevo_gym.cli.sources import BenchmarkName, find_benchmark
+from coevo_gym.cli.sources import find_benchmark
 from coevo_gym.envs.base import TaskEnv
+from coevo_gym.errors import ConfigError
+from coevo_gym.run.folder import RunFolder
+from coevo_gym.task import Task
 
 _SHOWN = 60
 
 
 def play(
-    benchmark: BenchmarkName,
+    benchmark: Annotated[
+        str | None,
+        typer.Argument(metavar="[BENCHMARK]", help="Name of a benchmark; see `coevo envs`."),
+    ] = None,
     task: Annotated[str | None, typer.Option(help="Name or id of a task.")] = None,
-    split: Annotated[str, typer.Option(help="train, val or test.")] = "train",
+    split: Annotated[
+        str | None, typer.Option(help="train, val or test.", show_default="train")
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Picks the task, the same one again.")
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Play a task that evolved in this run."),
     ] = None,
 ) -> None:
     """Play an episode by hand: choose actions by number, or type them.
 
-    For example: coevo play webshop --seed 1
+    A typo costs no step. `coevo tasks` lists what can be played.
+
+    For example:
+
+      coevo play webshop --seed 1
+
+      coevo play --run quickstart --task webshop/evolved/0123456789ab
     """
-    env = gym.make(find_benchmark(benchmark).env_id, split=split, disable_env_checker=True)
-    bare = env.unwrapped
-    assert isinstance(bare, TaskEnv)
-    bare.reset(seed=seed, options={"task_id": task} if task is not None else None)
-    play_episode(bare, console, lambda: console.input("> "))
+    if (benchmark is None) is (run is None):
+        raise ConfigError("What is to be played? Name a benchmark, or a run with --run.")
+    if run is not None:
+        if split is not None:
+            raise ConfigError("--split is for a benchmark; the tasks of a run are for training.")
+        env = _env_of_run(RunFolder.of(run), task, seed)
+    else:
+        spec = find_benchmark(cast(str, benchmark))
+        made = gym.make(spec.env_id, split=split or "train", disable_env_checker=True)
+        env = cast(TaskEnv, made.unwrapped)
+        env.reset(seed=seed, options={"task_id": task} if task is not None else None)
+    try:
+        play_episode(env, console, lambda: console.input("> "))
+    finally:
+        env.close()
+
+
+def _env_of_run(folder: RunFolder, wanted: str | None, seed: int | None) -> TaskEnv:
+    """An env as the run made it, that has begun the wanted task, or one that evolved."""
+    from coevo_gym.run.assembly import Assembly
+    from coevo_gym.run.listing import evolved_tasks, find_run_task
+    from coevo_gym.run.manifest import read_manifest
+
+    if wanted is not None:
+        task: Task = find_run_task(folder, wanted)
+    else:
+        evolved = evolved_tasks(folder)
+        if not evolved:
+            raise ConfigError(f"No task has evolved in {folder.path.name} yet.")
+        task = evolved[int(np.random.default_rng(seed).integers(len(evolved)))]
+    env = cast(TaskEnv, Assembly(read_manifest(folder)[1]).make_env())
+    env.reset(seed=seed, options={"task": task})
+    return env
 
 
 def play_episode(env: TaskEnv, console: Console, read: Callable[[], str]) -> bool:
     """Let a person play the episode that ``env`` has begun.
+
+    A typo is explained and costs no step: where an action did nothing because it cannot be done,
+    the episode is begun again and the steps before it are repeated, which leads to the same state.
 
     Args:
         env: a reset env.
@@ -49,29 +99,34 @@ def play_episode(env: TaskEnv, console: Console, read: Callable[[], str]) -> boo
     Returns:
         Whether the episode reached its end.
     """
-    benchmark = get_benchmark(env.benchmark)
-    console.print(Panel(escape(env.task.instruction), title=escape(env.task.name), expand=False))
+    benchmark, taken, shown = get_benchmark(env.benchmark), list[str](), ""
     while True:
+        if env.instruction != shown:
+            shown = env.instruction
+            console.print(Panel(escape(shown), title=escape(env.task.name), expand=False))
         choices = benchmark.choices(env.view)
-        console.print(_page(env.view.observation, env.task.instruction))
-        for number, choice in enumerate(choices[:_SHOWN], start=1):
-            console.print(f"  [bold cyan]{number:3}[/]  {escape(choice)}", highlight=False)
-        if len(choices) > _SHOWN:
-            console.print(f"  … and {len(choices) - _SHOWN} more")
-        step = f"{env.view.info['step'] + 1} of {env.max_steps}"
-        console.print(f"[dim]step {step}: a number, an action as text, or q to leave[/]")
-        try:
-            line = read().strip()
-        except EOFError:
-            return False
-        if line in ("q", "quit"):
-            return False
-        place = int(line) - 1 if line.isdecimal() and len(line) < 6 else -1
-        action = choices[place] if 0 <= place < len(choices) else line
-        _, reward, terminated, truncated, info = env.step(action)
-        if not info["action_valid"]:
+        _draw(console, env.view.observation, choices)
+        while True:
+            step = f"{len(taken) + 1} of {env.max_steps}"
+            console.print(f"[dim]step {step}: a number, an action as text, or q to leave[/]")
+            try:
+                line = read().strip()
+            except EOFError:
+                return False
+            if line in ("q", "quit"):
+                return False
+            action = _meant(line, choices)
+            if action is None:
+                console.print(f"[yellow]Type a number from 1 to {len(choices)}, or an action.[/]")
+                continue
+            observation, reward, terminated, truncated, info = env.step(action)
+            if info["action_valid"] or env.calls:
+                break
             reason = info.get(f"{env.benchmark}.reason") or info["error_kind"]
-            console.print(f"[yellow]{escape(str(reason))}[/]")
+            console.print(escape(observation), style="dim", highlight=False)
+            console.print(f"[yellow]{escape(str(reason))}[/] [dim]This took no step.[/]")
+            _begin_again(env, taken)
+        taken.append(action)
         if terminated or truncated:
             colour = "green" if info["success"] else "red"
             outcome = f"score {info['score']:.2f}, reward {reward:.2f}"
@@ -79,7 +134,26 @@ def play_episode(env: TaskEnv, console: Console, read: Callable[[], str]) -> boo
             return True
 
 
-def _page(observation: str, instruction: str) -> str:
-    """The page without the instruction, one part a line."""
-    parts = observation.replace(instruction, "").split(" [SEP] ")
-    return "\n".join(escape(part) for part in parts if part and part != "Instruction:")
+def _draw(console: Console, observation: str, choices: Sequence[str]) -> None:
+    """The page that the agent sees, one part a line, and what may be done."""
+    parts = observation.split(" [SEP] ")
+    console.print("\n".join(escape(part) for part in parts), highlight=False)
+    for number, choice in enumerate(choices[:_SHOWN], start=1):
+        console.print(f"  [bold cyan]{number:3}[/]  {escape(choice)}", highlight=False)
+    if len(choices) > _SHOWN:
+        console.print(f"  … and {len(choices) - _SHOWN} more")
+
+
+def _meant(line: str, choices: Sequence[str]) -> str | None:
+    """The action that a line stands for; None if it stands for none."""
+    if not line.isdecimal():
+        return line or None
+    place = int(line) - 1 if len(line) < 6 else -1
+    return choices[place] if 0 <= place < len(choices) else None
+
+
+def _begin_again(env: TaskEnv, taken: Sequence[str]) -> None:
+    """Bring the episode back to where it was after these actions."""
+    env.reset(options={"task": env.task})
+    for action in taken:
+        env.step(action)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Column, Table
+from rich.markup import escape
 
-from coevo_gym.cli.output import AsJson, console, errors, print_json, print_table
+from coevo_gym.cli.output import AsJson, busy, console, print_json, say
 from coevo_gym.models import fetch_model, list_models
 
 app = typer.Typer(help="Language models on this machine.", no_args_is_help=True)
@@ -24,11 +24,12 @@ def model_list(as_json: AsJson = False) -> None:
     if as_json:
         print_json([row._asdict() for row in rows])
         return
-    table = Table("model", "ready", Column("folder", overflow="fold"), "licence", "what")
     for row in rows:
-        ready = "[green]yes[/]" if row.ready else "[red]no[/]"
-        table.add_row(row.name, ready, row.folder, row.license, row.title)
-    print_table(table)
+        ready = "[green]ready[/]" if row.ready else "[red]not fetched[/]"
+        console.print(f"[bold]{escape(row.name)}[/]: {ready}", highlight=False)
+        for what in ("title", "license", "folder"):
+            if getattr(row, what):
+                say(f"  {what:<8} {getattr(row, what)}")
 
 
 @app.command("fetch")
@@ -43,6 +44,6 @@ def model_fetch(
 
     For example: coevo model fetch smollm2
     """
-    with errors.status(f"fetching {name} ...") as status:
-        folder = fetch_model(name, source, tell=lambda what: status.update(f"{what} ..."))
-    console.print(f"{name} is ready in {folder}", markup=False, soft_wrap=True)
+    with busy(f"fetching {name}") as say:
+        folder = fetch_model(name, source, tell=say)
+    say(f"{name} is ready in {folder}")

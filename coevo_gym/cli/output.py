@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from coevo_gym.run.progress import RunProgress
+from coevo_gym import waiting
 
 DONE, FAILED, USAGE, MISSING, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -44,23 +44,49 @@ def cell(value: Any) -> str:
     return "none" if value is None else escape(str(value))
 
 
-class _ToProgress(logging.Handler):
-    """Shows warnings above the live line."""
+class _Teller(logging.Handler):
+    """Passes on warnings, and what is told to a person who waits."""
 
-    def __init__(self, progress: RunProgress) -> None:
+    def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
-        self._progress = progress
+        self._say = say
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._progress.say(f"{record.levelname.lower()}: {record.getMessage()}")
+        prefix = "" if record.name == waiting.logger.name else f"{record.levelname.lower()}: "
+        self._say(f"{prefix}{record.getMessage()}")
 
 
 @contextmanager
-def logging_to(progress: RunProgress) -> Iterator[None]:
-    """A scope in which warnings are shown above the progress line."""
-    handler, logger = _ToProgress(progress), logging.getLogger("coevo_gym")
-    logger.addHandler(handler)
+def telling(say: Callable[[str], None]) -> Iterator[None]:
+    """A scope in which ``say`` is given what the package logs for people, and nobody else is."""
+    logger = logging.getLogger("coevo_gym")
+    before, logger.handlers = logger.handlers, [_Teller(say)]
     try:
         yield
     finally:
-        logger.removeHandler(handler)
+        logger.handlers = before
+
+
+def say(text: str) -> None:
+    """Print a line as it is; no path in it is broken."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def say_aside(text: str) -> None:
+    """Print a line for people beside the output proper."""
+    errors.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def busy(what: str) -> Iterator[Callable[[str], None]]:
+    """A scope that takes long: a spinner on a terminal, lines elsewhere.
+
+    Yields:
+        A function to say what is being done now.
+    """
+    if not errors.is_terminal:
+        say_aside(f"{what} ...")
+        yield lambda now: say_aside(f"{now} ...")
+        return
+    with errors.status(f"{what} ...") as status:
+        yield lambda now: status.update(f"{now} ...")

@@ -16,16 +16,19 @@ from coevo_gym.cli.output import (
     INTERRUPTED,
     AsJson,
     console,
-    logging_to,
     print_json,
     print_table,
+    say,
+    telling,
 )
 from coevo_gym.cli.settings import Sets, Source
 from coevo_gym.cli.sources import RunName
 from coevo_gym.errors import CoevoError, ConfigError, TaskError, TrainingDiverged
-from coevo_gym.run.folder import RUNS, RunFolder
+from coevo_gym.report.data import TableRow
+from coevo_gym.run.folder import RUNS, RunFolder, read_json
 from coevo_gym.run.progress import RunProgress
 from coevo_gym.run.stop import Stopped, StopRequest
+from coevo_gym.waiting import only_looking
 
 if TYPE_CHECKING:
     from coevo_gym.config import RunConfig
@@ -83,6 +86,16 @@ def resume(run: RunName) -> None:
     from coevo_gym.run.train import resume as resume_run
 
     folder = RunFolder.of(run)
+    if folder.summary.is_file():
+        say(
+            f"{folder.path.name} is finished: nothing is left to be done. "
+            f"`coevo train … --name NAME` begins another run."
+        )
+        summary = read_json(folder.summary)
+        rows = [TableRow(**row) for row in summary["table"]]
+        print_table(result_table(rows, summary["split"]))
+        say(f"Report: {write_report(folder)}")
+        return
     _finish(folder, lambda progress, stop: resume_run(folder, progress, stop))
 
 
@@ -109,10 +122,10 @@ def report(
       coevo report /shared/runs/quickstart --output report.html
     """
     folder = RunFolder.of(run)
-    console.print(f"Report: {write_report(folder, output)}", markup=False, soft_wrap=True)
+    say(f"Report: {write_report(folder, output)}")
     if picture is not None:
         write_picture(folder, picture)
-        console.print(f"Picture: {picture}", markup=False, soft_wrap=True)
+        say(f"Picture: {picture}")
 
 
 def write_report(folder: RunFolder, path: Path | None = None) -> Path:
@@ -122,7 +135,9 @@ def write_report(folder: RunFolder, path: Path | None = None) -> Path:
     from coevo_gym.run.report_data import load_report_data
 
     path = path or folder.report
-    write_atomic(path, render_report(load_report_data(folder)).encode())
+    with only_looking():
+        data = load_report_data(folder)
+    write_atomic(path, render_report(data).encode())
     return path
 
 
@@ -132,13 +147,15 @@ def write_picture(folder: RunFolder, path: Path) -> None:
     from coevo_gym.run.folder import write_atomic
     from coevo_gym.run.report_data import load_report_data
 
-    write_atomic(path, render_picture(load_report_data(folder)).encode())
+    with only_looking():
+        data = load_report_data(folder)
+    write_atomic(path, render_picture(data).encode())
 
 
 def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], Summary]) -> None:
     """Do the work of a run, and end with its table and report, or with how to go on."""
     hint = f"coevo resume {folder.path.name}"
-    with RunProgress(console) as progress, logging_to(progress), StopRequest() as stop:
+    with RunProgress(console) as progress, telling(progress.say), StopRequest() as stop:
         try:
             summary = work(progress, stop)
         except Stopped:
@@ -151,13 +168,14 @@ def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], Summar
                 error.add_note(f"Go on with: {hint}")
             raise
     print_table(result_table(summary.table, summary.split))
-    console.print(f"Report: {write_report(folder)}", markup=False, soft_wrap=True)
+    say(f"Report: {write_report(folder)}")
 
 
 def _print_plan(config: RunConfig, as_json: bool) -> None:
     from coevo_gym.run.plan import plan, rows
 
-    planned = plan(config)
+    with only_looking():
+        planned = plan(config)
     if as_json:
         print_json(asdict(planned))
         return

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from coevo_gym.cli.output import AsJson, cell, print_json, print_table
 
@@ -38,7 +38,13 @@ def show(source: Source, sets: Sets = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json([{"key": key, "value": value, "origin": origin} for key, value, origin in rows])
         return
-    table = Table("setting", "value", "from")
+    longest = max(len(key) for key, _, _ in rows)
+    table = Table(
+        Column("setting", no_wrap=True, min_width=longest),  # there to be copied
+        Column("value", overflow="fold"),
+        Column("from", overflow="fold"),
+        box=None,
+    )
     for key, value, origin in rows:
         table.add_row(key, cell(value), escape(origin), style="" if origin != "default" else "dim")
     print_table(table)

@@ -218,6 +218,11 @@ class TaskEnv(gym.Env[str, str]):
         """The info of the last reset or step, with how the episode has ended since."""
         return self._info()
 
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """Names of the engine operations that the last step ran; () if it did nothing."""
+        return self._frame.calls
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:

@@ -10,6 +10,7 @@ from numpy.random import Generator
 from coevo_gym.benchmark import Replay
 from coevo_gym.evolution import Context, Draft
 from coevo_gym.task import Split, Task
+from coevo_gym.task_list import TaskList
 from coevo_gym.trajectory import Trajectory, View
 
 
@@ -62,7 +63,8 @@ class FolderBenchmark:
 
     def tasks(self, split: Split, subset: str | None = None) -> Sequence[Task]:
         """Native tasks; see ``native_tasks`` in the folder's ``tasks.py``."""
-        return self._tasks.native_tasks(split, subset)
+        found = self._tasks.native_tasks(split, subset)
+        return TaskList(found) if isinstance(found, tuple) else found
 
     def split_of(self, scenario: str) -> Split:
         """The split of a scenario."""

@@ -1,11 +1,14 @@
-"""Tasks as rows for a listing."""
+"""Tasks as rows for a listing, and a task of a run by its name."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coevo_gym.benchmark import get_benchmark
+from coevo_gym.errors import TaskError
 from coevo_gym.run.folder import RunFolder
+from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.reader import RunReader, StoredRound
 from coevo_gym.task import Task, parse_split
 
@@ -28,10 +31,69 @@ def run_rows(folder: RunFolder, *, evolved: bool = False) -> list[dict[str, Any]
     names = {task.id: task.name for task in stored}
     rows = []
     for applied in rounds:
-        first = not applied.round.contexts and applied.step == 0
-        if not (evolved and first):
+        if not (evolved and _is_first(applied)):
             rows += [_evolved_row(task, applied, names) for task in applied.result.accepted]
     return rows
+
+
+def evolved_rows(benchmark: str) -> list[dict[str, Any]]:
+    """Tasks that have evolved in the runs of a benchmark under ``runs/``.
+
+    Raises:
+        TaskError: if there is no run of it.
+    """
+    rows, found = list[dict[str, Any]](), False
+    for name in RunFolder.names():
+        folder = RunFolder.of(name)
+        if read_manifest(folder)[1].benchmark.name == benchmark and folder.database.is_file():
+            found = True
+            rows += [{"run": name, **row} for row in run_rows(folder, evolved=True)]
+    if not found:
+        raise TaskError(
+            f"There is no run of {benchmark} in runs/ in which tasks could have evolved. Train "
+            "one with `coevo train`, or name a run by its folder."
+        )
+    return rows
+
+
+def evolved_tasks(folder: RunFolder) -> Sequence[Task]:
+    """The tasks that have evolved in a run after its first task set, without repeats."""
+    rounds = RunReader(folder.database).rounds()
+    found = {
+        task.id: task
+        for applied in rounds
+        if not _is_first(applied)
+        for task in applied.result.accepted
+    }
+    return tuple(found.values())
+
+
+def find_run_task(folder: RunFolder, name_or_id: str) -> Task:
+    """The task of a run with this name or id.
+
+    Raises:
+        TaskError: if the run has none.
+    """
+    for task in RunReader(folder.database).tasks():
+        if name_or_id in (task.name, task.id):
+            return task
+    name = folder.path.name
+    raise TaskError(f"{name} has no task {name_or_id!r}. `coevo tasks {name}` lists their names.")
+
+
+def matching(rows: Sequence[dict[str, Any]], search: str) -> list[dict[str, Any]]:
+    """The rows that hold every word of ``search``, whatever the case of its letters."""
+    words = search.casefold().split()
+    return [row for row in rows if all(word in _text(row) for word in words)]
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    return "\n".join(str(value) for value in row.values()).casefold()
+
+
+def _is_first(applied: StoredRound) -> bool:
+    """Whether it is the round that all arms begin with."""
+    return not applied.round.contexts and applied.step == 0
 
 
 def _row(task: Task) -> dict[str, Any]:
@@ -44,7 +106,7 @@ def _row(task: Task) -> dict[str, Any]:
     }
 
 
-def _evolved_row(task: Task, applied: StoredRound, names: dict[str, str]) -> dict[str, Any]:
+def _evolved_row(task: Task, applied: StoredRound, names: Mapping[str, str]) -> dict[str, Any]:
     return {
         "name": task.name,
         "id": task.id,

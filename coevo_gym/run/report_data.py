@@ -19,7 +19,7 @@ from coevo_gym.curricula.metrics import (
     self_similarity,
 )
 from coevo_gym.curricula.signals import ALL_SIGNALS
-from coevo_gym.errors import StoreError
+from coevo_gym.errors import BenchmarkNotInstalled, StoreError
 from coevo_gym.evolution import Verdict
 from coevo_gym.report.data import (
     NAN,
@@ -259,8 +259,12 @@ def _similarity(assembly: Assembly, rounds: Sequence[StoredRound]) -> tuple[Simi
         label = FIRST if _is_first(applied) else f"evolved by {applied.arm}"
         tasks = sets.setdefault(label, {})
         tasks.update({task.id: task.instruction for task in applied.result.accepted})
+    try:
+        held_out_tasks = assembly.held_out_tasks
+    except BenchmarkNotInstalled:
+        return ()  # a report can be drawn where nothing can be played
     embed = HashingEmbedder()
-    held_out = embed([task.instruction for task in assembly.held_out_tasks])
+    held_out = embed([task.instruction for task in held_out_tasks])
     return tuple(
         Similarity(label, tuple(int(n) for n in max_similarity(embed(texts), held_out).counts))
         for label, tasks in sets.items()

@@ -154,7 +154,7 @@ def test_tasks_of_a_benchmark(coevo: Coevo) -> None:
 
 def test_brackets_in_a_text_are_text(capsys: pytest.CaptureFixture[str]) -> None:
     text = "marks with [x] what is packed [/tmp/x]"
-    print_tasks([{"name": "a", "instruction": text}])
+    print_tasks([{"name": "a", "instruction": text}], 1)
     assert text in capsys.readouterr().out
 
 
@@ -170,6 +170,66 @@ def test_tasks_of_a_run_show_their_lineage(coevo: Coevo, finished: Path) -> None
     assert all(row["parents"][0].startswith("toy/") for row in everything)
     text = coevo("tasks", "toy-run", "--evolved")
     assert all(row["name"] in text for row in rows)
+
+
+def test_tasks_that_evolved_in_all_runs_of_a_benchmark(coevo: Coevo) -> None:
+    rows = json.loads(coevo("tasks", "toy", "--evolved", "--json"))
+    alone = json.loads(coevo("tasks", "toy-run", "--evolved", "--json"))
+    assert [{**row, "run": "toy-run"} for row in alone] == rows
+    assert "There is no run of webshop" in coevo("tasks", "webshop", "--evolved", code=2)
+    for arguments in (["toy", "--evolved"], ["toy-run"]):
+        text = coevo("tasks", *arguments, "--split", "val", code=2)
+        assert "are for a benchmark's own tasks" in text
+
+
+def test_tasks_are_searched_and_limited(coevo: Coevo) -> None:
+    rows = json.loads(coevo("tasks", "toy", "--search", "GREEN red", "--json"))
+    assert rows
+    assert all("green" in row["name"] and "red" in row["name"] for row in rows)
+    assert (
+        json.loads(coevo("tasks", "toy", "--search", "green red", "--limit=2", "--json"))
+        == rows[:2]
+    )
+    assert f"2 of {len(rows)} tasks" in coevo("tasks", "toy", "--search", "green red", "--limit=2")
+    assert "0 tasks" in coevo("tasks", "toy", "--search", "nothing of this kind")
+
+
+def test_one_task_is_shown(coevo: Coevo) -> None:
+    native = json.loads(coevo("tasks", "toy", "--limit=1", "--json"))[0]
+    for given in (native["name"], native["id"]):
+        text = coevo("tasks", "show", given)
+        assert native["instruction"] in text
+        assert "1  press" in text
+    assert json.loads(coevo("tasks", "show", native["name"], "--json"))["verifier"]
+    evolved = json.loads(coevo("tasks", "toy-run", "--evolved", "--json"))[0]
+    text = coevo("tasks", "show", evolved["name"], "--run", "toy-run")
+    assert evolved["instruction"] in text
+    assert evolved["signal"] in text
+    assert "with --run" in coevo("tasks", "show", "nosuch", code=2)
+    assert "`coevo tasks toy-run`" in coevo("tasks", "show", "x", "--run", "toy-run", code=2)
+
+
+def test_a_task_that_evolved_can_be_played(coevo: Coevo, monkeypatch: pytest.MonkeyPatch) -> None:
+    evolved = json.loads(coevo("tasks", "toy-run", "--evolved", "--json"))[0]
+    lines = iter((*("press nothing",) * 9, *evolved["actions"]))
+    monkeypatch.setattr("builtins.input", lambda *_: next(lines))
+    text = coevo("play", "--run", "toy-run", "--task", evolved["name"])
+    assert evolved["instruction"] in text
+    assert "solved: score 1.00" in text
+    monkeypatch.setattr("builtins.input", lambda *_: "q")
+    shown = {coevo("play", "--run", "toy-run", "--seed=4").splitlines()[0] for _ in range(2)}
+    assert len(shown) == 1
+    assert "evolved" in shown.pop()
+    assert "Name a benchmark, or a run" in coevo("play", code=2)
+    assert "Name a benchmark, or a run" in coevo("play", "toy", "--run", "toy-run", code=2)
+
+
+def test_resuming_a_finished_run_says_that_it_is_finished(coevo: Coevo, finished: Path) -> None:
+    report = (finished / "report.html").read_bytes()
+    text = coevo("resume", "toy-run")
+    assert "toy-run is finished" in text
+    assert "coevolve" in text
+    assert (finished / "report.html").read_bytes() == report
 
 
 def test_report_can_be_drawn_again_also_of_a_run_under_way(coevo: Coevo, finished: Path) -> None:

@@ -7,34 +7,51 @@ So none of it is in this package: it is made on each machine, by ``inside/mini_w
 from __future__ import annotations
 
 import hashlib
-import logging
 import subprocess
 from pathlib import Path
 
+from coevo_gym import waiting
 from coevo_gym.envs.appworld.prefix import engine_environment, engine_python
-from coevo_gym.errors import EnvBackendError
+from coevo_gym.errors import BenchmarkNotInstalled, EnvBackendError
 from coevo_gym.provision import benchmark_home, locked, staged
+from coevo_gym.waiting import is_only_looking
 
 _SCRIPTS = Path(__file__).parent / "inside"
 _PATIENCE_S = 1800
-
-logger = logging.getLogger(__name__)
 
 
 def builtin_root() -> Path:
     """The folder of the built-in world; makes it if this version has not been made yet.
 
     Raises:
-        BenchmarkNotInstalled: if the engine is not there.
+        BenchmarkNotInstalled: if the engine is not there, or if somebody is only looking
+            (:func:`coevo_gym.waiting.only_looking`) and it has not been made.
         EnvBackendError: if it cannot be made.
     """
-    root = benchmark_home("appworld") / f"builtin-{_version()}"
+    root = _root()
     if not root.is_dir():
         python = engine_python()
+        if is_only_looking():
+            raise BenchmarkNotInstalled(
+                "AppWorld's built-in world has not been made here yet. Run `coevo install "
+                "appworld` (340 MB, about a minute); the first episode makes it, too."
+            )
         with locked("appworld"):
             if not root.is_dir():
+                waiting.logger.warning(
+                    "Making AppWorld's built-in world, once (340 MB, about a minute) ..."
+                )
                 _make(python, root)
     return root
+
+
+def builtin_made() -> bool:
+    """Whether this version of the built-in world has been made."""
+    return _root().is_dir()
+
+
+def _root() -> Path:
+    return benchmark_home("appworld") / f"builtin-{_version()}"
 
 
 def _version() -> str:
@@ -46,7 +63,6 @@ def _version() -> str:
 
 
 def _make(python: Path, root: Path) -> None:
-    logger.info("making AppWorld's built-in world, once folder=%s", root)
     with staged(root) as new:
         command = [str(python), str(_SCRIPTS / "mini_world.py"), str(new)]
         try:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coevo_gym.envs.appworld.builtin import builtin_root
+from coevo_gym.envs.appworld.builtin import builtin_made, builtin_root
 from coevo_gym.envs.appworld.prefix import (
     PINS,
     VERSION,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from coevo_gym.escapes import Suite
 
 _ENGINE = f"AppWorld {VERSION}, in processes of its own"
+_NOT_MADE = "built-in world, not made yet (`coevo install appworld`, or the first episode)"
 _PARTS = ("api_docs", "base_dbs", "datasets", "tasks")
 _FOR_CODE = ("dateutil", "freezegun", "pendulum", "tzdata", "yaml", "_yaml")
 _DATES = ("copy.py", "datetime.py")
@@ -115,7 +116,8 @@ def installation() -> Installation:
     ready = not lacking and kept is not None
     folder = data_folder("appworld")
     if folder is None:
-        return Installation(ready, engine, "built-in world", isolation)
+        made = "built-in world" if lacking or builtin_made() else _NOT_MADE
+        return Installation(ready, engine, made, isolation)
     try:
         data = f"{_count(data_in(folder)):,} official tasks ({folder})"
     except DataError as error:

@@ -18,6 +18,7 @@ from coevo_gym.envs.webshop.pages import PAGE_SIZE
 from coevo_gym.errors import BenchmarkNotInstalled, DataError, TaskError
 from coevo_gym.provision import data_folder
 from coevo_gym.task import Split, Task, Verifier, World
+from coevo_gym.task_list import described
 
 BUILTIN = "builtin"
 SUBSETS = ("synthetic", "human", "official_test", BUILTIN)
@@ -154,6 +155,9 @@ class NativeTasks(Sequence[Task]):
     def __iter__(self) -> Iterator[Task]:
         """All tasks, in order."""
         return (_task(self._catalogue, number) for number in self._numbers)
+
+    def __repr__(self) -> str:
+        return described(self)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, NativeTasks) and self._content == other._content

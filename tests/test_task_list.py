@@ -1,0 +1,37 @@
+"""Lists of tasks say what they are."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+import coevo_gym
+from coevo_gym.task_list import TaskList
+
+
+@pytest.mark.parametrize("benchmark", ["webshop", "bfcl", "alfworld"])
+def test_a_list_of_tasks_says_what_it_is(benchmark: str) -> None:
+    tasks = coevo_gym.tasks(benchmark, "val")
+    said = f"<{len(tasks)} val tasks of {benchmark}, from {tasks[0].name} to {tasks[-1].name}>"
+    assert repr(tasks) == said
+    assert repr(tasks[:1]) == f"<1 val task of {benchmark}: {tasks[0].name}>"
+    assert repr(tasks[:0]) == "<no tasks>"
+    assert pickle.loads(pickle.dumps(tasks)) == tasks
+
+
+def test_a_list_is_the_tuple_that_it_holds() -> None:
+    tasks = coevo_gym.tasks("bfcl", "val")
+    assert isinstance(tasks, TaskList)
+    assert tasks == tuple(tasks)
+    assert tasks[3:5] == tuple(tasks)[3:5]
+
+
+def test_what_is_imported_when_it_is_used_is_listed_too() -> None:
+    code = "import coevo_gym; print(*dir(coevo_gym))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert not set(coevo_gym.__all__) - set(done.stdout.split())

@@ -1,0 +1,78 @@
+"""What takes long is told, and nothing is made by those who only look."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from coevo_gym.curricula import evolver
+from coevo_gym.curricula.evolver import GatedEvolver
+from coevo_gym.curricula.explorer import ScriptedExplorer
+from coevo_gym.envs.appworld import builtin
+from coevo_gym.errors import BenchmarkNotInstalled
+from coevo_gym.evolution import Round, Verdict
+from coevo_gym.waiting import Patience, is_only_looking, only_looking
+from tests.toy import BENCHMARK, ToyEnv
+
+
+def test_patience_tells_rarely(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    patience = Patience("evolution", first_s=3, every_s=10, clock=lambda: now)
+    for second in range(25):
+        now = float(second)
+        patience.tell(f"task {second}")
+    assert caplog.messages == [
+        "evolution: task 3 (3 s) ...",
+        "evolution: task 13 (13 s) ...",
+        "evolution: task 23 (23 s) ...",
+    ]
+
+
+def test_what_is_told_is_seen_without_any_set_up() -> None:
+    code = "from coevo_gym.waiting import Patience; Patience('a', first_s=0).tell('b')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stderr.startswith("a: b (")
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_a_round_that_takes_long_says_how_far_it_is(
+    heard: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(evolver, "Patience", partial(Patience, first_s=0, every_s=0))
+    verdicts: list[Verdict] = []
+    explorer = ScriptedExplorer(BENCHMARK, make_env=ToyEnv)
+    listener = verdicts.append if heard else None
+    GatedEvolver(BENCHMARK, explorer, on_verdict=listener).run(Round.unguided(3, seed=1))
+    told = [message for message in caplog.messages if "of 3 tasks accepted" in message]
+    assert bool(told) is not heard
+    assert bool(verdicts) is heard
+
+
+def test_the_built_in_world_is_announced_and_not_made_by_a_look(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    made: list[Path] = []
+    monkeypatch.setenv("COEVO_HOME", str(tmp_path))
+    monkeypatch.setattr(builtin, "engine_python", lambda: Path(sys.executable))
+    monkeypatch.setattr(builtin, "_make", lambda python, root: made.append(root))
+    with only_looking(), pytest.raises(BenchmarkNotInstalled, match="`coevo install appworld`"):
+        builtin.builtin_root()
+    assert not is_only_looking()
+    assert not made
+    assert not list(tmp_path.iterdir())
+    assert builtin.builtin_root() == made[0]
+    assert "Making AppWorld's built-in world" in caplog.text
+
+
+def test_a_look_ends_with_its_scope() -> None:
+    with suppress(ZeroDivisionError), only_looking():
+        assert is_only_looking()
+        raise ZeroDivisionError
+    assert not is_only_looking()
