@@ -36,11 +36,23 @@ class Ticket:
     policy_version: int = 0
 
 
+class ClosedStep(NamedTuple):
+    """What a learner's step has practised.
+
+    Attributes:
+        groups: the groups recorded with it, in the order of their numbers.
+        signals: what the curriculum read from them.
+    """
+
+    groups: tuple[Group, ...]
+    signals: tuple[Signal, ...]
+
+
 class Curriculum(Protocol):
     """Decides what to practise next. Pure: no I/O, no clock, no framework."""
 
     def next(self, n: int, rng: Generator) -> list[Task]:
-        """The next ``n`` tasks to run a group of.
+        """The next ``n`` tasks to run a group of, distinct as far as there are enough.
 
         Raises:
             ConfigError: if there is no task to give.

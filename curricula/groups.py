@@ -1,7 +1,8 @@
 """Groups: K episodes of one task under one policy version, and who may run them.
 
-A trainer takes a ticket, runs its episode, and hands the trajectory in, in any order and from
-any thread. Nothing else in the project knows how episodes become groups.
+A trainer opens a step, takes its tickets, runs their episodes, and hands the trajectories in, in
+any order and from any thread; then it closes the step. Nothing else in the project knows how
+episodes become groups.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
+from coevo_gym.curricula.open_group import OpenGroup, Place
 from coevo_gym.curricula.pool import require_train
-from coevo_gym.curricula.trajectory_json import trajectory_from_json, trajectory_to_json
 from coevo_gym.errors import ConfigError, SplitLeakError, TaskError
-from coevo_gym.seams import Curriculum, Ticket
+from coevo_gym.seams import ClosedStep, Curriculum, Ticket
 from coevo_gym.task import Task
 from coevo_gym.trajectory import EndReason, Group, Trajectory
 
@@ -29,39 +30,12 @@ LOST = frozenset({EndReason.WORKER_LOST, EndReason.MODEL_LOST, EndReason.ABANDON
 """Ends that say nothing about the agent: such an episode is given back, never a failure."""
 
 
-@dataclass(slots=True)
-class _Place:
-    """One of a group's K places."""
-
-    issued: int = 0
-    lost: int = 0
-    trajectory: Trajectory | None = None
-
-
-@dataclass(slots=True)
-class _OpenGroup:
-    """A group whose episodes are still to come."""
-
-    id: str
-    task: Task
-    places: list[_Place]
-    n_begun: int = 0
-    broken: bool = False
-    out: set[int] = field(default_factory=set)
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing more will arrive."""
-        complete = all(place.trajectory for place in self.places)
-        return not self.out and (complete or self.broken)
-
-    def close(self) -> Group:
-        arrived = tuple(place.trajectory for place in self.places if place.trajectory)
-        return Group(self.id, self.task, len(self.places), arrived)
-
-
 class GroupLedger:
     """Issues tickets, K for each task the curriculum chooses, and collects their episodes.
+
+    A learner's step is opened and closed: its tasks are drawn at once, and its groups are recorded
+    as one batch, so that what happens under one version of the policy is not compared with itself.
+    Without steps, tasks are drawn one at a time and each group is recorded as it closes.
 
     A ticket that is given back is issued again, before any new one. After ``max_reissues`` more
     attempts its group is broken: places not begun are dropped, episodes under way may still be
@@ -69,13 +43,22 @@ class GroupLedger:
     called from any thread; the curriculum is only ever called by one at a time.
 
     Args:
-        curriculum: asked for tasks, and told of each group as it closes.
+        curriculum: asked for tasks, and told of the groups that have closed.
         group_size: K, episodes a group.
         seed: seed of the generator that the curriculum draws tasks with.
         max_reissues: how often one place of a group is tried again.
 
     Raises:
         ConfigError: if ``group_size`` is below 1.
+
+    Example:
+        >>> from coevo_gym import tasks
+        >>> from coevo_gym.curricula.methods.coevolve import CoEvolve
+        >>> ledger = GroupLedger(CoEvolve(tasks=tasks("webshop", "train")[:9]), group_size=2)
+        >>> ledger.open_step(3)
+        >>> tickets = [ledger.issue() for _ in range(ledger.n_ready)]
+        >>> len(tickets), len({ticket.task.id for ticket in tickets})
+        (6, 3)
     """
 
     def __init__(
@@ -93,10 +76,11 @@ class GroupLedger:
         self.max_reissues = max_reissues
         self._rng: Generator = np.random.default_rng(seed)
         self._lock = threading.Lock()
-        self._groups: dict[str, _OpenGroup] = {}
+        self._groups: dict[str, OpenGroup] = {}
         self._out: dict[str, Ticket] = {}
         self._returned: deque[tuple[str, int]] = deque()
         self._n_groups = 0
+        self._in_step = False
 
     @property
     def outstanding(self) -> tuple[Ticket, ...]:
@@ -105,10 +89,46 @@ class GroupLedger:
             return tuple(self._out.values())
 
     @property
-    def n_returned(self) -> int:
-        """Tickets that were given back and are the next to be issued."""
+    def n_ready(self) -> int:
+        """Tickets that can be issued before the curriculum is asked for another task."""
         with self._lock:
-            return len(self._returned)
+            return len(self._returned) + sum(g.n_unbegun for g in self._groups.values())
+
+    def open_step(self, n_groups: int) -> None:
+        """Draw the tasks of a learner's step, all at once, or more tasks for the open step.
+
+        Args:
+            n_groups: groups to begin. Their tasks are distinct as far as the curriculum's ``next``
+                makes them so; a step that is extended may meet a task again.
+
+        Raises:
+            ConfigError: if ``n_groups`` is below 1, or the curriculum does not give that many.
+            SplitLeakError: if it gives a task that is not a training task; no group is begun then.
+        """
+        if n_groups < 1:
+            raise ConfigError(f"A step needs a positive number of groups, actual: {n_groups}")
+        with self._lock:
+            self._draw(n_groups, in_step=True)
+            self._in_step = True
+
+    def close_step(self) -> ClosedStep:
+        """Record the groups that have closed as one batch, in the order of their numbers.
+
+        A group that is still open closes with a later step. Where no step is open, nothing
+        happens.
+
+        Returns:
+            The groups, and the signals that they fired.
+        """
+        with self._lock:
+            if not self._in_step:
+                return ClosedStep((), ())
+            closed = tuple(group.close() for group in self._groups.values() if group.over)
+            signals = tuple(self.curriculum.record(closed)) if closed else ()
+            for group in closed:
+                del self._groups[group.id]
+            self._in_step = False
+            return ClosedStep(closed, signals)
 
     def issue(self, *, policy_version: int = 0) -> Ticket:
         """The right to run one more episode.
@@ -118,6 +138,7 @@ class GroupLedger:
 
         Raises:
             ConfigError: if the curriculum has no task to give.
+            TaskError: if all tickets of the open step are issued.
             SplitLeakError: if it gives one that is not a training task.
         """
         with self._lock:
@@ -135,8 +156,8 @@ class GroupLedger:
         """Hand in an episode.
 
         Returns:
-            The group, if this episode closes it; the curriculum has recorded it by then. It is
-            whole unless places of it were lost (``Group.whole``).
+            The group, if this episode closes it. It is whole unless places of it were lost
+            (``Group.whole``). The curriculum has recorded it by then, or will at the end of a step.
 
         Raises:
             TaskError: if the ticket is unknown, finished or given back, if the trajectory is of
@@ -163,7 +184,7 @@ class GroupLedger:
             reason: why, such as ``EndReason.WORKER_LOST`` or ``EndReason.ABANDONED``.
 
         Returns:
-            The group, broken, if this closes it; the curriculum has recorded it by then.
+            The group, broken, if this closes it.
 
         Raises:
             TaskError: if the ticket is unknown, finished or given back already.
@@ -189,7 +210,7 @@ class GroupLedger:
             return self._close_if_over(group)
 
     def state_dict(self) -> dict[str, Any]:
-        """All open groups as JSON, with the episodes that have arrived.
+        """All groups not yet recorded as JSON, with the episodes that have arrived.
 
         The episodes under way are not part of it: where it is loaded, their tickets are issued
         again (under new ids) before any other, so the same stream of work continues.
@@ -200,12 +221,15 @@ class GroupLedger:
                 "group_size": self.group_size,
                 "n_groups": self._n_groups,
                 "rng": self._rng.bit_generator.state,
-                "groups": [_group_to_json(group) for group in self._groups.values()],
+                "in_step": self._in_step,
+                "groups": [group.to_json() for group in self._groups.values()],
                 "returned": [list(place) for place in (*waiting, *self._returned)],
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`; tickets issued before are void.
+
+        A state that was saved before there were steps is read, too: none was open in it.
 
         Raises:
             ConfigError: if it was saved with another group size.
@@ -216,35 +240,52 @@ class GroupLedger:
                 f"made with group_size={self.group_size}. Use the saved size."
             )
         with self._lock:
-            groups = [_group_from_json(data) for data in state["groups"]]
+            groups = [OpenGroup.from_json(data) for data in state["groups"]]
             self._groups = {group.id: group for group in groups}
             self._returned = deque((id, index) for id, index in state["returned"])
             self._out = {}
             self._n_groups = state["n_groups"]
+            self._in_step = state.get("in_step", False)
             self._rng.bit_generator.state = state["rng"]
 
     # All below runs under the lock.
 
-    def _next_place(self) -> tuple[_OpenGroup, int]:
-        """A place that was given back, the next of the group being issued, or a new group's."""
+    def _next_place(self) -> tuple[OpenGroup, int]:
+        """A place that was given back, the next of a group already drawn, or a new group's."""
         if self._returned:
             id, index = self._returned.popleft()
             return self._groups[id], index
-        group = next(reversed(self._groups.values()), None)
-        if group is None or group.broken or group.n_begun == self.group_size:
-            group = self._open()
+        group = next((group for group in self._groups.values() if group.n_unbegun), None)
+        if group is None:
+            if self._in_step:
+                raise TaskError(
+                    "All tickets of the open step are issued. Call open_step(n) for more groups, "
+                    "or close_step() when their episodes are finished."
+                )
+            (group,) = self._draw(1, in_step=False)
         group.n_begun += 1
         return group, group.n_begun - 1
 
-    def _open(self) -> _OpenGroup:
-        task = require_train(self.curriculum.next(1, self._rng)[0], "practise")
-        places = [_Place() for _ in range(self.group_size)]
-        group = _OpenGroup(f"group-{self._n_groups}", task, places)
-        self._groups[group.id] = group
-        self._n_groups += 1
-        return group
+    def _draw(self, n_groups: int, *, in_step: bool) -> list[OpenGroup]:
+        """Begin groups of the next tasks, all or none."""
+        tasks = [
+            require_train(task, "practise") for task in self.curriculum.next(n_groups, self._rng)
+        ]
+        if len(tasks) != n_groups:
+            raise ConfigError(
+                f"The curriculum was asked for {n_groups} tasks and gave {len(tasks)}: its next(n) "
+                "must return n."
+            )
+        numbers = range(self._n_groups, self._n_groups + n_groups)
+        groups = [
+            OpenGroup(f"group-{number}", task, [Place() for _ in range(self.group_size)], in_step)
+            for number, task in zip(numbers, tasks, strict=True)
+        ]
+        self._groups |= {group.id: group for group in groups}
+        self._n_groups += n_groups
+        return groups
 
-    def _group_of(self, ticket: Ticket) -> _OpenGroup:
+    def _group_of(self, ticket: Ticket) -> OpenGroup:
         if self._out.get(ticket.id) != ticket:
             raise TaskError(
                 f"Ticket {ticket.id} is not outstanding: it was never issued here, or has been "
@@ -252,16 +293,17 @@ class GroupLedger:
             )
         return self._groups[ticket.group_id]
 
-    def _take_in(self, group: _OpenGroup, ticket: Ticket) -> None:
+    def _take_in(self, group: OpenGroup, ticket: Ticket) -> None:
         del self._out[ticket.id]
         group.out.remove(ticket.index)
 
-    def _close_if_over(self, group: _OpenGroup) -> Group | None:
-        if not group.over or any(id == group.id for id, _ in self._returned):
+    def _close_if_over(self, group: OpenGroup) -> Group | None:
+        if not group.over:
             return None
-        del self._groups[group.id]
         closed = group.close()
-        self.curriculum.record([closed])
+        if not (self._in_step or group.in_step):
+            del self._groups[group.id]
+            self.curriculum.record([closed])
         return closed
 
 
@@ -307,7 +349,7 @@ def group_trajectories(
     ]
 
 
-def _check_fit(group: _OpenGroup, ticket: Ticket, trajectory: Trajectory) -> None:
+def _check_fit(group: OpenGroup, ticket: Ticket, trajectory: Trajectory) -> None:
     if trajectory.task_id != group.task.id:
         raise TaskError(
             f"Ticket {ticket.id} is for task {group.task.name}, but the trajectory is of task "
@@ -323,34 +365,3 @@ def _check_fit(group: _OpenGroup, ticket: Ticket, trajectory: Trajectory) -> Non
             f"An episode that ended {str(trajectory.end_reason)!r} says nothing about the agent. "
             "Use give_back() instead of finish()."
         )
-
-
-def _group_to_json(group: _OpenGroup) -> dict[str, Any]:
-    places = [
-        {
-            "issued": place.issued,
-            "lost": place.lost,
-            "trajectory": place.trajectory and trajectory_to_json(place.trajectory),
-        }
-        for place in group.places
-    ]
-    return {
-        "id": group.id,
-        "task": group.task.to_json(),
-        "n_begun": group.n_begun,
-        "broken": group.broken,
-        "places": places,
-    }
-
-
-def _group_from_json(data: Mapping[str, Any]) -> _OpenGroup:
-    places = [
-        _Place(
-            place["issued"],
-            place["lost"],
-            place["trajectory"] and trajectory_from_json(place["trajectory"]),
-        )
-        for place in data["places"]
-    ]
-    task = Task.from_json(data["task"])
-    return _OpenGroup(data["id"], task, places, data["n_begun"], data["broken"])

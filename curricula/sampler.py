@@ -34,6 +34,9 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         curriculum: ``"coevolve"``, ``"static"``, ``"random_append"``, ``"signal_blind"``, or a
             curriculum object.
         group_size: K, how often each task is run in a row.
+        groups_per_step: groups that your trainer learns from before its policy changes: their
+            tasks are drawn at once, and their groups are recorded as one batch. 1 records each
+            group as it closes.
         evolve: ``"inline"`` runs a round of evolution inside the ``reset()`` at which it is due
             (the first one makes the first tasks); ``"manual"`` leaves that to :meth:`evolve`.
         evolve_every_groups: groups between two rounds, for a preset name.
@@ -57,6 +60,7 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         curriculum: Curriculum | str = "coevolve",
         *,
         group_size: int = 8,
+        groups_per_step: int = 1,
         evolve: EvolveMode = "inline",
         evolve_every_groups: int = DEFAULT_EVERY,
         seed: int = 0,
@@ -68,6 +72,7 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
                 self,
                 curriculum=curriculum,
                 group_size=group_size,
+                groups_per_step=groups_per_step,
                 evolve=evolve,
                 evolve_every_groups=evolve_every_groups,
                 seed=seed,
@@ -83,6 +88,7 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
             require_train_env(env.unwrapped),
             curriculum,
             group_size=group_size,
+            groups_per_step=groups_per_step,
             evolve=evolve,
             evolve_every_groups=evolve_every_groups,
             seed=seed,
@@ -125,7 +131,7 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         """
         if self._ticket is not None:
             abandoned, self._ticket = self._ticket, None
-            self._stream.ledger.give_back(abandoned, EndReason.ABANDONED)
+            self._stream.give_back(abandoned, EndReason.ABANDONED)
         options = dict(options or {})
         if options.keys() & {"task", "task_id"}:
             return self.env.reset(seed=seed, options=options)

@@ -17,6 +17,7 @@ from coevo_gym.curricula.explorer import ScriptedExplorer
 from coevo_gym.curricula.groups import LOST, GroupLedger
 from coevo_gym.curricula.registry import make_curriculum
 from coevo_gym.envs.base import TaskEnv
+from coevo_gym.envs.checks import is_positive_int
 from coevo_gym.errors import ConfigError, ResetNeeded, SplitLeakError
 from coevo_gym.evolution import RoundResult
 from coevo_gym.seams import Curriculum, Evolver, Ticket
@@ -32,10 +33,16 @@ DEFAULT_EVERY = 320
 class TaskStream:
     """Tickets to run, episodes taken in, and rounds of evolution in between.
 
+    With more than one group a step, the step is opened when its first ticket is taken, and closed
+    when its last episode has ended. Where episodes run side by side, it is closed when a ticket is
+    taken and none of it is left: what still runs is then recorded with the next step.
+
     Args:
         env: one of the envs that episodes run in; says which tasks are native.
         curriculum: a preset's name (see ``registry.py``), or a curriculum.
         group_size: K, episodes a group.
+        groups_per_step: groups that the trainer learns from at once; their tasks are drawn at
+            once, and recorded as one batch. 1 records each group as it closes.
         evolve: ``"inline"`` runs a round that is due before the next ticket; ``"manual"`` leaves
             rounds to :meth:`evolve`.
         evolve_every_groups: groups between two rounds, for a preset.
@@ -53,11 +60,16 @@ class TaskStream:
         curriculum: Curriculum | str,
         *,
         group_size: int,
+        groups_per_step: int,
         evolve: EvolveMode,
         evolve_every_groups: int,
         seed: int,
         evolver: Evolver | None,
     ) -> None:
+        if not is_positive_int(groups_per_step):
+            raise ConfigError(
+                f"groups_per_step must be a positive int, actual: {groups_per_step!r}"
+            )
         if evolve not in ("inline", "manual"):
             raise ConfigError(f"evolve must be 'inline' or 'manual', actual: {evolve!r}")
         if isinstance(curriculum, str):
@@ -71,6 +83,7 @@ class TaskStream:
         self.ledger = GroupLedger(
             curriculum, group_size=group_size, seed=SeedSequence(seed, spawn_key=(0,))
         )
+        self.groups_per_step = groups_per_step
         self._mode = evolve
         self._seed = seed
         self._rng = np.random.default_rng(SeedSequence(seed, spawn_key=(1,)))
@@ -81,8 +94,13 @@ class TaskStream:
         Raises:
             ConfigError: if the pool is empty, because no round has filled it.
         """
+        exhausted = self.groups_per_step > 1 and not self.ledger.n_ready
+        if exhausted:
+            self.ledger.close_step()
         if self._mode == "inline":
             self.evolve()
+        if exhausted:
+            self.ledger.open_step(self.groups_per_step)
         return self.ledger.issue()
 
     def seed_of(self, ticket: Ticket) -> int:
@@ -92,8 +110,7 @@ class TaskStream:
     def report(self, ticket: Ticket, env: TaskEnv) -> Group | None:
         """Take in the episode that has just ended in ``env``; returns the group it closes."""
         if (end := env.info["end_reason"]) in LOST:
-            self.ledger.give_back(ticket, EndReason(end))
-            return None
+            return self.give_back(ticket, EndReason(end))
         try:
             trajectory = env.trajectory(
                 group_id=ticket.group_id, policy_version=ticket.policy_version
@@ -104,9 +121,16 @@ class TaskStream:
                 "again. Limit steps with gym.make(…, max_episode_steps=n) instead.",
                 ticket.id,
             )
-            self.ledger.give_back(ticket, EndReason.TIME_LIMIT)
-            return None
-        return self.ledger.finish(ticket, trajectory)
+            return self.give_back(ticket, EndReason.TIME_LIMIT)
+        closed = self.ledger.finish(ticket, trajectory)
+        self._close_if_done()
+        return closed
+
+    def give_back(self, ticket: Ticket, reason: EndReason) -> Group | None:
+        """Return a ticket whose episode says nothing about the agent; the group it closes."""
+        closed = self.ledger.give_back(ticket, reason)
+        self._close_if_done()
+        return closed
 
     def evolve(self) -> RoundResult | None:
         """Run the round that is due, if one is."""
@@ -120,16 +144,32 @@ class TaskStream:
     def state_dict(self) -> dict[str, Any]:
         """All that the stream depends on, as JSON."""
         return {
+            "groups_per_step": self.groups_per_step,
             "curriculum": self.curriculum.state_dict(),
             "ledger": self.ledger.state_dict(),
             "rng": self._rng.bit_generator.state,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`; tickets that were out are the first to be taken again."""
+        """Restore :meth:`state_dict`; tickets that were out are the first to be taken again.
+
+        Raises:
+            ConfigError: if it was saved with other sizes of groups or steps.
+        """
+        saved = state.get("groups_per_step", 1)  # states from before there were steps
+        if saved != self.groups_per_step:
+            raise ConfigError(
+                f"The stream was saved with groups_per_step={saved}, but this one was made with "
+                f"groups_per_step={self.groups_per_step}. Use the saved number."
+            )
         self.curriculum.load_state_dict(state["curriculum"])
         self.ledger.load_state_dict(state["ledger"])
         self._rng.bit_generator.state = state["rng"]
+
+    def _close_if_done(self) -> None:
+        """Close the open step when nothing of it is left to run."""
+        if not (self.ledger.n_ready or self.ledger.outstanding):
+            self.ledger.close_step()
 
 
 def scripted_evolver(env: TaskEnv) -> GatedEvolver:

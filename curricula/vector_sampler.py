@@ -30,6 +30,9 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
             split.
         curriculum: a preset name or a curriculum object.
         group_size: K, episodes of each task.
+        groups_per_step: groups that your trainer learns from before its policy changes: their
+            tasks are drawn at once, and their groups are recorded as one batch. 1 records each
+            group as it closes.
         evolve: ``"inline"`` or ``"manual"``; see :meth:`evolve`.
         evolve_every_groups: groups between two rounds, for a preset name.
         seed: seed of the whole stream of tasks, rounds and episodes.
@@ -46,6 +49,7 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         curriculum: Curriculum | str = "coevolve",
         *,
         group_size: int = 8,
+        groups_per_step: int = 1,
         evolve: EvolveMode = "inline",
         evolve_every_groups: int = DEFAULT_EVERY,
         seed: int = 0,
@@ -63,6 +67,7 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
             bare[0],
             curriculum,
             group_size=group_size,
+            groups_per_step=groups_per_step,
             evolve=evolve,
             evolve_every_groups=evolve_every_groups,
             seed=seed,
@@ -143,4 +148,4 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
     def _give_back(self, index: int) -> None:
         ticket, self._tickets[index] = self._tickets[index], None
         if ticket is not None:
-            self._stream.ledger.give_back(ticket, EndReason.ABANDONED)
+            self._stream.give_back(ticket, EndReason.ABANDONED)

@@ -15,7 +15,7 @@ class Gathered(NamedTuple):
     """The groups of one step.
 
     Attributes:
-        groups: all that closed, in order.
+        groups: all that the curriculum recorded, in the order of their numbers.
         kept: those to learn from.
         metrics: how many of which.
     """
@@ -33,7 +33,7 @@ def gather(
     state: LoopState,
     learner: Learner,
 ) -> Gathered:
-    """Run the episodes of one step of the loop.
+    """Run the episodes of one step of the loop, and have the curriculum record them as one batch.
 
     With ``max_resamples`` (dynamic sampling, DAPO, arXiv 2503.14476) a group whose advantages are
     all 0 is set aside, and another is run in its place, until there are ``groups_per_step`` to
@@ -43,26 +43,21 @@ def gather(
     Raises:
         EnvBackendError: if no episode could be finished.
     """
-    groups: list[Group] = []
     kept: list[Group] = []
     draws = 0
-    while draws == 0 or (draws <= config.max_resamples and len(kept) < config.groups_per_step):
-        found = collect(
-            config.groups_per_step - len(kept),
-            ledger,
-            agent,
-            envs,
-            state,
-            policy_version=learner.version,
-            seed=config.seed,
-        )
-        groups += found
-        whole = [group for group in found if group.whole]
-        if config.max_resamples:
-            judged = zip(whole, learner.advantages(whole), strict=True)
-            whole = [group for group, advantages in judged if teaches(advantages)]
-        kept += whole
-        draws += 1
+    try:
+        while draws == 0 or (draws <= config.max_resamples and len(kept) < config.groups_per_step):
+            ledger.open_step(config.groups_per_step - len(kept))
+            version, seed = learner.version, config.seed
+            found = collect(ledger, agent, envs, state, policy_version=version, seed=seed)
+            whole = [group for group in found if group.whole]
+            if config.max_resamples:
+                judged = zip(whole, learner.advantages(whole), strict=True)
+                whole = [group for group, advantages in judged if teaches(advantages)]
+            kept += whole
+            draws += 1
+    finally:
+        groups = list(ledger.close_step().groups)
     n_whole = sum(group.whole for group in groups)
     metrics = {"broken_groups": float(len(groups) - n_whole)}
     if config.max_resamples:
@@ -76,7 +71,6 @@ def gather(
 
 
 def collect(
-    n_groups: int,
     ledger: Ledger,
     agent: Agent,
     envs: EnvPool,
@@ -85,11 +79,10 @@ def collect(
     policy_version: int,
     seed: int,
 ) -> list[Group]:
-    """Run whole groups; episodes lost to an engine are run again, until the ledger gives them up.
+    """Run all tickets that are ready; episodes lost to an engine are run again, until given up.
 
     Args:
-        n_groups: groups to begin, and to close.
-        ledger: issues them, and records groups as they close.
+        ledger: issues them.
         agent: who acts.
         envs: where.
         state: what the episodes cost is added here.
@@ -103,9 +96,9 @@ def collect(
         EnvBackendError: if no episode could be finished.
     """
     groups: list[Group] = []
-    finished, missing = 0, n_groups * ledger.group_size
-    while missing:
-        tickets = [ledger.issue(policy_version=policy_version) for _ in range(missing)]
+    finished = 0
+    while n_ready := ledger.n_ready:
+        tickets = [ledger.issue(policy_version=policy_version) for _ in range(n_ready)]
         result = rollout(tickets, agent, envs, policy_version=policy_version, seed=seed)
         state.env_steps += result.env_steps
         for index, (ticket, trajectory) in enumerate(
@@ -125,6 +118,5 @@ def collect(
             raise kind(
                 f"All {len(tickets)} episodes were lost, the first because: {fault}"
             ) from fault
-        missing = ledger.n_returned
     state.episodes += finished
     return groups

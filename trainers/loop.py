@@ -1,7 +1,8 @@
 """The loop: it orders calls between the parts, and knows nothing else.
 
-Issue tickets → roll out → finish (the ledger records) → advantages → update; every so many steps
-plan a round, run it and apply it, and evaluate. All that it calls is a Protocol or a function.
+Open a step → issue tickets → roll out → finish → close the step (the ledger records) → advantages
+→ update; every so many steps plan a round, run it and apply it, and evaluate. All that it calls is
+a Protocol or a function.
 """
 
 from __future__ import annotations

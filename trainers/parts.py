@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from pydantic import Field
 
 from coevo_gym.evolution import Round, RoundResult
-from coevo_gym.seams import Ticket
+from coevo_gym.seams import ClosedStep, Ticket
 from coevo_gym.task import FrozenModel
 from coevo_gym.trainers.evaluate import Evaluation
 from coevo_gym.trajectory import EndReason, Group, Trajectory
@@ -68,8 +68,16 @@ class Ledger(Protocol):
     group_size: int
 
     @property
-    def n_returned(self) -> int:
-        """Tickets that were given back and are the next to be issued."""
+    def n_ready(self) -> int:
+        """Tickets that can be issued before the curriculum is asked for another task."""
+        ...
+
+    def open_step(self, n_groups: int) -> None:
+        """Draw the tasks of a step at once, or more tasks for the open step."""
+        ...
+
+    def close_step(self) -> ClosedStep:
+        """Record the groups of the open step that have closed as one batch."""
         ...
 
     def issue(self, *, policy_version: int = 0) -> Ticket:

@@ -317,7 +317,7 @@ def test_a_task_that_cannot_start_costs_its_own_group_only() -> None:
     assert [metrics["broken_groups"] for metrics in log.metrics] == [1.0, 1.0]
     for group in recorded:
         assert len({trajectory.policy_version for trajectory in group.trajectories}) <= 1
-    assert loop.ledger.n_returned == 0
+    assert loop.ledger.n_ready == 0
 
 
 def test_the_real_curriculum_finds_its_first_tasks_and_grows(envs: EnvPool) -> None:

@@ -1,0 +1,72 @@
+"""The loop has each of its steps recorded as one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from coevo_gym.agents.scripted import ScriptedAgent
+from coevo_gym.curricula.groups import GroupLedger
+from coevo_gym.errors import EnvBackendError
+from coevo_gym.trainers.loop import Events, Loop, LoopConfig
+from coevo_gym.trainers.rollout import EnvPool
+from coevo_gym.trajectory import Group
+from tests.curricula.episodes import TRAIN
+from tests.curricula.test_steps import Batches
+from tests.trainers.test_loop import Counts, Flaky, Picky
+
+
+class Told(Events):
+    """Keeps the groups of each step."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[str]] = []
+
+    def on_groups(self, groups: Sequence[Group]) -> None:
+        self.groups.append([group.id for group in groups])
+
+
+def loop(curriculum: Batches, envs: EnvPool, learner: Counts, **settings: Any) -> Loop:
+    return Loop(
+        LoopConfig(groups_per_step=4, evaluate_every_steps=0, **settings),
+        curriculum=curriculum,
+        ledger=GroupLedger(curriculum, group_size=2),
+        agent=ScriptedAgent({task.instruction: task.solution for task in TRAIN}),
+        learner=learner,
+        envs=envs,
+        events=Told(),
+    )
+
+
+def test_each_step_is_one_batch(envs: EnvPool) -> None:
+    curriculum = Batches()
+    run = loop(curriculum, envs, Counts(), max_steps=3)
+    run.run()
+    numbers = [[f"group-{i}" for i in range(at, at + 4)] for at in (0, 4, 8)]
+    assert (curriculum.asked, curriculum.told) == ([4, 4, 4], numbers)
+    assert isinstance(run.events, Told)
+    assert run.events.groups == numbers
+
+
+def test_what_is_drawn_in_place_of_others_belongs_to_the_same_batch(envs: EnvPool) -> None:
+    curriculum = Batches()
+    picky = Picky(*range(5))
+    loop(curriculum, envs, picky, max_steps=1, max_resamples=8).run()
+    assert len(picky.seen) == 4
+    assert len(curriculum.asked) > 1
+    assert [len(batch) for batch in curriculum.told] == [sum(curriculum.asked)]
+
+
+def test_a_step_that_fails_records_what_has_closed() -> None:
+    curriculum = Batches()
+    run = loop(curriculum, EnvPool(Flaky(broken=1000)), Counts(), max_steps=1)
+    with pytest.raises(EnvBackendError):
+        run.run()
+    assert curriculum.told == []
+    run.envs = EnvPool(lambda: gym.make("Toy-v0"))
+    run.run()
+    assert [len(batch) for batch in curriculum.told] == [8]
+    assert run.ledger.n_ready == 0
