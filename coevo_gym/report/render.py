@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from coevo_gym.report import words
 from coevo_gym.report.bars import whisker, whisker_axis
 from coevo_gym.report.charts import draw_lines
-from coevo_gym.report.data import LineageRow, ReportData, RoundRow
+from coevo_gym.report.data import EvolutionRow, LineageRow, ReportData, RoundRow
 from coevo_gym.report.figures import (
     STEPS_LABEL,
     Figure,
@@ -28,10 +28,16 @@ from coevo_gym.report.figures import (
     training_figure,
     warmup_figure,
 )
-from coevo_gym.report.svg import clean, shorten
+from coevo_gym.report.svg import MAX_TEXT, clean, shorten
 
-MAX_LINEAGE = 80
-"""Evolved tasks that are listed; of more, an even sample from the first to the last."""
+PAGE = 50
+"""Evolved tasks on a page of the list, as long as that makes no more than :data:`MAX_PAGES`."""
+
+MAX_PAGES = 40
+"""Pages of the list."""
+
+MAX_LINEAGE = 8_000_000
+"""Characters of evolved tasks. Of more, an even sample is listed, from the first to the last."""
 
 MAX_REJECTED = 30
 """Rejected drafts that are listed."""
@@ -65,9 +71,18 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class Lineage:
-    """Evolved tasks as the page lists them."""
+    """Evolved tasks as the report lists them.
 
-    shown: tuple[Origin, ...]
+    Attributes:
+        pages: those that are listed, equally many on each but the last.
+        n_shown: how many are listed.
+        total: how many there are.
+        kinds: filters by signal.
+        arms: filters by arm.
+    """
+
+    pages: tuple[tuple[Origin, ...], ...]
+    n_shown: int
     total: int
     kinds: tuple[Choice, ...]
     arms: tuple[Choice, ...]
@@ -100,6 +115,7 @@ def render_report(data: ReportData) -> str:
         figures=_figures(data),
         curve_arms=[curve for curve in data.curves if curve.points],
         round_arms=_by_arm(data.rounds),
+        measures=[_measures(data.evolution[i : i + 4]) for i in range(0, len(data.evolution), 4)],
         lineage=_lineage(data, styles),
         rejected=data.rejected[:MAX_REJECTED],
         settings=_settings(data),
@@ -180,8 +196,28 @@ def _by_arm(rounds: Sequence[RoundRow]) -> dict[str, list[RoundRow]]:
     return grouped
 
 
+def _measures(rows: Sequence[EvolutionRow]) -> list[tuple[str, list[str]]]:
+    """A table of what evolution cost and yielded, one line a measure and one column an arm."""
+    whole, two = words.count, lambda value: words.decimal(value, 2)
+    lines: list[tuple[str, str, Callable[[float], str]]] = [
+        ("signals", "signals", whole),
+        ("contexts", "contexts", whole),
+        ("drafts", "drafts", whole),
+        ("accepted", "accepted", whole),
+        ("pass rate", "pass_rate", words.percent),
+        ("drafts a context", "per_context", two),
+        ("tasks a signal", "per_signal", two),
+        ("SR@5 of D_0", "likeness_before", two),
+        ("SR@5 of the pool", "likeness_after", two),
+        ("ED_rel", "distance", words.percent),
+        ("time in rounds", "time_share", words.percent),
+    ]
+    head = ("rounds after D_0", [words.brief(row.arm) for row in rows])
+    return [head, *((name, [say(getattr(row, key)) for row in rows]) for name, key, say in lines)]
+
+
 def _lineage(data: ReportData, styles: dict[str, int]) -> Lineage:
-    rows = [data.lineage[i] for i in words.spread(len(data.lineage), MAX_LINEAGE)]
+    rows = _bounded(data.lineage)
     shown = []
     for row in rows:
         kind = row.signal if row.signal in _KINDS else "other"
@@ -197,12 +233,27 @@ def _lineage(data: ReportData, styles: dict[str, int]) -> Lineage:
         )
         for arm in dict.fromkeys(o.row.arm for o in shown)
     ]
+    size = PAGE * max(1, -(-len(shown) // (PAGE * MAX_PAGES)))
     return Lineage(
-        tuple(shown),
+        tuple(tuple(shown[at : at + size]) for at in range(0, len(shown), size)),
+        len(shown),
         len(data.lineage),
         tuple(Choice(*item) for item in kinds if item[2]),
         tuple(Choice(*item) for item in arms),
     )
+
+
+def _bounded(rows: Sequence[LineageRow]) -> list[LineageRow]:
+    """All rows, or as many of them, evenly spread, as their texts leave room for."""
+    size = sum(_size(row) for row in rows)
+    most = len(rows) if size <= MAX_LINEAGE else max(2, len(rows) * MAX_LINEAGE // size)
+    return [rows[i] for i in words.spread(len(rows), most)]
+
+
+def _size(row: LineageRow) -> int:
+    """Characters that a row takes, cut as they are on the page."""
+    texts = (row.instruction, row.instruction, row.parent_instruction, row.context, row.verdict)
+    return sum(min(len(text), MAX_TEXT) for text in (*texts, *row.actions[:MAX_ACTIONS]))
 
 
 def _settings(data: ReportData) -> list[tuple[str, list[tuple[str, str]], int]]:

@@ -13,16 +13,18 @@ from html.parser import HTMLParser
 
 import pytest
 
+from coevo_gym.report import render
 from coevo_gym.report.data import (
     ArmCount,
     Curve,
     CurvePoint,
+    EvolutionRow,
     ReportData,
     RoundRow,
     Similarity,
     TableRow,
 )
-from coevo_gym.report.render import MAX_LINEAGE, render_picture, render_report
+from coevo_gym.report.render import render_picture, render_report
 from tests.report import made_up
 
 VOID = {"meta", "input", "br"}
@@ -208,12 +210,53 @@ def test_gates_are_summed_and_sorted() -> None:
     assert ">7</text>" in drawn
 
 
-def test_many_evolved_tasks_are_sampled_with_a_count() -> None:
-    html = render_report(replace(made_up.full(), lineage=made_up.lineage(500)))
-    assert html.count('<details class="task') == MAX_LINEAGE
-    assert f"{MAX_LINEAGE} of 500 evolved tasks" in html
+def test_every_evolved_task_is_shown_on_a_page() -> None:
+    html = render_report(replace(made_up.full(), lineage=made_up.lineage(504)))
+    page = Page(html)
+    assert html.count('<details class="task') == 504
+    assert "504 evolved tasks, oldest first" in html
+    assert all(f"webshop/evolved/{i:012x}" in html for i in range(504))
+    pages = [div["class"] for div in page.all("div") if div.get("class", "").startswith("page ")]
+    assert pages == [f"page page-{number}" for number in range(1, 12)]
+    radios = [item for item in page.all("input") if item["name"] == "page"]
+    assert [item["id"] for item in radios] == [f"page-{number}" for number in range(1, 12)]
+    assert [item["id"] for item in radios if "checked" in item] == ["page-1"]
+    assert "501–504" in html
+    assert len(html) < 3_000_000
+
+
+def test_pages_need_no_style_to_be_read_and_all_are_printed() -> None:
+    html = render_report(replace(made_up.full(), lineage=made_up.lineage(120)))
+    hiding = [line for line in html.splitlines() if ".page {" in line and "none" in line]
+    assert len(hiding) == 1
+    assert html.index("@supports selector(:has(*))") < html.index(hiding[0])
+    assert ".page { display: block !important; }" in html.split("@media print")[1]
+    assert 'name="page"' not in render_report(made_up_with(50))
+    assert 'name="page"' in render_report(made_up_with(51))
+
+
+def test_many_pages_are_larger_ones() -> None:
+    html = render_report(made_up_with(2001))
+    assert html.count('<div class="page ') == 21
+    assert "101–200" in html
+    assert "2001–2001" in html
+
+
+def made_up_with(n: int) -> ReportData:
+    return replace(made_up.full(), lineage=made_up.lineage(n))
+
+
+def test_a_report_does_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = made_up.lineage(300)
+    monkeypatch.setattr(render, "MAX_LINEAGE", 60_000)
+    html = render_report(replace(made_up.full(), lineage=rows))
+    n = html.count('<details class="task')
+    assert 60 < n < 200
+    assert f"{n} of 300 evolved tasks, evenly from the first to the last" in html
     assert "webshop/evolved/000000000000" in html
-    assert f"webshop/evolved/{499:012x}" in html
+    assert f"webshop/evolved/{299:012x}" in html
+    long = replace(rows[0], actions=("x" * 10_000,) * 1000, instruction="y" * 100_000)
+    assert len(render_report(ReportData("t", lineage=(long,) * 300))) < 1_000_000
 
 
 def test_lineage_is_filtered_by_style_rules_alone() -> None:
@@ -306,6 +349,16 @@ def test_only_light_imports() -> None:
 def test_evolution_is_a_table_and_arms_are_crossed() -> None:
     page = render_report(made_up.full())
     assert "66 by CoEvolve alone, 21 by static D_0 alone, 93 by neither" in page
-    row = page.split("<td>CoEvolve</td><td>340</td>")[1].split("</tr>")[0]
-    assert "<td>0.50</td>" in row
-    assert "<td>–</td>" in row  # a measure that could not be taken
+    arms = '<th scope="col">blind growth</th><th scope="col">CoEvolve</th>'
+    table = page.split(arms)[1].split("</table>")[0]
+    assert '<th scope="row">signals</th><td>0</td><td>340</td>' in table
+    assert '<th scope="row">tasks a signal</th><td>0.00</td><td>0.50</td>' in table
+    assert '<th scope="row">SR@5 of the pool</th><td>0.42</td><td>–</td>' in table
+
+
+def test_a_table_of_measures_has_few_columns() -> None:
+    arms = tuple(EvolutionRow(f"arm {i}", i, i, i, i) for i in range(9))
+    page = render_report(replace(made_up.full(), evolution=arms))
+    tables = page.split('<table class="measures">')[1:]
+    assert [table.count('scope="col"') for table in tables] == [4, 4, 1]
+    assert all(f'<th scope="col">arm {i}</th>' in page for i in range(9))
