@@ -208,7 +208,7 @@ def _measures(rows: Sequence[EvolutionRow]) -> list[tuple[str, list[str]]]:
         ("drafts a context", "per_context", two),
         ("tasks a signal", "per_signal", two),
         ("SR@5 of D_0", "likeness_before", two),
-        ("SR@5 of the pool", "likeness_after", two),
+        ("SR@5 of pool", "likeness_after", two),
         ("ED_rel", "distance", words.percent),
         ("time in rounds", "time_share", words.percent),
     ]

@@ -353,7 +353,7 @@ def test_evolution_is_a_table_and_arms_are_crossed() -> None:
     table = page.split(arms)[1].split("</table>")[0]
     assert '<th scope="row">signals</th><td>0</td><td>340</td>' in table
     assert '<th scope="row">tasks a signal</th><td>0.00</td><td>0.50</td>' in table
-    assert '<th scope="row">SR@5 of the pool</th><td>0.42</td><td>–</td>' in table
+    assert '<th scope="row">SR@5 of pool</th><td>0.42</td><td>–</td>' in table
 
 
 def test_a_table_of_measures_has_few_columns() -> None:
