@@ -7,17 +7,18 @@ stays light, and an env's spec can be rebuilt in another process.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
 from typing import Protocol, cast
 
 import gymnasium
 from numpy.random import Generator
 
-from coevo_gym.errors import BenchmarkNotInstalled, CoevoError, TaskError
+from coevo_gym.errors import BenchmarkNotInstalled, CoevoError, SplitLeakError, TaskError
 from coevo_gym.evolution import Context, Draft
-from coevo_gym.task import Split, Task, register_models
+from coevo_gym.task import Split, Task, register_models, strictest
 from coevo_gym.trajectory import Step, Trajectory, View
 
 
@@ -54,6 +55,18 @@ class Benchmark(Protocol):
 
     def split_of(self, scenario: str) -> Split:
         """The side of the border a scenario lies on, also one without native tasks."""
+        ...
+
+    def side_of(self, task: Task) -> Split:
+        """The side of the border that a task lies on by what it is, whatever split it claims.
+
+        Its scenario decides, and so does its content: a copy of a validation or test task under
+        another scenario, or with another name, lies where that task lies. This is asked at each
+        reset, so it has to be quick from the second time on.
+
+        Raises:
+            TaskError: if the task is malformed, or its scenario unknown.
+        """
         ...
 
     def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
@@ -145,6 +158,44 @@ def get_benchmark(name: str) -> Benchmark:
         raise TaskError(f"Unknown benchmark {name!r}. Registered: {', '.join(sorted(_SPECS))}.")
     module, _, attribute = _SPECS[name].benchmark.partition(":")
     return cast(Benchmark, getattr(import_module(module), attribute))
+
+
+def side_by_id(benchmark: Benchmark, task: Task) -> Split:
+    """:meth:`Benchmark.side_of` for a benchmark whose tasks are copied as they are: by id."""
+    held_out = _held_out(benchmark)  # type: ignore[arg-type]  # benchmarks hash by identity
+    return strictest(benchmark.split_of(task.scenario), held_out.get(task.id, Split.TRAIN))
+
+
+@lru_cache(maxsize=16)
+def _held_out(benchmark: Benchmark) -> Mapping[str, Split]:
+    """The split of each native validation and test task, by id."""
+    found: dict[str, Split] = {}
+    for subset in (None, *benchmark.subsets):
+        for split in (Split.VAL, Split.TEST):
+            try:
+                found |= {task.id: split for task in benchmark.tasks(split, subset)}
+            except TaskError:
+                continue  # this subset has no task in this split
+    return found
+
+
+def check_claim(task: Task, side: Split, action: str) -> None:
+    """Refuse a task that claims to be a training task and is none.
+
+    Args:
+        task: the task.
+        side: where it lies, by :meth:`Benchmark.side_of`.
+        action: what was about to be done with it, for the message ("explore from").
+
+    Raises:
+        SplitLeakError: if it is a copy of a validation or test task. Nothing turns this off.
+    """
+    if task.split is Split.TRAIN and side is not Split.TRAIN:
+        raise SplitLeakError(
+            f"Refusing to {action} {task.name}: it claims to be a training task, but by its "
+            f"scenario or its content it is a {side} task. Evaluate on the task as it came, with "
+            f"split={str(side)!r}; nobody may train on it."
+        )
 
 
 def find_task(benchmark: str, name_or_id: str) -> Task:

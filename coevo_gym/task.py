@@ -39,6 +39,16 @@ class Split(StrEnum):
     TEST = "test"
 
 
+def strictest(*sides: Split) -> Split:
+    """The first side that is not to train on; ``train`` if there is none.
+
+    Example:
+        >>> strictest(Split.TRAIN, Split.VAL, Split.TEST)
+        <Split.VAL: 'val'>
+    """
+    return next((side for side in sides if side is not Split.TRAIN), Split.TRAIN)
+
+
 def parse_split(split: str | Split) -> Split:
     """The split of that name.
 

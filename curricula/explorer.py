@@ -9,12 +9,11 @@ from typing import Any, Protocol, cast
 import gymnasium as gym
 from numpy.random import Generator
 
-from coevo_gym.benchmark import Benchmark
+from coevo_gym.benchmark import Benchmark, check_claim
 from coevo_gym.curricula.pool import require_train
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.errors import SplitLeakError
 from coevo_gym.evolution import Context, Draft
-from coevo_gym.task import Split, Task
+from coevo_gym.task import Task
 from coevo_gym.trajectory import Trajectory
 
 MakeEnv = Callable[[], gym.Env[Any, Any]]
@@ -94,11 +93,7 @@ class ScriptedExplorer:
 
     def _check(self, task: Task) -> None:
         require_train(task, "explore from")
-        if self.benchmark.split_of(task.scenario) is not Split.TRAIN:
-            raise SplitLeakError(
-                f"Refusing to explore from {task.name}: it claims to be a training task, but its "
-                f"scenario {task.scenario!r} is not a training scenario."
-            )
+        check_claim(task, self.benchmark.side_of(task), "explore from")
 
     def _walk(
         self, env: TaskEnv, context: Context, rng: Generator

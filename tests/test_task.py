@@ -12,7 +12,7 @@ from pydantic import ValidationError
 import coevo_gym
 from coevo_gym.errors import TaskError
 from coevo_gym.evolution import Context, Draft, Round, RoundResult, Verdict
-from coevo_gym.task import FrozenDict, Split, Task, UnknownWorld, freeze, thaw
+from coevo_gym.task import SCHEMA_VERSION, FrozenDict, Split, Task, UnknownWorld, freeze, thaw
 from tests.toy import ToyVerifier, ToyWorld
 
 JSON = st.recursive(
@@ -47,6 +47,72 @@ def test_labels_are_outside_the_id(task: Task) -> None:
 )
 def test_content_is_in_the_id(task: Task, change: dict[str, Any]) -> None:
     assert task.model_copy(update=change).id != task.id
+
+
+KEPT: dict[str, tuple[dict[str, Any], str]] = {
+    "webshop": (
+        {
+            "scenario": "B000000001",
+            "world": {"catalogue": "builtin", "digest": "0123456789abcdef"},
+            "verifier": {
+                "asin": "B000000001",
+                "attributes": ["heavy duty"],
+                "options": [["color", "red"]],
+                "price_cap": 20.0,
+            },
+        },
+        "fa2327adab51ab8fe691e4b2e57dfad312b2eb555881ef2e72a5ca360ce6e50e",
+    ),
+    "bfcl": (
+        {
+            "scenario": "multi_turn_1",
+            "world": {
+                "config": {"GorillaFileSystem": {"root": {}}},
+                "classes": ["GorillaFileSystem"],
+                "turns": ["List all."],
+            },
+            "verifier": {"turns": [["ls()"]]},
+        },
+        "33fa0151fba3b57a7e3dd66944a4f1b3c3d5c75870df911c56df1a84774029a5",
+    ),
+    "alfworld": (
+        {
+            "scenario": "builtin/FloorPlan1",
+            "world": {
+                "game": "builtin/FloorPlan1/0",
+                "digest": "builtin",
+                "goal": {"kind": "pick_and_place_simple", "object": "Mug", "receptacle": "Desk"},
+            },
+            "verifier": {},
+        },
+        "eab5e6964dba047fd74ea1bb87281e526ef6d671d2530e3c8ec7fbfa68cd4dc1",
+    ),
+    "appworld": (
+        {
+            "scenario": "builtin/0000001",
+            "world": {"data": "builtin-0123456789ab", "base": "0000001_1"},
+            "verifier": {"changes": {"phone": {"added": []}}, "answer": "3"},
+        },
+        "0a70f3ddcd6d86e45406bfeab16e472f703c2dd5535f694a12a603e06d260bd9",
+    ),
+    "elsewhere": (
+        {"scenario": "s", "world": {"seed": 7}, "verifier": {"answer": [1, 2.5, None]}},
+        "d6a632bc8e2d0f895adf751473c08c4fdafab97bc477ec410b8a749342742652",
+    ),
+}
+"""What is hashed in a task of each benchmark, and its id under schema version 1."""
+
+
+@pytest.mark.parametrize("benchmark", KEPT)
+def test_ids_change_with_the_schema_version_only(benchmark: str) -> None:
+    """Task files and runs that people have hold these ids: a change of what is hashed breaks them.
+
+    If it has to be, ``SCHEMA_VERSION`` goes up, and there is a way to take old files along.
+    """
+    content, id = KEPT[benchmark]
+    data = {"benchmark": benchmark, "split": "train", "instruction": "Do it, Zoë.", **content}
+    assert SCHEMA_VERSION == 1
+    assert Task.from_json(json.dumps(data)).id == id
 
 
 def test_json_and_pickle_round_trip(task: Task) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from numpy.random import Generator
 
-from coevo_gym.benchmark import BenchmarkSpec, Replay, register_benchmark
+from coevo_gym.benchmark import BenchmarkSpec, Replay, register_benchmark, side_by_id
 from coevo_gym.envs.base import Frame, Grade, TaskEnv
 from coevo_gym.errors import BuildError, TaskError
 from coevo_gym.evolution import Context, Draft, digest
@@ -96,6 +96,9 @@ class ToyBenchmark:
 
     def split_of(self, scenario: str) -> Split:
         return (Split.TRAIN, Split.TRAIN, Split.VAL, Split.TEST)[int(digest(scenario), 16) % 4]
+
+    def side_of(self, task: Task) -> Split:
+        return side_by_id(self, task)
 
     def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
         first, extra = context.task.solution[0], str(rng.choice(COLOURS))

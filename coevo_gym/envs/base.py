@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple, TypedDict
 import gymnasium as gym
 from numpy.random import Generator
 
-from coevo_gym.benchmark import find_task, get_benchmark
+from coevo_gym.benchmark import check_claim, find_task, get_benchmark
 from coevo_gym.envs.checks import check_action, is_positive_int, names_of
 from coevo_gym.errors import (
     ConfigError,
@@ -238,6 +238,8 @@ class TaskEnv(gym.Env[str, str]):
         Raises:
             ConfigError: if ``options`` has other keys.
             TaskError: if the task is unknown, malformed or another benchmark's.
+            SplitLeakError: if it claims to be a training task, and is a copy of a validation or
+                test task.
             EnvBackendError: if the engine fails. After any error there is no episode, also not
                 the one before.
         """
@@ -400,6 +402,16 @@ class TaskEnv(gym.Env[str, str]):
                 f"{task.name} is a task of {task.benchmark}, not of {self.benchmark}. "
                 f"Make its own env instead."
             )
+        if task.split is Split.TRAIN:  # what is only evaluated needs no claim
+            try:
+                side = self._side_of(task)
+            except TaskError as error:
+                raise TaskError(f"{task.name} cannot be played: {error}") from error
+            check_claim(task, side, "play")
+
+    def _side_of(self, task: Task) -> Split:
+        """The side of the border that a task lies on, whatever split it claims."""
+        return get_benchmark(self.benchmark).side_of(task)
 
     def _choose(self, options: Mapping[str, Any]) -> Task:
         unknown = set(options) - {"task", "task_id"}

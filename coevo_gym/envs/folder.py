@@ -25,6 +25,10 @@ class TasksModule(Protocol):
         """The split of a scenario."""
         ...
 
+    def side_of(self, task: Task) -> Split:
+        """The side that a task lies on by what it is."""
+        ...
+
 
 class BuilderModule(Protocol):
     """A folder's ``builder.py``."""
@@ -69,6 +73,10 @@ class FolderBenchmark:
     def split_of(self, scenario: str) -> Split:
         """The split of a scenario."""
         return self._tasks.split_of(scenario)
+
+    def side_of(self, task: Task) -> Split:
+        """The side that a task lies on by what it is; see the folder's ``tasks.py``."""
+        return self._tasks.side_of(task)
 
     def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
         """Drafts from a walk; see the folder's ``builder.py``."""

@@ -49,7 +49,8 @@ class OnePress(ToyEnv):
 
 def tasks() -> list[Task]:
     made = [BENCHMARK._task((colour,), f"toy/{colour}") for colour in COLOURS]
-    return [task.model_copy(update={"split": Split.TRAIN}) for task in made]
+    side = {"split": Split.TRAIN, "scenario": BENCHMARK.tasks(Split.TRAIN)[0].scenario}
+    return [task.model_copy(update=side) for task in made]
 
 
 def any_press(agent: ChatAgent, envs: EnvPool) -> Demonstrations:

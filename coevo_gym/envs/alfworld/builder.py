@@ -31,6 +31,7 @@ from coevo_gym.envs.alfworld.tasks import (
     leaked,
     scenario_of,
     scene_problem,
+    side_of_game,
     split_of,
 )
 from coevo_gym.envs.alfworld.translation import fast_downward
@@ -51,7 +52,6 @@ VARIANTS = 6
 _TRIES = 40
 _PREFERENCE = 4.0
 """How much likelier a goal is drawn for each of its two types that the walk has met."""
-_HELD_OUT = ("valid_seen", "valid_unseen")
 _NOT_ADMISSIBLE = "nothing happens: not admissible"
 _SAID = {
     CLEAN: r"\b(clean|wash|rins)",
@@ -104,8 +104,7 @@ def _check_place(scenario: str, world: ALFWorldWorld) -> None:
     actual = scenario_of(world.game)
     if scenario != actual:
         raise BuildError(f"claims to lie in {scenario}, but lies in {actual}")
-    subset = world.game.partition("/")[0]
-    if split_of(scenario) is not Split.TRAIN or subset in _HELD_OUT:
+    if side_of_game(world) is not Split.TRAIN:
         raise BuildError(f"{world.game} is not a game to train in")
     if world.goal == goal_of(world.model_copy(update={"goal": None})):
         raise BuildError("the goal is the game's own")

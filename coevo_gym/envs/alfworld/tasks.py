@@ -18,7 +18,7 @@ from coevo_gym.envs.alfworld.data import Entry, Games, open_games
 from coevo_gym.envs.alfworld.goals import Goal, with_goal
 from coevo_gym.errors import DataError, TaskError
 from coevo_gym.provision import data_folder
-from coevo_gym.task import Split, Task, Verifier, World
+from coevo_gym.task import Split, Task, Verifier, World, strictest
 
 BUILTIN = "builtin"
 SUBSETS = ("train", "valid_seen", "valid_unseen", "valid_train", BUILTIN)
@@ -77,6 +77,32 @@ def split_of(scenario: str) -> Split:
     if int(number) not in BUILTIN_SPLIT:
         raise TaskError(f"ALFWorld has no built-in scene {scenario!r}.")
     return BUILTIN_SPLIT[int(number)]
+
+
+def side_of(task: Task) -> Split:
+    """The side that a task lies on: by its scenario, by its game, and by what is wanted there.
+
+    Raises:
+        BenchmarkNotInstalled: if it is an official game, and the games are not at hand.
+        DataError: if the games at hand are not those that the task was made with.
+        TaskError: if there is no such scene or game.
+    """
+    world = task.world
+    assert isinstance(world, ALFWorldWorld)
+    side = strictest(split_of(task.scenario), side_of_game(world))
+    if side is Split.TRAIN and world.goal is not None and leaked(world):
+        return Split.VAL  # in a training scene, as only validation games are
+    return side
+
+
+def side_of_game(world: ALFWorldWorld) -> Split:
+    """The side of a world's game, whatever is wanted there; errors are those of :func:`side_of`."""
+    if world.digest == BUILTIN:
+        _builtin_game(world.game)  # raises where there is no such game
+        return split_of(scenario_of(world.game))
+    entry = _entry(world)
+    subset = entry.id.partition("/")[0]
+    return strictest(split_of(scenario_of(entry.id)), _OFFICIAL_SPLIT[subset])
 
 
 def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:

@@ -12,7 +12,7 @@ from coevo_gym.envs.appworld.builtin import builtin_root
 from coevo_gym.envs.appworld.setup import data_in
 from coevo_gym.errors import BenchmarkNotInstalled, DataError, TaskError
 from coevo_gym.provision import data_folder
-from coevo_gym.task import JsonObject, Split, Task, Verifier, World
+from coevo_gym.task import JsonObject, Split, Task, Verifier, World, strictest
 
 BUILTIN = "builtin"
 OFFICIAL = "official"
@@ -63,10 +63,28 @@ def split_of(scenario: str) -> Split:
         TaskError: if there is no such scenario.
     """
     data = builtin_root().name if scenario.startswith(f"{BUILTIN}/") else OFFICIAL
+    return _side(scenario, data)
+
+
+def _side(scenario: str, data: str) -> Split:
     found = _splits(root_of(data), data).get(scenario)
     if found is None:
         raise TaskError(f"AppWorld has no scenario {scenario!r}.")
     return found
+
+
+def side_of(task: Task) -> Split:
+    """The side that a task lies on: by its scenario, and by the world that it begins in.
+
+    Raises:
+        BenchmarkNotInstalled: if its data is not at hand.
+        DataError: if what is at hand is another version.
+        TaskError: if there is no such scenario.
+    """
+    world = task.world
+    assert isinstance(world, AppWorldWorld)
+    scenarios = (task.scenario, scenario_of(world.data, world.base))
+    return strictest(*(_side(scenario, world.data) for scenario in scenarios))
 
 
 def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:

@@ -12,7 +12,14 @@ from numpy.random import Generator
 from coevo_gym.envs.base import Frame, Grade, TaskEnv
 from coevo_gym.envs.bfcl.dialogue import Dialogue, Reply
 from coevo_gym.envs.bfcl.judge import Judge
-from coevo_gym.envs.bfcl.tasks import SCHEMES, BFCLVerifier, BFCLWorld, native_tasks, relabelled
+from coevo_gym.envs.bfcl.tasks import (
+    SCHEMES,
+    BFCLVerifier,
+    BFCLWorld,
+    native_tasks,
+    relabelled,
+    side_of,
+)
 from coevo_gym.envs.checks import check_flag
 from coevo_gym.errors import ConfigError
 from coevo_gym.task import FrozenDict, Split, Task, Verifier, World
@@ -176,6 +183,9 @@ class BFCLEnv(TaskEnv):
     def _check(self, task: Task) -> None:
         super()._check(task)
         self._require_official(task.split, task.name)
+
+    def _side_of(self, task: Task) -> Split:
+        return side_of(task, self.scheme)
 
     def _begin(self, world: World, instruction: str, rng: Generator) -> Frame:
         assert isinstance(world, BFCLWorld)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from coevo_gym.envs.bfcl.calls import Call, hermes, parse_truth
 from coevo_gym.envs.bfcl.engine import bind
 from coevo_gym.envs.bfcl.wheel import CATEGORIES, DOCS, root
 from coevo_gym.errors import ConfigError, SplitLeakError, TaskError
-from coevo_gym.task import Split, Task, Text, Verifier, World, thaw
+from coevo_gym.task import Split, Task, Text, Verifier, World, strictest, thaw
 
 CLOSING = "Done."
 """The reference's message without calls, which ends a turn."""
@@ -104,6 +105,43 @@ def split_of(scenario: str) -> Split:
     return _split_by_index()[int(number)]
 
 
+def side_of(task: Task, scheme: str = "index") -> Split:
+    """The side that a task lies on under a scheme: by the number of its scenario, and by those of
+    the official entries that start in the same state, or whose user says the same.
+
+    Raises:
+        BenchmarkNotInstalled: without the official package.
+        TaskError: if there is no such scenario.
+    """  # noqa: D205
+    world = task.world
+    assert isinstance(world, BFCLWorld)
+    split_of(task.scenario)  # raises where there is no such scenario
+    numbers = {_index_of(task.scenario)}
+    for key in _keys(world):
+        numbers |= _numbers().get(key, frozenset())
+    return strictest(*(scheme_split(number, scheme) for number in sorted(numbers)))
+
+
+def _index_of(scenario: str) -> int:
+    return int(scenario.rpartition("_")[2])
+
+
+def _keys(world: BFCLWorld) -> tuple[object, ...]:
+    """What a world shares with the entry that it is a copy of; the order of a config is none."""
+    return json.dumps(json.loads(world.config), sort_keys=True), world.turns
+
+
+@lru_cache(maxsize=1)
+def _numbers() -> Mapping[object, frozenset[int]]:
+    """The numbers of the official entries that have a start or all turns in common."""
+    found: dict[object, set[int]] = {}
+    for task in chain.from_iterable(map(_entries, CATEGORIES)):
+        assert isinstance(task.world, BFCLWorld)
+        for key in _keys(task.world):
+            found.setdefault(key, set()).add(_index_of(task.scenario))
+    return {key: frozenset(numbers) for key, numbers in found.items()}
+
+
 @lru_cache(maxsize=1)
 def _split_by_index() -> Mapping[int, Split]:
     lists = json.loads(Path(__file__).with_name("splits.json").read_text(encoding="utf-8"))
@@ -166,7 +204,7 @@ def _native(split: Split, subset: str | None, scheme: str) -> tuple[Task, ...]:
 
 def relabelled(task: Task, scheme: str) -> Task:
     """The same task with the split it has under a scheme."""
-    side = scheme_split(int(task.scenario.rpartition("_")[2]), scheme)
+    side = scheme_split(_index_of(task.scenario), scheme)
     return task if task.split is side else task.model_copy(update={"split": side})
 
 

@@ -7,8 +7,7 @@ from coevo_gym.envs.webshop.engine import Session
 from coevo_gym.envs.webshop.goals import Goal
 from coevo_gym.envs.webshop.pages import Page
 from coevo_gym.envs.webshop.reward import score
-from coevo_gym.envs.webshop.tasks import WebShopVerifier
-from coevo_gym.errors import TaskError
+from coevo_gym.envs.webshop.tasks import WebShopVerifier, product_of
 from coevo_gym.task import Verifier
 
 
@@ -19,12 +18,8 @@ def goal_of(verifier: Verifier, catalogue: Catalogue) -> Goal:
         TaskError: if the shop does not have the product that the task was made from.
     """
     assert isinstance(verifier, WebShopVerifier)
-    try:
-        product = catalogue[verifier.asin]
-    except KeyError:
-        raise TaskError(f"its shop has no product {verifier.asin!r}") from None
     return Goal.for_product(
-        product,
+        product_of(verifier, catalogue),
         instruction="",
         attributes=verifier.attributes,
         options=verifier.options,

@@ -15,9 +15,10 @@ from coevo_gym.envs.webshop.choices import searches
 from coevo_gym.envs.webshop.goals import NO_CAP, Goal, human_goals, synthetic_goals
 from coevo_gym.envs.webshop.official import load_official
 from coevo_gym.envs.webshop.pages import PAGE_SIZE
+from coevo_gym.envs.webshop.product import Product
 from coevo_gym.errors import BenchmarkNotInstalled, DataError, TaskError
 from coevo_gym.provision import data_folder
-from coevo_gym.task import Split, Task, Verifier, World
+from coevo_gym.task import Split, Task, Verifier, World, strictest
 from coevo_gym.task_list import described
 
 BUILTIN = "builtin"
@@ -59,6 +60,43 @@ def split_of(asin: str) -> Split:
     """The split of a product: 60 % train, 20 % val, 20 % test, by a hash of its asin."""
     place = int(hashlib.sha256(asin.encode()).hexdigest(), 16) % 10
     return Split.TRAIN if place < 6 else Split.VAL if place < 8 else Split.TEST
+
+
+def side_of(task: Task) -> Split:
+    """The side that a task lies on: by its scenario, by the product that it asks for, and the
+    test side for a goal of the original's test split, whatever its product.
+
+    Raises:
+        BenchmarkNotInstalled: if its shop is not at hand.
+        DataError: if the shop at hand is not the one that the task was made with.
+        TaskError: if the shop does not have the product.
+    """  # noqa: D205
+    world, wanted = task.world, task.verifier
+    assert isinstance(world, WebShopWorld)
+    assert isinstance(wanted, WebShopVerifier)
+    asked = (
+        wanted.asin,
+        task.instruction,
+        wanted.attributes,
+        wanted.options,
+        wanted.price_cap,
+    )
+    catalogue = open_catalogue(world)
+    product_of(wanted, catalogue)
+    kept = Split.TEST if asked in _reserved(catalogue) else Split.TRAIN
+    return strictest(split_of(task.scenario), split_of(wanted.asin), kept)
+
+
+def product_of(wanted: WebShopVerifier, catalogue: Catalogue) -> Product:
+    """The product that a task was made from.
+
+    Raises:
+        TaskError: if the shop does not have it.
+    """
+    try:
+        return catalogue[wanted.asin]
+    except KeyError:
+        raise TaskError(f"its shop has no product {wanted.asin!r}") from None
 
 
 @lru_cache(maxsize=1)
