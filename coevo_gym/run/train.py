@@ -270,15 +270,19 @@ class _Run:
             checkpoints = Checkpoints(
                 self.folder.checkpoints / arm, keep=self.config.store.keep_checkpoints
             )
-            saved = checkpoints.latest()
-            events.rewind(saved.step if saved else -1)
-            if saved:
-                training.load(saved)
-            else:
-                training.loop.run_round(self.assembly.initial_round())
-                training.loop.state.evaluated = 0  # the warm-up's evaluation is this arm's first
-                events.note_evaluation(start.warmup)
+            self._place(training, checkpoints, start)
             return self._run_loop(training, checkpoints)
+
+    def _place(self, training: _Arm, checkpoints: Checkpoints, start: Start) -> None:
+        """Put an arm where it stopped, or at its start; what was read of it is not kept."""
+        saved, events = checkpoints.latest(), training.events
+        events.rewind(saved.step if saved else -1)
+        if saved:
+            training.load(saved)
+        else:
+            training.loop.run_round(self.assembly.initial_round())
+            training.loop.state.evaluated = 0  # the warm-up's evaluation is this arm's first
+            events.note_evaluation(start.warmup)
 
     def _run_loop(
         self, training: _Arm, checkpoints: Checkpoints

@@ -7,6 +7,7 @@ import os
 import signal
 import sqlite3
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from typing import Any
 import pytest
 
 from coevo_gym import cli
-from coevo_gym.run.checkpoint import Checkpoints
+from coevo_gym.run import train
+from coevo_gym.run.checkpoint import Checkpoint, Checkpoints
 from coevo_gym.run.folder import RunFolder, read_json, read_lines
 from coevo_gym.run.report_data import load_report_data
 from coevo_gym.trainers.parts import training_success
@@ -286,6 +288,30 @@ def test_a_checkpoint_with_a_reference_of_its_own_is_gone_on_from(
     again = child("resume", "toy-run")
     assert again.end() == 0, again.text
     assert_same(tmp_path / "runs" / "toy-run", finished)
+
+
+def test_what_was_read_of_a_checkpoint_does_not_stay_in_memory(
+    child: NewChild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped(child, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    read: list[weakref.ref[Any]] = []
+    latest, run_loop = Checkpoints.latest, train._Run._run_loop
+
+    def noted(self: Checkpoints) -> Checkpoint | None:
+        found = latest(self)
+        if found and self.folder.name == "static":
+            read.extend(map(weakref.ref, found.state["policy"]["net"].values()))
+        return found
+
+    def checked(self: Any, *arguments: Any) -> Any:
+        assert all(weight() is None for weight in read)
+        return run_loop(self, *arguments)
+
+    monkeypatch.setattr(Checkpoints, "latest", noted)
+    monkeypatch.setattr(train._Run, "_run_loop", checked)
+    assert run_main(monkeypatch, "resume", "toy-run") == 0
+    assert read
 
 
 def test_an_arm_does_not_go_on_from_another_start(child: NewChild, tmp_path: Path) -> None:
