@@ -26,11 +26,12 @@ class EndReason(StrEnum):
     MAX_TOKENS = "max_tokens"
     CONTEXT_OVERFLOW = "context_overflow"
     TIME_LIMIT = "time_limit"
+    """Somebody outside the env ended it: a wrapper, a clock, or a reset in mid-episode."""
     WORKER_LOST = "worker_lost"
     MODEL_LOST = "model_lost"
     """The model behind the agent gave no answer. Only what runs episodes sees this one."""
     ABANDONED = "abandoned"
-    """The trainer reset in mid-episode. Only the group ledger sees this one."""
+    """Nobody ran it to its end, and it is to be run again. Only the group ledger sees this one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.checks import check_action, is_positive_int
 from coevo_gym.errors import ConfigError, EnvBackendError, ResetNeeded
 from coevo_gym.task import Task
-from coevo_gym.trajectory import View
+from coevo_gym.trajectory import EndReason, View
 
 Observations = tuple[str, ...]
 
@@ -36,7 +36,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         num_envs: how many.
         autoreset_mode: ``"Disabled"``: stepping a finished env raises ``ResetNeeded``.
             ``"NextStep"``: the step after an end resets the env and ignores its action.
-        max_episode_steps: most steps of an episode; mapped to the env's ``max_steps``.
+        max_episode_steps: most steps of an episode, as for ``gym.make``.
         **kwargs: arguments of the env.
 
     Attributes:
@@ -65,10 +65,9 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
             raise ConfigError("autoreset_mode must be Disabled or NextStep, actual: SameStep")
-        if max_episode_steps not in (None, -1):  # -1 is Gymnasium's word for no limit
-            kwargs["max_steps"] = max_episode_steps
         self.num_envs = num_envs
-        self.envs = [gym.make(env_id, disable_env_checker=True, **kwargs) for _ in range(num_envs)]
+        kwargs |= {"max_episode_steps": max_episode_steps, "disable_env_checker": True}
+        self.envs = [gym.make(env_id, **kwargs) for _ in range(num_envs)]
         self.metadata = {**self.envs[0].metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = self.envs[0].render_mode
         self.single_observation_space = self.envs[0].observation_space
@@ -182,6 +181,16 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
             infos = self._add_info(infos, info, index)
         return tuple(self._observations), rewards, terminated, truncated, infos
 
+    def cut(self, index: int, reason: EndReason) -> None:
+        """End the running episode of one env, because its agent cannot go on; it is graded.
+
+        Raises:
+            ResetNeeded: if it has none.
+            EnvBackendError: if its engine fails. The episode is over then, without a grade.
+        """
+        self._over[index] = True
+        self.unwrapped_env(index).cut(reason)
+
     def render(self) -> tuple[Any, ...]:
         """What each env renders."""
         return tuple(env.render() for env in self.envs)
@@ -218,10 +227,13 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
     def _step_one(
         self, index: int, action: str
     ) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
+        bare = self.unwrapped_env(index)
         try:
-            return self.envs[index].step(action)
+            observation, reward, terminated, truncated, info = self.envs[index].step(action)
+            if terminated or truncated:
+                info = bare.end_from_outside(info)
+            return observation, reward, terminated, truncated, info
         except EnvBackendError as error:
-            bare = self.unwrapped_env(index)
             logger.warning("episode lost env=%d task=%s error=%s", index, bare.task.name, error)
             return bare.view.observation, 0.0, False, True, bare.info
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
 
 import gymnasium as gym
@@ -11,7 +12,13 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import RecordConstructorArgs
 
 from coevo_gym.curricula.groups import GroupLedger
-from coevo_gym.curricula.stream import DEFAULT_EVERY, EvolveMode, TaskStream, require_train_env
+from coevo_gym.curricula.stream import (
+    DEFAULT_EVERY,
+    EvolveMode,
+    TaskStream,
+    require_reason,
+    require_train_env,
+)
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.errors import ConfigError
 from coevo_gym.evolution import RoundResult
@@ -23,9 +30,12 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
     """Choose the task of each episode, learn from how it went, and let the task set evolve.
 
     ``reset()`` begins the next episode of the curriculum, each task ``group_size`` times in a row;
-    the episode's end is recorded by itself. A ``reset()`` in mid-episode gives the episode back: it
-    is run again and counts as nothing. ``reset(options={"task": …})`` (or ``"task_id"``) runs that
-    task unrecorded. Success is the env's own outcome, whatever reward wrappers make of it.
+    the episode's end is recorded by itself. A ``reset()`` after at least one step means that
+    somebody outside ended the episode, such as a TimeLimit around the sampler: it is graded as it
+    stands and recorded, ``end_reason`` ``time_limit``. One before any step, :meth:`abandon` and
+    :meth:`close` give the episode back: it is run again and counts as nothing.
+    ``reset(options={"task": …})`` (or ``"task_id"``) runs that task unrecorded. Success is the
+    env's own outcome, whatever reward wrappers make of it.
 
     Wrap one env in the main process. For many envs at once, use ``EvolvingVectorSampler``.
 
@@ -130,22 +140,60 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
             ConfigError: if there is no task yet.
         """
         if self._ticket is not None:
-            abandoned, self._ticket = self._ticket, None
-            self._stream.give_back(abandoned, EndReason.ABANDONED)
+            ended, self._ticket = self._ticket, None
+            self._stream.settle(ended, self._bare)
         options = dict(options or {})
         if options.keys() & {"task", "task_id"}:
             return self.env.reset(seed=seed, options=options)
-        self._ticket = ticket = self._stream.take()
+        ticket = self._stream.take()
         seed = self._stream.seed_of(ticket) if seed is None else seed
-        return self.env.reset(seed=seed, options={**options, "task": ticket.task})
+        try:
+            begun = self.env.reset(seed=seed, options={**options, "task": ticket.task})
+        except BaseException:
+            self._stream.give_back(ticket, EndReason.ABANDONED)
+            raise
+        self._ticket = ticket
+        return begun
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the env; the end of an episode is recorded."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        if (terminated or truncated) and self._ticket is not None:
-            ended, self._ticket = self._ticket, None
-            self._stream.report(ended, cast(TaskEnv, self.unwrapped))
+        if terminated or truncated:
+            with self._reported():
+                info = self._bare.end_from_outside(info)
         return observation, reward, terminated, truncated, info
+
+    def cut(self, reason: EndReason) -> None:
+        """End the running episode here, because its agent cannot go on.
+
+        It is graded as it stands and recorded, unless it runs a task of your own.
+
+        Args:
+            reason: why.
+
+        Raises:
+            ConfigError: if ``reason`` says nothing about the agent.
+            ResetNeeded: if no episode is running.
+            EnvBackendError: if the engine fails. The episode is given back then.
+        """
+        require_reason(reason)
+        with self._reported():
+            self._bare.cut(reason)
+
+    def abandon(self) -> None:
+        """Give the running episode back: it is run again, and counts as nothing.
+
+        The env may still be stepped, unrecorded. Without an episode that is recorded, nothing
+        happens.
+        """
+        if self._ticket is not None:
+            abandoned, self._ticket = self._ticket, None
+            self._stream.give_back(abandoned, EndReason.ABANDONED)
+
+    def close(self) -> None:
+        """Give the running episode back and close the env; twice is fine."""
+        self.abandon()
+        super().close()
 
     def evolve(self) -> RoundResult | None:
         """Run the round of evolution that is due; None if none is."""
@@ -159,3 +207,17 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         """Continue the stream of :meth:`state_dict`; call ``reset()`` next."""
         self._stream.load_state_dict(state)
         self._ticket = None
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Report the episode that ends in here, be it by a fault of its engine."""
+        ended, self._ticket = self._ticket, None
+        try:
+            yield
+        finally:
+            if ended is not None:
+                self._stream.report(ended, self._bare)
+
+    @property
+    def _bare(self) -> TaskEnv:
+        return cast(TaskEnv, self.unwrapped)

@@ -18,7 +18,7 @@ from coevo_gym.curricula.groups import LOST, GroupLedger
 from coevo_gym.curricula.registry import make_curriculum
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.checks import is_positive_int
-from coevo_gym.errors import ConfigError, ResetNeeded, SplitLeakError
+from coevo_gym.errors import ConfigError, EnvBackendError, SplitLeakError
 from coevo_gym.evolution import RoundResult
 from coevo_gym.seams import Curriculum, Evolver, Ticket
 from coevo_gym.task import Split
@@ -108,23 +108,29 @@ class TaskStream:
         return zlib.crc32(f"{self._seed}/{ticket.group_id}/{ticket.index}".encode())
 
     def report(self, ticket: Ticket, env: TaskEnv) -> Group | None:
-        """Take in the episode that has just ended in ``env``; returns the group it closes."""
+        """Take in the episode that has ended in ``env``; returns the group it closes."""
         if (end := env.info["end_reason"]) in LOST:
             return self.give_back(ticket, EndReason(end))
-        try:
-            trajectory = env.trajectory(
-                group_id=ticket.group_id, policy_version=ticket.policy_version
-            )
-        except ResetNeeded:
-            logger.warning(
-                "ticket=%s: a wrapper cut the episode before its env could grade it, so it is run "
-                "again. Limit steps with gym.make(…, max_episode_steps=n) instead.",
-                ticket.id,
-            )
-            return self.give_back(ticket, EndReason.TIME_LIMIT)
+        trajectory = env.trajectory(group_id=ticket.group_id, policy_version=ticket.policy_version)
         closed = self.ledger.finish(ticket, trajectory)
         self._close_if_done()
         return closed
+
+    def settle(self, ticket: Ticket, env: TaskEnv) -> None:
+        """Take in the episode that a reset is about to end.
+
+        Whoever resets after a step has ended the episode from outside, as a TimeLimit around the
+        sampler does: it is graded as it stands and recorded. An episode without a step says
+        nothing, and its ticket is given back.
+        """
+        if env.info["step"] == 0 and not env.info["end_reason"]:
+            self.give_back(ticket, EndReason.ABANDONED)
+            return
+        try:
+            env.end_from_outside(env.info)
+        except EnvBackendError as error:
+            logger.warning("episode lost ticket=%s error=%s", ticket.id, error)
+        self.report(ticket, env)
 
     def give_back(self, ticket: Ticket, reason: EndReason) -> Group | None:
         """Return a ticket whose episode says nothing about the agent; the group it closes."""
@@ -170,6 +176,20 @@ class TaskStream:
         """Close the open step when nothing of it is left to run."""
         if not (self.ledger.n_ready or self.ledger.outstanding):
             self.ledger.close_step()
+
+
+def require_reason(reason: EndReason) -> EndReason:
+    """Return a reason to cut an episode for, if an episode that ends so is one of the agent's.
+
+    Raises:
+        ConfigError: if it is none.
+    """
+    if reason in LOST:
+        raise ConfigError(
+            f"An episode that ends {str(reason)!r} says nothing about the agent and is not graded. "
+            "Use abandon() instead of cut()."
+        )
+    return EndReason(reason)
 
 
 def scripted_evolver(env: TaskEnv) -> GatedEvolver:

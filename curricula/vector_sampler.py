@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
@@ -10,7 +11,13 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from coevo_gym.curricula.groups import GroupLedger
-from coevo_gym.curricula.stream import DEFAULT_EVERY, EvolveMode, TaskStream, require_train_env
+from coevo_gym.curricula.stream import (
+    DEFAULT_EVERY,
+    EvolveMode,
+    TaskStream,
+    require_reason,
+    require_train_env,
+)
 from coevo_gym.errors import ConfigError
 from coevo_gym.evolution import RoundResult
 from coevo_gym.seams import Curriculum, Evolver, Ticket
@@ -109,28 +116,63 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         tasks = list(options.get("tasks") or [None] * self.num_envs)
         seeds: list[int | None] = [None] * self.num_envs
         for index in chosen:
-            self._give_back(index)
-        for index in chosen:
-            if tasks[index] is None:
-                self._tickets[index] = ticket = self._stream.take()
+            self._settle(index)
+        with self._begin(index for index in chosen if tasks[index] is None) as begun:
+            for index, ticket in begun.items():
                 tasks[index], seeds[index] = ticket.task, self._stream.seed_of(ticket)
-        return self.env.reset(
-            seed=cast(Any, seeds if seed is None else seed), options={**options, "tasks": tasks}
-        )
+            return self.env.reset(
+                seed=cast(Any, seeds if seed is None else seed), options={**options, "tasks": tasks}
+            )
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all envs; the ends of episodes are recorded."""
-        if self._envs.autoreset_mode is AutoresetMode.NEXT_STEP:
-            for index in np.flatnonzero(self._envs.over).tolist():
-                self._give_back(index)  # has one if the reset failed that should have begun it
-                self._tickets[index] = ticket = self._stream.take()
+        resets = self._envs.autoreset_mode is AutoresetMode.NEXT_STEP
+        with self._begin(np.flatnonzero(self._envs.over).tolist() if resets else ()) as begun:
+            for index, ticket in begun.items():
                 self._envs.next_tasks[index] = ticket.task
-        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+            observations, rewards, terminated, truncated, infos = self.env.step(actions)
         for index in np.flatnonzero(self._envs.over).tolist():
             ended, self._tickets[index] = self._tickets[index], None
             if ended is not None:
                 self._stream.report(ended, self._envs.unwrapped_env(index))
         return observations, rewards, terminated, truncated, infos
+
+    def cut(self, reason: EndReason, mask: NDArray[np.bool_] | None = None) -> None:
+        """End episodes here, because their agents cannot go on; they are graded and recorded.
+
+        Args:
+            reason: why.
+            mask: (num_envs,) True where; None for all that run.
+
+        Raises:
+            ConfigError: if ``reason`` says nothing about the agent.
+            ResetNeeded: if an env of the mask has no running episode.
+            EnvBackendError: if an engine fails. Its episode is given back then.
+        """
+        require_reason(reason)
+        for index in np.flatnonzero(~self._envs.over if mask is None else mask).tolist():
+            ended, self._tickets[index] = self._tickets[index], None
+            try:
+                self._envs.cut(index, reason)
+            finally:
+                if ended is not None:
+                    self._stream.report(ended, self._envs.unwrapped_env(index))
+
+    def abandon(self, mask: NDArray[np.bool_] | None = None) -> None:
+        """Give episodes back: they are run again, and count as nothing.
+
+        The envs may still be stepped, unrecorded.
+
+        Args:
+            mask: (num_envs,) True where; None for all.
+        """
+        for index in range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist():
+            self._give_back(index)
+
+    def close(self, **kwargs: Any) -> None:
+        """Give the running episodes back and close the envs; twice is fine."""
+        self.abandon()
+        super().close(**kwargs)
 
     def evolve(self) -> RoundResult | None:
         """Run the round of evolution that is due; None if none is."""
@@ -144,6 +186,26 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         """Continue the stream of :meth:`state_dict`; call ``reset()`` next."""
         self._stream.load_state_dict(state)
         self._tickets = [None] * self.num_envs
+
+    @contextmanager
+    def _begin(self, indices: Iterable[int]) -> Iterator[dict[int, Ticket]]:
+        """Tickets for the episodes that a reset or a step begins; given back if it does not."""
+        begun: dict[int, Ticket] = {}
+        try:
+            for index in indices:
+                self._settle(index)
+                self._tickets[index] = begun[index] = self._stream.take()
+            yield begun
+        except BaseException:
+            for index in begun:
+                self._give_back(index)
+            raise
+
+    def _settle(self, index: int) -> None:
+        """Take in the episode of an env that is about to be reset."""
+        ended, self._tickets[index] = self._tickets[index], None
+        if ended is not None:
+            self._stream.settle(ended, self._envs.unwrapped_env(index))
 
     def _give_back(self, index: int) -> None:
         ticket, self._tickets[index] = self._tickets[index], None

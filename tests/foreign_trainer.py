@@ -21,7 +21,7 @@ def guess(observation, info, n, rng):  # type: ignore[no-untyped-def]
 
 
 def train(env, episodes, seed=0):  # type: ignore[no-untyped-def]
-    """Repeat what was rewarded before; returns (task id, reward or None if abandoned)."""
+    """Repeat what was rewarded before; returns (task id, reward or None if it was bored)."""
     rng, _ = seeding.np_random(seed)
     memory, log = {}, []
     for _ in range(episodes):

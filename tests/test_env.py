@@ -59,19 +59,6 @@ def test_a_win_on_the_last_allowed_step_is_terminated() -> None:
     assert (terminated, truncated, info["end_reason"]) == (True, False, "solved")
 
 
-def test_max_episode_steps_is_mapped_to_max_steps() -> None:
-    env = gym.make("Toy-v0", max_episode_steps=2)
-    assert env.unwrapped.max_steps == 2  # type: ignore[attr-defined]
-    again = gym.make(env.spec)  # type: ignore[arg-type]
-    assert again.unwrapped.max_steps == 2  # type: ignore[attr-defined]
-    env.reset(seed=0)
-    env.step("")
-    _, _, terminated, truncated, info = env.step("")
-    assert (terminated, truncated, info["end_reason"]) == (False, True, "max_steps")
-    assert gym.make("Toy-v0", max_episode_steps=-1).unwrapped.max_steps == 8  # type: ignore[attr-defined]
-    assert gym.make_vec("Toy-v0", max_episode_steps=2).unwrapped_env(0).max_steps == 2  # type: ignore[attr-defined]
-
-
 def test_grading_happens_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     grade = ToyEnv._grade

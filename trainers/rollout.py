@@ -235,10 +235,13 @@ class _Live:
                 self.inner.cut(act.end)
                 return True, None
             self.acts.append(act)
-            _, _, terminated, truncated, _ = self.env.step(act.text)
+            _, _, terminated, truncated, info = self.env.step(act.text)
+            done = bool(terminated or truncated)
+            if done:
+                self.inner.end_from_outside(info)
         except EnvBackendError as error:
             return True, self._fault(error)
-        return bool(terminated or truncated), None
+        return done, None
 
     def finish(self, record: Callable[[TaskEnv, int], RecordT]) -> RecordT:
         bare = record(self.inner, self.index)

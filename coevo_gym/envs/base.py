@@ -6,7 +6,6 @@ what came of it; everything that Gymnasium, a curriculum or a trainer relies on 
 
 from __future__ import annotations
 
-import sys
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from numpy.random import Generator
 
 from coevo_gym.benchmark import check_claim, find_task, get_benchmark
 from coevo_gym.envs.checks import check_action, is_positive_int, names_of
+from coevo_gym.envs.time_limit import let_time_limits_tell
 from coevo_gym.errors import (
     ConfigError,
     EnvBackendError,
@@ -137,11 +137,9 @@ class TaskEnv(gym.Env[str, str]):
         render_mode: str | None = None,
     ) -> None:
         self.split = parse_split(split)
-        limit = _max_episode_steps()
-        limit = max_steps if limit is None else limit
-        if limit is not None and not is_positive_int(limit):
-            raise ConfigError(f"max_steps must be a positive int, actual: {limit!r}")
-        self.max_steps = self.default_max_steps if limit is None else int(limit)
+        self.max_steps, self._limited = self.default_max_steps, False
+        if max_steps is not None:
+            self.limit_steps(max_steps)
         if reward_mode not in self.reward_modes:
             raise ConfigError(
                 f"Unknown reward_mode {reward_mode!r}. Choose one of: "
@@ -257,6 +255,20 @@ class TaskEnv(gym.Env[str, str]):
         self._task = task
         return self._frame.observation, self._info()
 
+    def limit_steps(self, limit: int) -> None:
+        """End every episode, graded, after so many steps at most.
+
+        The first limit takes the place of the benchmark's default; of several, the lowest holds.
+        A ``TimeLimit`` that ``gym.make`` or you put around the env calls this by itself.
+
+        Raises:
+            ConfigError: if ``limit`` is no positive int.
+        """
+        if not is_positive_int(limit):
+            raise ConfigError(f"max_steps must be a positive int, actual: {limit!r}")
+        self.max_steps = min(self.max_steps, int(limit)) if self._limited else int(limit)
+        self._limited = True
+
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Carry out one action.
 
@@ -318,6 +330,24 @@ class TaskEnv(gym.Env[str, str]):
         with self._lost_on_fault():
             self._finish(terminated=False)
         self._end_reason = reason
+
+    def end_from_outside(self, info: dict[str, Any]) -> dict[str, Any]:
+        """Grade the episode that a wrapper has ended, if it still runs, as ``time_limit``.
+
+        Args:
+            info: what the wrapper returned with that end.
+
+        Returns:
+            The same with the outcome in it.
+
+        Raises:
+            EnvBackendError: if the engine fails. The episode is over then, without a grade.
+        """
+        if self._end_reason is not None:
+            return info
+        self.cut(EndReason.TIME_LIMIT)
+        outcome = {key: value for key, value in self._info().items() if key in self.private_info}
+        return {**info, **outcome}
 
     def trajectory(self, *, group_id: str = "", policy_version: int = 0) -> Trajectory:
         """The finished episode as a training record.
@@ -497,19 +527,4 @@ class TaskEnv(gym.Env[str, str]):
         }
 
 
-def _max_episode_steps() -> int | None:
-    """The ``max_episode_steps`` that ``gym.make`` is being called with, if it is.
-
-    Gymnasium hands this argument to its TimeLimit wrapper alone, which would cut an episode
-    without grading it. Reading it from the caller's frame is the one way to learn it, so that the
-    env itself ends the episode at that step. TimeLimit stays around it and has nothing left to do.
-    """
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_name == "__init__":
-        frame = frame.f_back
-    if frame.f_globals.get("__name__") != "gymnasium.envs.registration":
-        return None
-    limit = frame.f_locals.get("max_episode_steps")
-    if limit is None:
-        limit = getattr(frame.f_locals.get("env_spec"), "max_episode_steps", None)
-    return None if limit == -1 else limit  # -1 is Gymnasium's word for no limit
+let_time_limits_tell()

@@ -15,7 +15,6 @@ from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
 from coevo_gym.curricula.sampler import EvolvingTaskSampler
 from coevo_gym.errors import ConfigError, ResetNeeded, SplitLeakError
 from coevo_gym.task import Split
-from coevo_gym.trajectory import EndReason
 from coevo_gym.wrappers import ChooseAction, HashText
 from tests.curricula.episodes import HELD_OUT, TRAIN, Recorder
 
@@ -60,21 +59,6 @@ def test_success_is_read_and_reward_is_not() -> None:
         env.reset()
         play(env, how)
     assert [t.success for t in curriculum.seen[0].trajectories] == [True, False]
-
-
-def test_reset_in_mid_episode_gives_the_episode_back() -> None:
-    env, curriculum = sampler(k=2)
-    env.reset()
-    first = env.ticket
-    env.step("press red")
-    env.reset()
-    assert (env.ticket.group_id, env.ticket.index) == (first.group_id, first.index)  # type: ignore[union-attr]
-    play(env)
-    assert env.ticket is None
-    env.reset()
-    play(env)
-    assert [len(group.trajectories) for group in curriculum.seen] == [2]
-    assert EndReason.ABANDONED not in {t.end_reason for t in curriculum.seen[0].trajectories}
 
 
 def test_a_task_of_your_own_runs_unrecorded() -> None:
@@ -165,20 +149,6 @@ def test_exploration_uses_the_inner_envs_own_settings() -> None:
     state = env.curriculum.state_dict()
     parents = {json.loads(text)["parents"][0] for text in state["pool"]["tasks"]}
     assert parents <= {TRAIN[3].id, TRAIN[4].id}
-
-
-def test_an_episode_that_a_wrapper_cuts_is_run_again(caplog: pytest.LogCaptureFixture) -> None:
-    curriculum = Recorder()
-    cut = gym.wrappers.TimeLimit(gym.make("Toy-v0"), max_episode_steps=2)
-    env = EvolvingTaskSampler(cut, curriculum, group_size=1)
-    env.reset()
-    for _ in range(2):
-        env.step("press red")
-    assert curriculum.seen == []
-    assert "max_episode_steps" in caplog.text
-    env.reset()
-    assert env.ticket is not None
-    assert env.ticket.id.endswith("#1")
 
 
 def test_stepping_past_the_end_is_the_envs_own_error() -> None:

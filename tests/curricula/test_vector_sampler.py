@@ -63,20 +63,6 @@ def test_groups_form_across_envs_whatever_ends_first(mode: str) -> None:
     assert outcomes == {True, False}
 
 
-def test_a_masked_reset_in_mid_episode_gives_back_only_what_it_hits() -> None:
-    envs, _ = sampler(n=3)
-    envs.reset()
-    before = envs.tickets
-    envs.step(["press red"] * 3)
-    envs.reset(options={"reset_mask": np.array([False, True, False])})
-    after = envs.tickets
-    assert (after[0], after[2]) == (before[0], before[2])
-    assert before[1] is not None
-    assert after[1] is not None
-    assert (after[1].group_id, after[1].index) == (before[1].group_id, before[1].index)
-    assert after[1].id != before[1].id
-
-
 def test_a_task_of_your_own_runs_unrecorded() -> None:
     envs, curriculum = sampler(n=2, k=1)
     envs.reset(options={"tasks": [HELD_OUT[0], None]})
