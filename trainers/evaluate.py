@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.envs.base import TaskEnv
@@ -118,9 +119,21 @@ def evaluate(
     return _evaluate([(agent, tasks)], envs, seed, on_done)
 
 
-def evaluate_references(tasks: Sequence[Task], envs: EnvPool, *, seed: int = 0) -> Evaluation:
+def evaluate_references(
+    tasks: Sequence[Task],
+    envs: EnvPool,
+    *,
+    seed: int = 0,
+    on_done: Callable[[int], None] | None = None,
+) -> Evaluation:
     """Play each task's own solution, the ceiling of the success rate; see :func:`evaluate`."""
-    return _evaluate([(ScriptedAgent(t.solution, after=""), [t]) for t in tasks], envs, seed)
+    parts = [(ScriptedAgent(task.solution, after=""), [task]) for task in tasks]
+    return _evaluate(parts, envs, seed, on_done)
+
+
+def _tell_all(on_done: Callable[[int], None], before: int, now: int) -> None:
+    """Tell how many episodes are over, those of earlier agents included."""
+    on_done(before + now)
 
 
 def _evaluate(
@@ -142,7 +155,8 @@ def _evaluate(
     outcomes, env_steps = list[EvalTrajectory | Fault](), 0
     for agent, tasks in parts:
         seeded = [(task, episode_seed(seed, task.id)) for task in tasks]
-        found, steps = play(seeded, agent, envs, record, on_done)
+        tell = on_done and partial(_tell_all, on_done, len(outcomes))
+        found, steps = play(seeded, agent, envs, record, tell)
         outcomes += found
         env_steps += steps
     faults = [outcome for outcome in outcomes if isinstance(outcome, Fault)]

@@ -51,14 +51,14 @@ def evaluate(
     from coevo_gym.run.evaluation import evaluate_model, evaluate_policy
 
     found = find_source(source)
-    if isinstance(found, RunFolder):
-        if sets or env:
-            raise ConfigError(
-                "--set and --env are for a benchmark; a run is evaluated with its own settings."
-            )
-        row = evaluate_policy(found, policy, split)
-    else:
-        with RunProgress(errors) as progress, telling(progress.say):
+    if isinstance(found, RunFolder) and (sets or env):
+        raise ConfigError(
+            "--set and --env are for a benchmark; a run is evaluated with its own settings."
+        )
+    with RunProgress(errors) as progress, telling(progress.say):
+        if isinstance(found, RunFolder):
+            row = evaluate_policy(found, policy, split, progress)
+        else:
             given = {"sets": sets or (), "env": env or ()}
             row = evaluate_model(found.name, policy, split, progress, **given)
     if as_json:

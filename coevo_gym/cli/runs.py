@@ -122,6 +122,9 @@ def report(
       coevo report /shared/runs/quickstart --output report.html
     """
     folder = RunFolder.of(run)
+    for target in (output, picture):
+        if target is not None and (target.is_dir() or not target.parent.is_dir()):
+            raise ConfigError(f"{target} cannot be a file: name one in a folder that is there.")
     say(f"Report: {write_report(folder, output)}")
     if picture is not None:
         write_picture(folder, picture)

@@ -154,7 +154,7 @@ class Assembly:
         tasks = self.held_out_tasks if split is None else self.tasks_to_evaluate(split)
         with closing(self.envs(split or self.config.evaluation.split)) as envs:
             if agent is None:
-                return evaluate_references(tasks, envs, seed=self.config.seed)
+                return evaluate_references(tasks, envs, seed=self.config.seed, on_done=on_done)
             return evaluate(agent, tasks, envs, seed=self.config.seed, on_done=on_done)
 
 

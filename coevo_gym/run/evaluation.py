@@ -20,7 +20,9 @@ from coevo_gym.run.table import RANDOM, SCRIPTED, WARMUP, table_row
 from coevo_gym.seams import Agent
 
 
-def evaluate_policy(folder: RunFolder, policy: str | None, split: str) -> TableRow:
+def evaluate_policy(
+    folder: RunFolder, policy: str | None, split: str, progress: RunProgress | None = None
+) -> TableRow:
     """Evaluate a policy on the run's number of tasks of a split.
 
     Args:
@@ -28,6 +30,7 @@ def evaluate_policy(folder: RunFolder, policy: str | None, split: str) -> TableR
         policy: an arm, ``warm-up``, ``random`` or ``scripted`` (plays the references); None for
             the last arm.
         split: ``train``, ``val`` or ``test``.
+        progress: what a person sees, if one looks on.
 
     Raises:
         ConfigError: if the run has no such policy.
@@ -39,8 +42,11 @@ def evaluate_policy(folder: RunFolder, policy: str | None, split: str) -> TableR
         agent, env_steps = assembly.random_agent() if name == RANDOM else None, 0
     else:
         agent, env_steps = _saved_agent(folder, assembly, config, name)
+    if progress is not None:
+        progress.phase(name, total=len(assembly.tasks_to_evaluate(split)))
     with one_thread(config):
-        return table_row(name, assembly.evaluate(agent, split).metrics(), env_steps)
+        found = assembly.evaluate(agent, split, progress.update if progress else None)
+    return table_row(name, found.metrics(), env_steps)
 
 
 def evaluate_model(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from coevo_gym.envs.webshop import official
 from coevo_gym.envs.webshop.catalogue import Catalogue
 from coevo_gym.envs.webshop.goals import NO_CAP, human_goals, synthetic_goals
 from coevo_gym.envs.webshop.official import load_official
@@ -96,6 +97,17 @@ def _write(folder: Path, **files: Any) -> None:
     for key, data in files.items():
         text = data if isinstance(data, str) else json.dumps(data)
         (folder / f"{named.get(key, key)}.json").write_text(text, encoding="utf-8")
+
+
+def test_only_a_large_catalogue_is_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _write(tmp_path, items=handmade.ITEMS, attributes=handmade.ATTRIBUTES)
+    load_official(tmp_path, name="small")
+    assert not caplog.messages
+    monkeypatch.setattr(official, "_LARGE_MB", 0)
+    load_official(tmp_path, name="large")
+    assert caplog.messages == ["Reading WebShop's products, once a process (0 MB) ..."]
 
 
 def test_official_files_are_read_once_until_they_change(tmp_path: Path) -> None:

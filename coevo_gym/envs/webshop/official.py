@@ -12,9 +12,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from coevo_gym import waiting
 from coevo_gym.envs.webshop.catalogue import Catalogue
 from coevo_gym.errors import BenchmarkNotInstalled, DataError
 
+_LARGE_MB = 100
 _HINT = "Point COEVO_WEBSHOP_DATA at a folder with the WebShop data files, or install them there."
 
 
@@ -75,6 +77,9 @@ def _load(
     files: _Files, stamps: tuple[tuple[int, int], ...], name: str | None, seed: int
 ) -> Catalogue:
     """Read the files; the stamps are part of the cache's key, so that a changed file is read."""
+    megabytes = sum(Path(path).stat().st_size for path in files if path) // 1_000_000
+    if megabytes >= _LARGE_MB:
+        waiting.logger.warning("Reading WebShop's products, once a process (%d MB) ...", megabytes)
     items = _read(files.items, list)
     attributes = _read(files.attributes, dict)
     _check_values(files.attributes, attributes, dict, "an object with 'attributes'")
