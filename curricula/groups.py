@@ -19,6 +19,7 @@ from numpy.random import Generator
 
 from coevo_gym.curricula.open_group import OpenGroup, Place
 from coevo_gym.curricula.pool import require_train
+from coevo_gym.envs.checks import is_positive_int
 from coevo_gym.errors import ConfigError, SplitLeakError, TaskError
 from coevo_gym.seams import ClosedStep, Curriculum, Ticket
 from coevo_gym.task import Task
@@ -69,8 +70,8 @@ class GroupLedger:
         seed: int | np.random.SeedSequence = 0,
         max_reissues: int = 3,
     ) -> None:
-        if group_size < 1:
-            raise ConfigError(f"group_size must be a positive int, actual: {group_size}")
+        if not is_positive_int(group_size):
+            raise ConfigError(f"group_size must be a positive int, actual: {group_size!r}")
         self.curriculum = curriculum
         self.group_size = group_size
         self.max_reissues = max_reissues

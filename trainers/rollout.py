@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import gymnasium as gym
 
 from coevo_gym.envs.base import TaskEnv
+from coevo_gym.envs.checks import is_positive_int
 from coevo_gym.errors import ConfigError, EnvBackendError, ModelError, SplitLeakError
 from coevo_gym.evolution import digest
 from coevo_gym.seams import Act, Agent, Ticket
@@ -42,8 +43,8 @@ class EnvPool:
     """
 
     def __init__(self, make_env: Callable[[], gym.Env[str, str]], *, max_envs: int = 128) -> None:
-        if max_envs < 1:
-            raise ConfigError(f"max_envs must be a positive int, actual: {max_envs}")
+        if not is_positive_int(max_envs):
+            raise ConfigError(f"max_envs must be a positive int, actual: {max_envs!r}")
         self.max_envs = max_envs
         self._make_env = make_env
         self._idle: list[gym.Env[str, str]] = []

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -155,8 +156,10 @@ def test_a_group_whose_only_ticket_is_lost_closes_empty() -> None:
 
 
 def test_bad_arguments_and_empty_pools_are_refused() -> None:
-    with pytest.raises(ConfigError, match="group_size"):
-        GroupLedger(Recorder(), group_size=0)
+    for size in (0, 2.5, True, "3", None):
+        message = re.escape(f"group_size must be a positive int, actual: {size!r}")
+        with pytest.raises(ConfigError, match=message):
+            GroupLedger(Recorder(), group_size=size)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="pool is empty"):
         GroupLedger(CoEvolve()).issue()
     book, _ = ledger(k=3)

@@ -151,9 +151,11 @@ class TestRollout:
             rollout(tickets(2), ScriptedAgent(["press red"]), envs)
         assert all(rollout(tickets(2), ScriptedAgent(REFERENCES), envs).trajectories)
 
-    def test_a_pool_needs_room_for_one(self) -> None:
-        with pytest.raises(ConfigError, match="actual: 0"):
-            EnvPool(lambda: gym.make("Toy-v0"), max_envs=0)
+    @pytest.mark.parametrize("size", [0, 2.5, True, "3", None])
+    def test_a_pool_needs_room_for_one(self, size: Any) -> None:
+        message = f"max_envs must be a positive int, actual: {size!r}"
+        with pytest.raises(ConfigError, match=message):
+            EnvPool(lambda: gym.make("Toy-v0"), max_envs=size)
 
 
 class TestEvaluate:
