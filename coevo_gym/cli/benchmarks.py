@@ -14,6 +14,7 @@ from coevo_gym.benchmark import BenchmarkSpec, benchmark_specs
 from coevo_gym.cli.output import MISSING, AsJson, busy, console, print_json, print_table, say
 from coevo_gym.cli.sources import BenchmarkName, find_benchmark
 from coevo_gym.errors import CoevoError, ConfigError
+from coevo_gym.sandbox import Level
 from coevo_gym.waiting import only_looking
 
 _SPLITS = ("train", "val", "test")
@@ -47,15 +48,20 @@ def doctor(
     escape_suite: Annotated[
         bool, typer.Option("--escape-suite", help="Try to get out of the sandbox instead.")
     ] = False,
+    level: Annotated[
+        Level | None, typer.Option(help="What to try to get out of; the strongest by default.")
+    ] = None,
 ) -> None:
     """Say what is installed for each benchmark, which data it uses, and how code is isolated.
 
-    For example: coevo doctor --escape-suite
+    For example: coevo doctor --escape-suite --level landlock
     """
+    if level is not None and not escape_suite:
+        raise ConfigError("--level names what to try to get out of: pass --escape-suite, too.")
     if escape_suite:
         from coevo_gym.cli.escapes import try_to_escape
 
-        try_to_escape(as_json)
+        try_to_escape(as_json, level)
         return
     found = {spec.name: setup_of(spec).installation() for spec in benchmark_specs() if spec.setup}
     if as_json:

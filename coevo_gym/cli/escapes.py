@@ -10,22 +10,37 @@ import typer
 from coevo_gym.benchmark import benchmark_specs
 from coevo_gym.cli.benchmarks import setup_of
 from coevo_gym.cli.output import FAILED, console, errors, print_json
+from coevo_gym.errors import ConfigError
 
 if TYPE_CHECKING:
     from coevo_gym.escapes import Suite
+    from coevo_gym.sandbox import Level
 
 
-def try_to_escape(as_json: bool) -> None:
-    """Run all attempts to get out of the sandbox; fails if one gets through."""
+def try_to_escape(as_json: bool, level: Level | None = None) -> None:
+    """Run all attempts to get out of the sandbox; fails if one gets through.
+
+    Args:
+        as_json: whether to tell it as JSON.
+        level: of isolation; None for the strongest that holds here.
+
+    Raises:
+        ConfigError: if the level, or any, does not hold here.
+    """
     from coevo_gym.escapes import Row, Verdict, compare, report
-    from coevo_gym.sandbox import strongest
+    from coevo_gym.sandbox import probe, strongest
 
-    found = strongest()
+    if level is None:
+        found = strongest()
+    else:
+        (found,) = (finding for finding in probe() if finding.level is level)
+        if not found.holds:
+            raise ConfigError(f"The level {level.value!r} does not hold here: {found.detail}")
     results: dict[str, list[Row]] = {}
     for suite in escape_suites():
         results[suite.name] = rows = []
         with suite.setup(found.level) as setup, errors.status(f"{suite.name} ...") as status:
-            for row in compare(suite.payloads, setup):
+            for row in compare(suite.payloads, setup, found.level):
                 rows.append(row)
                 status.update(f"{suite.name}: {len(rows)} of {len(suite.payloads)} attempts")
         if not as_json:

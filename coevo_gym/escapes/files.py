@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coevo_gym.escapes.host import Seen, done, stolen
 from coevo_gym.escapes.payload import Payload
+from coevo_gym.sandbox import Level
 
 _STEAL = (
     ("read-file", "read a file by its path", "say(read(host.secret))"),
@@ -151,6 +152,7 @@ if os.read(os.open(path, os.O_RDONLY), 1): say("DONE")
         "find out how large a file is",
         "os.stat(host.secret); say('DONE')",
         done,
+        claimed=lambda level: level is not Level.LANDLOCK,
     ),
     Payload(
         "write-file",

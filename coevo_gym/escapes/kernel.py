@@ -6,6 +6,7 @@ import os
 
 from coevo_gym.escapes.host import Seen, done
 from coevo_gym.escapes.payload import Payload
+from coevo_gym.sandbox import Level
 
 
 def _knows_host(seen: Seen) -> bool:
@@ -173,6 +174,7 @@ PAYLOADS: tuple[Payload[Seen], ...] = (
         "read the host's name",
         "say('host name:', os.uname().nodename)",
         _knows_host,
+        claimed=lambda level: level is not Level.LANDLOCK,
     ),
     Payload(
         "core-dump",

@@ -13,6 +13,10 @@ from coevo_gym.sandbox import Level
 Seen = TypeVar("Seen")
 
 
+def _everywhere(level: Level) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class Payload(Generic[Seen]):
     """One attempt.
@@ -22,12 +26,14 @@ class Payload(Generic[Seen]):
         what: what it tries to do, in a few words.
         code: Python that tries it; what it may use is up to the set-up.
         sign: whether it worked, from what the set-up has seen.
+        claimed: whether a level says that it stops it, see docs/sandbox.md.
     """
 
     name: str
     what: str
     code: str
     sign: Callable[[Seen], bool]
+    claimed: Callable[[Level], bool] = _everywhere
 
 
 class Attempt(NamedTuple):
@@ -54,22 +60,24 @@ class Verdict(StrEnum):
 
     STOPPED = "stopped"
     GOT_THROUGH = "got through"
+    NOT_CLAIMED = "not claimed here"
     NOT_APPLICABLE = "not applicable here"
 
 
 class Row(NamedTuple):
-    """The two runs of a payload."""
+    """The two runs of a payload, and whether the sandbox says that it stops it."""
 
     name: str
     what: str
     off: Attempt
     on: Attempt
+    claimed: bool = True
 
     @property
     def verdict(self) -> Verdict:
         """An attempt that fails without the sandbox, too, says nothing about the sandbox."""
         if self.on.worked:
-            return Verdict.GOT_THROUGH
+            return Verdict.GOT_THROUGH if self.claimed else Verdict.NOT_CLAIMED
         return Verdict.STOPPED if self.off.worked else Verdict.NOT_APPLICABLE
 
 
@@ -87,8 +95,14 @@ class Suite(NamedTuple):
     setup: Callable[[Level], AbstractContextManager[Setup[Any]]]
 
 
-def compare(payloads: Iterable[Payload[Seen]], setup: Setup[Seen]) -> Iterator[Row]:
-    """Run each payload with the sandbox off, then on."""
+def compare(payloads: Iterable[Payload[Seen]], setup: Setup[Seen], level: Level) -> Iterator[Row]:
+    """Run each payload with the sandbox off, then on.
+
+    Args:
+        payloads: the attempts.
+        setup: where they run.
+        level: the level of isolation that the set-up was made for.
+    """
     for payload in payloads:
         off, on = (setup.attempt(payload, protected=protected) for protected in (False, True))
-        yield Row(payload.name, payload.what, off, on)
+        yield Row(payload.name, payload.what, off, on, payload.claimed(level))

@@ -15,6 +15,7 @@ from coevo_gym.sandbox import Finding
 _COLOURS = {
     Verdict.STOPPED: "green",
     Verdict.GOT_THROUGH: "bold red",
+    Verdict.NOT_CLAIMED: "yellow",
     Verdict.NOT_APPLICABLE: "yellow",
 }
 

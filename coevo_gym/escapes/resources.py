@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from coevo_gym.escapes.host import Seen, done
 from coevo_gym.escapes.payload import Payload
+from coevo_gym.sandbox import Level, cgroup
+from coevo_gym.sandbox.process import counts_threads
 
 _FLOOD = 1 << 22
 
@@ -16,6 +18,12 @@ def _flooded(seen: Seen) -> bool:
     return seen.flood >= _FLOOD
 
 
+def _threads_capped(level: Level) -> bool:
+    """Without control groups, the kernel counts the threads of a namespace's user, if not root."""
+    alone = level is Level.BUBBLEWRAP and counts_threads()
+    return level is Level.NONE or alone or bool(cgroup.available())
+
+
 _CAPPED = (
     (
         "fork-bomb",
@@ -23,16 +31,6 @@ _CAPPED = (
         """
 for _ in range(4 * host.limits["pids"]):
     if not os.fork(): wait_for_the_end(); os._exit(0)
-""",
-    ),
-    (
-        "thread-bomb",
-        "start many threads",
-        """
-import threading
-threading.stack_size(1 << 16)
-for _ in range(4 * host.limits["pids"]):
-    threading.Thread(target=wait_for_the_end, daemon=True).start()
 """,
     ),
     ("memory", "take much memory", "held = bytearray(2 * host.limits['memory_bytes'])"),
@@ -140,6 +138,19 @@ while True: pass
 )
 
 PAYLOADS: tuple[Payload[Seen], ...] = (
+    Payload(
+        "thread-bomb",
+        "start many threads",
+        """
+import threading
+threading.stack_size(1 << 16)
+for _ in range(4 * host.limits["pids"]):
+    threading.Thread(target=wait_for_the_end, daemon=True).start()
+say("DONE")
+""",
+        done,
+        claimed=_threads_capped,
+    ),
     *(Payload(name, what, f"{code.strip()}\nsay('DONE')", done) for name, what, code in _CAPPED),
     *(
         Payload(name, what, f"signal.alarm(1)\nsay('ENDLESS')\n{code.strip()}", _endless)

@@ -84,7 +84,7 @@ class Sandboxed:
         with self._lock:
             said = b""
             while not self._closed and len(said) < _SAID_BYTES and readable(self._said):
-                chunk = os.read(self._said, _SAID_BYTES)
+                chunk = os.read(self._said, _SAID_BYTES - len(said))
                 if not chunk:
                     break
                 said += chunk

@@ -12,23 +12,54 @@ from coevo_gym.envs.appworld import escapes
 from coevo_gym.envs.appworld.cheats import PAYLOADS, Seen
 from coevo_gym.envs.appworld.escapes import CheatSetup, cheat_setup
 from coevo_gym.errors import EnvBackendError
-from coevo_gym.escapes import Payload, Verdict, compare
+from coevo_gym.escapes import Attempt, Payload, Verdict, compare
+from coevo_gym.sandbox import Level
+from tests.sandbox.levels import needs
 
 NOT_APPLICABLE = {"clock-argument": "allow_datetime_change is False"}
 """What the stock engine refuses, too, and the reason that it gives."""
 
 
-@pytest.fixture(scope="module")
-def cheats(root: Path, coevo_home: Path) -> Iterator[CheatSetup]:
+LEVELS = [
+    pytest.param(level, marks=needs(level), id=level) for level in Level if level is not Level.NONE
+]
+
+
+@pytest.fixture(scope="module", params=LEVELS)
+def cheats(root: Path, coevo_home: Path, request: pytest.FixtureRequest) -> Iterator[CheatSetup]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COEVO_HOME", str(coevo_home))
-        with cheat_setup(root) as made:
+        with cheat_setup(root, request.param) as made:
+            assert made.level is request.param
             yield made
 
 
+class Halves:
+    """A set-up that knows what attempts do in the stock engine, which has no levels."""
+
+    def __init__(self, setup: CheatSetup, known: dict[str, Attempt]) -> None:
+        self._setup = setup
+        self._known = known
+
+    def attempt(self, payload: Payload[Seen], *, protected: bool) -> Attempt:
+        """See :class:`coevo_gym.escapes.Setup`."""
+        if protected:
+            return self._setup.attempt(payload, protected=True)
+        if payload.name not in self._known:
+            self._known[payload.name] = self._setup.attempt(payload, protected=False)
+        return self._known[payload.name]
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, Attempt]:
+    return {}
+
+
 @pytest.mark.parametrize("payload", PAYLOADS, ids=lambda payload: payload.name)
-def test_cheating_is_stopped(payload: Payload[Seen], cheats: CheatSetup) -> None:
-    (row,) = compare([payload], cheats)
+def test_cheating_is_stopped(
+    payload: Payload[Seen], cheats: CheatSetup, known: dict[str, Attempt]
+) -> None:
+    (row,) = compare([payload], Halves(cheats, known), cheats.level)
     assert not row.on.worked
     if reason := NOT_APPLICABLE.get(payload.name):
         assert reason in row.off.detail

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -13,8 +14,9 @@ import typer
 
 import coevo_gym.cli.escapes
 import coevo_gym.sandbox
+from coevo_gym.cli.app import app
 from coevo_gym.cli.escapes import try_to_escape
-from coevo_gym.errors import EnvBackendError
+from coevo_gym.errors import ConfigError, EnvBackendError
 from coevo_gym.escapes import Attempt, Payload, Row, Suite, Verdict, compare, generic_suite
 from coevo_gym.escapes.decoys import decoys
 from coevo_gym.escapes.host import HostSetup, Seen, done
@@ -22,10 +24,11 @@ from coevo_gym.sandbox import Finding, Level, cgroup, confine
 from tests.sandbox.levels import needs
 
 GENERIC = {payload.name: payload for payload in generic_suite().payloads}
-UNCAPPED = set() if cgroup.available() else {"thread-bomb", "memory-of-children"}
+UNCAPPED = set() if cgroup.available() else {"thread-bomb"}
 NOT_CLAIMED = {
-    Level.BUBBLEWRAP: UNCAPPED,
+    Level.BUBBLEWRAP: UNCAPPED if os.geteuid() == 0 else set(),
     Level.LANDLOCK: {"look-up-file", "read-host-name", *UNCAPPED},
+    Level.NONE: set(),
 }
 
 
@@ -37,7 +40,7 @@ def without(name: str) -> Attempt:
 
 def row(name: str, level: Level) -> Row:
     on = HostSetup(level).attempt(GENERIC[name], protected=True)
-    return Row(name, "", without(name), on)
+    return Row(name, "", without(name), on, GENERIC[name].claimed(level))
 
 
 def claimed(level: Level) -> list[str]:
@@ -85,7 +88,13 @@ def test_the_first_landlock_stops(name: str) -> None:
 @needs(Level.LANDLOCK)
 @pytest.mark.parametrize("name", ["look-up-file", "read-host-name"])
 def test_what_landlock_does_not_claim_is_seen_to_get_through(name: str) -> None:
-    assert row(name, Level.LANDLOCK).verdict is Verdict.GOT_THROUGH
+    assert row(name, Level.LANDLOCK).verdict is Verdict.NOT_CLAIMED
+
+
+@pytest.mark.parametrize("level", Level)
+def test_what_a_level_does_not_claim(level: Level) -> None:
+    named = {name for name, payload in GENERIC.items() if not payload.claimed(level)}
+    assert named == NOT_CLAIMED[level]
 
 
 @pytest.mark.parametrize("name", ["read-file", "write-file", "environment-of-a-process", "connect"])
@@ -141,13 +150,38 @@ def scripted(level: Level) -> Iterator[Scripted]:
 
 
 def test_verdicts() -> None:
-    payloads = [Payload(code, "", code, done) for code in ("x-", "xx", "--", "-x")]
-    assert [found.verdict for found in compare(payloads, Scripted())] == [
-        Verdict.STOPPED,
-        Verdict.GOT_THROUGH,
-        Verdict.NOT_APPLICABLE,
-        Verdict.GOT_THROUGH,
-    ]
+    def claimed(level: Level) -> bool:
+        return level is not Level.LANDLOCK
+
+    payloads = [Payload(code, "", code, done, claimed) for code in ("x-", "xx", "--", "-x")]
+    stopped, through, nothing = Verdict.STOPPED, Verdict.GOT_THROUGH, Verdict.NOT_APPLICABLE
+    for level, got in ((Level.BUBBLEWRAP, through), (Level.LANDLOCK, Verdict.NOT_CLAIMED)):
+        found = [row.verdict for row in compare(payloads, Scripted(), level)]
+        assert found == [stopped, got, nothing, got]
+
+
+def scripted_suite(codes: Iterable[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the command run these alone."""
+    payloads = tuple(Payload(f"try{number}", "", text, done) for number, text in enumerate(codes))
+    suite = Suite("scripted", payloads, scripted)
+    monkeypatch.setattr(coevo_gym.cli.escapes, "escape_suites", lambda: iter([suite]))
+
+
+@needs(Level.LANDLOCK)
+def test_the_command_tries_the_level_that_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scripted_suite(["x-"], monkeypatch)
+    app(["doctor", "--escape-suite", "--level", "landlock", "--json"], standalone_mode=False)
+    assert json.loads(capsys.readouterr().out)["level"] == "landlock"
+
+
+def test_a_level_that_does_not_hold_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted_suite(["x-"], monkeypatch)
+    with pytest.raises(ConfigError, match="'none' does not hold here: limits, but nothing keeps"):
+        try_to_escape(False, Level.NONE)
+    with pytest.raises(ConfigError, match=r"--level names what to try .* pass --escape-suite"):
+        app(["doctor", "--level", "landlock"], standalone_mode=False)
 
 
 @pytest.mark.parametrize(("codes", "code"), [(("x-", "--"), 0), (("x-", "xx"), 1)])
@@ -157,9 +191,7 @@ def test_the_command_fails_if_one_gets_through(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    payloads = tuple(Payload(f"try{number}", "", text, done) for number, text in enumerate(codes))
-    suite = Suite("scripted", payloads, scripted)
-    monkeypatch.setattr(coevo_gym.cli.escapes, "escape_suites", lambda: iter([suite]))
+    scripted_suite(codes, monkeypatch)
     monkeypatch.setattr(
         coevo_gym.sandbox, "strongest", lambda: Finding(Level.BUBBLEWRAP, True, "made up")
     )

@@ -25,6 +25,7 @@ from coevo_gym.sandbox import (
     landlock,
     launch,
     probe,
+    process,
     python_files,
     readable,
 )
@@ -131,6 +132,13 @@ say('done')
         assert said(reading) == "done"
         assert sandboxed.wait(LIMIT_S) == 0
         assert len(sandboxed.stderr()) <= 65536
+
+
+def test_who_goes_on_writing_is_not_heard_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running("pass", Level.NONE) as (sandboxed, _), monkeypatch.context() as patch:
+        patch.setattr(process, "readable", lambda *_: True)
+        patch.setattr(process.os, "read", lambda _, size: b"x" * min(size, 40_000))
+        assert len(sandboxed.stderr()) == 65536
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -19,6 +19,7 @@ from coevo_gym.envs.appworld.pool import Engine, Pool, pool
 from coevo_gym.envs.appworld.prefix import code_packages, engine_python
 from coevo_gym.errors import EnvBackendError, ResetNeeded
 from coevo_gym.provision import home
+from coevo_gym.sandbox import Level
 from coevo_gym.spaces import clean_text
 
 SEED = 100
@@ -111,10 +112,12 @@ class World:
 
     Args:
         root: folder that holds the engine's ``data``.
+        level: how model-written code is kept apart; None for the strongest way that holds here.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, level: Level | None = None) -> None:
         self._root = root
+        self._level = level
         self._owner = os.getpid()
         self._pool: Pool | None = None
         self._engine: Engine | None = None
@@ -226,7 +229,7 @@ class World:
     def _launched(self) -> Executor:
         data = (self._root, self._root / "data")
         private = (*data, home(), Path(coevo_gym.__file__).parent, Path.cwd())
-        return Executor(engine_python().resolve(), code_packages(), hidden=private)
+        return Executor(engine_python().resolve(), code_packages(), private, self._level)
 
     def _start_executor(self) -> None:
         engine, executor = self._open()

@@ -28,6 +28,7 @@ from coevo_gym.envs.appworld.pool import pool
 from coevo_gym.envs.appworld.prefix import engine_environment, engine_python
 from coevo_gym.errors import EnvBackendError
 from coevo_gym.escapes import Attempt, Payload, Suite
+from coevo_gym.sandbox import Level
 
 _MAIN = (
     f"import sys; sys.path.append({str(Path(__file__).parent)!r}); "
@@ -77,8 +78,8 @@ class Host(Protocol):
 class Ours:
     """A world in which model-written code is kept in the sandbox."""
 
-    def __init__(self, root: Path, task_id: str) -> None:
-        self._world = World(root)
+    def __init__(self, root: Path, task_id: str, level: Level) -> None:
+        self._world = World(root, level)
         self._world.begin(task_id)
         assert self._world._engine is not None
         self.engine = self._world._engine.pid
@@ -140,16 +141,20 @@ class CheatSetup:
         source: the folder of the task as it was.
         token: the secret to plant.
         spawn: starts a process of the stock engine that takes orders on a descriptor.
+        level: how a world here keeps code apart.
     """
 
-    def __init__(self, root: Path, source: Path, token: str, spawn: Callable[[int], int]) -> None:
+    def __init__(
+        self, root: Path, source: Path, token: str, spawn: Callable[[int], int], level: Level
+    ) -> None:
+        self.level = level
         self._source = source
         self._task_id = source.name
         self._task = root / "data" / "tasks" / source.name
         self._token = token
         self._makers: dict[bool, Callable[[], Host]] = {
             False: partial(Stock, spawn, self._task_id),
-            True: partial(Ours, root, self._task_id),
+            True: partial(Ours, root, self._task_id, level),
         }
         self._others: dict[bool, Host] = {}
         self._plant()
@@ -258,15 +263,16 @@ class CheatSetup:
 
 def escape_suite() -> Suite:
     """Attempts to cheat in AppWorld's built-in world."""
-    return Suite("appworld", PAYLOADS, lambda level: cheat_setup(builtin_root()))
+    return Suite("appworld", PAYLOADS, lambda level: cheat_setup(builtin_root(), level))
 
 
 @contextmanager
-def cheat_setup(world: Path) -> Iterator[CheatSetup]:
+def cheat_setup(world: Path, level: Level) -> Iterator[CheatSetup]:
     """A set-up over a disposable copy of a world; all of it is gone after the block.
 
     Args:
         world: the folder that holds ``data``.
+        level: how a world here keeps code apart.
     """
     token = f"planted-{token_hex(16)}"
     with ExitStack() as scope:
@@ -279,7 +285,7 @@ def cheat_setup(world: Path) -> Iterator[CheatSetup]:
         os.environ[VARIABLE] = token
         scope.callback(os.environ.pop, VARIABLE)
         spawn = scope.enter_context(_stock(root, token))
-        setup = CheatSetup(root, source, token, spawn)
+        setup = CheatSetup(root, source, token, spawn, level)
         scope.callback(setup.close)
         yield setup
 

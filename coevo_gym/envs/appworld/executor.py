@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
 from coevo_gym.errors import EnvBackendError
-from coevo_gym.sandbox import launch, python_files, readable
+from coevo_gym.sandbox import Level, launch, python_files, readable
 
 _MAIN = Path(__file__).parent / "inside" / "executor_main.py"
 _START_S = 60.0
@@ -39,12 +39,19 @@ class Executor:
         python: interpreter, by its real path, two floors above which its own files are.
         packages: folder of what code may import beside the standard library.
         hidden: folders that code must not read, wherever they lie.
+        level: how to keep it apart; None for the strongest way that holds here.
 
     Attributes:
         apps: the other end of its way to the apps, for the engine.
     """
 
-    def __init__(self, python: Path, packages: Path, hidden: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        python: Path,
+        packages: Path,
+        hidden: Sequence[Path] = (),
+        level: Level | None = None,
+    ) -> None:
         ours, theirs = socket.socketpair()
         self.apps, asks = socket.socketpair()
         with theirs, asks:
@@ -59,6 +66,7 @@ class Executor:
                 hidden=hidden,
                 pass_fds=descriptors,
                 environment={"LANG": "C.UTF-8", "PYTHONHASHSEED": "0"},
+                level=level,
             )
         self._socket = ours
         self._count = 0
