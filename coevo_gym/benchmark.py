@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
 from importlib import import_module
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import gymnasium
 from numpy.random import Generator
@@ -22,6 +23,19 @@ from coevo_gym.task import Split, Task, register_models, strictest
 from coevo_gym.trajectory import Step, Trajectory, View
 
 
+class Effect(StrEnum):
+    """What an action of a replay did."""
+
+    NOTHING = "nothing"
+    """It left the engine as it was, and got nothing new out of it."""
+    READ = "read"
+    """It got something out of the engine, and left it as it was."""
+    CHANGED = "changed"
+    """It changed the state of the engine."""
+    CLOSED = "closed"
+    """It did no more than to end a turn, or the episode."""
+
+
 @dataclass(frozen=True, slots=True)
 class Replay:
     """What a list of actions does to a task in a fresh engine.
@@ -30,12 +44,52 @@ class Replay:
         errors: error text of each action, "" where it worked; length n.
         scores: score in [0, 1] if the episode ended here; ``scores[0]`` before any action, so
             length n + 1.
-        fingerprint: hash of the final state.
+        fingerprint: hash of how it ended, with all that the verdict depends on.
+        effects: what each action did; length n.
+        states: hash of the engine's state before any action and after each; length n + 1.
+        shown: what the agent was told after each action; length n.
     """
 
     errors: tuple[str, ...]
     scores: tuple[float, ...]
     fingerprint: str
+    effects: tuple[Effect, ...]
+    states: tuple[str, ...]
+    shown: tuple[str, ...]
+
+    @property
+    def solves(self) -> bool:
+        """Whether all actions worked, and the last one solved the task, not an earlier one."""
+        return not any(self.errors) and self.scores[-1] >= 1.0 > max(self.scores[:-1], default=1.0)
+
+
+class Clue(NamedTuple):
+    """One thing that a verdict depends on, and that the agent has to be told.
+
+    Attributes:
+        about: what it is, in words.
+        names: phrases that tell of it; one of them will do.
+        said: what the agent is told, where one of them should stand.
+    """
+
+    about: str
+    names: tuple[str, ...]
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a task's verdict depends on, as text.
+
+    Attributes:
+        said: all that the agent is told by whoever sets the task.
+        clues: what the words have to lead to.
+        answers: what solves the task if it is only said or copied, and so must not be in the words.
+    """
+
+    said: str
+    clues: tuple[Clue, ...]
+    answers: tuple[str, ...] = ()
 
 
 class Benchmark(Protocol):
@@ -81,8 +135,18 @@ class Benchmark(Protocol):
         """
         ...
 
-    def replay(self, task: Task, actions: Sequence[str]) -> Replay:
-        """Run actions in a fresh engine, with the score after each."""
+    def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
+        """Run actions in a fresh engine, with the score after each.
+
+        Args:
+            task: the task.
+            actions: what to do; the replay is as long as what was done.
+            to_error: stop at the first action that fails, which counts as done.
+        """
+        ...
+
+    def evidence(self, task: Task) -> Evidence:
+        """What the verdict on a task depends on, without running anything."""
         ...
 
     def choices(self, view: View) -> tuple[str, ...]:

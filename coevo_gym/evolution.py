@@ -170,7 +170,8 @@ class RoundResult(FrozenModel):
         round_id: id of the round.
         accepted: tasks that passed every gate.
         verdicts: one for every draft that was tried.
-        env_steps: env steps spent on exploration and on gate replays.
+        env_steps: env steps spent on exploration and on building and replaying drafts.
+        gate_steps: those of them that gates spent on drafts.
         seconds: wall time.
     """
 
@@ -178,4 +179,5 @@ class RoundResult(FrozenModel):
     accepted: tuple[Task, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     env_steps: int = Field(default=0, ge=0)
+    gate_steps: int = Field(default=0, ge=0)
     seconds: float = Field(default=0.0, ge=0)

@@ -24,6 +24,7 @@ from gymnasium.vector.utils import (
 from gymnasium.wrappers.utils import create_zero_array
 
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _LENGTH_BYTES = 8
 _MAX_BYTES = 4  # of one character in UTF-8
 _SAMPLE_CHARS = "abcdefghijklmnopqrstuvwxyz 0123456789[]{}()<>\"'.,:;-_/\\\n\té漢🙂"
@@ -54,6 +55,17 @@ def clean_text(text: str, max_length: int) -> str:
         return text
     kept = max_length - 32  # room for the note
     return f"{text[:kept]} [{len(text) - kept} characters cut]"
+
+
+def spaced(name: str) -> str:
+    """A name in snake or camel case as words.
+
+    Example:
+        >>> spaced("file_name"), spaced("SongLike"), spaced("cityA")
+        ('file name', 'song like', 'city A')
+    """
+    words = _HUMP.sub(" ", name).replace("_", " ").split()
+    return " ".join(word.lower() if len(word) > 1 else word for word in words)
 
 
 class UnicodeText(Space[str]):

@@ -36,6 +36,7 @@ class Candidate:
         proposal: what came in: a draft, or the raw JSON text of one.
         draft: the draft, once there is one.
         task: the built task, once there is one.
+        minimal: whether its reference is known to hold no step that is not needed.
         replay: what its reference did in a fresh engine, once replayed.
         env_steps: env steps spent on it so far.
     """
@@ -43,6 +44,7 @@ class Candidate:
     proposal: Draft | str
     draft: Draft | None = None
     task: Task | None = None
+    minimal: bool = False
     replay: Replay | None = None
     env_steps: int = 0
 

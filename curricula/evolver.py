@@ -42,6 +42,7 @@ class _Progress:
     accepted: list[Task] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
     env_steps: int = 0
+    gate_steps: int = 0
     seconds: float = 0.0
 
 
@@ -122,6 +123,7 @@ class GatedEvolver:
             accepted=tuple(progress.accepted),
             verdicts=tuple(progress.verdicts),
             env_steps=progress.env_steps,
+            gate_steps=progress.gate_steps,
             seconds=progress.seconds,
         )
 
@@ -180,6 +182,7 @@ class GatedEvolver:
             progress.known.add(task)
         progress.verdicts.append(result.verdict)
         progress.env_steps += result.env_steps
+        progress.gate_steps += result.env_steps
         if self.on_verdict is not None:
             self.on_verdict(result.verdict)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -18,7 +18,9 @@ from pydantic import ValidationError
 from coevo_gym.benchmark import Benchmark
 from coevo_gym.curricula.candidate import Candidate, Gate, Rejected
 from coevo_gym.curricula.known import KnownTasks
-from coevo_gym.errors import BuildError, CoevoError, EnvBackendError
+from coevo_gym.curricula.minimise import minimised
+from coevo_gym.curricula.substance import SubstanceGate
+from coevo_gym.errors import BuildError, CoevoError, ConfigError, EnvBackendError
 from coevo_gym.evolution import Draft, Verdict
 from coevo_gym.spaces import clean_text
 from coevo_gym.task import Split, Task, UnknownWorld, World
@@ -28,6 +30,8 @@ logger = logging.getLogger(__name__)
 MIN_STEPS = 3
 NEAR_DUPLICATE_COSINE = 0.98
 TRACE_CAP = 20_000
+OPTIONAL = frozenset({"near_duplicate", "replay", "prefix", "empty_agent"})
+"""The gates that an ablation may leave out. The others cannot be turned off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,35 @@ class BuildGate:
 
 
 @dataclass(frozen=True, slots=True)
+class LengthGate:
+    """Its reference takes some doing, once the steps that it does not need are gone.
+
+    What is left of it is the reference that the task keeps.
+    """
+
+    benchmark: Benchmark
+    min_steps: int = MIN_STEPS
+    name: str = "length"
+
+    def check(self, candidate: Candidate) -> Candidate:
+        """See :class:`Gate`."""
+        short = minimised(self.benchmark, candidate.the_draft, candidate.the_task)
+        if len(short.steps) < self.min_steps:
+            dropped = f"; {short.dropped[0]!r} is not needed" if short.dropped else ""
+            raise Rejected(
+                f"needs {len(short.steps)} actions, fewer than {self.min_steps}{dropped}",
+                env_steps=short.env_steps,
+            )
+        return replace(
+            candidate,
+            task=short.task,
+            minimal=True,
+            replay=short.replay if short.steps == short.task.solution else None,
+            env_steps=candidate.env_steps + short.env_steps,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class DuplicateGate:
     """The built task is not known yet."""
 
@@ -157,8 +190,13 @@ class ReplayGate:
     def check(self, candidate: Candidate) -> Candidate:
         """See :class:`Gate`."""
         task = candidate.the_task
-        first, second = (self.benchmark.replay(task, task.solution) for _ in range(2))
-        steps = 2 * len(task.solution)
+        steps = 0
+        first = candidate.replay  # of the search for what is needed of it
+        if first is None:
+            first = self.benchmark.replay(task, task.solution)
+            steps += len(first.errors)
+        second = self.benchmark.replay(task, task.solution)
+        steps += len(second.errors)
         for number, error in enumerate(first.errors, start=1):
             if error:
                 action = task.solution[number - 1]
@@ -207,6 +245,7 @@ def default_gates(
     *,
     min_steps: int = MIN_STEPS,
     near_duplicate_cosine: float = NEAR_DUPLICATE_COSINE,
+    off: Collection[str] = (),
 ) -> tuple[Gate, ...]:
     """All gates, cheapest first, in the order in which a draft meets them.
 
@@ -214,23 +253,35 @@ def default_gates(
         benchmark: builds and replays.
         known: what counts as a duplicate, such as the pool. Pass a :class:`KnownTasks` to let it
             grow with what is accepted.
-        min_steps: fewest actions of a reference.
+        min_steps: fewest actions that a reference needs.
         near_duplicate_cosine: cosine from which instructions are compared word by word.
+        off: names of gates to leave out, of :data:`OPTIONAL`; for ablations.
+
+    Raises:
+        ConfigError: if a gate is to be left out that cannot be.
     """
     known = known if isinstance(known, KnownTasks) else KnownTasks(known)
     split_leak = SplitLeakGate(benchmark)
-    return (
+    if wrong := sorted(set(off) - OPTIONAL):
+        raise ConfigError(
+            f"The gate {wrong[0]!r} cannot be turned off: without it nothing proves a task. Those "
+            f"that can be are {', '.join(sorted(OPTIONAL))}."
+        )
+    gates: tuple[Gate, ...] = (
         ParseGate(),
         SchemaGate(benchmark, min_steps),
         split_leak,
         NearDuplicateGate(known, near_duplicate_cosine),
         BuildGate(benchmark),
         split_leak,
+        LengthGate(benchmark, min_steps),
         DuplicateGate(known),
         ReplayGate(benchmark),
         PrefixGate(),
         EmptyAgentGate(benchmark),
+        SubstanceGate(benchmark),
     )
+    return tuple(gate for gate in gates if gate.name not in off)
 
 
 class GateResult(NamedTuple):

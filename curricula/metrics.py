@@ -152,6 +152,17 @@ def conversion(*, signals: int, contexts: int, candidates: int, accepted: int) -
     )
 
 
+def step_shares(**steps: int) -> dict[str, float]:
+    """What env steps were spent on: each number as a share of all, all 0 without steps.
+
+    Example:
+        >>> step_shares(practice=60, explore=10, gate=30)["share_gate_steps"]
+        0.3
+    """
+    total = sum(steps.values())
+    return {f"share_{name}_steps": _ratio(count, total) for name, count in steps.items()}
+
+
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 

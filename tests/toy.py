@@ -12,7 +12,15 @@ from collections.abc import Sequence
 
 from numpy.random import Generator
 
-from coevo_gym.benchmark import BenchmarkSpec, Replay, register_benchmark, side_by_id
+from coevo_gym.benchmark import (
+    BenchmarkSpec,
+    Clue,
+    Effect,
+    Evidence,
+    Replay,
+    register_benchmark,
+    side_by_id,
+)
 from coevo_gym.envs.base import Frame, Grade, TaskEnv
 from coevo_gym.errors import BuildError, TaskError
 from coevo_gym.evolution import Context, Draft, digest
@@ -121,15 +129,30 @@ class ToyBenchmark:
             raise BuildError(f"{draft.solution} does not press buttons and end with done")
         return self._task(order, "", draft)
 
-    def replay(self, task: Task, actions: Sequence[str]) -> Replay:
+    def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
         env = ToyEnv(split=task.split)
         env.reset(options={"task": task})
-        errors, scores = list[str](), [env._grade(task.verifier).score]
+        errors, shown, effects = list[str](), list[str](), list[Effect]()
+        scores, states = [env._grade(task.verifier).score], [digest(env.pressed)]
         for action in actions:
             frame = env._act(action)
             errors.append(frame.error_kind)
+            shown.append(frame.observation)
             scores.append(env._grade(task.verifier).score)
-        return Replay(tuple(errors), tuple(scores), digest(env.pressed))
+            states.append(digest(env.pressed))
+            changed = Effect.CHANGED if states[-1] != states[-2] else Effect.NOTHING
+            effects.append(Effect.CLOSED if frame.done else changed)
+            if to_error and errors[-1]:
+                break
+        return Replay(
+            tuple(errors), tuple(scores), states[-1], tuple(effects), tuple(states), tuple(shown)
+        )
+
+    def evidence(self, task: Task) -> Evidence:
+        assert isinstance(task.verifier, ToyVerifier)
+        said = task.instruction
+        clues = (Clue("a button", (colour,), said) for colour in task.verifier.order)
+        return Evidence(said, tuple(clues))
 
     def choices(self, view: View) -> tuple[str, ...]:
         return tuple(view.info["admissible"])

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from numpy.random import Generator
 
-from coevo_gym.benchmark import Replay
+from coevo_gym.benchmark import Evidence, Replay
 from coevo_gym.evolution import Context, Draft
 from coevo_gym.task import Split, Task
 from coevo_gym.task_list import TaskList
@@ -41,8 +41,12 @@ class BuilderModule(Protocol):
         """A proven task from a draft."""
         ...
 
-    def replay(self, task: Task, actions: Sequence[str]) -> Replay:
-        """Errors, scores and final state of a list of actions."""
+    def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
+        """What a list of actions does."""
+        ...
+
+    def evidence(self, task: Task) -> Evidence:
+        """What a verdict depends on."""
         ...
 
 
@@ -86,9 +90,13 @@ class FolderBenchmark:
         """A proven task from a draft; see the folder's ``builder.py``."""
         return self._builder.build(draft)
 
-    def replay(self, task: Task, actions: Sequence[str]) -> Replay:
-        """Errors, scores and final state of a list of actions."""
-        return self._builder.replay(task, actions)
+    def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
+        """What a list of actions does; see :meth:`coevo_gym.benchmark.Benchmark.replay`."""
+        return self._builder.replay(task, actions, to_error=to_error)
+
+    def evidence(self, task: Task) -> Evidence:
+        """What a verdict depends on; see the folder's ``builder.py``."""
+        return self._builder.evidence(task)
 
     def choices(self, view: View) -> tuple[str, ...]:
         """What a scorer may choose from; see the folder's ``choices.py``."""

@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 from numpy.random import Generator
 from pydantic import Field
 
-from coevo_gym.curricula.metrics import conversion, signal_shares
+from coevo_gym.curricula.metrics import conversion, signal_shares, step_shares
 from coevo_gym.curricula.patterns import PATTERNS
 from coevo_gym.curricula.pool import TaskPool, require_train
 from coevo_gym.curricula.signals import ALL_SIGNALS, Outcome, SignalDetector
@@ -135,6 +135,8 @@ class CoEvolve:
             for group in groups:
                 for last in group.trajectories[-1:]:
                     self._practised[group.task.id] = _context("blind", group.task, last)
+        practised = (t for group in groups for t in group.trajectories)
+        self._counts["practice_steps"] += sum(len(t.steps) for t in practised)
         self._counts["groups"] += len(groups)
         self._groups_since_round += len(groups)
         return signals
@@ -171,13 +173,15 @@ class CoEvolve:
             self._counts["candidates"] += len(result.verdicts)
             self._counts["accepted"] += len(result.accepted)
         self._counts["rounds"] += 1
-        self._counts["explore_steps"] += result.env_steps
+        self._counts["explore_steps"] += result.env_steps - result.gate_steps
+        self._counts["gate_steps"] += result.gate_steps
 
     def metrics(self) -> dict[str, float]:
         """Numbers about the pool, the signals and what rounds made of them.
 
-        ``yield``, ``pass_rate`` and ``conversion`` (see ``metrics.py``) leave out the unguided
-        round that made the first pool.
+        ``share_practice_steps``, ``share_explore_steps`` and ``share_gate_steps`` say what the env
+        steps of all rounds and groups were spent on. ``yield``, ``pass_rate`` and ``conversion``
+        (see ``metrics.py``) leave out the unguided round that made the first pool.
         """
         counts = self._counts
         kinds = [kind for kind in ALL_SIGNALS for _ in range(counts[f"signals_{kind}"])]
@@ -195,6 +199,11 @@ class CoEvolve:
             "distinct_patterns": float(len(self.detector.patterns)),
             **{name: float(count) for name, count in counts.items()},
             **{f"share_{kind}": share for kind, share in shares.items()},
+            **step_shares(
+                practice=counts["practice_steps"],
+                explore=counts["explore_steps"],
+                gate=counts["gate_steps"],
+            ),
             "yield": ratios.candidates_per_context,
             "pass_rate": ratios.pass_rate,
             "conversion": ratios.conversion,
@@ -227,7 +236,7 @@ class CoEvolve:
         self._planned = planned and planned.model_copy(update={"known": tuple(self.pool)})
         self._applied = dict.fromkeys(state["applied"])
         self._groups_since_round = state["groups_since_round"]
-        self._counts = dict(state["counts"])
+        self._counts = dict.fromkeys(_COUNTS, 0) | state["counts"]
 
     def _draw_round(self, rng: Generator) -> Round | None:
         """The contexts of the round that is due, which use up what is pending."""
@@ -266,7 +275,9 @@ _COUNTS = (
     "contexts",
     "candidates",
     "accepted",
+    "practice_steps",
     "explore_steps",
+    "gate_steps",
     *(f"signals_{kind}" for kind in ALL_SIGNALS),
 )
 

@@ -14,6 +14,7 @@ import pytest
 import coevo_gym
 from coevo_gym.curricula.evolver import GatedEvolver
 from coevo_gym.curricula.explorer import ScriptedExplorer
+from coevo_gym.curricula.gates import default_gates, run_gates
 from coevo_gym.envs.appworld import BENCHMARK
 from coevo_gym.envs.appworld.builder import replay
 from coevo_gym.envs.appworld.env import AppWorldEnv
@@ -137,8 +138,11 @@ def test_a_name_that_reads_like_a_number_is_an_answer(task: Task) -> None:
 
 def test_two_runs_that_differ_are_rejected(task: Task) -> None:
     drawn = "import random\nrandom.seed()\napis.supervisor.complete_task(answer=random.random())"
-    with pytest.raises(BuildError, match="a second run comes to something else"):
-        BENCHMARK.build(draft(task, [drawn]))
+    verdict = run_gates(default_gates(BENCHMARK, min_steps=1), draft(task, [drawn])).verdict
+    assert (verdict.gate, verdict.reason) == (
+        "replay",
+        "two replays of the reference went differently",
+    )
 
 
 @pytest.mark.parametrize("split", ["val", "test"])

@@ -164,14 +164,6 @@ BAD: dict[str, tuple[str, dict[str, Any]]] = {
         "turn 2 changes nothing and shows nothing new",
         {"words": TWO, "solution": ("[pwd()]", DONE, "[pwd()]", DONE)},
     ),
-    "a call to spare": (
-        r"turn 2: pwd\(\) is not needed",
-        {"words": TWO, "solution": ("[pwd()]", DONE, "[pwd(), touch('plan.txt')]", DONE)},
-    ),
-    "a folder in itself": (
-        "do not solve the task",
-        {"words": ["'a' to 'a'."], "solution": ("[mkdir('a'), cp('a', 'a')]", DONE)},
-    ),
     "an unheard-of argument": (
         "turn 2: touch needs 'milk.txt' as file_name",
         {"words": TWO, "solution": ("[touch('plan.txt')]", DONE, "[touch('milk.txt')]", DONE)},
@@ -215,8 +207,7 @@ def test_what_keeps_official_base_tasks_from_being_built() -> None:
     kinds = {
         "shows nothing new": 8,
         "does not give the same result": 8,
-        "is not needed": 1,
-        "cannot know": 113,
+        "cannot know": 114,
         "": 70,
     }
     found = Counter[str]()

@@ -40,14 +40,16 @@ class Bent(ToyBenchmark):
             return KNOWN
         return task.model_copy(update={**changed, "name": ""})
 
-    def replay(self, task: Task, actions: Sequence[str]) -> Replay:
-        played = super().replay(task, actions)
+    def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
+        played = super().replay(task, actions, to_error=to_error)
         scores, n = list(played.scores), len(played.scores)
         if "trip" in task.instruction:
             return replace(played, errors=("no_such_button", *played.errors[1:]))
         if "flicker" in task.instruction:
             self.replays += 1
             return replace(played, fingerprint=str(self.replays))
+        if "lazy" in task.instruction and actions:
+            scores[-1] = 1.0
         if "half" in task.instruction:
             scores = [min(score, 0.5) for score in scores]
         if "early" in task.instruction and n > 2:
@@ -62,12 +64,12 @@ class Bent(ToyBenchmark):
 BENT = Bent()
 
 
-def draft(instruction: str = "Do something new.", index: int = 9, **fields: Any) -> Draft:
+def draft(extra: str = "Do something new.", index: int = 9, **fields: Any) -> Draft:
     task = TRAIN[index]
     known = {
         "benchmark": "toy",
         "scenario": task.scenario,
-        "instruction": instruction,
+        "instruction": f"{extra} {task.instruction}",
         "world": task.world,
         "solution": task.solution,
     }
@@ -89,6 +91,9 @@ class Bad(NamedTuple):
 
 
 HELD = HELD_OUT[0]
+LAZY = next(
+    f"press {colour}" for colour in COLOURS if BENCHMARK.split_of(f"red-{colour}") is Split.TRAIN
+)
 BAD = {
     "no JSON": Bad("parse", "Invalid JSON", "Sure! Here is a task:"),
     "cut off": Bad("parse", "EOF", raw()[:-20]),
@@ -104,7 +109,7 @@ BAD = {
     "world of wrong types": Bad("parse", "buttons", raw(world={"buttons": 3})),
     "other benchmark": Bad("schema", "for 'elsewhere'", raw(benchmark="elsewhere", world={"a": 1})),
     "other world": Bad("schema", "not a world of toy", draft(world=OtherWorld())),
-    "blank instruction": Bad("schema", "empty", draft(" \n\t")),
+    "blank instruction": Bad("schema", "empty", draft(instruction=" \n\t")),
     "too short": Bad("schema", "fewer than 3", draft(solution=("press red", "done"))),
     "held-out scenario": Bad(
         "split_leak", "scenario", draft(scenario=HELD.scenario, solution=HELD.solution)
@@ -112,16 +117,26 @@ BAD = {
     "built into a held-out scenario": Bad("split_leak", "scenario", draft(solution=HELD.solution)),
     "built as a test task": Bad("split_leak", "a test task", draft("mislabel this")),
     "retyped copy": Bad(
-        "near_duplicate", "repeats", draft(KNOWN.instruction.upper().replace(",", ""), index=0)
+        "near_duplicate",
+        "repeats",
+        draft(instruction=KNOWN.instruction.upper().replace(",", ""), index=0),
     ),
     "actions that do nothing": Bad("build", "does not press", draft(solution=("look",) * 3)),
     "crashing build": Bad("build", "RuntimeError: engine � bug", draft("crash the builder")),
+    "too short without what it does not need": Bad(
+        "length",
+        "needs 1 actions, fewer than 3; 'press red' is not needed",
+        draft("a lazy task", solution=("press red", LAZY, "done")),
+    ),
     "the same task again": Bad("duplicate", KNOWN.name, draft("known already")),
     "an action that fails": Bad("replay", "'press", draft("trip over")),
     "never twice the same": Bad("replay", "differently", draft("flicker")),
     "reference falls short": Bad("prefix", "scores 0.50", draft("half a success")),
     "solved before the end": Bad("prefix", "after 3 of 4", draft("early success")),
     "solved at the start": Bad("empty_agent", "without any action", draft("gift")),
+    "words about something else": Bad(
+        "substance", "no word of a button", draft(instruction="Answer with the word kettle.")
+    ),
     "solved by waiting": Bad("empty_agent", "without any action", draft("idle wins")),
 }
 GATES = default_gates(BENT, [KNOWN])
@@ -152,14 +167,15 @@ def test_every_gate_is_needed(name: str) -> None:
     assert any(judge(bad.proposal, without).verdict.gate != name for bad in mine)
 
 
-@pytest.mark.parametrize("name", ["near_duplicate", "duplicate", "replay", "prefix", "empty_agent"])
+@pytest.mark.parametrize(
+    "name", ["near_duplicate", "duplicate", "replay", "prefix", "empty_agent", "substance"]
+)
 def test_without_the_last_gates_bad_tasks_would_be_accepted(name: str) -> None:
     without = [gate for gate in GATES if gate.name != name]
     accepted = [
         bad for bad in BAD.values() if bad.gate == name and judge(bad.proposal, without).task
     ]
-    # Without a replay, the prefix gate has nothing to look at and rejects all.
-    assert bool(accepted) is (name != "replay")
+    assert accepted
 
 
 def test_a_good_draft_passes_with_its_costs() -> None:
@@ -169,7 +185,8 @@ def test_a_good_draft_passes_with_its_costs() -> None:
     assert result.task is not None
     assert result.verdict.task_id == result.task.id
     assert result.verdict.draft_id == draft().id
-    assert result.env_steps == 3 * 4  # built once, replayed twice
+    # Built once, replayed twice, and thrice without one of the steps.
+    assert result.env_steps == 3 * 4 + 3 * 3
     assert judge(raw()).verdict == result.verdict
 
 
@@ -187,7 +204,7 @@ def test_a_copy_of_a_held_out_task_is_caught_by_its_id() -> None:
 def test_steps_of_rejected_drafts_are_counted() -> None:
     assert judge(BAD["no JSON"].proposal).env_steps == 0
     assert judge(BAD["actions that do nothing"].proposal).env_steps == 3
-    assert judge(BAD["never twice the same"].proposal).env_steps == 3 * 4
+    assert judge(BAD["never twice the same"].proposal).env_steps == 3 * 4 + 3 * 3
 
 
 def test_an_engine_fault_is_no_verdict() -> None:
@@ -221,8 +238,10 @@ def test_the_gates_come_in_the_order_of_their_cost() -> None:
         "near_duplicate",
         "build",
         "split_leak",
+        "length",
         "duplicate",
         "replay",
         "prefix",
         "empty_agent",
+        "substance",
     ]

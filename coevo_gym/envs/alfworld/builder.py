@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Container, Iterable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.random import Generator
 
-from coevo_gym.benchmark import Replay
+from coevo_gym.benchmark import Clue, Effect, Evidence, Replay
 from coevo_gym.envs.alfworld.goals import (
     CHANGES,
     CLEAN,
@@ -143,17 +144,37 @@ def _check_won(trial: Trial, commands: Sequence[str]) -> None:
         raise BuildError("the goal does not hold at the end")
 
 
-def replay(task: Task, actions: Sequence[str]) -> Replay:
-    """Play commands in a fresh game, with the score after each; what is won once stays won."""
+def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
+    """Play commands in a fresh game; see :meth:`coevo_gym.benchmark.Benchmark.replay`.
+
+    What is won once stays won. A command that only looks at something changes nothing.
+    """
     from coevo_gym.envs.alfworld.engine import Game, open_scene
 
     assert isinstance(task.world, ALFWorldWorld)
     game = Game(open_scene(*scene_problem(task.world)), task.instruction)
-    errors, scores = [], [float(game.won)]
+    errors, scores, shown = [], [float(game.won)], []
+    states = [digest(sorted(game.facts()))]
     for action in actions:
         errors.append("" if game.step(action) else _NOT_ADMISSIBLE)
         scores.append(max(scores[-1], float(game.won)))
-    return Replay(tuple(errors), tuple(scores), digest(sorted(game.facts())))
+        shown.append(game.observation)
+        states.append(digest(sorted(game.facts())))
+        if to_error and errors[-1]:
+            break
+    effects = (Effect.NOTHING if old == new else Effect.CHANGED for old, new in pairwise(states))
+    return Replay(
+        tuple(errors), tuple(scores), states[-1], tuple(effects), tuple(states), tuple(shown)
+    )
+
+
+def evidence(task: Task) -> Evidence:
+    """The types of what is to be handled, and of the place or the lamp."""
+    assert isinstance(task.world, ALFWorldWorld)
+    goal = goal_of(task.world)
+    types = filter(None, (goal.object, goal.receptacle, goal.toggle))
+    clues = (Clue(f"the {name.lower()}", (name.lower(),), task.instruction) for name in types)
+    return Evidence(task.instruction, tuple(clues))
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
 from numpy.random import Generator
 
-from coevo_gym.benchmark import Replay
-from coevo_gym.envs.appworld.engine import World
+from coevo_gym.benchmark import Clue, Effect, Evidence, Replay
+from coevo_gym.envs.appworld.engine import Diff, Ran, World
 from coevo_gym.envs.appworld.env import code_of
 from coevo_gym.envs.appworld.judge import compared, grade
 from coevo_gym.envs.appworld.moves import (
@@ -31,11 +33,17 @@ from coevo_gym.envs.appworld.tasks import (
 )
 from coevo_gym.errors import BenchmarkNotInstalled, BuildError, DataError, TaskError
 from coevo_gym.evolution import Context, Draft, digest
-from coevo_gym.task import Split, Task, canonical_json
+from coevo_gym.spaces import spaced
+from coevo_gym.task import Split, Task, canonical_json, thaw
 from coevo_gym.trajectory import Trajectory
 
 MAX_ACTS = 2
 """Of a draft from a walk."""
+MAX_NAME_WORDS = 8
+"""Longest text in a changed row that the words of a task may name it by."""
+_APIS = re.compile(r"\bapis\.(\w+)\.(\w+)\(")
+_SAYS_NOTHING = ("api_docs.", "supervisor.complete_task")
+"""Calls that neither touch an app nor ask it anything."""
 _ASKED = ("{}.", "Please {}.", "Could you {}?", "I would like you to {}.")
 
 
@@ -61,7 +69,7 @@ def build(draft: Draft) -> Task:
     Raises:
         BuildError: if the world is not one to train in; if an action fails; if the task is not
             completed by the last action, and by it alone; if nothing was changed or answered; if
-            a second run comes to something else; if doing nothing would pass.
+            doing nothing would pass.
     """
     world = draft.world
     if not isinstance(world, AppWorldWorld):
@@ -73,8 +81,6 @@ def build(draft: Draft) -> Task:
         raise BuildError("there are no actions")
     run = _run(draft, world)
     _check_run(run, draft.solution)
-    if run != _run(draft, world):
-        raise BuildError("a second run comes to something else")
     verifier = AppWorldVerifier(
         changes=run.changes, answer="" if run.answer is None else canonical_json(run.answer)
     )
@@ -142,20 +148,99 @@ def _act(world: World, action: str) -> tuple[str, bool]:
     return (ran.output.strip() if ran.kind else ""), ran.completed
 
 
-def replay(task: Task, actions: Sequence[str]) -> Replay:
-    """Carry out actions in a fresh world, with the score after each."""
+def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
+    """Carry out actions in a fresh world; see :meth:`coevo_gym.benchmark.Benchmark.replay`."""
     place, verifier = task.world, task.verifier
     assert isinstance(place, AppWorldWorld)
     assert isinstance(verifier, AppWorldVerifier)
-    errors = []
+    errors, shown, effects = [], [], []
     with closing(World(root_of(place.data))) as world:
         world.begin(place.base, instruction=task.instruction)
-        scores = [float(grade(world, verifier).success)]
-        for action in actions:
-            errors.append(_act(world, action)[0])
-            scores.append(float(grade(world, verifier).success))
         end = world.diff()
-    return Replay(tuple(errors), tuple(scores), digest([end.changes, end.answer, end.status]))
+        scores, states = [_score(world, verifier, end)], [digest(end.changes)]
+        for action in actions:
+            ran, before = world.step(code_of(action)), end
+            end = world.diff()
+            errors.append(ran.output.strip() if ran.kind else "")
+            shown.append(ran.output)
+            scores.append(_score(world, verifier, end))
+            states.append(digest(end.changes))
+            effects.append(_effect(ran, before, end))
+            if to_error and errors[-1]:
+                break
+    fingerprint = digest([end.changes, end.answer, end.status])
+    return Replay(
+        tuple(errors), tuple(scores), fingerprint, tuple(effects), tuple(states), tuple(shown)
+    )
+
+
+def _score(world: World, verifier: AppWorldVerifier, end: Diff) -> float:
+    if verifier.changes is None:
+        return float(grade(world, verifier).success)
+    done = bool(end.status)
+    return float(compared(verifier, end.changes, end.answer, completed=done).success)
+
+
+def _effect(ran: Ran, before: Diff, after: Diff) -> Effect:
+    if after.changes != before.changes:
+        return Effect.CHANGED
+    if any(not call.startswith(_SAYS_NOTHING) for call in ran.calls):
+        return Effect.READ
+    return Effect.CLOSED if after.status != before.status else Effect.NOTHING
+
+
+def evidence(task: Task) -> Evidence:
+    """The apps that are changed, or else those that are asked, and what is done there.
+
+    What gives a question away is its answer; a call that is written out gives any task away.
+    """
+    verifier = task.verifier
+    assert isinstance(verifier, AppWorldVerifier)
+    called: dict[str, list[str]] = {}
+    for app, api in _APIS.findall("\n".join(map(code_of, task.solution))):
+        if app != "supervisor" and api != "login":
+            called.setdefault(app, [app, spaced(app)]).extend(spaced(api).split())
+    changed: dict[str, list[str]] = {}
+    for model, rows in (thaw(verifier.changes) or {}).items():
+        app = model.partition(".")[0]
+        names = changed.setdefault(app, called.get(app, [app, spaced(app)]))
+        names += [*spaced(model.partition(".")[2]).split(), *_texts(rows)]
+    clues = [
+        Clue(f"what changes in {app}", tuple(names), task.instruction)
+        for app, names in changed.items()
+    ]
+    if not changed:
+        asked = tuple(name for names in called.values() for name in names)
+        clues.append(Clue("what is looked at", asked, task.instruction))
+    answers = [line.strip() for action in task.solution for line in code_of(action).splitlines()]
+    answers = [line for line in answers if _APIS.search(line)]
+    if verifier.answer and not changed:
+        answers += [_told(item) for item in _items(json.loads(verifier.answer))]
+    return Evidence(task.instruction, tuple(clues), tuple(answers))
+
+
+def _told(value: Any) -> str:
+    """A value as people write it."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts and amounts in changed rows; ids, and texts of many words, name nothing."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not key.endswith(("id", "_at")):
+                yield from _texts(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _texts(item)
+    elif isinstance(value, str) and len(value.split()) <= MAX_NAME_WORDS:
+        yield value
+    elif isinstance(value, float):
+        yield _told(value)
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, pairwise
 from typing import Any
 
 from numpy.random import Generator
 
-from coevo_gym.benchmark import Replay
+from coevo_gym.benchmark import Clue, Effect, Evidence, Replay
 from coevo_gym.envs.base import ACTION_CAP
-from coevo_gym.envs.bfcl.calls import Call, Malformed, hermes, parse_message, python
+from coevo_gym.envs.bfcl.calls import Call, Malformed, hermes, parse_message, parse_truth, python
 from coevo_gym.envs.bfcl.dialogue import MAX_CALLS, Dialogue, max_steps_of_a_turn
-from coevo_gym.envs.bfcl.engine import Toolbox, bind, failed
+from coevo_gym.envs.bfcl.engine import Toolbox, as_object, bind, failed
 from coevo_gym.envs.bfcl.judge import Judge
 from coevo_gym.envs.bfcl.tasks import (
     CLOSING,
@@ -25,10 +25,10 @@ from coevo_gym.envs.bfcl.tasks import (
     split_of,
 )
 from coevo_gym.envs.bfcl.tools import functions_of, schemas_text
-from coevo_gym.envs.bfcl.words import Known, default, request, tells
+from coevo_gym.envs.bfcl.words import Known, default, purpose, request, tells
 from coevo_gym.errors import BuildError
 from coevo_gym.evolution import Context, Draft, digest
-from coevo_gym.spaces import clean_text
+from coevo_gym.spaces import clean_text, spaced
 from coevo_gym.task import Split, Task, thaw
 from coevo_gym.trajectory import Trajectory
 
@@ -59,15 +59,13 @@ def build(draft: Draft) -> Task:
 
     Raises:
         BuildError: if the world is not one of the scenario; if a call fails, could go otherwise
-            another day, or has an argument that nobody told the agent; if a turn has no effect, or
-            a call less would do.
+            another day, or has an argument that nobody told the agent; if a turn has no effect.
     """
     world = _world(draft)
     turns = _turns(draft.solution, world)
     _check_repeatable(world, turns)
     outputs = _run(world, turns)
     truth = tuple(tuple(map(python, turn)) for turn in turns)
-    _check_needed(world, truth)
     _check_known(world, turns, outputs)
     return Task(
         benchmark="bfcl",
@@ -197,30 +195,6 @@ def _state(toolbox: Toolbox) -> Any:
         return None
 
 
-def _check_needed(world: BFCLWorld, truth: Sequence[tuple[str, ...]]) -> None:
-    """Check that the reference solves the task, and that nothing less does.
-
-    Doing nothing never does: a turn with a reference and without a call fails.
-    """
-    verifier = BFCLVerifier(turns=tuple(truth))
-    if not _solves(world, verifier, truth):
-        raise BuildError("the calls do not solve the task that was made of them")
-    for number, turn in enumerate(truth):
-        for index, call in enumerate(turn):
-            shorter = (*turn[:index], *turn[index + 1 :])
-            if _solves(world, verifier, [*truth[:number], shorter, *truth[number + 1 :]]):
-                raise BuildError(f"turn {number + 1}: {call} is not needed")
-
-
-def _solves(world: BFCLWorld, verifier: BFCLVerifier, turns: Sequence[tuple[str, ...]]) -> bool:
-    dialogue, judge = Dialogue(world), Judge(world, verifier)
-    for message in solution_of(turns):
-        if not dialogue.over:
-            reply = dialogue.send(clean_text(message, ACTION_CAP))
-            judge.review(dialogue, reply, stop_at_failure=True)
-    return judge.solved
-
-
 def _check_known(world: BFCLWorld, turns: Turns, outputs: Sequence[Sequence[str]]) -> None:
     """Check that every argument can be read somewhere before the call.
 
@@ -248,24 +222,115 @@ def _document(function: str) -> Known:
     return Known(schemas_text((function,)))
 
 
-def replay(task: Task, actions: Sequence[str]) -> Replay:
-    """Send messages in a fresh conversation, with the score after each.
+def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
+    """Send messages in a fresh conversation; see :meth:`coevo_gym.benchmark.Benchmark.replay`.
 
     Only a conversation that is over has a score.
     """
     assert isinstance(task.world, BFCLWorld)
     assert isinstance(task.verifier, BFCLVerifier)
     dialogue, judge = Dialogue(task.world), Judge(task.world, task.verifier)
-    errors, scores = [], [0.0]
+    errors, scores, shown, effects = [], [0.0], [], []
+    states = [_hash(dialogue.toolbox)]
+    seen = set(_SAYS_NOTHING)
     for action in actions:
+        message, n_before = clean_text(action, ACTION_CAP), len(dialogue.outputs)
         if dialogue.over:
             errors.append("the conversation is over")
+            shown.append("")
         else:
-            reply = dialogue.send(clean_text(action, ACTION_CAP))
+            reply = dialogue.send(message)
             errors.append(judge.review(dialogue, reply).reason)
+            shown.append(reply.observation)
         scores.append(float(dialogue.over and judge.solved))
+        states.append(_hash(dialogue.toolbox))
+        outputs = dialogue.outputs[n_before:]
+        told = _tells_more(message, outputs, seen)
+        seen.update(outputs)
+        if states[-1] != states[-2]:
+            effects.append(Effect.CHANGED)
+        else:
+            silent = Effect.NOTHING if outputs else Effect.CLOSED
+            effects.append(Effect.READ if told else silent)
+        if to_error and errors[-1]:
+            break
     end = (_state(dialogue.toolbox), dialogue.outputs, judge.outcomes)
-    return Replay(tuple(errors), tuple(scores), digest(repr(end)))
+    return Replay(
+        tuple(errors),
+        tuple(scores),
+        digest(repr(end)),
+        tuple(effects),
+        tuple(states),
+        tuple(shown),
+    )
+
+
+def _hash(toolbox: Toolbox) -> str:
+    """All that later calls may depend on: also the directory one is in, and private numbers."""
+    hidden = [
+        (name, key, value)
+        for name, instance in toolbox.instances.items()
+        for key, value in vars(instance).items()
+        if key.startswith("_") and isinstance(value, (bool, int, float))
+    ]
+    return digest(repr((_state(toolbox), toolbox.call(Call("pwd", {})), hidden)))
+
+
+def _tells_more(message: str, outputs: Sequence[str], seen: Container[str]) -> bool:
+    """Whether a result is new, and holds a value that is no argument of the message's calls."""
+    calls = [item for item in parse_message(message) if isinstance(item, Call)]
+    given = [str(value) for call in calls for value in (*call.positional, *call.arguments.values())]
+    return any(
+        output not in seen and not failed(output) and not {*_values(output)} <= {*given}
+        for output in outputs
+    )
+
+
+def _values(result: str) -> list[str]:
+    """The values in a result, without their names; the text itself where it is no object."""
+    found = as_object(result)
+    return [str(value) for value in found.values()] or [result]
+
+
+def evidence(task: Task) -> Evidence:
+    """What the calls of each turn are about, and what they are given.
+
+    What gives a conversation away is a call that is written out in it.
+    """
+    assert isinstance(task.world, BFCLWorld)
+    assert isinstance(task.verifier, BFCLVerifier)
+    clues, answers = [], []
+    for number, turn in enumerate(task.verifier.turns):
+        calls = [bind(parse_truth(call)) for call in turn]
+        said = task.world.turns[number] if number < len(task.world.turns) else ""
+        if calls:
+            names = tuple(dict.fromkeys(name for call in calls for name in _names(call)))
+            clues.append(Clue(f"what turn {number + 1} calls for", names, said))
+        for call in calls:
+            unnamed = Call(call.name, {}, tuple(call.arguments.values()))
+            answers += [python(call), python(unnamed)]
+    return Evidence("\n".join(task.world.turns), tuple(clues), tuple(answers))
+
+
+def _names(call: Call) -> Iterator[str]:
+    """What tells of a call: the words of its purpose, of its name and class, and its values."""
+    owner = functions_of()[call.name].removesuffix("API")
+    for text in (purpose(call.name), spaced(call.name), spaced(owner)):
+        yield from text.split()
+    for name, value in call.arguments.items():
+        if value != default(call.name, name):
+            yield from map(str, _parts(value))
+
+
+def _parts(value: Any) -> Iterator[str | int | float]:
+    """The texts and numbers in a JSON value; truth values tell of nothing."""
+    if isinstance(value, Mapping):
+        value = [*value, *value.values()]
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _parts(item)
+    elif value is not None and not isinstance(value, bool):
+        yield value
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:

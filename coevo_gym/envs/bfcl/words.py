@@ -18,6 +18,7 @@ from numpy.random import Generator
 from coevo_gym.envs.bfcl.calls import Call
 from coevo_gym.envs.bfcl.engine import as_object
 from coevo_gym.envs.bfcl.tools import functions_of, schema
+from coevo_gym.spaces import spaced
 
 _OPENINGS = ("Please {}.", "Could you {}?", "I need you to {}.", "I would like you to {}.")
 _LATER_OPENINGS = ("Now {}.", "Next, please {}.", "Thanks. Could you now {}?", "Also, {}.")
@@ -26,7 +27,6 @@ _LAST = "Finally, {}."
 
 _DESCRIPTION = "Tool description:"
 _SENTENCE = re.compile(r"\.(?=\s|$)")
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 _NEEDS_NO_SOURCE = (None, "", ".", "..")
@@ -56,7 +56,7 @@ def wish(call: Call) -> str:
         ": file name 'log.txt', lines 3"
     """
     told = [
-        f"{_spaced(name)} {spoken(value)}"
+        f"{spaced(name)} {spoken(value)}"
         for name, value in call.arguments.items()
         if value != default(call.name, name)
     ]
@@ -104,7 +104,7 @@ def spoken(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return _enumerated([f"{_spaced(key)} {spoken(item)}" for key, item in value.items()])
+        return _enumerated([f"{spaced(key)} {spoken(item)}" for key, item in value.items()])
     if isinstance(value, (list, tuple)):
         return _enumerated([spoken(item) for item in value])
     return "none" if value is None else str(value)
@@ -114,12 +114,6 @@ def _enumerated(words: Sequence[str]) -> str:
     if len(words) < 2:
         return words[0] if words else "none"
     return " and ".join([", ".join(words[:-1]), words[-1]])
-
-
-def _spaced(name: str) -> str:
-    """A name in snake or camel case as words."""
-    words = _HUMP.sub(" ", name).replace("_", " ").split()
-    return " ".join(word.lower() if len(word) > 1 else word for word in words)
 
 
 def _pick(choices: Sequence[str], rng: Generator) -> str:

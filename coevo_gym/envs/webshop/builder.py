@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 from numpy.random import Generator
 
-from coevo_gym.benchmark import Replay
+from coevo_gym.benchmark import Clue, Effect, Evidence, Replay
 from coevo_gym.envs.webshop.catalogue import Catalogue
 from coevo_gym.envs.webshop.choices import searches
 from coevo_gym.envs.webshop.engine import Session
@@ -127,21 +128,48 @@ def _names(text: str, phrase: str) -> bool:
     return bool(phrase) and re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text) is not None
 
 
-def replay(task: Task, actions: Sequence[str]) -> Replay:
-    """Run actions in a fresh session, with the score after each."""
+def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
+    """Run actions in a fresh session; see :meth:`coevo_gym.benchmark.Benchmark.replay`."""
     assert isinstance(task.world, WebShopWorld)
     catalogue = open_catalogue(task.world)
     session, goal = Session(catalogue), goal_of(task.verifier, catalogue)
     session.reset(task.instruction)
-    errors, scores = [], [0.0]
+    errors, scores, shown, states = [], [0.0], [], [_state(session)]
     for action in actions:
         result = session.step(action)
         judge(session, goal)
         errors.append("" if result.valid else result.reason)
         scores.append(0.0 if session.score is None else session.score.reward)
+        shown.append(result.observation)
+        states.append(_state(session))
+        if to_error and errors[-1]:
+            break
+    effects = (Effect.NOTHING if old == new else Effect.CHANGED for old, new in pairwise(states))
+    return Replay(
+        tuple(errors), tuple(scores), states[-1], tuple(effects), tuple(states), tuple(shown)
+    )
+
+
+def _state(session: Session) -> str:
     asin = session.product.asin if session.product else ""
     state = [str(session.page), session.query, session.number, asin, dict(session.options)]
-    return Replay(tuple(errors), tuple(scores), digest(state))
+    return digest(state)
+
+
+def evidence(task: Task) -> Evidence:
+    """The kind of product, and the attributes and options that are asked for.
+
+    What gives a purchase away is the product's asin.
+    """
+    verifier = task.verifier
+    assert isinstance(task.world, WebShopWorld)
+    assert isinstance(verifier, WebShopVerifier)
+    product = open_catalogue(task.world)[verifier.asin]
+    kind = (product.query, *product.query.split(), *product.nouns)
+    clues = [Clue("the kind of product", kind, task.instruction)]
+    clues += [Clue("an attribute", (name,), task.instruction) for name in verifier.attributes]
+    clues += [Clue(f"the {name}", (value,), task.instruction) for name, value in verifier.options]
+    return Evidence(task.instruction, tuple(clues), (verifier.asin,))
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
