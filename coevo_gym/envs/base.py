@@ -160,6 +160,7 @@ class TaskEnv(gym.Env[str, str]):
         self._infos: list[FrozenDict] = []  # public, of each step: what its agent was shown
         self._outcome: Grade | None = None
         self._end_reason: EndReason | None = None
+        self._closed = False
 
     # What a benchmark supplies.
 
@@ -182,6 +183,9 @@ class TaskEnv(gym.Env[str, str]):
     @abstractmethod
     def _grade(self, verifier: Verifier) -> Grade:
         """Judge the finished episode; called exactly once."""
+
+    def _release(self) -> None:
+        """Give up the engine, if there is one; nothing happens the second time."""
 
     # What everyone else calls.
 
@@ -242,6 +246,7 @@ class TaskEnv(gym.Env[str, str]):
                 the one before.
         """
         super().reset(seed=seed)
+        self._closed = False
         self._task = None
         task = self._choose(options or {})
         self._check(task)
@@ -279,22 +284,17 @@ class TaskEnv(gym.Env[str, str]):
             Observation, reward, terminated, truncated, info.
 
         Raises:
-            ResetNeeded: if no episode is running.
+            ResetNeeded: if no episode is running, or the env has been closed.
             TypeError: if ``action`` is not a string.
             EnvBackendError: if the engine fails. The episode is over then, without a grade.
         """
-        if self._task is None or self._end_reason is not None:
-            raise ResetNeeded(
-                "The episode is over; step() needs a reset() first."
-                if self._task
-                else "No episode has begun. Call reset() first."
-            )
+        self._check_running("step")
         check_action(action)
         before, info = self._frame.observation, self._public_info()
         action = clean_text(action, ACTION_CAP)
         with self._lost_on_fault():
             frame = self._act(action)
-            self._frame = self._clean(self._review(self._task.verifier, frame))
+            self._frame = self._clean(self._review(self.task.verifier, frame))
             terminated = self._frame.done
             spent = self._frame.cut or len(self._steps) + 1 >= self.max_steps
             truncated = not terminated and spent
@@ -322,11 +322,10 @@ class TaskEnv(gym.Env[str, str]):
             reason: why.
 
         Raises:
-            ResetNeeded: if no episode is running.
+            ResetNeeded: if no episode is running, or the env has been closed.
             EnvBackendError: if the engine fails. The episode is over then, without a grade.
         """
-        if self._task is None or self._end_reason is not None:
-            raise ResetNeeded("There is no running episode to cut. Call reset() first.")
+        self._check_running("cut")
         with self._lost_on_fault():
             self._finish(terminated=False)
         self._end_reason = reason
@@ -371,6 +370,14 @@ class TaskEnv(gym.Env[str, str]):
         """
         return EvalTrajectory(**self._record())
 
+    def close(self) -> None:
+        """Give up the engine; twice is fine.
+
+        A running episode ends here, without a grade. What is known of a finished one stays.
+        """
+        self._closed = True
+        self._release()
+
     def render(self) -> str | None:
         """The current state as text (``ansi``); None without a render mode."""
         if self.render_mode is None:
@@ -398,6 +405,17 @@ class TaskEnv(gym.Env[str, str]):
         return self.__dict__
 
     # How it works.
+
+    def _check_running(self, what: str) -> None:
+        """Refuse to do something for which an episode has to be running."""
+        if self._closed:
+            raise ResetNeeded(
+                f"The env has been closed: {what}() needs a reset() first, or a new env."
+            )
+        if self._task is None:
+            raise ResetNeeded("No episode has begun. Call reset() first.")
+        if self._end_reason is not None:
+            raise ResetNeeded(f"The episode is over; {what}() needs a reset() first.")
 
     def _select(self, subset: str | None, tasks: Sequence[str] | str | None) -> Sequence[Task]:
         """The tasks that ``reset`` picks from."""

@@ -29,6 +29,7 @@ from coevo_gym.errors import ResetNeeded, TaskError
 from coevo_gym.task import Split, Task
 from coevo_gym.testing.fixtures import make_env, replay
 from coevo_gym.testing.poison import Poison
+from coevo_gym.trajectory import EndReason
 
 HOSTILE_ACTIONS = {
     "empty": "",
@@ -170,7 +171,7 @@ def check_hostile_actions(env_id: str) -> None:
 
 
 def check_end(env_id: str) -> None:
-    """Stepping before a reset or after the end raises; closing twice does not."""
+    """Stepping before a reset, after the end or when closed raises; closing twice does not."""
     env = gym.make(env_id, max_steps=1, disable_env_checker=True)
     _raises(ResetNeeded, lambda: env.step(""))
     env.reset(seed=0)
@@ -180,6 +181,12 @@ def check_end(env_id: str) -> None:
     _raises(ResetNeeded, lambda: env.step(""))
     env.reset(seed=0)
     env.close()
+    env.close()
+    bare = env.unwrapped
+    assert isinstance(bare, TaskEnv)
+    for use in (lambda: env.step(""), lambda: bare.cut(EndReason.MAX_STEPS)):
+        _raises(ResetNeeded, use, "closed")
+    env.reset(seed=0)
     env.close()
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -142,6 +143,7 @@ def requests(root: Path, task_id: str) -> Iterator[tuple[Engine, socket.socket, 
     ours, theirs = socket.socketpair()
     engine.ask("attach", [theirs.fileno()])
     theirs.close()
+    engine.ask("step_begin")
     channel = Channel(ours, max_bytes=1 << 24)
     yield engine, ours, channel
     channel.close()
@@ -267,6 +269,7 @@ class TestRequests:
         engine, _, channel = requests
         engine.ask("begin", task_id=task_id, instruction=None, seed=100, max_calls=2)
         for _ in range(2):
+            engine.ask("step_begin")
             answers = []
             for _ in range(4):
                 channel.send({"app": "supervisor", "api": "show_profile", "kwargs": {}})
@@ -283,6 +286,7 @@ class TestRequests:
         request = {"app": "simple_note", "api": "create_note", "kwargs": arguments}
         for _ in range(2):
             engine.ask("begin", task_id=task_id, instruction=None, seed=100, max_calls=99)
+            engine.ask("step_begin")
             errors = []
             for _ in range(17):
                 channel.send(request)
@@ -334,6 +338,46 @@ class TestRequests:
             channel.receive(PATIENCE_S)
         assert engine.ask("step_end") == {"completed": False, "calls": [], "attached": False}
 
+    def test_a_byte_out_of_band_cuts_off(
+        self, requests: tuple[Engine, socket.socket, Channel]
+    ) -> None:
+        engine, connection, channel = requests
+        channel.send({"app": "supervisor", "api": "show_profile", "kwargs": {}})
+        assert "ok" in channel.receive(PATIENCE_S)
+        connection.send(b"x", socket.MSG_OOB)
+        with pytest.raises(ChannelError):
+            channel.receive(PATIENCE_S)
+        ended = engine.ask("step_end")
+        assert (ended["calls"], ended["attached"]) == (["supervisor.show_profile"], False)
+        assert engine.ask("grade")["tests"]
+
+    @pytest.mark.parametrize("how", [socket.SHUT_RD, socket.SHUT_WR, socket.SHUT_RDWR])
+    def test_a_line_without_an_end_on_a_socket_half_closed(
+        self, requests: tuple[Engine, socket.socket, Channel], how: int
+    ) -> None:
+        engine, connection, _ = requests
+        connection.sendall(b'{"app": "supervisor", ')
+        connection.shutdown(how)
+        assert engine.ask("step_end")["completed"] is False
+        assert engine.ask("grade")["tests"]
+
+    def test_between_steps_nothing_is_called(
+        self, requests: tuple[Engine, socket.socket, Channel]
+    ) -> None:
+        engine, connection, channel = requests
+        assert engine.ask("step_end")["calls"] == []
+        done = {"app": "supervisor", "api": "complete_task", "kwargs": {}}
+        channel.send(done)
+        connection.settimeout(1)
+        assert engine.ask("diff")["status"] is None
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+        assert engine.ask("diff")["status"] is None
+        engine.ask("step_begin")
+        assert "ok" in channel.receive(PATIENCE_S)
+        ended = engine.ask("step_end")
+        assert (ended["calls"], ended["completed"]) == (["supervisor.complete_task"], True)
+
     def test_who_does_not_read_is_cut_off(
         self, requests: tuple[Engine, socket.socket, Channel]
     ) -> None:
@@ -359,6 +403,66 @@ class TestRequests:
         connection.sendall((json.dumps(request).encode() + b"\n") * 500)
         calls = engine.ask("step_end")["calls"]
         assert len(calls) < 500
+
+
+TWICE = """
+def evaluate(test, **_):
+    with test("one wording"):
+        test.case(1, "==", 1)
+    with test("one wording"):
+        test.case(1, "==", 2)
+    return None
+"""
+BREAKING = """
+def evaluate(test, models, **_):
+    with test("first"): test.case(1, "==", 1)
+    models.end.supervisor.Task.all()[0].status.upper()
+    with test("second"): test.case(1, "==", 1)
+"""
+
+
+@pytest.fixture
+def judged(root: Path, task_id: str, tmp_path: Path) -> Iterator[Callable[..., World]]:
+    """A world of a task whose tests are what is given."""
+    (tmp_path / "data").mkdir()
+    for part in (root / "data").iterdir():
+        if part.name != "tasks":
+            (tmp_path / "data" / part.name).symlink_to(part)
+    task = tmp_path / "data" / "tasks" / task_id
+    shutil.copytree(root / "data" / "tasks" / task_id, task)
+    made = World(tmp_path)
+
+    def begin(evaluation: str, *wordings: str) -> World:
+        (task / "ground_truth" / "evaluation.py").write_text(evaluation)
+        tests = [{"requirement": wording, "label": "no_op_fail"} for wording in wordings]
+        (task / "ground_truth" / "test_data.json").write_text(json.dumps(tests))
+        made.begin(task_id)
+        return made
+
+    yield begin
+    made.close()
+    pool(tmp_path).close()
+
+
+class TestVerdict:
+    def test_two_tests_of_one_wording_count_as_two(self, judged: Callable[..., World]) -> None:
+        tests = judged(TWICE, "one wording", "one wording").grade()
+        assert [test.passed for test in tests] == [True, False]
+
+    def test_a_contradiction_is_a_fault(self, judged: Callable[..., World]) -> None:
+        world = judged("def evaluate(test, **_): pass")
+        with pytest.raises(EnvBackendError, match="contradicts itself: success is True, but 0 of"):
+            world.grade()
+
+    def test_a_state_that_the_tests_do_not_get_over_is_graded(
+        self, judged: Callable[..., World]
+    ) -> None:
+        world = judged(BREAKING, "first", "second")
+        assert [test.passed for test in world.grade()] == [False, False]
+        assert world._engine is not None
+        pid = world._engine.pid
+        world.close()
+        wait_for_end(pid)
 
 
 NOTES = """

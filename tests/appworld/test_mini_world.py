@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import subprocess
 from collections import Counter, defaultdict
@@ -278,7 +279,7 @@ def test_side_effects_fail_unless_they_are_undone(stock: Stock, tasks: list[Mini
 @pytest.mark.timeout(900)
 def test_a_second_build_is_the_same_under_another_hash_seed(root: Path, tmp_path: Path) -> None:
     subprocess.run(
-        [prefix.engine_python(), SCRIPT, tmp_path],
+        [prefix.engine_python(), SCRIPT, tmp_path, str(os.getpid())],
         env={**prefix.engine_environment(tmp_path), "PYTHONHASHSEED": "7"},
         cwd=tmp_path,
         timeout=800,
@@ -302,4 +303,4 @@ def test_it_says_how_to_be_called(root: Path) -> None:
         [prefix.engine_python(), SCRIPT], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 1
-    assert "Usage: python mini_world.py DATA_ROOT" in done.stderr
+    assert "Usage: python mini_world.py DATA_ROOT PARENT" in done.stderr

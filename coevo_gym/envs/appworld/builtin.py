@@ -7,6 +7,7 @@ So none of it is in this package: it is made on each machine, by ``inside/mini_w
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 from pathlib import Path
 
@@ -64,7 +65,7 @@ def _version() -> str:
 
 def _make(python: Path, root: Path) -> None:
     with staged(root) as new:
-        command = [str(python), str(_SCRIPTS / "mini_world.py"), str(new)]
+        command = [str(python), str(_SCRIPTS / "mini_world.py"), str(new), str(os.getpid())]
         try:
             done = subprocess.run(  # noqa: S603 (our own script)
                 command,

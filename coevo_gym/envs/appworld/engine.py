@@ -166,6 +166,7 @@ class World:
         checked = engine.ask("check", code=code)
         if checked["kind"]:
             return Ran(_clean(checked["message"]), ErrorKind(checked["kind"]), (), False)
+        engine.ask("step_begin")
         try:
             output, failed = executor.run(code, time_limit_s, max_chars)
             kind = ErrorKind.EXCEPTION if failed else ErrorKind.NONE
@@ -179,6 +180,8 @@ class World:
             self._drop_executor()
         ended = engine.ask("step_end")
         if not ended["attached"] or self._executor is None:
+            if self._executor is not None:
+                output = f"{output.rstrip()}\n[cut off from the apps: {_REPLACED}]"
             self._drop_executor()
             self._executor = self._launched()
             self._start_executor()
@@ -187,12 +190,25 @@ class World:
     def grade(self) -> tuple[Test, ...]:
         """Run the task's own tests on the world as it is.
 
+        All of them hold if, and only if, the engine's own verdict is success.
+
         Raises:
             ResetNeeded: if no world is open.
-            EnvBackendError: if the engine fails.
+            EnvBackendError: if the engine fails, or its verdict contradicts its tests.
         """
-        tests = self._open()[0].ask("grade")["tests"]
-        return tuple(Test(test["requirement"], test["label"], test["passed"]) for test in tests)
+        engine, _ = self._open()
+        told = engine.ask("grade")
+        tests = tuple(
+            Test(row["requirement"], row["label"], row["passed"]) for row in told["tests"]
+        )
+        if told["success"] is not (bool(tests) and all(test.passed for test in tests)):
+            engine.broken = True
+            passed = sum(test.passed for test in tests)
+            raise EnvBackendError(
+                f"The AppWorld engine contradicts itself: success is {told['success']}, but "
+                f"{passed} of {len(tests)} tests hold. Look at the task's tests."
+            )
+        return tests
 
     def diff(self) -> Diff:
         """What differs from the start of the episode; errors are those of :meth:`grade`."""

@@ -113,15 +113,14 @@ class AppWorldEnv(TaskEnv):
         self._world: World | None = None
         super().__init__(**kwargs)
 
-    def close(self) -> None:
-        """Give the engine back; twice is fine."""
+    def _release(self) -> None:
         if self._world is not None:
             self._world.close()
             self._world = None
 
     def _begin(self, world: TaskWorld, instruction: str, rng: Generator) -> Frame:
         assert isinstance(world, AppWorldWorld)
-        self.close()
+        self._release()
         self._world = World(root_of(world.data))
         brief = self._world.begin(world.base, instruction=instruction)
         return Frame(introduction(brief))
@@ -142,7 +141,7 @@ class AppWorldEnv(TaskEnv):
         assert self._world is not None
         assert isinstance(verifier, AppWorldVerifier)
         tests = grade(self._world, verifier)
-        self.close()
+        self._release()
         return Grade(
             score=tests.score,
             success=tests.success,

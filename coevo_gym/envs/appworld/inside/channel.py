@@ -1,10 +1,16 @@
-"""JSON objects over a socket, one a line."""
+"""JSON objects over a socket, one a line.
+
+Reading never waits for who is at the other end: what a poll announces is read without blocking, and
+if there is nothing to read then, such as with a byte out of band, the other end breaks the rules.
+"""
 
 from __future__ import annotations
 
 import json
+import select
 import socket
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -37,7 +43,8 @@ class Channel:
         self._max_bytes = max_bytes
         self._patience_s = patience_s
         self._takes_descriptors = takes_descriptors
-        self._unread = b""
+        self._lines: deque[bytes] = deque()
+        self._rest = bytearray()  # of a line whose end has not come
         self._descriptors: list[int] = []
 
     def fileno(self) -> int:
@@ -70,35 +77,41 @@ class Channel:
         while not self.pending:
             if (left := deadline - time.monotonic()) <= 0:
                 raise TimeoutError(f"no line in {timeout_s:g} s")
-            self._socket.settimeout(left)
-            self.fill()
+            poll = select.poll()
+            poll.register(self._socket, select.POLLIN)
+            if poll.poll(left * 1000):
+                self.fill()
         return self.take()
 
     @property
     def pending(self) -> bool:
         """Whether a line can be taken at once."""
-        return b"\n" in self._unread
+        return bool(self._lines)
 
     def fill(self) -> None:
-        """Read once from the socket, as much as there is; wait on it first.
+        """Read once from the socket, as much as there is, when a poll has announced it.
 
         Raises:
-            ChannelError: if the other end is gone, or the line is too long.
+            ChannelError: if the other end is gone, the line is too long, or what is announced
+                cannot be read.
         """
         try:
+            self._socket.setblocking(False)
             if self._takes_descriptors:
                 data, descriptors, _, _ = socket.recv_fds(self._socket, 1 << 18, 1)
                 self._descriptors += descriptors
             else:
                 data = self._socket.recv(1 << 18)
-        except TimeoutError:
-            raise
         except OSError as error:
             raise ChannelError(f"nothing can be received: {error}") from error
         if not data:
             raise ChannelError("the other end is closed")
-        self._unread += data
-        if len(self._unread) > self._max_bytes and not self.pending:
+        *ended, rest = data.split(b"\n")
+        for line in ended:
+            self._lines.append(bytes(self._rest) + line)
+            self._rest.clear()
+        self._rest += rest
+        if len(self._rest) > self._max_bytes and not self._lines:
             raise ChannelError(f"a line has more than {self._max_bytes:,} bytes")
 
     def take(self) -> dict[str, Any]:
@@ -107,12 +120,12 @@ class Channel:
         Raises:
             ChannelError: if the line is too long or not a JSON object.
         """
-        line, _, self._unread = self._unread.partition(b"\n")
+        line = self._lines.popleft()
         if len(line) > self._max_bytes:
             raise ChannelError(f"a line has more than {self._max_bytes:,} bytes")
         try:
             message = json.loads(line)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, RecursionError, MemoryError) as error:
             raise ChannelError(f"a line is not JSON: {error}") from error
         if not isinstance(message, dict):
             raise ChannelError("a line is not a JSON object")

@@ -6,7 +6,6 @@ still in a process that holds a world, so none of them measures time.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import resource
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .channel import Channel, ChannelError
+from .parent import die_with
 
 if TYPE_CHECKING:
     from .world import World
@@ -33,7 +33,6 @@ FILE_BYTES = 2 << 30
 WORN_BYTES = 256 << 20
 """By how much it may have grown in an episode to be used for the next."""
 _LIMITS = {resource.RLIMIT_AS: MEMORY_BYTES, resource.RLIMIT_FSIZE: FILE_BYTES}
-_PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
@@ -122,7 +121,7 @@ class Zygote:
             try:
                 for inherited in (self._parent, self._control.fileno(), *self._engines):
                     os.close(inherited)
-                _die_with(zygote)
+                die_with(zygote)
                 for limit, size in _LIMITS.items():
                     resource.setrlimit(limit, (size, size))
                 Engine(_control(descriptor)).serve()
@@ -141,15 +140,11 @@ class Zygote:
         shutil.rmtree(self._scratch / "experiments" / "outputs" / str(pid), ignore_errors=True)
 
 
-def _die_with(zygote: int) -> None:
-    """Have the kernel kill this process when its parent dies."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != zygote:
-        os._exit(0)
-
-
 class Engine:
     """Serves a world: orders from the trusted side, requests from the other.
+
+    Requests are answered while a step is open, and only then: what has been called is told when the
+    step is closed, and nothing is called until the next.
 
     Args:
         control: where orders come from.
@@ -160,10 +155,11 @@ class Engine:
 
         self._control = control
         self._apps: Channel | None = None
+        self._in_step = False
         self._world: World = World(name=str(os.getpid()))
 
     def serve(self) -> None:
-        """Obey orders, and answer requests, until the other end hangs up."""
+        """Obey orders, and answer requests in between, until the other end hangs up."""
         try:
             while True:
                 order = self._next_order()
@@ -179,32 +175,38 @@ class Engine:
         if op == "attach":
             self._attach(self._control.take_descriptor())
             return {}
+        if op == "step_begin":
+            self._in_step = True
+            return {}
         if op == "step_end":
+            self._in_step = False
             return {**self._world.step_end(), "attached": self._apps is not None}
         if op == "end":
             self._attach(None)
         answer: dict[str, Any] = getattr(self._world, op)(**arguments)
         if op == "end":
-            answer["worn"] = self._world.grown_bytes > WORN_BYTES
+            answer["worn"] = self._world.grown_bytes > WORN_BYTES or self._world.spoilt
         return answer
 
     def _next_order(self) -> dict[str, Any]:
-        """Answer requests until an order comes: orders go first."""
+        """Answer the requests of a step until an order comes: orders go first."""
         while not self._control.pending:
             poll = select.poll()
             poll.register(self._control, select.POLLIN)
-            waiting = self._apps is not None and self._apps.pending
-            if self._apps is not None and not waiting:
-                poll.register(self._apps, select.POLLIN)
+            apps = self._apps if self._in_step else None
+            waiting = apps is not None and apps.pending
+            if apps is not None and not waiting:
+                poll.register(apps, select.POLLIN)
             ready = {descriptor for descriptor, _ in poll.poll(0 if waiting else None)}
             if self._control.fileno() in ready:
                 self._control.fill()
-            elif self._apps is not None:
-                self._serve_apps(self._apps)
+            elif apps is not None:
+                self._serve_apps(apps)
         return self._control.take()
 
     def _attach(self, descriptor: int | None) -> None:
-        """Serve requests on a new socket; None for nowhere."""
+        """Serve requests on a new socket from the next step on; None for nowhere."""
+        self._in_step = False
         if self._apps is not None:
             self._apps.close()
             self._apps = None
@@ -213,12 +215,12 @@ class Engine:
             self._apps = Channel(connection, max_bytes=REQUEST_BYTES)
 
     def _serve_apps(self, apps: Channel) -> None:
-        """Answer one request; whoever breaks the rules is cut off."""
+        """Answer one request; whoever breaks the rules, or asks for too much, is cut off."""
         try:
             if not apps.pending:
                 apps.fill()
             if apps.pending:
                 request = apps.take()
                 apps.send({"id": request.get("id"), **self._world.answer(request)})
-        except ChannelError:
+        except (ChannelError, MemoryError, RecursionError):
             self._attach(None)

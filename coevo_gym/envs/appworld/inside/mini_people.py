@@ -1,5 +1,6 @@
 """The people of the mini world: who they are, how they are related, and their accounts."""
 
+import hashlib
 from itertools import permutations
 from typing import Any, NamedTuple
 
@@ -83,6 +84,16 @@ def account(models: Any, app: str, name: str) -> Any:
     return models[app].User.find_one(email=person.email)
 
 
+def password(person: Person, app: str) -> str:
+    """The password of a person in an app: one's own tells nothing about another's."""
+    return f"{_drawn(person, app):016x}"[:10]
+
+
+def _drawn(person: Person, what: str) -> int:
+    """A number of 64 bits, the same on every machine."""
+    return int(hashlib.sha256(f"{person.email} {what}".encode()).hexdigest()[:16], 16)
+
+
 def add_people(models: Any) -> None:
     """Create every person with an account in each app, a card and a contact book."""
     for company in APPS:
@@ -97,19 +108,19 @@ def add_people(models: Any) -> None:
             sex=person.sex,
         )
         for app in APPS:
-            _add_account(models, app, person, f"{person.first.lower()}-{app}-{7919 * number}")
+            _add_account(models, app, person, password(person, app))
             models.admin.AccountPassword.create_save(
                 main_user_id=main_user.id,
                 account_name=app,
-                password=f"{person.first.lower()}-{app}-{7919 * number}",
+                password=password(person, app),
             )
         card = {
             "owner_name": f"{person.first} {person.last}",
             "card_name": "Visa",
-            "card_number": 4_000_000_000_000_000 + 7919 * number,
+            "card_number": 4_000_000_000_000_000 + _drawn(person, "card number") % 10**15,
             "expiry_year": 2027,
             "expiry_month": number,
-            "cvv_number": 120 + number,
+            "cvv_number": 100 + _drawn(person, "cvv number") % 900,
         }
         models.admin.PaymentCard.create_save(main_user_id=main_user.id, balance=500.0, **card)
         for app in ("amazon", "spotify", "venmo"):

@@ -1,7 +1,8 @@
 """Make the built-in data of AppWorld with the real engine.
 
-Run with the engine's own Python: ``python mini_world.py DATA_ROOT``. The folder becomes what the
-engine takes as ``APPWORLD_ROOT``. Two runs write the same tasks.
+Run with the engine's own Python: ``python mini_world.py DATA_ROOT PARENT``. The folder becomes
+what the engine takes as ``APPWORLD_ROOT``. When the parent, the process of this number, ends, so
+does this one with all that it has started. Two runs write the same tasks.
 """
 
 import gc
@@ -23,8 +24,11 @@ if not __package__:
 
 def main() -> None:
     """Write API docs, base databases, tasks and data sets into the folder that is named."""
-    if len(sys.argv) != 2:
-        sys.exit("Usage: python mini_world.py DATA_ROOT")
+    if len(sys.argv) != 3:
+        sys.exit("Usage: python mini_world.py DATA_ROOT PARENT")
+    from .parent import die_with
+
+    die_with(int(sys.argv[2]))
     root = Path(sys.argv[1]).resolve()
     scratch = root / "experiments"
     scratch.mkdir(parents=True)
@@ -44,7 +48,8 @@ def main() -> None:
     jobs = [(data, scenario, task) for scenario in SCENARIOS for task in scenario.task_ids]
     # A process can have one world at a time; an executor, unlike a Pool, notices if one is killed.
     cores = min(_MOST_PROCESSES, len(os.sched_getaffinity(0)))
-    with ProcessPoolExecutor(cores, mp_context=get_context("fork")) as pool:
+    own = os.getpid()
+    with ProcessPoolExecutor(cores, get_context("fork"), die_with, (own,)) as pool:
         list(pool.map(write_task, *zip(*jobs, strict=True)))
     shutil.rmtree(scratch)
     for split in _SPLITS:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import os
 import resource
 import shutil
+import traceback
+from collections import Counter
 from typing import Any
 
 import appworld
@@ -16,6 +19,7 @@ from appworld.common.utils import get_name_to_apis, import_apis_module, import_m
 from appworld.requester import NumRequestsLimitError, _get_api_name_to_doc
 
 from .changes import changes
+from .credentials import Tokens, guard
 from .door import Door, check_path, size
 
 ARGUMENT_BYTES = 16 << 20
@@ -28,6 +32,10 @@ DIFF_BYTES = 32 << 20
 _RESERVED = frozenset({"_app_name", "_api_name", "client", "show", "track"})
 _STAND_IN = "\0object"
 _FAILED = "Execution failed. Traceback:\n"
+
+
+_TESTS = "evaluation.py"
+_tokens: list[Tokens] = []
 
 
 def preload() -> None:
@@ -44,6 +52,9 @@ class World:
 
     Args:
         name: of its folder of outputs.
+
+    Attributes:
+        spoilt: whether the engine has been left in a state that no other world should begin in.
     """
 
     def __init__(self, name: str) -> None:
@@ -55,15 +66,17 @@ class World:
         self._calls: list[str] = []
         self._taken = 0
         self._start_bytes = 0
+        self.spoilt = False
 
     def begin(
         self, task_id: str, instruction: str | None, seed: int, max_calls: int
     ) -> dict[str, Any]:
         """Open the world of a task, afresh."""
         self.end()
-        for app in get_all_apps():  # else a token of an earlier world would stay logged out
-            if manager := getattr(import_apis_module(app), "logging_manager", None):
-                manager.blacklisted_tokens.clear()
+        if not _tokens:
+            _tokens.extend(guard())
+        for tokens in _tokens:
+            tokens.forget()
         self._world = world = appworld.AppWorld(
             task_id,
             experiment_name=self._name,
@@ -168,12 +181,24 @@ class World:
     def grade(self) -> dict[str, Any]:
         """Run the task's own tests on the state as it is."""
         self._save()
-        tracker = appworld.evaluate_task(
-            self._world.task_id, self._name, suppress_errors=True, save_report=False
-        )
-        self._world.models.reset_db_home_path()
-        passed = [test["requirement"] for test in tracker.passes]
-        tests = [{**test, "passed": test["requirement"] in passed} for test in tracker.test_data]
+        try:
+            tracker = appworld.evaluate_task(
+                self._world.task_id, self._name, suppress_errors=True, save_report=False
+            )
+        except Exception as error:
+            if not _raised_by_tests(error):
+                raise
+            self.spoilt = True  # time has been stopped once more than it is let go
+            wanted = appworld.task.Task.load(self._world.task_id).ground_truth.test_data
+            return {"success": False, "tests": [{**test, "passed": False} for test in wanted]}
+        finally:
+            self._world.models.reset_db_home_path()
+        passes = Counter(test["requirement"] for test in tracker.passes)
+        tests = []
+        for test in tracker.test_data:  # two may have one wording
+            passed = passes[test["requirement"]] > 0
+            passes[test["requirement"]] -= passed
+            tests.append({**test, "passed": passed})
         return {"success": tracker.success, "tests": tests}
 
     def diff(self) -> dict[str, Any]:
@@ -223,6 +248,16 @@ def _in_short(diff: dict[str, Any]) -> dict[str, Any]:
     if sum(map(len, texts.values())) <= DIFF_BYTES:
         return diff
     return {model: {"sha256": hashlib.sha256(text).hexdigest()} for model, text in texts.items()}
+
+
+def _raised_by_tests(error: Exception) -> bool:
+    """Whether a task's tests do not get over the state that an episode has left.
+
+    They fail then. What the machine lacks is no fault of the state.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    by_tests = any(os.path.basename(frame.filename) == _TESTS for frame in frames)
+    return by_tests and not isinstance(error, (MemoryError, OSError))
 
 
 def _peak_bytes() -> int:
