@@ -155,6 +155,16 @@ def test_play_shows_what_is_asked_for(benchmark: str, request: pytest.FixtureReq
         assert all(part in shown for part in line.splitlines())
 
 
+def test_an_action_may_have_several_lines(appworld_root: Path) -> None:
+    block = ("```python", "greeting = 'hel' + 'lo'", "print(greeting)", "```")
+    lines = "\n".join((*block, "print(greeting * 2)", "```no code", "```", "q")) + "\n"
+    done = coevo("play", "appworld", "--seed", "1", stdin=lines)
+    assert "> hello\n" in done.stdout
+    assert "hellohello" in done.stdout
+    assert "this took no step" in done.stdout
+    assert done.stdout.count("step 3 of") == 2
+
+
 def test_what_is_no_choice_costs_no_step() -> None:
     task = tasks("alfworld", "train")[0]
     first, *rest = task.solution

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.panel import Panel
 
 from coevo_gym.benchmark import get_benchmark
-from coevo_gym.cli.output import console
+from coevo_gym.cli.output import busy, console
 from coevo_gym.cli.sources import find_benchmark
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.errors import ConfigError
@@ -42,7 +42,8 @@ def play(
 ) -> None:
     """Play an episode by hand: choose actions by number, or type them.
 
-    A typo costs no step. `coevo tasks` lists what can be played.
+    A typo costs no step. Three backticks begin an action of several lines, and end it. `coevo
+    tasks` lists what can be played.
 
     For example:
 
@@ -58,9 +59,10 @@ def play(
         env = _env_of_run(RunFolder.of(run), task, seed)
     else:
         spec = find_benchmark(cast(str, benchmark))
-        made = gym.make(spec.env_id, split=split or "train", disable_env_checker=True)
-        env = cast(TaskEnv, made.unwrapped)
-        env.reset(seed=seed, options={"task_id": task} if task is not None else None)
+        with busy(f"starting {spec.name}"):
+            made = gym.make(spec.env_id, split=split or "train", disable_env_checker=True)
+            env = cast(TaskEnv, made.unwrapped)
+            env.reset(seed=seed, options={"task_id": task} if task is not None else None)
     try:
         play_episode(env, console, lambda: console.input("> "))
     finally:
@@ -80,8 +82,9 @@ def _env_of_run(folder: RunFolder, wanted: str | None, seed: int | None) -> Task
         if not evolved:
             raise ConfigError(f"No task has evolved in {folder.path.name} yet.")
         task = evolved[int(np.random.default_rng(seed).integers(len(evolved)))]
-    env = cast(TaskEnv, Assembly(read_manifest(folder)[1]).make_env())
-    env.reset(seed=seed, options={"task": task})
+    with busy(f"starting {task.benchmark}"):
+        env = cast(TaskEnv, Assembly(read_manifest(folder)[1]).make_env())
+        env.reset(seed=seed, options={"task": task})
     return env
 
 
@@ -110,7 +113,7 @@ def play_episode(env: TaskEnv, console: Console, read: Callable[[], str]) -> boo
             step = f"{len(taken) + 1} of {env.max_steps}"
             console.print(f"[dim]step {step}: a number, an action as text, or q to leave[/]")
             try:
-                line = read().strip()
+                line = _read_action(read)
             except EOFError:
                 return False
             if line in ("q", "quit"):
@@ -124,7 +127,7 @@ def play_episode(env: TaskEnv, console: Console, read: Callable[[], str]) -> boo
                 break
             reason = info.get(f"{env.benchmark}.reason") or info["error_kind"]
             console.print(escape(observation), style="dim", highlight=False)
-            console.print(f"[yellow]{escape(str(reason))}[/] [dim]This took no step.[/]")
+            console.print(f"[yellow]{escape(str(reason))}[/] [dim](this took no step)[/]")
             _begin_again(env, taken)
         taken.append(action)
         if terminated or truncated:
@@ -142,6 +145,15 @@ def _draw(console: Console, observation: str, choices: Sequence[str]) -> None:
         console.print(f"  [bold cyan]{number:3}[/]  {escape(choice)}", highlight=False)
     if len(choices) > _SHOWN:
         console.print(f"  … and {len(choices) - _SHOWN} more")
+
+
+def _read_action(read: Callable[[], str]) -> str:
+    """A line, or a block of lines between two of three backticks."""
+    lines = [read().strip()]
+    if lines[0].startswith("```") and lines[0].count("```") == 1:
+        while lines[-1].strip() != "```" or len(lines) == 1:
+            lines.append(read())
+    return "\n".join(lines)
 
 
 def _meant(line: str, choices: Sequence[str]) -> str | None:

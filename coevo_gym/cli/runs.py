@@ -23,7 +23,7 @@ from coevo_gym.cli.output import (
 )
 from coevo_gym.cli.settings import Sets, Source
 from coevo_gym.cli.sources import RunName
-from coevo_gym.errors import CoevoError, ConfigError, TaskError, TrainingDiverged
+from coevo_gym.errors import CoevoError, ConfigError, StoreError, TaskError, TrainingDiverged
 from coevo_gym.report.data import TableRow
 from coevo_gym.run.folder import RUNS, RunFolder, read_json
 from coevo_gym.run.progress import RunProgress
@@ -125,7 +125,12 @@ def report(
     for target in (output, picture):
         if target is not None and (target.is_dir() or not target.parent.is_dir()):
             raise ConfigError(f"{target} cannot be a file: name one in a folder that is there.")
-    say(f"Report: {write_report(folder, output)}")
+    try:
+        say(f"Report: {write_report(folder, output)}")
+    except StoreError as error:
+        if output is None:
+            error.add_note("--output FILE writes the report somewhere else.")
+        raise
     if picture is not None:
         write_picture(folder, picture)
         say(f"Picture: {picture}")

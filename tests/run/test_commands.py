@@ -269,6 +269,14 @@ def test_a_report_can_lie_elsewhere(coevo: Coevo, finished: Path, tmp_path: Path
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
 
 
+def test_a_report_that_cannot_be_written_says_where_else(coevo: Coevo, finished: Path) -> None:
+    full = finished.with_name("full")
+    shutil.copytree(finished, full, ignore=shutil.ignore_patterns("report.html"))
+    (full / "report.html").mkdir()
+    assert "--output FILE" in coevo("report", "full", code=1)
+    shutil.rmtree(full)
+
+
 def test_the_report_comes_with_a_picture(coevo: Coevo, finished: Path, tmp_path: Path) -> None:
     picture = tmp_path / "success.svg"
     assert f"Picture: {picture}" in coevo("report", "toy-run", "--picture", str(picture))
