@@ -196,8 +196,9 @@ def scripted_evolver(env: TaskEnv) -> GatedEvolver:
     """An evolver that explores without a model, in fresh copies of ``env``."""
     benchmark = get_benchmark(env.benchmark)
     spec: Any = env.spec or benchmark.env_id
+    limit = env.max_steps  # a TimeLimit's is not in the bare env's spec
     explorer = ScriptedExplorer(
-        benchmark, make_env=lambda: gym.make(spec, disable_env_checker=True)
+        benchmark, make_env=lambda: gym.make(spec, max_steps=limit, disable_env_checker=True)
     )
     return GatedEvolver(benchmark, explorer, native=env.tasks)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import pickle
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import pytest
@@ -11,8 +11,11 @@ from gymnasium.envs.registration import EnvSpec
 
 import coevo_gym
 from coevo_gym.benchmark import get_benchmark
+from coevo_gym.curricula.explorer import ScriptedExplorer
 from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
 from coevo_gym.curricula.sampler import EvolvingTaskSampler
+from coevo_gym.curricula.stream import scripted_evolver
+from coevo_gym.envs.base import TaskEnv
 from coevo_gym.errors import ConfigError, ResetNeeded, SplitLeakError
 from coevo_gym.task import Split
 from coevo_gym.wrappers import ChooseAction, HashText
@@ -149,6 +152,12 @@ def test_exploration_uses_the_inner_envs_own_settings() -> None:
     state = env.curriculum.state_dict()
     parents = {json.loads(text)["parents"][0] for text in state["pool"]["tasks"]}
     assert parents <= {TRAIN[3].id, TRAIN[4].id}
+
+
+def test_exploration_ends_where_the_inner_env_ends() -> None:
+    explorer = scripted_evolver(cast(TaskEnv, gym.make("Toy-v0", max_episode_steps=3).unwrapped))
+    made = cast(ScriptedExplorer, explorer.explorer).make_env()
+    assert cast(TaskEnv, made.unwrapped).max_steps == 3
 
 
 def test_stepping_past_the_end_is_the_envs_own_error() -> None:
