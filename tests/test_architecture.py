@@ -25,6 +25,7 @@ FLOOR_OF = (
     | dict.fromkeys(FLOOR_1, 1)
     | dict.fromkeys(("agents", "curricula"), 2)
     | dict.fromkeys(("trainers", "testing"), 3)
+    | {"cli": 5}
 )
 HEAVY = {
     "torch", "transformers", "vllm", "openai", "sentence_transformers", "textworld", "pandas",
