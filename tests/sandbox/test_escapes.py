@@ -108,6 +108,11 @@ def test_there_are_enough_attempts() -> None:
     assert len(GENERIC) == len(payloads) >= 120
 
 
+def test_the_page_counts_them() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text()
+    assert f"tries to get out in {len(GENERIC)} ways" in page
+
+
 @needs(Level.BUBBLEWRAP)
 def test_an_attempt_that_does_not_run_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coevo_gym.escapes.host._HARNESS", "raise SystemExit('broken')")

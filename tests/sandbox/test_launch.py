@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -169,6 +170,66 @@ def test_it_runs_beside_a_thousand_open_files(level: Level, many_open_files: int
         assert said(reading) == "hello"
         assert sandboxed.wait(LIMIT_S) == 0
         assert sandboxed.stderr() == "and to people"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_socket_that_is_passed_can_be_read_and_written(level: Level) -> None:
+    ours, theirs = socket.socketpair()
+    code = """
+import socket, sys
+end = socket.socket(fileno=int(sys.argv[1]))
+assert (end.family, end.type) == (socket.AF_UNIX, socket.SOCK_STREAM)
+end.settimeout(60)
+end.set_inheritable(False)
+end.sendall(b'ready ')
+copy = socket.socket(fileno=os.dup(end.fileno()))
+copy.send(copy.recv(100), socket.MSG_NOSIGNAL)
+end.shutdown(socket.SHUT_RDWR)
+"""
+    with ours, theirs:
+        program = launch(
+            [sys.executable, "-I", "-c", f"import os\n{code}", str(theirs.fileno())],
+            readable=python_files(),
+            pass_fds=[theirs.fileno()],
+            level=level,
+            accept_risk=level is Level.NONE,
+        )
+        theirs.close()
+        ours.sendall(b"hello")
+        heard = b""
+        while readable(ours, LIMIT_S) and (chunk := ours.recv(100)):
+            heard += chunk
+        with program:
+            assert program.wait(LIMIT_S) == 0, program.stderr()
+    assert heard == b"ready hello"
+
+
+WORKS = {
+    "threads": "from concurrent.futures import ThreadPoolExecutor as T; list(T(2).map(abs, [1]))",
+    "files": "import tempfile; tempfile.TemporaryFile().write(b'x')",
+    "copies": "import shutil; open('/tmp/a', 'w').close(); shutil.copyfile('/tmp/a', '/tmp/b')",
+    "archives": "import zipfile; zipfile.ZipFile('/tmp/z', 'w').writestr('a', 'b')",
+    "databases": "sqlite3.connect('file:/tmp/d?nolock=1', uri=True).execute('create table a(b)')",
+}
+DOES_NOT_WORK = {
+    "asyncio": "import asyncio; asyncio.run(asyncio.sleep(0))",
+    "multiprocessing": "import multiprocessing; multiprocessing.Queue()",
+    "modes": "import shutil; open('/tmp/a', 'w').close(); shutil.copy('/tmp/a', '/tmp/b')",
+    "dates": "open('/tmp/a', 'w').close(); os.utime('/tmp/a')",
+    "locks": "sqlite3.connect('/tmp/d').execute('create table a(b)')",
+}
+
+
+@BUBBLEWRAP
+@pytest.mark.parametrize("name", [*WORKS, *DOES_NOT_WORK])
+def test_what_works_inside_is_what_the_page_says(name: str) -> None:
+    code = f"""
+import sqlite3
+try: exec({(WORKS | DOES_NOT_WORK)[name]!r})
+except (OSError, sqlite3.Error): say('refused')
+else: say('works')
+"""
+    assert output(code, Level.BUBBLEWRAP) == ("works" if name in WORKS else "refused")
 
 
 @pytest.mark.parametrize("level", LEVELS)
