@@ -184,3 +184,23 @@ def test_the_loop_finds_tasks_without_a_model(root: Path) -> None:
     evolver = GatedEvolver(BENCHMARK, explorer, native=native)
     result = evolver.run(Round.unguided(4, seed=1))
     assert len(result.accepted) >= 1, [verdict.reason for verdict in result.verdicts]
+
+
+FORGED = """
+import base64, hashlib, hmac, json
+def part(data):
+    return base64.urlsafe_b64encode(data).rstrip(b"=")
+claims = {"sub": "simple_note+EMAIL", "exp": 4102444800}
+parts = ({"alg": "HS256", "typ": "JWT"}, claims)
+said = b".".join(part(json.dumps(one).encode()) for one in parts)
+token = (said + b"." + part(hmac.digest(b"SECRET", said, hashlib.sha256))).decode()
+apis.simple_note.create_note(title="a", content="b", access_token=token)
+"""
+
+
+@pytest.mark.parametrize("email", ["ada.nord@gmail.com", "bo.lind@gmail.com"])
+def test_a_draft_with_a_forged_token_does_not_build(task: Task, email: str) -> None:
+    code = FORGED.replace("EMAIL", email)
+    forged = draft(task, [f"exec({code!r}, globals())", FINISH])
+    with pytest.raises(BuildError, match=r"(?s)action 1 of 2 fails: .*status code is 401"):
+        BENCHMARK.build(forged)

@@ -17,6 +17,7 @@ from coevo_gym.envs.appworld.env import AppWorldEnv
 from coevo_gym.errors import ConfigError, ResetNeeded
 from coevo_gym.task import Split, Task
 from coevo_gym.trajectory import EndReason
+from tests.appworld.test_executor import LOGIN
 
 DONE = "apis.supervisor.complete_task()"
 
@@ -127,6 +128,28 @@ def test_a_win_on_the_last_step_is_terminated(env: AppWorldEnv, task: Task) -> N
         env.step("x = 1")
     _, reward, terminated, truncated, _ = env.step(task.solution[0])
     assert (reward, terminated, truncated) == (1.0, True, False)
+
+
+def test_a_byte_out_of_band_saves_nobody_from_the_grade(env: AppWorldEnv, task: Task) -> None:
+    """Whatever comes of it, the episode goes on to its end and is graded."""
+    env.reset(options={"task": task})
+    code = (
+        "import os, socket, sys\n"
+        "apps = socket.socket(fileno=os.dup(int(sys.argv[2])))\n"
+        "apps.send(b'x', socket.MSG_OOB)"
+    )
+    env.step(f"exec({code!r})")
+    _, reward, terminated, _, info = env.step(DONE)
+    assert (reward, terminated, info["end_reason"]) == (0.0, True, EndReason.FAILED)
+
+
+def test_tokens_read_the_same_in_every_run(env: AppWorldEnv, task: Task) -> None:
+    shown = []
+    for _ in range(2):
+        env.reset(options={"task": task})
+        shown.append(env.step(f"{LOGIN}\nprint(token)")[0])
+    assert shown[0] == shown[1]
+    assert len(shown[0]) > 100
 
 
 def test_splits_keep_scenarios_apart(tasks: tuple[Task, ...]) -> None:

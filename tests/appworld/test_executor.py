@@ -237,6 +237,9 @@ FAULTS: dict[str, tuple[str, ErrorKind, str]] = {
         "        continue",
         ErrorKind.TIMEOUT, "timed out",
     ),
+    "stopped": (
+        "import os\ngetattr(os, 'ki' + 'll')(os.getpid(), 19)", ErrorKind.TIMEOUT, "timed out"
+    ),
     "loop that floods": ("while True:\n    print('x' * 10**6)", ErrorKind.TIMEOUT, "timed out"),
     "closed descriptors": (
         "import os\nos.closerange(0, 256)", ErrorKind.CRASH, "has died"
@@ -336,6 +339,25 @@ def test_an_unasked_word_costs_the_process(noted: World) -> None:
     )
     assert noted.step(speak).kind is ErrorKind.CRASH
     assert noted.step(ALIVE).kind is ErrorKind.NONE
+
+
+def test_what_a_thread_calls_is_in_the_record(noted: World) -> None:
+    """And what it would like to call when the step is over is not called."""
+
+    def notes() -> int:
+        return len(noted.diff().changes["simple_note.Note"]["added"])
+
+    before = notes()
+    ran = noted.step(
+        f"{LOGIN}\n"
+        "def late():\n"
+        "    while True:\n"
+        "        apis.simple_note.create_note(title='t', content='c', access_token=token)\n"
+        "__import__('threading').Thread(target=late, daemon=True).start()"
+    )
+    for _ in range(3):
+        assert notes() - before == ran.calls.count("simple_note.create_note")
+    noted.step("import os\nos.abort()")
 
 
 def test_output_is_cut_where_it_is_asked(noted: World) -> None:
