@@ -81,7 +81,11 @@ class AppWorldEnv(TaskEnv):
         The code runs outside the engine's process, so ``requester`` can only call public APIs, and
         importing ``appworld`` fails. The clock stands still in the code, too, but not in the
         process that calls this env. Output is cut at a limit, and the addresses of objects in it
-        are shown as ``0x0``: equal runs read the same. The folders of ``COEVO_HOME``, the data and
+        are shown as ``0x0``: equal runs read the same, access tokens included. Only codes that
+        verify an account or reset a password differ from run to run, for nobody must be able to
+        work out another person's; so no task can be built that needs one. A token is accepted
+        only if it was given out in this episode. APIs answer while a step runs: what a thread
+        calls after its step waits for the next. The folders of ``COEVO_HOME``, the data and
         this package, and the one that this process works in, cannot be read by the code.
         A call fails if an argument that is a piece of an API's address is empty, ``.`` or ``..``,
         or holds a slash, a backslash, a control character, a brace or one of ``?#%``; if an
