@@ -48,6 +48,8 @@ class Replay:
         effects: what each action did; length n.
         states: hash of the engine's state before any action and after each; length n + 1.
         shown: what the agent was told after each action; length n.
+        listed: the actions that the engine listed as possible before any action and after each;
+            length n + 1, or none where the engine lists none.
     """
 
     errors: tuple[str, ...]
@@ -56,6 +58,7 @@ class Replay:
     effects: tuple[Effect, ...]
     states: tuple[str, ...]
     shown: tuple[str, ...]
+    listed: tuple[frozenset[str], ...] = ()
 
     @property
     def solves(self) -> bool:

@@ -106,11 +106,16 @@ class _Shortening:
         return max((loop for loop in loops if not sources & {*loop}), key=len, default=[])
 
     def _drop_single(self) -> None:
-        """Drop single steps; the last is known to be needed, and none that ends a turn is tried."""
+        """Drop single steps, but none that is known to be needed, such as the last, or closes."""
         for index in range(len(self._steps) - 2, -1, -1):
             closes = self._replay.effects[index] is Effect.CLOSED
-            if not closes and index not in self._sources():
+            if not (closes or self._opens_next(index) or index in self._sources()):
                 self._drop([index])
+
+    def _opens_next(self, index: int) -> bool:
+        """Whether the engine has listed the next step only after this one."""
+        listed, following = self._replay.listed, self._steps[index + 1]
+        return bool(listed) and following in listed[index + 1] - listed[index]
 
     def _drop(self, indices: Sequence[int]) -> bool:
         """Do without some steps, if a replay shows that they are not needed."""

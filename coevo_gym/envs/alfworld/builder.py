@@ -154,17 +154,24 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     assert isinstance(task.world, ALFWorldWorld)
     game = Game(open_scene(*scene_problem(task.world)), task.instruction)
     errors, scores, shown = [], [float(game.won)], []
-    states = [digest(sorted(game.facts()))]
+    states, listed = [digest(sorted(game.facts()))], [frozenset(game.admissible)]
     for action in actions:
         errors.append("" if game.step(action) else _NOT_ADMISSIBLE)
         scores.append(max(scores[-1], float(game.won)))
         shown.append(game.observation)
         states.append(digest(sorted(game.facts())))
+        listed.append(frozenset(game.admissible))
         if to_error and errors[-1]:
             break
     effects = (Effect.NOTHING if old == new else Effect.CHANGED for old, new in pairwise(states))
     return Replay(
-        tuple(errors), tuple(scores), states[-1], tuple(effects), tuple(states), tuple(shown)
+        tuple(errors),
+        tuple(scores),
+        states[-1],
+        tuple(effects),
+        tuple(states),
+        tuple(shown),
+        tuple(listed),
     )
 
 

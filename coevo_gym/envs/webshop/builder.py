@@ -134,7 +134,8 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     catalogue = open_catalogue(task.world)
     session, goal = Session(catalogue), goal_of(task.verifier, catalogue)
     session.reset(task.instruction)
-    errors, scores, shown, states = [], [0.0], [], [_state(session)]
+    errors, scores, shown = [], [0.0], []
+    states, listed = [_state(session)], [_clicks(session)]
     for action in actions:
         result = session.step(action)
         judge(session, goal)
@@ -142,12 +143,23 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
         scores.append(0.0 if session.score is None else session.score.reward)
         shown.append(result.observation)
         states.append(_state(session))
+        listed.append(_clicks(session))
         if to_error and errors[-1]:
             break
     effects = (Effect.NOTHING if old == new else Effect.CHANGED for old, new in pairwise(states))
     return Replay(
-        tuple(errors), tuple(scores), states[-1], tuple(effects), tuple(states), tuple(shown)
+        tuple(errors),
+        tuple(scores),
+        states[-1],
+        tuple(effects),
+        tuple(states),
+        tuple(shown),
+        tuple(listed),
     )
+
+
+def _clicks(session: Session) -> frozenset[str]:
+    return frozenset(f"click[{text}]" for text in session.targets())
 
 
 def _state(session: Session) -> str:
