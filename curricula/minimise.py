@@ -90,20 +90,18 @@ class _Shortening:
 
     def _drop_loops(self) -> None:
         """Drop stretches after which the engine is as it was before them, the longest first."""
-        while loop := self._loop():
-            if not self._drop(loop):
-                return
+        while any(self._drop(loop) for loop in self._loops()):
+            pass
 
-    def _loop(self) -> list[int]:
-        states, effects = self._replay.states, self._replay.effects
+    def _loops(self) -> list[list[int]]:
+        states, effects, sources = self._replay.states, self._replay.effects, self._sources()
         loops = [
             list(range(first, last))
-            for first in range(len(effects))
-            for last in range(first + 2, len(effects) + 1)
+            for first in range(len(effects) - 1)
+            for last in range(first + 2, len(effects))
             if states[first] == states[last] and Effect.CHANGED in effects[first:last]
         ]
-        sources = self._sources()
-        return max((loop for loop in loops if not sources & {*loop}), key=len, default=[])
+        return sorted((loop for loop in loops if not sources & {*loop}), key=len, reverse=True)
 
     def _drop_single(self) -> None:
         """Drop single steps, but none that is known to be needed, such as the last, or closes."""

@@ -31,25 +31,21 @@ class SubstanceGate:
 
     def check(self, candidate: Candidate) -> Candidate:
         """See :class:`Gate`."""
-        task, steps = candidate.the_task, 0
-        played = candidate.replay
+        task = candidate.the_task
+        evidence = self.benchmark.evidence(task)
+        problem = _given_away(evidence, task.solution) or _unrelated(evidence.clues)
+        if problem:
+            raise Rejected(problem)
+        played, steps = candidate.replay, 0
         if not candidate.minimal or played is None:
             short = minimised(self.benchmark, candidate.the_draft, task)
             played, steps = short.replay, short.env_steps
             if short.dropped:
-                raise Rejected(
-                    f"its reference is padded: {_quoted(short.dropped[0])} is not needed",
-                    env_steps=steps,
-                )
+                reason = f"its reference is padded: {_quoted(short.dropped[0])} is not needed"
+                raise Rejected(reason, env_steps=steps)
         if not {Effect.READ, Effect.CHANGED} & {*played.effects}:
-            raise Rejected(
-                "its reference changes nothing in the engine and reads nothing from it",
-                env_steps=steps,
-            )
-        evidence = self.benchmark.evidence(task)
-        problem = _given_away(evidence, task.solution) or _unrelated(evidence.clues)
-        if problem:
-            raise Rejected(problem, env_steps=steps)
+            reason = "its reference changes nothing in the engine and reads nothing from it"
+            raise Rejected(reason, env_steps=steps)
         return replace(candidate, env_steps=candidate.env_steps + steps)
 
 

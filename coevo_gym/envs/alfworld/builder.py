@@ -43,7 +43,7 @@ from coevo_gym.task import Split, Task
 from coevo_gym.trajectory import Trajectory
 
 if TYPE_CHECKING:
-    from coevo_gym.envs.alfworld.engine import Fact
+    from coevo_gym.envs.alfworld.engine import Fact, Game
 
 DRAFTS_PER_TRACE = 2
 MIN_COMMANDS = 3
@@ -53,6 +53,7 @@ VARIANTS = 6
 _TRIES = 40
 _PREFERENCE = 4.0
 """How much likelier a goal is drawn for each of its two types that the walk has met."""
+_LOOKED_AT = "checked"
 _NOT_ADMISSIBLE = "nothing happens: not admissible"
 _SAID = {
     CLEAN: r"\b(clean|wash|rins)",
@@ -154,12 +155,12 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     assert isinstance(task.world, ALFWorldWorld)
     game = Game(open_scene(*scene_problem(task.world)), task.instruction)
     errors, scores, shown = [], [float(game.won)], []
-    states, listed = [digest(sorted(game.facts()))], [frozenset(game.admissible)]
+    states, listed = [_state(game)], [frozenset(game.admissible)]
     for action in actions:
         errors.append("" if game.step(action) else _NOT_ADMISSIBLE)
         scores.append(max(scores[-1], float(game.won)))
         shown.append(game.observation)
-        states.append(digest(sorted(game.facts())))
+        states.append(_state(game))
         listed.append(frozenset(game.admissible))
         if to_error and errors[-1]:
             break
@@ -167,12 +168,17 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     return Replay(
         tuple(errors),
         tuple(scores),
-        states[-1],
+        digest(sorted(game.facts())),
         tuple(effects),
         tuple(states),
         tuple(shown),
         tuple(listed),
     )
+
+
+def _state(game: Game) -> str:
+    """All facts but those that only say what has been looked at."""
+    return digest(sorted(fact for fact in game.facts() if fact[0] != _LOOKED_AT))
 
 
 def evidence(task: Task) -> Evidence:

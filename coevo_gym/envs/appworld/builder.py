@@ -209,8 +209,8 @@ def evidence(task: Task) -> Evidence:
         Clue(f"what changes in {app}", tuple(names), task.instruction)
         for app, names in changed.items()
     ]
-    if not changed:
-        asked = tuple(name for names in called.values() for name in names)
+    asked = tuple(name for names in called.values() for name in names)
+    if asked and not changed:
         clues.append(Clue("what is looked at", asked, task.instruction))
     answers = [line.strip() for action in task.solution for line in code_of(action).splitlines()]
     answers = [line for line in answers if _APIS.search(line)]

@@ -1,0 +1,101 @@
+"""How many honest drafts the gates lose that ask for substance.
+
+The scripted explorer's drafts are honest: it says what is to be done, and how, in a world that it
+has walked through. Those that the gates before prove wrong (a purchase that never scores 1) are not
+counted. The rest should pass. To see with your own eyes that they are honest, read them.
+
+Run: python bench/honest_drafts.py [--n 50] [--show] [BENCHMARK …]
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+
+from coevo_gym.benchmark import Benchmark, get_benchmark
+from coevo_gym.curricula.explorer import ScriptedExplorer
+from coevo_gym.curricula.gates import default_gates, run_gates
+from coevo_gym.evolution import Context, Draft, Verdict
+from coevo_gym.task import Split
+
+BENCHMARKS = ("webshop", "bfcl", "alfworld", "appworld")
+SUBSETS = {"webshop": "builtin", "alfworld": "builtin", "appworld": "builtin"}
+GATES = ("length", "substance")
+"""The gates that are watched."""
+WALK = 10  # steps; an app of AppWorld has been looked at by then
+
+
+class Judged(NamedTuple):
+    """A draft that came as far as the gates that are watched.
+
+    Attributes:
+        draft: the draft.
+        verdict: its end.
+        env_steps: what building and replaying it took.
+    """
+
+    draft: Draft
+    verdict: Verdict
+    env_steps: int
+
+    @property
+    def lost(self) -> bool:
+        """Whether one of these gates rejected it."""
+        return not self.verdict.accepted
+
+
+def judged(name: str, n: int) -> list[Judged]:
+    """The first ``n`` drafts of a benchmark that no other gate rejects; always the same ones."""
+    benchmark = get_benchmark(name)
+    gates, found = default_gates(benchmark), list[Judged]()
+    for draft in _drafts(benchmark):
+        result = run_gates(gates, draft)
+        if result.verdict.accepted or result.verdict.gate in GATES:
+            found.append(Judged(draft, result.verdict, result.env_steps))
+        if len(found) == n:
+            break
+    return found
+
+
+def _drafts(benchmark: Benchmark) -> Iterator[Draft]:
+    tasks = benchmark.tasks(Split.TRAIN, SUBSETS.get(benchmark.name))
+    explorer = ScriptedExplorer(benchmark, rounds=1, max_steps=WALK)
+    for seed in count():
+        rng = np.random.default_rng(seed)
+        context = Context(kind="unguided", task=tasks[int(rng.integers(len(tasks)))])
+        for draft in explorer.explore(context, rng).drafts:
+            assert isinstance(draft, Draft)
+            yield draft
+
+
+def _print(one: Judged) -> None:
+    turns = getattr(one.draft.world, "turns", (one.draft.instruction,))
+    print(f"\n{'LOST' if one.lost else 'kept'}  {' / '.join(turns)}")
+    for action in one.draft.solution:
+        print("     ", " ; ".join(action.splitlines()))
+    if one.lost:
+        print(f"      {one.verdict.gate}: {one.verdict.reason}")
+
+
+def main() -> None:
+    """Judge drafts of each benchmark, and say how many were lost."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("benchmarks", nargs="*", default=BENCHMARKS, metavar="BENCHMARK")
+    parser.add_argument("--n", type=int, default=50, help="drafts of each benchmark")
+    parser.add_argument("--show", action="store_true", help="print every draft")
+    arguments = parser.parse_args()
+    for name in arguments.benchmarks:
+        found = judged(name, arguments.n)
+        lost = [one for one in found if one.lost]
+        for one in found if arguments.show else lost:
+            _print(one)
+        steps = sum(one.env_steps for one in found)
+        print(f"{name}: {len(lost)} of {len(found)} lost; {steps / len(found):.1f} env steps each")
+
+
+if __name__ == "__main__":
+    main()
