@@ -131,6 +131,8 @@ class EvolutionRow:
         likeness_after: SR@5 of the pool at the end, or NaN.
         distance: ED_rel of the evolved tasks from the first task set, or NaN.
         time_share: share of the arm's wall time that its rounds took, or NaN.
+        explore_share: share of the arm's env steps that were exploration, or NaN.
+        gate_share: share of them that were spent on building and replaying drafts, or NaN.
     """
 
     arm: str
@@ -145,6 +147,8 @@ class EvolutionRow:
     likeness_after: float = NAN
     distance: float = NAN
     time_share: float = NAN
+    explore_share: float = NAN
+    gate_share: float = NAN
 
 
 @dataclass(frozen=True)

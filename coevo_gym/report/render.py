@@ -211,6 +211,8 @@ def _measures(rows: Sequence[EvolutionRow]) -> list[tuple[str, list[str]]]:
         ("SR@5 of pool", "likeness_after", two),
         ("ED_rel", "distance", words.percent),
         ("time in rounds", "time_share", words.percent),
+        ("steps exploring", "explore_share", words.percent),
+        ("steps of gates", "gate_share", words.percent),
     ]
     head = ("rounds after D_0", [words.brief(row.arm) for row in rows])
     return [head, *((name, [say(getattr(row, key)) for row in rows]) for name, key, say in lines)]

@@ -211,6 +211,8 @@ def _evolution(
                 likeness_after=after,
                 distance=distance,
                 time_share=_time_share(arm, later, lines),
+                explore_share=_latest(arm, "curriculum.share_explore_steps", lines),
+                gate_share=_latest(arm, "curriculum.share_gate_steps", lines),
             )
         )
     return tuple(rows)
@@ -234,6 +236,12 @@ def _time_share(arm: str, rounds: Sequence[StoredRound], lines: Lines) -> float:
     steps = [line for line in lines if _is(line, "step", arm)]
     training = sum(line.get("rollout_s", 0.0) + line.get("update_s", 0.0) for line in steps)
     return feedback_ratio(len(rounds), in_rounds / len(rounds), training + in_rounds)
+
+
+def _latest(arm: str, name: str, lines: Lines) -> float:
+    """A number of the arm's latest step; NaN for runs that did not write it down yet."""
+    found = [line[name] for line in lines if _is(line, "step", arm) and name in line]
+    return float(found[-1]) if found else NAN
 
 
 def _rejections(rounds: Sequence[StoredRound]) -> tuple[ArmCount, ...]:

@@ -193,14 +193,18 @@ def test_apply_counts_once_and_leaks_nothing() -> None:
     assert c.plan(RNG(0)) is planned
     verdicts = tuple(verdict(accepted=i < 2, context_id=planned.contexts[0].id) for i in range(4))
     result = RoundResult(
-        round_id=planned.id, accepted=TRAIN[40:42], verdicts=verdicts, env_steps=30
+        round_id=planned.id, accepted=TRAIN[40:42], verdicts=verdicts, env_steps=30, gate_steps=21
     )
     for _ in range(2):
         c.apply(result)
     metrics = c.metrics()
     assert metrics["pool_size"] == 22
     assert metrics["evolved"] == 2
-    assert metrics["explore_steps"] == 30
+    assert (metrics["explore_steps"], metrics["gate_steps"]) == (9, 21)
+    practised = metrics["practice_steps"]
+    assert practised > 0
+    assert metrics["share_gate_steps"] == 21 / (30 + practised)
+    assert metrics["share_explore_steps"] == 9 / (30 + practised)
     assert metrics["signals_boundary"] == 12  # four groups of three rollouts
     assert metrics["share_boundary"] == 1.0
     assert metrics["yield"] == 4 / 4

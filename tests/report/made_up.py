@@ -112,7 +112,8 @@ def full() -> ReportData:
         rounds=rounds("blind growth", 9, 1) + rounds("CoEvolve", 9, 2),
         cross=(CrossRow("static D_0", "CoEvolve", 120, 21, 66, 93),),
         evolution=(
-            EvolutionRow("blind growth", 0, 216, 380, 164, 1.76, 0.43, 0.0, 0.31, 0.42, 0.08, 0.04),
+            EvolutionRow("blind growth", 0, 216, 380, 164, 1.76, 0.43, 0.0, 0.31, 0.42, 0.08, 0.04,
+                         0.05, 0.21),
             EvolutionRow("CoEvolve", 340, 216, 391, 170, 1.81, 0.43, 0.5, 0.31, math.nan, 0.11),
         ),
         rejections=tuple(

@@ -102,6 +102,8 @@ def test_the_report_shows_the_run(finished: Path) -> None:
     assert (evolution.arm, evolution.accepted) == ("coevolve", len(data.lineage))
     assert evolution.pass_rate == evolution.accepted / evolution.drafts
     assert 0.0 < evolution.likeness_before <= 1.0
+    assert 0.0 < evolution.explore_share < 1.0
+    assert 0.0 < evolution.gate_share < 1.0
     assert 0.0 < evolution.time_share < 1.0
     (cross,) = data.cross
     assert cross.both + cross.only_ours + cross.only_baseline + cross.neither == 10
