@@ -294,6 +294,22 @@ class TestRequests:
             assert ["may take 16 MB" in error for error in errors] == [False] * 16 + [True]
             assert len(engine.ask("step_end")["calls"]) == 16
 
+    def test_a_call_that_keeps_the_engine_busy_is_ended(
+        self, requests: tuple[Engine, socket.socket, Channel], task_id: str
+    ) -> None:
+        engine, _, channel = requests
+        begin = {"task_id": task_id, "instruction": None, "seed": 100, "max_calls": 9}
+        request = {"app": "supervisor", "api": "show_profile", "kwargs": {}}
+        for limit_s, found in ((0.0, "error"), (60.0, "ok")):
+            engine.ask("begin", **begin, call_limit_s=limit_s)
+            engine.ask("step_begin")
+            channel.send(request)
+            answer = channel.receive(PATIENCE_S)
+            assert found in answer, answer
+            assert found == "ok" or "took more than 0 seconds" in answer["error"]
+            assert engine.ask("step_end")["calls"] == ["supervisor.show_profile"]
+            assert engine.ask("grade")["tests"]
+
     def test_descriptors_are_not_kept(
         self, requests: tuple[Engine, socket.socket, Channel]
     ) -> None:

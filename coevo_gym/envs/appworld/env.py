@@ -90,7 +90,8 @@ class AppWorldEnv(TaskEnv):
         A call fails if an argument that is a piece of an API's address is empty, ``.`` or ``..``,
         or holds a slash, a backslash, a control character, a brace or one of ``?#%``; if an
         argument holds a lone surrogate, or a number that is not finite or beyond 64 bits; if it is
-        more than the 1,000th of a step; and once the arguments of the episode's calls take more
+        more than the 1,000th of a step; once it has taken the engine 10 s of processor time (what
+        it has done by then stays done); and once the arguments of the episode's calls take more
         than 16 MB, or its engine has grown by more than 512 MB.
 
     Arguments:

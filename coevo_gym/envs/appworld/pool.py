@@ -36,7 +36,7 @@ _MAIN = (
 )
 _LINE_BYTES = 1 << 26
 _START_S = 180.0
-_ANSWER_S = 120.0
+_ANSWER_S = 300.0
 
 logger = logging.getLogger(__name__)
 

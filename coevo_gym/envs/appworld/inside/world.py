@@ -21,6 +21,7 @@ from appworld.requester import NumRequestsLimitError, _get_api_name_to_doc
 from .changes import changes
 from .credentials import Tokens, guard
 from .door import Door, check_path, size
+from .effort import Effort
 
 ARGUMENT_BYTES = 16 << 20
 """How much the arguments of all calls of an episode may take, as JSON."""
@@ -28,6 +29,9 @@ GROWTH_BYTES = 512 << 20
 """By how much this process may grow in an episode until no more calls are answered."""
 DIFF_BYTES = 32 << 20
 """How long the rows of a diff may be, as JSON; of longer ones there is only a digest."""
+
+CALL_LIMIT_S = 10.0
+"""How much processor time a call may take; usual ones take hundredths of a second."""
 
 _RESERVED = frozenset({"_app_name", "_api_name", "client", "show", "track"})
 _STAND_IN = "\0object"
@@ -66,10 +70,17 @@ class World:
         self._calls: list[str] = []
         self._taken = 0
         self._start_bytes = 0
+        self._call_limit_s = CALL_LIMIT_S
+        self._effort = Effort()
         self.spoilt = False
 
     def begin(
-        self, task_id: str, instruction: str | None, seed: int, max_calls: int
+        self,
+        task_id: str,
+        instruction: str | None,
+        seed: int,
+        max_calls: int,
+        call_limit_s: float = CALL_LIMIT_S,
     ) -> dict[str, Any]:
         """Open the world of a task, afresh."""
         self.end()
@@ -91,6 +102,7 @@ class World:
             if app in world.task.allowed_apps
         }
         self._max_calls = max_calls
+        self._call_limit_s = call_limit_s
         self._calls = []
         self._taken = 0
         if instruction is not None:
@@ -151,7 +163,8 @@ class World:
         arguments = _with_stand_ins(arguments)
         check_path(_get_api_name_to_doc(app, include_private_apis=True)[api]["path"], arguments)
         self._calls.append(f"{app}.{api}")
-        with self._door.open_to(get_name_to_apis(app)[api]):
+        door = self._door.open_to(get_name_to_apis(app)[api])
+        with door, self._effort.limited(self._call_limit_s):
             return self._world.apis[app][api](**arguments)
 
     def _room_for(self, arguments: dict[str, Any]) -> int:
