@@ -414,7 +414,7 @@ TestTracker.success = property(lambda self: True)
         """
 line = {"id": 2, "output": "", "error": "", "success": True, "passed": True, "changes": {},
         "calls": [], "tests": [{"requirement": "all", "label": "no_op_fail", "passed": True}]}
-shout(3 * (json.dumps(line).encode() + b"\\n"))
+shout(4 * (json.dumps(line).encode() + b"\\n"))
 """,
     ),
 )
