@@ -8,7 +8,7 @@ import pytest
 from numpy.random import Generator
 
 from coevo_gym.benchmark import benchmark_specs
-from coevo_gym.envs.base import Frame, Grade
+from coevo_gym.envs.frame import Frame, Grade
 from coevo_gym.errors import ResetNeeded
 from coevo_gym.task import Verifier, World
 from coevo_gym.testing.contract import CHECKS, assert_env_contract

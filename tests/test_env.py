@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import coevo_gym
-from coevo_gym.envs.base import Frame, TaskEnv
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.envs.frame import Frame
 from coevo_gym.errors import (
     ConfigError,
     EnvBackendError,

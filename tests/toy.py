@@ -21,7 +21,8 @@ from coevo_gym.benchmark import (
     register_benchmark,
     side_by_id,
 )
-from coevo_gym.envs.base import Frame, Grade, TaskEnv
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.envs.frame import Frame, Grade
 from coevo_gym.errors import BuildError, TaskError
 from coevo_gym.evolution import Context, Draft, digest
 from coevo_gym.task import Split, Task, Verifier, World

@@ -14,7 +14,7 @@ pytest.importorskip("transformers")
 from coevo_gym.agents.chat import ChatAgent, ChatConfig  # noqa: E402
 from coevo_gym.agents.language_model import ModelConfig  # noqa: E402
 from coevo_gym.agents.transformers_policy import TransformersPolicy  # noqa: E402
-from coevo_gym.envs.base import Frame  # noqa: E402
+from coevo_gym.envs.frame import Frame  # noqa: E402
 from coevo_gym.prompts import parse_prompt  # noqa: E402
 from coevo_gym.seams import Ticket  # noqa: E402
 from coevo_gym.task import Split, Task  # noqa: E402

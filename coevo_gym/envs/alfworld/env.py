@@ -11,8 +11,9 @@ from numpy.random import Generator
 from coevo_gym.envs.alfworld.goals import PROGRESS, Goal, conditions
 from coevo_gym.envs.alfworld.tasks import ALFWorldWorld, goal_of, scene_problem
 from coevo_gym.envs.alfworld.translation import fast_downward
-from coevo_gym.envs.base import PRIVATE_INFO, Frame, Grade, TaskEnv
+from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.checks import check_flag
+from coevo_gym.envs.frame import PRIVATE_INFO, Frame, Grade
 from coevo_gym.task import FrozenDict, Verifier, World
 from coevo_gym.vector import TaskVectorEnv
 
@@ -49,7 +50,7 @@ class ALFWorldEnv(TaskEnv):
         ``{"task": Task}`` or ``{"task_id": id or name}``.
 
     Info keys:
-        Those of every env (:class:`coevo_gym.envs.base.Info`); ``admissible`` holds the commands
+        Those of every env (:class:`coevo_gym.envs.frame.Info`); ``admissible`` holds the commands
         that do something now. ``alfworld.task_type``; ``alfworld.goal_conditions``: the share of
         the goal's conditions that hold, from the facts; a view does not have it.
 

@@ -11,8 +11,9 @@ from numpy.random import Generator
 from coevo_gym.envs.appworld.engine import STEP_LIMIT_S, Brief, World
 from coevo_gym.envs.appworld.judge import grade
 from coevo_gym.envs.appworld.tasks import AppWorldVerifier, AppWorldWorld, root_of
-from coevo_gym.envs.base import Frame, Grade, TaskEnv
+from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.checks import is_positive_number
+from coevo_gym.envs.frame import Frame, Grade
 from coevo_gym.errors import ConfigError
 from coevo_gym.task import FrozenDict, Verifier
 from coevo_gym.task import World as TaskWorld
@@ -63,7 +64,7 @@ class AppWorldEnv(TaskEnv):
         ``{"task": Task}`` or ``{"task_id": id or name}``.
 
     Info keys:
-        Those of every env (:class:`coevo_gym.envs.base.Info`); ``appworld.api_calls``: calls of
+        Those of every env (:class:`coevo_gym.envs.frame.Info`); ``appworld.api_calls``: calls of
         the step's code that were not refused at once; ``appworld.tests_passed`` and
         ``appworld.tests_total``, -1 until the episode is over.
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from numpy.random import Generator
 
-from coevo_gym.envs.base import Frame, Grade, TaskEnv
+from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.bfcl.dialogue import Dialogue, Reply
 from coevo_gym.envs.bfcl.judge import Judge
 from coevo_gym.envs.bfcl.tasks import (
@@ -21,6 +21,7 @@ from coevo_gym.envs.bfcl.tasks import (
     side_of,
 )
 from coevo_gym.envs.checks import check_flag
+from coevo_gym.envs.frame import Frame, Grade
 from coevo_gym.errors import ConfigError
 from coevo_gym.task import FrozenDict, Split, Task, Verifier, World
 from coevo_gym.trajectory import EvalTrajectory
@@ -71,7 +72,7 @@ class BFCLEnv(TaskEnv):
         ``{"task": Task}`` or ``{"task_id": id or name}``.
 
     Info keys:
-        Those of every env (:class:`coevo_gym.envs.base.Info`), and ``bfcl.tools`` (OpenAI tool
+        Those of every env (:class:`coevo_gym.envs.frame.Info`), and ``bfcl.tools`` (OpenAI tool
         schemas, JSON text), ``bfcl.turn`` (from 0), ``bfcl.reason`` (why something could not be
         read or run); at the end ``bfcl.verdicts`` (one a turn, JSON text: ``passed``,
         ``unchecked``, an official kind of error, or ``not_reached``) and ``bfcl.label`` (``pass``,

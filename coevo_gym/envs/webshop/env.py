@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 from numpy.random import Generator
 
-from coevo_gym.envs.base import PRIVATE_INFO, Frame, Grade, TaskEnv
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.envs.frame import PRIVATE_INFO, Frame, Grade
 from coevo_gym.envs.webshop.engine import Session, StepResult, parse_action
 from coevo_gym.envs.webshop.goals import Goal
 from coevo_gym.envs.webshop.html import render_html
@@ -52,7 +53,7 @@ class WebShopEnv(TaskEnv):
         ``{"task": Task}`` or ``{"task_id": id or name}``.
 
     Info keys:
-        Those of every env (:class:`coevo_gym.envs.base.Info`), and ``webshop.page``,
+        Those of every env (:class:`coevo_gym.envs.frame.Info`), and ``webshop.page``,
         ``webshop.reason``, ``webshop.asin`` (product at hand), ``webshop.options`` (chosen so
         far, JSON text), ``webshop.price`` (what the product at hand is judged by, where its page
         may show a range only; -1.0 for none; in no view), and at the end the score's parts
