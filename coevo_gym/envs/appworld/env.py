@@ -85,9 +85,11 @@ class AppWorldEnv(TaskEnv):
         are shown as ``0x0``: equal runs read the same, access tokens included. Only codes that
         verify an account or reset a password differ from run to run, for nobody must be able to
         work out another person's; so no task can be built that needs one. A token is accepted
-        only if it was given out in this episode. APIs answer while a step runs: what a thread
-        calls after its step waits for the next. The folders of ``COEVO_HOME``, the data and
-        this package, and the one that this process works in, cannot be read by the code.
+        only if it was given out in this episode, and nobody logs in as one of the companies that
+        send codes and receipts: all have one password, which the original's source tells. APIs
+        answer while a step runs: what a thread calls after its step waits for the next. The folders
+        of ``COEVO_HOME``, the data and this package, and the one that this process works in, cannot
+        be read by the code.
         A call fails if an argument that is a piece of an API's address is empty, ``.`` or ``..``,
         or holds a slash, a backslash, a control character, a brace or one of ``?#%``; if an
         argument holds a lone surrogate, or a number that is not finite or beyond 64 bits; if it is
