@@ -214,5 +214,5 @@ def test_a_folder_without_weights_is_told(tmp_path: Path) -> None:
 
 def test_without_vllm_the_error_says_how(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(ImportError, match=r"coevo-gym\[vllm\]"):
+    with pytest.raises(ImportError, match=r"pip install .*\[vllm\]"):
         VLLMEngine(folder, max_context=10, dtype="float32")

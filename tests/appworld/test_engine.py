@@ -681,6 +681,7 @@ class TestDeath:
         world.step(LOGIN + NOTES.format(titles=["kept"]))
         assert world._executor is not None
         os.kill(world._executor.pid, signal.SIGKILL)
+        wait_for_end(world._executor.pid)
         assert world.step("print(token)").kind is ErrorKind.CRASH
         assert "NameError" in world.step("print(token)").output
         assert "simple_note.Note" in world.diff().changes

@@ -51,7 +51,7 @@ def test_nearest_is_exact_and_breaks_ties_by_position() -> None:
 
 def test_a_missing_model_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    with pytest.raises(ConfigError, match=r"coevo-gym\[embed\]"):
+    with pytest.raises(ConfigError, match=r"pip install .*\[embed\]"):
         SentenceEmbedder()(["a"])
 
 
