@@ -352,8 +352,8 @@ def test_what_a_thread_calls_is_in_the_record(noted: World) -> None:
     ran = noted.step(
         f"{LOGIN}\n"
         "def late():\n"
-        "    while True:\n"
-        "        apis.simple_note.create_note(title='t', content='c', access_token=token)\n"
+        "    for i in range(500):\n"  # no two notes may have one title
+        "        apis.simple_note.create_note(title=f't{i}', content='', access_token=token)\n"
         "__import__('threading').Thread(target=late, daemon=True).start()"
     )
     for _ in range(3):
