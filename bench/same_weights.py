@@ -1,0 +1,83 @@
+"""Does a change leave training as it was, to the last bit? Hashes of the weights of two arms.
+
+Trains `static` and `coevolve` of the quickstart for each seed and prints the hash of what each arm
+has learned. Equal hashes mean equal draws, in an equal order, and equal arithmetic throughout.
+Weights differ between machines and versions of PyTorch, so compare on one:
+
+    python bench/same_weights.py --json before.json        # on the commit before
+    python bench/same_weights.py --against before.json     # after the change; 1 on a difference
+
+It runs the `coevo` of the interpreter that runs it, so that any checkout's can be asked.
+Run: python bench/same_weights.py   (about a minute a seed on one core; --steps 3000 for a short
+look, in which no round is due yet and both arms learn the same)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ARMS = ("static", "coevolve")
+
+Hashes = dict[str, dict[str, str]]
+"""By seed, then by arm."""
+
+
+def weights(seed: int, steps: int, folder: Path) -> dict[str, str]:
+    """Hash of the weights of each arm after one short run."""
+    command = [sys.executable, "-m", "coevo_gym.cli", "train", "quickstart"]
+    command += ["--name", f"seed-{seed}", "--set", f"seed={seed}"]
+    command += ["--set", f"arms={','.join(ARMS)}", "--set", f"loop.max_env_steps={steps}"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"seed {seed}: coevo train ended with {done.returncode}:\n{done.stderr}")
+    summary = json.loads((folder / "runs" / f"seed-{seed}" / "summary.json").read_text())
+    return {arm: summary["arms"][arm]["weights"] for arm in ARMS}
+
+
+def differences(now: Hashes, before: Hashes) -> list[str]:
+    """Each seed and arm that has other weights, or that only one side has."""
+    shared = [seed for seed in now if seed in before]
+    if not shared:
+        return [f"no seed of {', '.join(now)} is in the file"]
+    return [
+        f"seed {seed}, {arm}: {now[seed][arm][:12]} and not {before[seed].get(arm, 'none')[:12]}"
+        for seed in shared
+        for arm in now[seed]
+        if now[seed][arm] != before[seed].get(arm)
+    ]
+
+
+def main() -> None:
+    """Train, print a table, and compare it if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--steps", type=int, default=12_000, help="loop.max_env_steps of an arm")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--json", type=Path, help="also write the hashes there")
+    parser.add_argument("--against", type=Path, help="a file of --json; exit 1 on a difference")
+    arguments = parser.parse_args()
+    before = json.loads(arguments.against.read_text()) if arguments.against else None
+    if before is not None and before["steps"] != arguments.steps:
+        parser.error(f"{arguments.against} is of --steps {before['steps']}")
+    found: Hashes = {}
+    print("| seed | arm | weights |\n|---|---|---|", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in arguments.seeds:
+            found[str(seed)] = weights(seed, arguments.steps, Path(folder))
+            for arm, digest in found[str(seed)].items():
+                print(f"| {seed} | {arm} | {digest} |", flush=True)
+    if arguments.json:
+        numbers = {"steps": arguments.steps, "weights": found}
+        arguments.json.write_text(json.dumps(numbers, indent=2) + "\n")
+    if before is not None:
+        problems = differences(found, before["weights"])
+        print("\n".join(problems) or "the same weights")
+        sys.exit(bool(problems))
+
+
+if __name__ == "__main__":
+    main()
