@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from coevo_gym.errors import TaskError
-from coevo_gym.seams import Act, Choice, Policy, Sampling
-from coevo_gym.trajectory import ChoiceDecision, View
+from coevo_gym.core.errors import TaskError
+from coevo_gym.core.seams import Act, Choice, Policy, Sampling
+from coevo_gym.core.trajectory import ChoiceDecision, View
 
 
 class ChoiceAgent:

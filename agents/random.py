@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from numpy.random import Generator
 
-from coevo_gym.errors import TaskError
-from coevo_gym.seams import Act
-from coevo_gym.trajectory import View
+from coevo_gym.core.errors import TaskError
+from coevo_gym.core.seams import Act
+from coevo_gym.core.trajectory import View
 
 
 class RandomAgent:

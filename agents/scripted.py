@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from coevo_gym.errors import ConfigError
-from coevo_gym.seams import Act
-from coevo_gym.trajectory import View
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.seams import Act
+from coevo_gym.core.trajectory import View
 
 Script = Callable[[View], str] | Mapping[str, Sequence[str]] | Sequence[str]
 

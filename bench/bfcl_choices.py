@@ -12,11 +12,11 @@ from typing import NamedTuple, cast
 import gymnasium as gym
 
 import coevo_gym
-from coevo_gym.benchmark import get_benchmark
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.trajectory import View
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.bfcl.tasks import CLOSING
-from coevo_gym.task import Split, Task
-from coevo_gym.trajectory import View
 
 BFCL = get_benchmark("bfcl")
 

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the parts that were asked for; the exit code."""
     options = _options(arguments)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported
-    from coevo_gym.errors import CoevoError
+    from coevo_gym.core.errors import CoevoError
 
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -57,7 +57,7 @@ def _measure(options: argparse.Namespace, folder: Path) -> int:
     from gpu_parts.training import measure_training
     from transformers.utils.logging import disable_progress_bar
 
-    from coevo_gym.agents.causal_lm import pick_device
+    from coevo_gym.agents.lm.causal_lm import pick_device
 
     disable_progress_bar()
     pick_device(options.device)  # raises where there is none
@@ -115,7 +115,7 @@ def _write(
     from gpu_parts.plot import picture
     from gpu_parts.targets import targets
 
-    from coevo_gym.run.folder import write_json
+    from coevo_gym.store.folder import write_json
 
     day = time.strftime("%Y-%m-%d")
     options.out.mkdir(parents=True, exist_ok=True)

@@ -183,7 +183,7 @@ def moved(model: Any, seed: int) -> None:
 
 def run_ours(job: Job, channel: Connection) -> None:
     """Updates of :class:`coevo_gym.trainers.grpo.GRPO`."""
-    from coevo_gym.agents.language_model import LanguageModel, ModelConfig
+    from coevo_gym.agents.lm.language_model import LanguageModel, ModelConfig
     from coevo_gym.trainers.grpo import GRPO, GRPOConfig
 
     batch = job.batch()
@@ -215,7 +215,7 @@ def run_ours(job: Job, channel: Connection) -> None:
 def as_groups(batch: Sequence[Rollout], size: int) -> list[Any]:
     """The batch as the learner takes it: trajectories of steps with token decisions."""
     import coevo_gym
-    from coevo_gym.trajectory import EndReason, Group, Step, Trajectory
+    from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
 
     task = coevo_gym.tasks("webshop", "train")[0]
     trajectories = [
@@ -234,7 +234,7 @@ def as_groups(batch: Sequence[Rollout], size: int) -> list[Any]:
 
 def decisions(rollout: Rollout) -> list[Any]:
     """One token decision for each answer; the sampler's log-probabilities are not used."""
-    from coevo_gym.trajectory import TokenDecision
+    from coevo_gym.core.trajectory import TokenDecision
 
     found, at = [], rollout.start
     while at < len(rollout.ids):

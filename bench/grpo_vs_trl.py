@@ -37,8 +37,8 @@ from typing import Any
 
 from grpo_sides import SHAPES, Job, Update, child, make_model, run_ours, run_trl, width_of
 
-from coevo_gym.errors import ModelError
-from coevo_gym.models import resolve_model
+from coevo_gym.agents.lm.models import resolve_model
+from coevo_gym.core.errors import ModelError
 
 EXAMPLES = """examples:
   python bench/grpo_vs_trl.py                       a tiny model; shows that it runs

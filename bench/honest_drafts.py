@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coevo_gym.benchmark import Benchmark, get_benchmark
-from coevo_gym.curricula.explorer import ScriptedExplorer
-from coevo_gym.curricula.gates import default_gates, run_gates
-from coevo_gym.evolution import Context, Draft, Verdict
-from coevo_gym.task import Split
+from coevo_gym.core.benchmark import Benchmark, get_benchmark
+from coevo_gym.core.evolution import Context, Draft, Verdict
+from coevo_gym.core.task import Split
+from coevo_gym.curricula.explore.explorer import ScriptedExplorer
+from coevo_gym.curricula.gates.gates import default_gates, run_gates
 
 BENCHMARKS = ("webshop", "bfcl", "alfworld", "appworld")
 SUBSETS = {"webshop": "builtin", "alfworld": "builtin", "appworld": "builtin"}

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from numpy.random import Generator, default_rng
 
+from coevo_gym.core.task import Split
 from coevo_gym.envs.webshop.builtin import builtin_goals
 from coevo_gym.envs.webshop.catalogue import Catalogue
 from coevo_gym.envs.webshop.choices import searches
@@ -22,7 +23,6 @@ from coevo_gym.envs.webshop.pages import PAGE_SIZE, Page
 from coevo_gym.envs.webshop.product import Product
 from coevo_gym.envs.webshop.reward import score
 from coevo_gym.envs.webshop.tasks import builtin_catalogue, reference, split_of
-from coevo_gym.task import Split
 
 MAX_STEPS = 15
 

@@ -9,7 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coevo_gym.benchmark import (
+from coevo_gym import _moved
+from coevo_gym.core.benchmark import (
     Benchmark,
     BenchmarkSpec,
     benchmark_specs,
@@ -17,14 +18,16 @@ from coevo_gym.benchmark import (
     get_benchmark,
     register_benchmark,
 )
-from coevo_gym.errors import CoevoError, ConfigError
-from coevo_gym.task import Split, Task, parse_split
+from coevo_gym.core.errors import CoevoError, ConfigError
+from coevo_gym.core.task import Split, Task, parse_split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coevo_gym.curricula.sampler import EvolvingTaskSampler as EvolvingTaskSampler
-    from coevo_gym.curricula.vector_sampler import EvolvingVectorSampler as EvolvingVectorSampler
+    from coevo_gym.curricula.session.sampler import EvolvingTaskSampler as EvolvingTaskSampler
+    from coevo_gym.curricula.session.vector_sampler import (
+        EvolvingVectorSampler as EvolvingVectorSampler,
+    )
 
 __version__ = "0.1.0"
 
@@ -44,8 +47,8 @@ __all__ = [
 ]
 
 _LAZY = {
-    "EvolvingTaskSampler": "coevo_gym.curricula.sampler",
-    "EvolvingVectorSampler": "coevo_gym.curricula.vector_sampler",
+    "EvolvingTaskSampler": "coevo_gym.curricula.session.sampler",
+    "EvolvingVectorSampler": "coevo_gym.curricula.session.vector_sampler",
 }
 _WINGS = ("agents", "curricula", "prompts", "trainers")
 
@@ -114,4 +117,5 @@ def _register() -> None:
 
 
 _check_wings(Path(__file__).parent)
+_moved.install()
 _register()

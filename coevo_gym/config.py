@@ -25,16 +25,16 @@ from pydantic import (
     model_validator,
 )
 
-from coevo_gym.agents.chat import ChatConfig
-from coevo_gym.agents.endpoint import EndpointConfig
-from coevo_gym.agents.language_model import ModelConfig
-from coevo_gym.agents.tiny import TinyConfig
-from coevo_gym.agents.vllm_engine import VLLMConfig
-from coevo_gym.benchmark import benchmark_specs
+from coevo_gym.agents.chat.agent import ChatConfig
+from coevo_gym.agents.endpoint.endpoint import EndpointConfig
+from coevo_gym.agents.lm.language_model import ModelConfig
+from coevo_gym.agents.lm.vllm_engine import VLLMConfig
+from coevo_gym.agents.tiny.policy import TinyConfig
+from coevo_gym.core.benchmark import benchmark_specs
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.task import FrozenModel
 from coevo_gym.curricula.methods.coevolve import CoEvolveConfig
 from coevo_gym.curricula.registry import PRESETS as CURRICULA
-from coevo_gym.errors import ConfigError
-from coevo_gym.task import FrozenModel
 from coevo_gym.trainers.parts import LoopConfig
 from coevo_gym.trainers.settings import GRPOConfig, ImitationConfig
 

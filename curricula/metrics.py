@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from coevo_gym.curricula.embed import Vectors, nearest, normalise
+from coevo_gym.curricula.pool.embed import Vectors, nearest, normalise
 
 Estimator = Literal["v", "u"]
 

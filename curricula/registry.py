@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
-from coevo_gym.errors import ConfigError
 
 PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {

@@ -7,7 +7,7 @@ import re
 from importlib import import_module
 from pathlib import Path
 
-from coevo_gym.benchmark import BenchmarkSpec, benchmark_specs
+from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs
 
 FOLDER = Path(__file__).parent / "envs"
 _SECTION = re.compile(r"^([A-Z][A-Za-z ]+):$", re.MULTILINE)

@@ -30,9 +30,9 @@ from jinja2 import StrictUndefined, Template, TemplateError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import Field, ValidationError
 
-from coevo_gym.errors import ConfigError
-from coevo_gym.task import FrozenModel
-from coevo_gym.trajectory import View
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.task import FrozenModel
+from coevo_gym.core.trajectory import View
 
 AnswerForm = Literal["action", "text"]
 """How an answer holds its action: between ``<action>`` tags, or as the whole text."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coevo_gym.errors import EnvBackendError
+from coevo_gym.core.errors import EnvBackendError
 from tests.toy import ToyEnv
 
 

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Container
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from coevo_gym import _check_wings
-from coevo_gym.errors import ConfigError
+from coevo_gym._moved import MOVED
+from coevo_gym.core.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "coevo_gym"
-FLOOR_0 = {"errors", "spaces", "task", "task_list", "trajectory", "evolution", "benchmark", "seams"}
-FLOOR_1 = {
-    "envs", "sandbox", "escapes", "provision", "models", "vector", "wrappers", "prompts",
-    "task_file", "waiting",
+FLOOR_OF = {
+    "core": 0,
+    "envs": 1, "sandbox": 1, "escapes": 1, "provision": 1, "prompts": 1, "store": 1,
+    "episodes": 2,
+    "agents": 3, "curricula": 3,
+    "trainers": 4, "testing": 4,
+    "config": 6, "run": 6, "report": 6,
+    "cli": 7,
 }  # fmt: skip
-FLOOR_OF = (
-    dict.fromkeys(FLOOR_0, 0)
-    | dict.fromkeys(FLOOR_1, 1)
-    | dict.fromkeys(("agents", "curricula"), 2)
-    | dict.fromkeys(("trainers", "testing"), 3)
-    | {"cli": 5}
-)
+MOST_FILES = 16
+MOST_LINES = 450
 HEAVY = {
     "torch", "transformers", "vllm", "openai", "sentence_transformers", "textworld", "pandas",
     "matplotlib",
@@ -36,7 +39,7 @@ HEAVY = {
 def floor(module: str) -> int:
     """Floor of ``coevo_gym.<room>...``; the package itself only registers, so it may be seen."""
     parts = module.split(".")
-    return 0 if len(parts) == 1 else FLOOR_OF.get(parts[1], 4)
+    return 0 if parts[1:] in ([], ["_moved"]) else FLOOR_OF[parts[1]]
 
 
 def sources() -> list[tuple[str, Path]]:
@@ -61,6 +64,18 @@ def imports(path: Path) -> list[str]:
     return names
 
 
+def modules_imported(path: Path, known: Container[str]) -> set[str]:
+    """As :func:`imports`; ``from room import module`` is an import of the module."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            full = ((f"{node.module}.{alias.name}", node.module) for alias in node.names)
+            found |= {module if module in known else room for module, room in full}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found
+
+
 def test_all_sources_are_seen() -> None:
     rooms = {module.split(".")[1] for module, _ in sources() if "." in module}
     assert {"agents", "curricula", "trainers", "prompts", "envs", "testing"} <= rooms
@@ -75,6 +90,38 @@ def test_imports_run_downwards() -> None:
         if name.startswith("coevo_gym") and floor(name) > floor(module)
     ]
     assert not wrong
+
+
+def test_no_imports_go_in_circles() -> None:
+    known = {module for module, _ in sources()}
+    graph = {
+        module: (modules_imported(path, known) & known) - {module}
+        for module, path in sources()
+        if not module.startswith("coevo_gym.envs.")
+    }
+    while free := [module for module, names in graph.items() if not names & graph.keys()]:
+        for module in free:
+            del graph[module]
+    assert not sorted(graph)
+
+
+def test_rooms_and_files_stay_small() -> None:
+    shared = [(module, path) for module, path in sources() if "envs" not in path.parts]
+    crowded = Counter(path.parent.relative_to(ROOT) for _, path in shared)
+    assert not {str(room): n for room, n in crowded.items() if n > MOST_FILES}
+    long = {module: len(path.read_text().splitlines()) for module, path in shared}
+    assert not {module: n for module, n in long.items() if n > MOST_LINES}
+
+
+def test_old_names_lead_to_the_new_ones() -> None:
+    for old, new in MOVED.items():
+        with pytest.warns(DeprecationWarning, match=f"{old} has moved to {new};"):
+            moved = importlib.import_module(old)
+        sys.modules.pop(old)
+        real = importlib.import_module(new)
+        names = [name for name in vars(real) if not name.startswith("_")]
+        assert names
+        assert all(getattr(moved, name) is getattr(real, name) for name in names)
 
 
 def test_neighbours_do_not_know_each_other() -> None:

@@ -98,7 +98,7 @@ def test_formulas_by_hand(bench: Any) -> None:
     from gpu_parts.rollouts import decode_s
     from gpu_parts.training import training_work
 
-    from coevo_gym.agents.model_shape import ModelShape
+    from coevo_gym.agents.lm.model_shape import ModelShape
 
     tied = ModelShape(
         layers=2,

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from numpy.random import Generator
 
-from coevo_gym.benchmark import benchmark_specs
+from coevo_gym.core.benchmark import benchmark_specs
+from coevo_gym.core.errors import ResetNeeded
+from coevo_gym.core.task import Verifier, World
 from coevo_gym.envs.frame import Frame, Grade
-from coevo_gym.errors import ResetNeeded
-from coevo_gym.task import Verifier, World
 from coevo_gym.testing.contract import CHECKS, assert_env_contract
 from coevo_gym.testing.poison import Poison
 from tests.toy import ToyEnv

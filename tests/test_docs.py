@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from coevo_gym.benchmark import benchmark_specs
+from coevo_gym.core.benchmark import benchmark_specs
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])

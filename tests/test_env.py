@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 import coevo_gym
-from coevo_gym.envs.base import TaskEnv
-from coevo_gym.envs.frame import Frame
-from coevo_gym.errors import (
+from coevo_gym.core.errors import (
     ConfigError,
     EnvBackendError,
     ResetNeeded,
     SplitLeakError,
     TaskError,
 )
-from coevo_gym.task import FrozenDict, Task
-from coevo_gym.task_file import write_tasks
+from coevo_gym.core.task import FrozenDict, Task
+from coevo_gym.core.task_file import write_tasks
+from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Trajectory, Turn, View
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.envs.frame import Frame
 from coevo_gym.testing import make_env
-from coevo_gym.trajectory import EndReason, EvalTrajectory, Trajectory, Turn, View
 from tests.toy import ToyEnv
 
 TRAIN = coevo_gym.tasks("toy", "train")

@@ -10,9 +10,9 @@ import gymnasium as gym
 import pytest
 
 from coevo_gym import EvolvingTaskSampler
+from coevo_gym.core.evolution import RoundResult, Signal
+from coevo_gym.core.trajectory import EndReason, Group
 from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
-from coevo_gym.evolution import RoundResult, Signal
-from coevo_gym.trajectory import EndReason, Group
 from tests.foreign_trainer import train
 
 K = 4

@@ -11,9 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from coevo_gym import models
-from coevo_gym.errors import ConfigError, DataError, EnvBackendError, ModelError, ModelNotFetched
-from coevo_gym.models import fetch_model, list_models, models_home, resolve_model
+from coevo_gym.agents.lm import models
+from coevo_gym.agents.lm.models import fetch_model, list_models, models_home, resolve_model
+from coevo_gym.core.errors import (
+    ConfigError,
+    DataError,
+    EnvBackendError,
+    ModelError,
+    ModelNotFetched,
+)
 from tests.test_cli import coevo
 
 PAYLOAD = b"GGUF and so on"
@@ -164,7 +170,7 @@ def test_a_kill_leaves_nothing_half_done(home: Path, tmp_path: Path) -> None:
     code = f"""
 import os, signal
 from pathlib import Path
-from coevo_gym import models
+from coevo_gym.agents.lm import models
 def convert(source, file, target):
     (target / "config.json").write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -212,9 +218,9 @@ def test_the_real_one(tmp_path: Path) -> None:
     }
     assert "quantization_config" not in json.loads((folder / "config.json").read_text())
     code = """
-from coevo_gym.agents.transformers_policy import TransformersPolicy
-from coevo_gym.agents.language_model import ModelConfig
-from coevo_gym.seams import Message, Prompt, Sampling
+from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
+from coevo_gym.agents.lm.language_model import ModelConfig
+from coevo_gym.core.seams import Message, Prompt, Sampling
 policy = TransformersPolicy(ModelConfig(path="smollm2", device="cpu"))
 prompt = Prompt((Message("user", "Hello, who are you?"),), Sampling(0.0, 8))
 print(policy.generate([prompt])[0].text)

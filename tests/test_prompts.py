@@ -11,10 +11,10 @@ import gymnasium as gym
 import pytest
 
 import coevo_gym
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.trajectory import View
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.errors import ConfigError
 from coevo_gym.prompts import load_prompt, parse_prompt
-from coevo_gym.trajectory import View
 from tests.toy import PROMPT
 
 NAMES = ("alfworld", "appworld", "bfcl", "webshop")

@@ -17,7 +17,7 @@ from gymnasium.wrappers.utils import create_zero_array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coevo_gym.spaces import UnicodeText, clean_text
+from coevo_gym.core.spaces import UnicodeText, clean_text
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))  # lone surrogates too
 

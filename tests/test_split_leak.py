@@ -11,14 +11,14 @@ import gymnasium as gym
 import pytest
 
 import coevo_gym
-from coevo_gym.benchmark import get_benchmark
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.errors import CoevoError, ResetNeeded, SplitLeakError, TaskError
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.task_file import write_tasks
 from coevo_gym.envs.alfworld.goals import Goal
 from coevo_gym.envs.alfworld.tasks import ALFWorldWorld, goal_of
 from coevo_gym.envs.bfcl.tasks import BFCLWorld
 from coevo_gym.envs.webshop import tasks as webshop_tasks
-from coevo_gym.errors import CoevoError, ResetNeeded, SplitLeakError, TaskError
-from coevo_gym.task import Split, Task
-from coevo_gym.task_file import write_tasks
 from coevo_gym.testing import make_env
 
 HELD_OUT = (Split.VAL, Split.TEST)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gymnasium as gym
 import pytest
 
-from coevo_gym.wrappers import ChooseAction, HashText
+from coevo_gym.envs.wrappers import ChooseAction, HashText
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import coevo_gym
-from coevo_gym.errors import TaskError
-from coevo_gym.evolution import Context, Draft, Round, RoundResult, Verdict
-from coevo_gym.task import SCHEMA_VERSION, FrozenDict, Split, Task, UnknownWorld, freeze, thaw
+from coevo_gym.core.errors import TaskError
+from coevo_gym.core.evolution import Context, Draft, Round, RoundResult, Verdict
+from coevo_gym.core.task import SCHEMA_VERSION, FrozenDict, Split, Task, UnknownWorld, freeze, thaw
 from tests.toy import ToyVerifier, ToyWorld
 
 JSON = st.recursive(

@@ -14,13 +14,14 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.wrappers import TimeLimit
 
 import coevo_gym
+from coevo_gym.core.errors import ConfigError, EnvBackendError
+from coevo_gym.core.seams import Act, Ticket
+from coevo_gym.core.trajectory import EndReason
 from coevo_gym.envs import base, time_limit
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.errors import ConfigError, EnvBackendError
-from coevo_gym.seams import Act, Ticket
-from coevo_gym.trainers.rollout import EnvPool, rollout
-from coevo_gym.trajectory import EndReason
-from coevo_gym.vector import TaskVectorEnv
+from coevo_gym.envs.vector import TaskVectorEnv
+from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.episodes.runner import rollout
 from tests.faults import break_engines
 from tests.toy import ToyEnv
 

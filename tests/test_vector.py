@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import coevo_gym
-from coevo_gym.errors import ConfigError, EnvBackendError, ResetNeeded
-from coevo_gym.vector import TaskVectorEnv
+from coevo_gym.core.errors import ConfigError, EnvBackendError, ResetNeeded
+from coevo_gym.envs.vector import TaskVectorEnv
 from tests.faults import break_engines
 
 TRAIN = coevo_gym.tasks("toy", "train")

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from coevo_gym.curricula import evolver
-from coevo_gym.curricula.evolver import GatedEvolver
-from coevo_gym.curricula.explorer import ScriptedExplorer
+from coevo_gym.core.errors import BenchmarkNotInstalled
+from coevo_gym.core.evolution import Round, Verdict
+from coevo_gym.core.waiting import Patience, is_only_looking, only_looking
+from coevo_gym.curricula.explore import evolver
+from coevo_gym.curricula.explore.evolver import GatedEvolver
+from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.envs.appworld import builtin
-from coevo_gym.errors import BenchmarkNotInstalled
-from coevo_gym.evolution import Round, Verdict
-from coevo_gym.waiting import Patience, is_only_looking, only_looking
 from tests.toy import BENCHMARK, ToyEnv
 
 
@@ -34,7 +34,7 @@ def test_patience_tells_rarely(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_what_is_told_is_seen_without_any_set_up() -> None:
-    code = "from coevo_gym.waiting import Patience; Patience('a', first_s=0).tell('b')"
+    code = "from coevo_gym.core.waiting import Patience; Patience('a', first_s=0).tell('b')"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
     )

@@ -11,9 +11,9 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import FrameStackObservation
 
 import coevo_gym
-from coevo_gym.benchmark import benchmark_specs
-from coevo_gym.vector import TaskVectorEnv
-from coevo_gym.wrappers import ChooseAction, HashText
+from coevo_gym.core.benchmark import benchmark_specs
+from coevo_gym.envs.vector import TaskVectorEnv
+from coevo_gym.envs.wrappers import ChooseAction, HashText
 
 IDS = [spec.env_id for spec in benchmark_specs()]
 

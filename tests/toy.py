@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from numpy.random import Generator
 
-from coevo_gym.benchmark import (
+from coevo_gym.core.benchmark import (
     BenchmarkSpec,
     Clue,
     Effect,
@@ -21,13 +21,13 @@ from coevo_gym.benchmark import (
     register_benchmark,
     side_by_id,
 )
+from coevo_gym.core.errors import BuildError, TaskError
+from coevo_gym.core.evolution import Context, Draft, digest
+from coevo_gym.core.task import Split, Task, Verifier, World
+from coevo_gym.core.trajectory import Step, Trajectory, View
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.frame import Frame, Grade
-from coevo_gym.errors import BuildError, TaskError
-from coevo_gym.evolution import Context, Draft, digest
-from coevo_gym.task import Split, Task, Verifier, World
-from coevo_gym.trajectory import Step, Trajectory, View
-from coevo_gym.vector import TaskVectorEnv
+from coevo_gym.envs.vector import TaskVectorEnv
 
 PROMPT = """{#
 name = "toy"

@@ -1,1 +1,1 @@
-"""How to learn: rollouts, GRPO, evaluation, the loop."""
+"""How to learn: advantages, losses, learners, the loop."""

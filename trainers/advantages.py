@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from coevo_gym.curricula.groups import LOST
+from coevo_gym.core.trajectory import Group, Trajectory
+from coevo_gym.curricula.session.groups import LOST
 from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.parts import Advantage
 from coevo_gym.trainers.segments import n_sampled
 from coevo_gym.trainers.settings import GRPOConfig
-from coevo_gym.trajectory import Group, Trajectory
 
 try:
     import torch

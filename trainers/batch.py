@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coevo_gym.curricula.groups import LOST
+from coevo_gym.core.trajectory import ChoiceDecision, Decision, Group, Sample, Step, Trajectory
+from coevo_gym.curricula.session.groups import LOST
 from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.parts import Advantage, teaches
 from coevo_gym.trainers.segments import n_sampled, n_tokens, recorded_logprobs, samples
-from coevo_gym.trajectory import ChoiceDecision, Decision, Group, Sample, Step, Trajectory
 
 try:
     import torch

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from coevo_gym.errors import EnvBackendError, ModelError
-from coevo_gym.seams import Agent
+from coevo_gym.core.errors import EnvBackendError, ModelError
+from coevo_gym.core.seams import Agent
+from coevo_gym.core.trajectory import EndReason, Group
+from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.episodes.runner import rollout
 from coevo_gym.trainers.parts import Learner, Ledger, LoopConfig, LoopState, Metrics, teaches
-from coevo_gym.trainers.rollout import EnvPool, rollout
-from coevo_gym.trajectory import EndReason, Group
 
 
 class Gathered(NamedTuple):

@@ -19,9 +19,10 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from coevo_gym.curricula.groups import LOST
+from coevo_gym.core.seams import TrainablePolicy
+from coevo_gym.core.trajectory import EndReason, Group, Segment, Trajectory
+from coevo_gym.curricula.session.groups import LOST
 from coevo_gym.provision import extra_advice
-from coevo_gym.seams import TrainablePolicy
 from coevo_gym.trainers.advantages import group_advantages, judge
 from coevo_gym.trainers.batch import (
     Batch,
@@ -36,7 +37,6 @@ from coevo_gym.trainers.loss import LossTerms, bounded_exp, grpo_loss, k3
 from coevo_gym.trainers.optimizer import GuardedOptimizer
 from coevo_gym.trainers.parts import Advantage
 from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig
-from coevo_gym.trajectory import EndReason, Group, Segment, Trajectory
 
 try:
     import torch

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from coevo_gym.errors import ConfigError
-from coevo_gym.evolution import Round, RoundResult
-from coevo_gym.seams import Agent, Curriculum, Evolver
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.evolution import Round, RoundResult
+from coevo_gym.core.seams import Agent, Curriculum, Evolver
+from coevo_gym.episodes.evaluation import Evaluation
+from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.trainers.collect import gather
-from coevo_gym.trainers.evaluate import Evaluation
 from coevo_gym.trainers.parts import Events, Learner, Ledger, LoopConfig, LoopState, Metrics
-from coevo_gym.trainers.rollout import EnvPool
 
 __all__ = ["Events", "Learner", "Ledger", "Loop", "LoopConfig", "LoopState", "Metrics"]
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Self
 
-from coevo_gym.errors import TrainingDiverged
+from coevo_gym.core.errors import TrainingDiverged
 from coevo_gym.provision import extra_advice
 
 try:

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 from pydantic import Field
 
-from coevo_gym.evolution import Round, RoundResult
-from coevo_gym.seams import ClosedStep, Ticket
-from coevo_gym.task import FrozenModel
-from coevo_gym.trainers.evaluate import Evaluation
-from coevo_gym.trajectory import EndReason, Group, Trajectory
+from coevo_gym.core.evolution import Round, RoundResult
+from coevo_gym.core.seams import ClosedStep, Ticket
+from coevo_gym.core.task import FrozenModel
+from coevo_gym.core.trajectory import EndReason, Group, Trajectory
+from coevo_gym.episodes.evaluation import Evaluation
 
 Metrics = dict[str, float]
 Advantage = float | Sequence[float]
@@ -63,7 +63,7 @@ class LoopConfig(FrozenModel):
 
 
 class Ledger(Protocol):
-    """Who may run which episode; ``curricula/groups.py`` is one."""
+    """Who may run which episode; ``curricula/session/groups.py`` is one."""
 
     group_size: int
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from coevo_gym.trajectory import ChoiceDecision, Decision, Sample, Segment, TokenDecision
+from coevo_gym.core.trajectory import ChoiceDecision, Decision, Sample, Segment, TokenDecision
 
 
 def segments(decisions: Sequence[TokenDecision]) -> tuple[Segment, ...]:

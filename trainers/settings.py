@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from coevo_gym.task import FrozenModel
+from coevo_gym.core.task import FrozenModel
 
 
 class GRPOConfig(FrozenModel):

@@ -21,18 +21,11 @@ import gymnasium as gym
 import numpy as np
 from numpy.random import Generator
 
-from coevo_gym.benchmark import Benchmark
-from coevo_gym.envs.base import TaskEnv
-from coevo_gym.errors import ConfigError, EnvBackendError, SplitLeakError, TrainingDiverged
-from coevo_gym.provision import extra_advice
-from coevo_gym.seams import Act
-from coevo_gym.task import Split, Task
-from coevo_gym.trainers.grpo import Learnable
-from coevo_gym.trainers.optimizer import GuardedOptimizer
-from coevo_gym.trainers.rollout import EnvPool, episode_seed, remember
-from coevo_gym.trainers.segments import n_sampled, n_tokens, samples
-from coevo_gym.trainers.settings import ImitationConfig
-from coevo_gym.trajectory import (
+from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.errors import ConfigError, EnvBackendError, SplitLeakError, TrainingDiverged
+from coevo_gym.core.seams import Act
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.trajectory import (
     ChoiceDecision,
     Decision,
     Group,
@@ -40,6 +33,14 @@ from coevo_gym.trajectory import (
     Trajectory,
     View,
 )
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.episodes.runner import episode_seed, remember
+from coevo_gym.provision import extra_advice
+from coevo_gym.trainers.grpo import Learnable
+from coevo_gym.trainers.optimizer import GuardedOptimizer
+from coevo_gym.trainers.segments import n_sampled, n_tokens, samples
+from coevo_gym.trainers.settings import ImitationConfig
 
 try:
     import torch

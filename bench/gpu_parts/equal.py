@@ -13,11 +13,11 @@ from gpu_parts.subjects import Size, Subject, half_on, prompts
 from torch import Tensor
 
 import coevo_gym
-from coevo_gym.agents.language_model import LanguageModel, ModelConfig
-from coevo_gym.agents.transformers_policy import TransformersPolicy
+from coevo_gym.agents.lm.language_model import LanguageModel, ModelConfig
+from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
+from coevo_gym.core.trajectory import EndReason, Group, Step, TokenDecision, Trajectory
 from coevo_gym.trainers.grpo import GRPO, Learnable
 from coevo_gym.trainers.settings import GRPOConfig
-from coevo_gym.trajectory import EndReason, Group, Step, TokenDecision, Trajectory
 
 N_GROUPS, K = 2, 4
 OFF_POLICY = 0.15

@@ -19,14 +19,14 @@ import torch
 from gpu_parts.card import Peaks, free, timed
 from gpu_parts.subjects import Size, Subject, prompt_ids, prompts
 
-from coevo_gym.agents.chat_format import ChatFormat
-from coevo_gym.agents.continuous import why_not
-from coevo_gym.agents.language_model import ModelConfig
-from coevo_gym.agents.model_shape import ModelShape
-from coevo_gym.agents.transformers_policy import TransformersPolicy
-from coevo_gym.errors import CoevoError
-from coevo_gym.seams import Prompt, Sampling
-from coevo_gym.trajectory import TokenDecision
+from coevo_gym.agents.chat.format import ChatFormat
+from coevo_gym.agents.lm.continuous import why_not
+from coevo_gym.agents.lm.language_model import ModelConfig
+from coevo_gym.agents.lm.model_shape import ModelShape
+from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
+from coevo_gym.core.errors import CoevoError
+from coevo_gym.core.seams import Prompt, Sampling
+from coevo_gym.core.trajectory import TokenDecision
 
 NAIVE = "generate"
 _SLACK = 64  # a text that was cut to a length may be read as a few tokens more
@@ -132,7 +132,7 @@ def policy_speeds(subject: Subject, size: Size, device: str) -> dict[str, dict[i
 
 def vllm_speeds(subject: Subject, size: Size, device: str) -> dict[int, Speed]:
     """``VLLMPolicy``; in a process of its own, which takes all that vLLM holds with it."""
-    from coevo_gym.agents.vllm_policy import VLLMPolicy
+    from coevo_gym.agents.lm.vllm_policy import VLLMPolicy
 
     longest = size.prompt[1] + size.answer[1] + _SLACK
     config = ModelConfig.model_validate(

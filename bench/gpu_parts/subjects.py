@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from numpy.random import Generator
 
-from coevo_gym.agents import language_model
-from coevo_gym.agents.chat_format import ChatFormat
-from coevo_gym.agents.model_shape import ModelShape, shape_of
-from coevo_gym.models import resolve_model
-from coevo_gym.seams import Message, Prompt, Sampling
+from coevo_gym.agents.chat.format import ChatFormat
+from coevo_gym.agents.lm import language_model
+from coevo_gym.agents.lm.model_shape import ModelShape, shape_of
+from coevo_gym.agents.lm.models import resolve_model
+from coevo_gym.core.seams import Message, Prompt, Sampling
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 TEMPLATE = (

@@ -14,11 +14,11 @@ from gpu_parts.equal import trajectories
 from gpu_parts.subjects import Size, Subject
 
 import coevo_gym
-from coevo_gym.agents.language_model import LanguageModel, ModelConfig
-from coevo_gym.agents.model_shape import ModelShape
+from coevo_gym.agents.lm.language_model import LanguageModel, ModelConfig
+from coevo_gym.agents.lm.model_shape import ModelShape
+from coevo_gym.core.trajectory import Group, TokenDecision
 from coevo_gym.trainers.grpo import GRPO
 from coevo_gym.trainers.settings import GRPOConfig
-from coevo_gym.trajectory import Group, TokenDecision
 
 K = 8
 ANSWERED = 3

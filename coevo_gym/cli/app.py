@@ -21,7 +21,7 @@ from coevo_gym.cli.output import (
     say_aside,
     telling,
 )
-from coevo_gym.errors import (
+from coevo_gym.core.errors import (
     BenchmarkNotInstalled,
     CoevoError,
     ConfigError,

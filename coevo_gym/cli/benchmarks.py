@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,12 +9,12 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
-from coevo_gym.benchmark import BenchmarkSpec, benchmark_specs
 from coevo_gym.cli.output import MISSING, AsJson, busy, console, print_json, print_table, say
-from coevo_gym.cli.sources import BenchmarkName, find_benchmark
-from coevo_gym.errors import CoevoError, ConfigError
+from coevo_gym.cli.sources import BenchmarkName, find_benchmark, setup_of
+from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs
+from coevo_gym.core.errors import CoevoError, ConfigError
+from coevo_gym.core.waiting import only_looking
 from coevo_gym.sandbox import Level
-from coevo_gym.waiting import only_looking
 
 _SPLITS = ("train", "val", "test")
 
@@ -103,17 +102,6 @@ def install(
     with busy(f"installing {benchmark}"):
         folder = setup.download() if data else setup.install(source)
     say(f"{benchmark} is installed in {folder}")
-
-
-def setup_of(spec: BenchmarkSpec) -> Any:
-    """The module that installs a benchmark.
-
-    Raises:
-        ConfigError: if there is nothing to install.
-    """
-    if not spec.setup:
-        raise ConfigError(f"{spec.name} needs no installation.")
-    return import_module(spec.setup)
 
 
 def _env_row(spec: BenchmarkSpec) -> dict[str, Any]:

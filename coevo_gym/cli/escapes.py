@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from coevo_gym.benchmark import benchmark_specs
-from coevo_gym.cli.benchmarks import setup_of
 from coevo_gym.cli.output import FAILED, console, errors, print_json
-from coevo_gym.errors import ConfigError
+from coevo_gym.cli.sources import setup_of
+from coevo_gym.core.benchmark import benchmark_specs
+from coevo_gym.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from coevo_gym.escapes import Suite

@@ -9,14 +9,14 @@ import typer
 from rich.table import Column, Table
 
 from coevo_gym.cli.output import AsJson, errors, print_json, print_table, telling
+from coevo_gym.cli.progress import RunProgress
 from coevo_gym.cli.settings import Sets
 from coevo_gym.cli.sources import BenchmarkOrRun, find_source
-from coevo_gym.errors import ConfigError
-from coevo_gym.run.folder import RunFolder
-from coevo_gym.run.progress import RunProgress
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.store.folder import RunFolder
 
 if TYPE_CHECKING:
-    from coevo_gym.report.data import TableRow
+    from coevo_gym.run.table import TableRow
 
 
 def evaluate(

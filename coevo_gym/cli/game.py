@@ -12,13 +12,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
 
-from coevo_gym.benchmark import get_benchmark
 from coevo_gym.cli.output import busy, console
 from coevo_gym.cli.sources import find_benchmark
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.task import Task
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.errors import ConfigError
-from coevo_gym.run.folder import RunFolder
-from coevo_gym.task import Task
+from coevo_gym.store.folder import RunFolder
 
 _SHOWN = 60
 

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from coevo_gym.agents.lm.models import fetch_model, list_models
 from coevo_gym.cli.output import AsJson, busy, console, print_json, say
-from coevo_gym.models import fetch_model, list_models
 
 app = typer.Typer(help="Language models on this machine.", no_args_is_help=True)
 

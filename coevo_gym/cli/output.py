@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from coevo_gym import waiting
+from coevo_gym.core import waiting
 
 DONE, FAILED, USAGE, MISSING, INTERRUPTED = 0, 1, 2, 3, 130
 

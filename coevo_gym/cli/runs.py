@@ -21,14 +21,14 @@ from coevo_gym.cli.output import (
     say,
     telling,
 )
+from coevo_gym.cli.progress import RunProgress
 from coevo_gym.cli.settings import Sets, Source
 from coevo_gym.cli.sources import RunName
-from coevo_gym.errors import CoevoError, ConfigError, StoreError, TaskError, TrainingDiverged
-from coevo_gym.report.data import TableRow
-from coevo_gym.run.folder import RUNS, RunFolder, read_json
-from coevo_gym.run.progress import RunProgress
+from coevo_gym.core.errors import CoevoError, ConfigError, StoreError, TaskError, TrainingDiverged
+from coevo_gym.core.waiting import only_looking
 from coevo_gym.run.stop import Stopped, StopRequest
-from coevo_gym.waiting import only_looking
+from coevo_gym.run.table import TableRow
+from coevo_gym.store.folder import RUNS, RunFolder, read_json
 
 if TYPE_CHECKING:
     from coevo_gym.config import RunConfig
@@ -138,9 +138,9 @@ def report(
 
 def write_report(folder: RunFolder, path: Path | None = None) -> Path:
     """Draw a run's report, in its folder if nothing else is said; returns where it is."""
+    from coevo_gym.report.collect import load_report_data
     from coevo_gym.report.render import render_report
-    from coevo_gym.run.folder import write_atomic
-    from coevo_gym.run.report_data import load_report_data
+    from coevo_gym.store.folder import write_atomic
 
     path = path or folder.report
     with only_looking():
@@ -151,9 +151,9 @@ def write_report(folder: RunFolder, path: Path | None = None) -> Path:
 
 def write_picture(folder: RunFolder, path: Path) -> None:
     """Draw a run's success and pool size over env steps as a standalone SVG."""
+    from coevo_gym.report.collect import load_report_data
     from coevo_gym.report.render import render_picture
-    from coevo_gym.run.folder import write_atomic
-    from coevo_gym.run.report_data import load_report_data
+    from coevo_gym.store.folder import write_atomic
 
     with only_looking():
         data = load_report_data(folder)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
-from coevo_gym.benchmark import BenchmarkSpec, benchmark_specs
-from coevo_gym.errors import ConfigError, TaskError
-from coevo_gym.run.folder import RunFolder
+from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs
+from coevo_gym.core.errors import ConfigError, TaskError
+from coevo_gym.store.folder import RunFolder
 
 BenchmarkName = Annotated[
     str, typer.Argument(metavar="BENCHMARK", help="Name of a benchmark; see `coevo envs`.")
@@ -33,6 +34,17 @@ def find_benchmark(name: str) -> BenchmarkSpec:
             f"Unknown benchmark {name!r}. {_meant(name, names)}Choose one of: {', '.join(names)}."
         )
     return spec
+
+
+def setup_of(spec: BenchmarkSpec) -> Any:
+    """The module that installs a benchmark.
+
+    Raises:
+        ConfigError: if there is nothing to install.
+    """
+    if not spec.setup:
+        raise ConfigError(f"{spec.name} needs no installation.")
+    return import_module(spec.setup)
 
 
 def find_source(name: str) -> BenchmarkSpec | RunFolder:

@@ -11,9 +11,9 @@ from typer.core import TyperGroup
 
 from coevo_gym.cli.output import AsJson, cell, print_json, print_table, say, say_aside
 from coevo_gym.cli.sources import BenchmarkOrRun, find_source
-from coevo_gym.errors import ConfigError
-from coevo_gym.run.folder import RunFolder
-from coevo_gym.waiting import only_looking
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.waiting import only_looking
+from coevo_gym.store.folder import RunFolder
 
 
 class _ListByDefault(TyperGroup):
@@ -113,7 +113,7 @@ def show_task(
 
       coevo tasks show webshop/evolved/0123456789ab --run quickstart
     """
-    from coevo_gym.benchmark import find_any_task
+    from coevo_gym.core.benchmark import find_any_task
     from coevo_gym.run.listing import find_run_task
 
     with only_looking():

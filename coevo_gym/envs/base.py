@@ -16,21 +16,21 @@ from typing import Any, ClassVar
 import gymnasium as gym
 from numpy.random import Generator
 
-from coevo_gym.benchmark import check_claim, find_task, get_benchmark
-from coevo_gym.envs.checks import check_action, is_positive_int, names_of
-from coevo_gym.envs.frame import PRIVATE_INFO, Frame, Grade, Info
-from coevo_gym.envs.time_limit import let_time_limits_tell
-from coevo_gym.errors import (
+from coevo_gym.core.benchmark import check_claim, find_task, get_benchmark
+from coevo_gym.core.errors import (
     ConfigError,
     EnvBackendError,
     ResetNeeded,
     SplitLeakError,
     TaskError,
 )
-from coevo_gym.spaces import UnicodeText, clean_text
-from coevo_gym.task import FrozenDict, Split, Task, Verifier, World, freeze, parse_split
-from coevo_gym.task_file import read_tasks
-from coevo_gym.trajectory import EndReason, EvalTrajectory, Step, Trajectory, Turn, View
+from coevo_gym.core.spaces import UnicodeText, clean_text
+from coevo_gym.core.task import FrozenDict, Split, Task, Verifier, World, freeze, parse_split
+from coevo_gym.core.task_file import read_tasks
+from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Step, Trajectory, Turn, View
+from coevo_gym.envs.checks import check_action, is_positive_int, names_of
+from coevo_gym.envs.frame import PRIVATE_INFO, Frame, Grade, Info
+from coevo_gym.envs.time_limit import let_time_limits_tell
 
 OBSERVATION_CAP = 100_000
 ACTION_CAP = 20_000

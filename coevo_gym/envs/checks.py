@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from coevo_gym.errors import ConfigError
+from coevo_gym.core.errors import ConfigError
 
 
 def is_positive_int(value: object) -> TypeGuard[int]:

@@ -7,11 +7,11 @@ from typing import Protocol
 
 from numpy.random import Generator
 
-from coevo_gym.benchmark import Evidence, Replay
-from coevo_gym.evolution import Context, Draft
-from coevo_gym.task import Split, Task
-from coevo_gym.task_list import TaskList
-from coevo_gym.trajectory import Trajectory, View
+from coevo_gym.core.benchmark import Evidence, Replay
+from coevo_gym.core.evolution import Context, Draft
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.task_list import TaskList
+from coevo_gym.core.trajectory import Trajectory, View
 
 
 class TasksModule(Protocol):
@@ -51,7 +51,7 @@ class BuilderModule(Protocol):
 
 
 class FolderBenchmark:
-    """The part of :class:`coevo_gym.benchmark.Benchmark` that a folder's modules answer.
+    """The part of :class:`coevo_gym.core.benchmark.Benchmark` that a folder's modules answer.
 
     A subclass adds ``name``, ``env_id``, ``subsets`` and ``symbol``.
 
@@ -91,7 +91,7 @@ class FolderBenchmark:
         return self._builder.build(draft)
 
     def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
-        """What a list of actions does; see :meth:`coevo_gym.benchmark.Benchmark.replay`."""
+        """What a list of actions does; see :meth:`coevo_gym.core.benchmark.Benchmark.replay`."""
         return self._builder.replay(task, actions, to_error=to_error)
 
     def evidence(self, task: Task) -> Evidence:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict
 
-from coevo_gym.task import FrozenDict
+from coevo_gym.core.task import FrozenDict
 
 
 class Info(TypedDict):

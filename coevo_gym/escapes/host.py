@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import NamedTuple
 
-from coevo_gym.errors import EnvBackendError
+from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.escapes.decoys import VARIABLE, Decoys, decoys
 from coevo_gym.escapes.payload import Attempt, Payload
 from coevo_gym.sandbox import Level, Limits, launch, python_files, readable, seccomp

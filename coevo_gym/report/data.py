@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
+from coevo_gym.run.table import TableRow
+
 NAN = math.nan
 
 
@@ -51,29 +53,6 @@ class Similarity(NamedTuple):
 
     label: str
     counts: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class TableRow:
-    """One line of the final table: an arm (or a baseline) on held-out tasks.
-
-    Attributes:
-        name: name of the arm.
-        success: success rate in [0, 1].
-        low: lower end of its 95 % interval.
-        high: upper end of its 95 % interval.
-        score: mean score in [0, 1].
-        n_tasks: held-out tasks behind the numbers.
-        env_steps: env steps spent on training and exploration; 0 for a policy never trained.
-    """
-
-    name: str
-    success: float
-    low: float = NAN
-    high: float = NAN
-    score: float = NAN
-    n_tasks: int = 0
-    env_steps: int = 0
 
 
 @dataclass(frozen=True)

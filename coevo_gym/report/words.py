@@ -6,8 +6,9 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from coevo_gym.report.data import CrossRow, ReportData, RoundRow, TableRow
+from coevo_gym.report.data import CrossRow, ReportData, RoundRow
 from coevo_gym.report.svg import clean
+from coevo_gym.run.table import TableRow
 
 NARROW = "\u202f"
 """Space between a number and its unit that never breaks a line."""

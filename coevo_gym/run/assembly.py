@@ -15,18 +15,20 @@ from gymnasium.envs.registration import load_env_creator
 from numpy.random import Generator
 
 from coevo_gym.agents.random import RandomAgent
-from coevo_gym.benchmark import Benchmark, get_benchmark
+from coevo_gym.agents.references import evaluate_references
 from coevo_gym.config import RunConfig
-from coevo_gym.curricula.evolver import GatedEvolver
-from coevo_gym.curricula.explorer import ScriptedExplorer
+from coevo_gym.core.benchmark import Benchmark, get_benchmark
+from coevo_gym.core.evolution import Round, RoundResult, Verdict
+from coevo_gym.core.seams import Agent, Evolver, Policy
+from coevo_gym.core.task import FrozenDict, Split, Task
+from coevo_gym.curricula.explore.evolver import GatedEvolver
+from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.evolution import Round, RoundResult, Verdict
+from coevo_gym.episodes.evaluation import Evaluation, evaluate
+from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.episodes.runner import episode_seed
 from coevo_gym.run.policies import PolicyAgent, make_agent, make_learnable
-from coevo_gym.run.store import RunStore
-from coevo_gym.seams import Agent, Evolver, Policy
-from coevo_gym.task import FrozenDict, Split, Task
-from coevo_gym.trainers.evaluate import Evaluation, evaluate, evaluate_references
-from coevo_gym.trainers.rollout import EnvPool, episode_seed
+from coevo_gym.store.database import RunStore
 
 if TYPE_CHECKING:
     from coevo_gym.trainers.grpo import Learnable
@@ -174,7 +176,7 @@ class StoredEvolver:
         self.store = store
 
     def run(self, round: Round) -> RoundResult:
-        """See :class:`~coevo_gym.seams.Evolver`."""
+        """See :class:`~coevo_gym.core.seams.Evolver`."""
         known = self.store.result(round)
         if known is not None:
             return known

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from coevo_gym.errors import ConfigError
+from coevo_gym.core.errors import ConfigError
 
 _SET_ELSEWHERE = {
     "split": "Pass --split instead.",

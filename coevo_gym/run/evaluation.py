@@ -5,23 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from coevo_gym.agents.openai_policy import OpenAIPolicy
+from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
 from coevo_gym.config import RunConfig, load_config
-from coevo_gym.errors import ConfigError
-from coevo_gym.report.data import TableRow
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.seams import Agent
 from coevo_gym.run.assembly import Assembly, one_thread
-from coevo_gym.run.checkpoint import Checkpoints
 from coevo_gym.run.env_arguments import read_arguments
-from coevo_gym.run.folder import RunFolder
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.policies import make_policy, model_setting
-from coevo_gym.run.progress import RunProgress
-from coevo_gym.run.table import RANDOM, SCRIPTED, WARMUP, table_row
-from coevo_gym.seams import Agent
+from coevo_gym.run.progress import Progress
+from coevo_gym.run.table import RANDOM, SCRIPTED, WARMUP, TableRow, table_row
+from coevo_gym.store.checkpoint import Checkpoints
+from coevo_gym.store.folder import RunFolder
 
 
 def evaluate_policy(
-    folder: RunFolder, policy: str | None, split: str, progress: RunProgress | None = None
+    folder: RunFolder, policy: str | None, split: str, progress: Progress | None = None
 ) -> TableRow:
     """Evaluate a policy on the run's number of tasks of a split.
 
@@ -53,7 +52,7 @@ def evaluate_model(
     benchmark: str,
     policy: str | None,
     split: str,
-    progress: RunProgress,
+    progress: Progress,
     *,
     sets: Sequence[str] = (),
     env: Sequence[str] = (),

@@ -8,15 +8,15 @@ from typing import Any
 
 from numpy.random import Generator
 
-from coevo_gym.evolution import Round, RoundResult, Signal
-from coevo_gym.run.folder import RunFolder, append_line, keep_lines
-from coevo_gym.run.progress import RunProgress
-from coevo_gym.run.store import RunStore
-from coevo_gym.seams import Curriculum
-from coevo_gym.task import Task
-from coevo_gym.trainers.evaluate import Evaluation
+from coevo_gym.core.evolution import Round, RoundResult, Signal
+from coevo_gym.core.seams import Curriculum
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import Group
+from coevo_gym.episodes.evaluation import Evaluation
+from coevo_gym.run.progress import Progress
+from coevo_gym.store.database import RunStore
+from coevo_gym.store.folder import RunFolder, append_line, keep_lines
 from coevo_gym.trainers.parts import Events, LoopState, Metrics, training_success
-from coevo_gym.trajectory import Group
 
 
 class SignalTap:
@@ -36,33 +36,33 @@ class SignalTap:
         return heard
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
-        """See :class:`~coevo_gym.seams.Curriculum`."""
+        """See :class:`~coevo_gym.core.seams.Curriculum`."""
         signals = self.inner.record(groups)
         self._heard += signals
         return signals
 
     def next(self, n: int, rng: Generator) -> list[Task]:
-        """See :class:`~coevo_gym.seams.Curriculum`."""
+        """See :class:`~coevo_gym.core.seams.Curriculum`."""
         return self.inner.next(n, rng)
 
     def plan(self, rng: Generator) -> Round | None:
-        """See :class:`~coevo_gym.seams.Curriculum`."""
+        """See :class:`~coevo_gym.core.seams.Curriculum`."""
         return self.inner.plan(rng)
 
     def apply(self, result: RoundResult) -> None:
-        """See :class:`~coevo_gym.seams.Curriculum`."""
+        """See :class:`~coevo_gym.core.seams.Curriculum`."""
         self.inner.apply(result)
 
     def metrics(self) -> dict[str, float]:
-        """See :class:`~coevo_gym.seams.Curriculum`."""
+        """See :class:`~coevo_gym.core.seams.Curriculum`."""
         return self.inner.metrics()
 
     def state_dict(self) -> dict[str, Any]:
-        """See :class:`~coevo_gym.seams.Curriculum`."""
+        """See :class:`~coevo_gym.core.seams.Curriculum`."""
         return self.inner.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See :class:`~coevo_gym.seams.Curriculum`."""
+        """See :class:`~coevo_gym.core.seams.Curriculum`."""
         self.inner.load_state_dict(state)
 
 
@@ -89,7 +89,7 @@ class ArmEvents(Events):
     store: RunStore
     tap: SignalTap
     state: Callable[[], LoopState]
-    progress: RunProgress
+    progress: Progress
     stop: Callable[[], bool]
     save: Callable[[], object]
     every_steps: int

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coevo_gym.benchmark import get_benchmark
-from coevo_gym.errors import TaskError
-from coevo_gym.run.folder import RunFolder
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.errors import TaskError
+from coevo_gym.core.task import Task, parse_split
 from coevo_gym.run.manifest import read_manifest
-from coevo_gym.run.reader import RunReader, StoredRound
-from coevo_gym.task import Task, parse_split
+from coevo_gym.store.folder import RunFolder
+from coevo_gym.store.reader import RunReader, StoredRound
 
 
 def native_rows(benchmark: str, split: str, subset: str | None) -> list[dict[str, Any]]:

@@ -14,11 +14,11 @@ from typing import Any
 
 from coevo_gym import __version__
 from coevo_gym.config import Resolved, RunConfig
-from coevo_gym.errors import StoreError
-from coevo_gym.evolution import digest
-from coevo_gym.run.folder import RunFolder, read_json
+from coevo_gym.core.errors import StoreError
+from coevo_gym.core.evolution import digest
+from coevo_gym.core.task import Task
 from coevo_gym.run.policies import prompt_of
-from coevo_gym.task import Task
+from coevo_gym.store.folder import RunFolder, read_json
 
 SCHEMA = 1
 _PACKAGES = ("gymnasium", "numpy", "pydantic", "torch")

@@ -14,9 +14,9 @@ from typing import NamedTuple, cast
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
-from coevo_gym.agents.model_shape import ModelShape, shape_of
-from coevo_gym.benchmark import benchmark_specs
+from coevo_gym.agents.lm.model_shape import ModelShape, shape_of
 from coevo_gym.config import RunConfig
+from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.run.published import published
 from coevo_gym.trainers.settings import CLIPS_NEVER_ACT

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from coevo_gym.agents.chat import ChatAgent
+from coevo_gym.agents.chat.agent import ChatAgent
 from coevo_gym.agents.choice import ChoiceAgent
-from coevo_gym.benchmark import Benchmark
 from coevo_gym.config import PolicySettings
-from coevo_gym.errors import ConfigError
+from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.seams import Agent, Policy
+from coevo_gym.core.trajectory import Decision, View
 from coevo_gym.prompts import PromptTemplate, load_prompt
-from coevo_gym.seams import Agent, Policy
-from coevo_gym.trajectory import Decision, View
 
 if TYPE_CHECKING:
     from coevo_gym.trainers.grpo import Learnable
@@ -48,21 +48,21 @@ def make_policy(settings: PolicySettings, *, seed: int) -> Policy:
     """A policy, as its settings say."""
     match settings.kind:
         case "tiny":
-            from coevo_gym.agents.tiny import TinyPolicy
+            from coevo_gym.agents.tiny.policy import TinyPolicy
 
             return TinyPolicy(settings.tiny, seed=seed)
         case "transformers":
-            from coevo_gym.agents.transformers_policy import TransformersPolicy
+            from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
 
             return TransformersPolicy(settings.model, thinking=settings.chat.thinking, seed=seed)
         case "vllm":
-            from coevo_gym.agents.vllm_policy import VLLMPolicy
+            from coevo_gym.agents.lm.vllm_policy import VLLMPolicy
 
             return VLLMPolicy(
                 settings.model, settings.vllm, thinking=settings.chat.thinking, seed=seed
             )
         case "openai":
-            from coevo_gym.agents.openai_policy import OpenAIPolicy
+            from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
 
             return OpenAIPolicy(settings.endpoint)
 

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-
-from coevo_gym.report.data import TableRow
+from dataclasses import dataclass
 
 RANDOM, WARMUP, SCRIPTED = "random", "warm-up", "scripted"
 """Names of the policies beside a run's arms."""
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One line of the final table: an arm (or a baseline) on held-out tasks.
+
+    Attributes:
+        name: name of the arm.
+        success: success rate in [0, 1].
+        low: lower end of its 95 % interval.
+        high: upper end of its 95 % interval.
+        score: mean score in [0, 1].
+        n_tasks: held-out tasks behind the numbers.
+        env_steps: env steps spent on training and exploration; 0 for a policy never trained.
+    """
+
+    name: str
+    success: float
+    low: float = math.nan
+    high: float = math.nan
+    score: float = math.nan
+    n_tasks: int = 0
+    env_steps: int = 0
 
 
 def table_row(name: str, numbers: Mapping[str, float], env_steps: int) -> TableRow:

@@ -14,27 +14,26 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from coevo_gym.agents.tiny import TinyPolicy
+from coevo_gym.agents.tiny.policy import TinyPolicy
 from coevo_gym.config import Resolved, RunConfig
-from coevo_gym.curricula.groups import GroupLedger
+from coevo_gym.core.errors import CoevoError, StoreError
+from coevo_gym.core.evolution import Verdict
+from coevo_gym.core.seams import Evolver
 from coevo_gym.curricula.registry import make_curriculum
-from coevo_gym.errors import CoevoError, StoreError
-from coevo_gym.evolution import Verdict
-from coevo_gym.report.data import TableRow
+from coevo_gym.curricula.session.groups import GroupLedger
+from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.run.assembly import Assembly, one_thread, weights_hash
-from coevo_gym.run.checkpoint import Checkpoint, Checkpoints
 from coevo_gym.run.events import ArmEvents, SignalTap
-from coevo_gym.run.folder import RunFolder, append_line, keep_lines, write_json
 from coevo_gym.run.manifest import check_unchanged, make_manifest, read_manifest
-from coevo_gym.run.progress import RunProgress
-from coevo_gym.run.reader import RunReader
+from coevo_gym.run.progress import Progress
 from coevo_gym.run.stop import Stopped, StopRequest
-from coevo_gym.run.store import RunStore
-from coevo_gym.run.table import RANDOM, WARMUP, table_row
-from coevo_gym.seams import Evolver
+from coevo_gym.run.table import RANDOM, WARMUP, TableRow, table_row
+from coevo_gym.store.checkpoint import Checkpoint, Checkpoints
+from coevo_gym.store.database import RunStore
+from coevo_gym.store.folder import RunFolder, append_line, keep_lines, write_json
+from coevo_gym.store.reader import RunReader
 from coevo_gym.trainers.grpo import GRPO, Learnable
 from coevo_gym.trainers.loop import Loop
-from coevo_gym.trainers.rollout import EnvPool
 from coevo_gym.trainers.sft import demonstrate, imitate
 
 
@@ -77,7 +76,7 @@ class Start:
 def train(
     folder: RunFolder,
     resolved: Resolved,
-    progress: RunProgress,
+    progress: Progress,
     stop: StopRequest,
     *,
     overwrite: bool = False,
@@ -107,7 +106,7 @@ def train(
         return _Run(folder, assembly, progress, stop).go()
 
 
-def resume(folder: RunFolder, progress: RunProgress, stop: StopRequest) -> Summary:
+def resume(folder: RunFolder, progress: Progress, stop: StopRequest) -> Summary:
     """Go on with a run where it stopped, by any means; see :func:`train`.
 
     Raises:
@@ -134,7 +133,7 @@ class _Run:
     """One run under way."""
 
     def __init__(
-        self, folder: RunFolder, assembly: Assembly, progress: RunProgress, stop: StopRequest
+        self, folder: RunFolder, assembly: Assembly, progress: Progress, stop: StopRequest
     ) -> None:
         self.folder, self.assembly, self.config = folder, assembly, assembly.config
         self.progress, self.stop = progress, stop

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-from coevo_gym.errors import EnvBackendError
+from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.sandbox import cgroup, seccomp
 from coevo_gym.sandbox.hidden import inside
 from coevo_gym.sandbox.level import DEVICES, SYSTEM, Finding, Level

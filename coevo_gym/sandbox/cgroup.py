@@ -19,7 +19,7 @@ from pathlib import Path
 from secrets import token_hex
 from time import monotonic, sleep
 
-from coevo_gym.errors import EnvBackendError
+from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.sandbox.level import Limits
 
 _ROOT = Path("/sys/fs/cgroup")

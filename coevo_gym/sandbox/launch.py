@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from coevo_gym.errors import ConfigError
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.sandbox import bubblewrap, landlock
 from coevo_gym.sandbox.level import DEFAULT_LIMITS, SYSTEM, Finding, Level, Limits
 from coevo_gym.sandbox.process import Program, Sandboxed

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, NamedTuple, Self
 
-from coevo_gym.errors import EnvBackendError
+from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.sandbox import cgroup
 from coevo_gym.sandbox.level import DEFAULT_LIMITS, Level, Limits, rlimits
 from coevo_gym.sandbox.ready import readable

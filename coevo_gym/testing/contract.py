@@ -23,13 +23,18 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import DelayObservation, FrameStackObservation
 
 from coevo_gym.agents.random import RandomAgent
-from coevo_gym.benchmark import BenchmarkSpec, benchmark_specs, get_benchmark, register_benchmark
+from coevo_gym.core.benchmark import (
+    BenchmarkSpec,
+    benchmark_specs,
+    get_benchmark,
+    register_benchmark,
+)
+from coevo_gym.core.errors import ResetNeeded, TaskError
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.trajectory import EndReason
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.errors import ResetNeeded, TaskError
-from coevo_gym.task import Split, Task
 from coevo_gym.testing.fixtures import make_env, replay
 from coevo_gym.testing.poison import Poison
-from coevo_gym.trajectory import EndReason
 
 HOSTILE_ACTIONS = {
     "empty": "",

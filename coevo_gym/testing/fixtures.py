@@ -8,11 +8,11 @@ from typing import Any
 import gymnasium as gym
 
 from coevo_gym.agents.scripted import ScriptedAgent
-from coevo_gym.benchmark import benchmark_specs, find_task
+from coevo_gym.core.benchmark import benchmark_specs, find_task
+from coevo_gym.core.errors import TaskError
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.errors import TaskError
-from coevo_gym.task import Task
-from coevo_gym.trajectory import EvalTrajectory
 
 
 def make_env(benchmark: str, task: Task | str | None = None, **kwargs: Any) -> TaskEnv:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from coevo_gym.core.task import FrozenModel, Task
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.task import FrozenModel, Task
 
 GROUND_TRUTH = frozenset({"verifier", "solution"})
 """The fields of a task that no engine may read."""

@@ -14,14 +14,14 @@ from typing import Any, Literal, cast
 from numpy.random import Generator
 from pydantic import Field
 
+from coevo_gym.core.errors import ConfigError, SplitLeakError
+from coevo_gym.core.evolution import Context, ContextKind, Round, RoundResult, Signal, SignalKind
+from coevo_gym.core.task import FrozenModel, Task, canonical_json
+from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.curricula.metrics import conversion, signal_shares, step_shares
-from coevo_gym.curricula.patterns import PATTERNS
-from coevo_gym.curricula.pool import TaskPool, require_train
-from coevo_gym.curricula.signals import ALL_SIGNALS, Outcome, SignalDetector
-from coevo_gym.errors import ConfigError, SplitLeakError
-from coevo_gym.evolution import Context, ContextKind, Round, RoundResult, Signal, SignalKind
-from coevo_gym.task import FrozenModel, Task, canonical_json
-from coevo_gym.trajectory import Group, Trajectory
+from coevo_gym.curricula.pool.pool import TaskPool, require_train
+from coevo_gym.curricula.signals.patterns import PATTERNS
+from coevo_gym.curricula.signals.signals import ALL_SIGNALS, Outcome, SignalDetector
 
 MAX_SEED = 2**63
 
@@ -118,7 +118,7 @@ class CoEvolve:
         return [self.pool[int(index)] for index in drawn]
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
-        """Take in finished groups; see :class:`~coevo_gym.seams.Curriculum`.
+        """Take in finished groups; see :class:`~coevo_gym.core.seams.Curriculum`.
 
         Raises:
             SplitLeakError: if a group is not training; nothing is recorded then.

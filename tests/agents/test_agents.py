@@ -6,9 +6,9 @@ import pytest
 from coevo_gym.agents.choice import ChoiceAgent
 from coevo_gym.agents.random import RandomAgent
 from coevo_gym.agents.scripted import ScriptedAgent
-from coevo_gym.errors import ConfigError, TaskError
-from coevo_gym.seams import Choice, Completion, Sampling
-from coevo_gym.trajectory import Turn, View
+from coevo_gym.core.errors import ConfigError, TaskError
+from coevo_gym.core.seams import Choice, Completion, Sampling
+from coevo_gym.core.trajectory import Turn, View
 
 VIEW = View("Press red.", "Pressed: nothing.")
 LATER = View("Press red.", "Pressed: red.", history=(Turn("Pressed: nothing.", "press red"),))

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coevo_gym.agents.answers import action_of, answer_of, without_thoughts
 from coevo_gym.prompts import AnswerForm
+from coevo_gym.prompts.answers import action_of, answer_of, without_thoughts
 
 TAGS = ("<think>", "</think>", "<action>", "</action>")
 PIECES = st.one_of(st.sampled_from(TAGS), st.sampled_from(["go", "\n", " "]), st.text(max_size=4))

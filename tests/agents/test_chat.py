@@ -9,13 +9,14 @@ import pytest
 from pydantic import ValidationError
 
 import coevo_gym
-from coevo_gym.agents.chat import ChatAgent, ChatConfig
-from coevo_gym.errors import ConfigError, ModelError
+from coevo_gym.agents.chat.agent import ChatAgent, ChatConfig
+from coevo_gym.core.errors import ConfigError, ModelError
+from coevo_gym.core.seams import Act, Completion, Finish, Message, Prompt, Request, Sampling, Ticket
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.trajectory import EndReason, TokenDecision, Trajectory, Turn, View
+from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.episodes.runner import Rollout, rollout
 from coevo_gym.prompts import load_prompt, parse_prompt
-from coevo_gym.seams import Act, Completion, Finish, Message, Prompt, Request, Sampling, Ticket
-from coevo_gym.task import Split, Task
-from coevo_gym.trainers.rollout import EnvPool, Rollout, rollout
-from coevo_gym.trajectory import EndReason, TokenDecision, Trajectory, Turn, View
 from tests.toy import BENCHMARK, PROMPT
 
 TOY = parse_prompt(PROMPT)

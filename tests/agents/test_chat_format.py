@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coevo_gym.agents.chat_format import ChatFormat
-from coevo_gym.errors import ModelError
-from coevo_gym.seams import Message
+from coevo_gym.agents.chat.format import ChatFormat
+from coevo_gym.core.errors import ModelError
+from coevo_gym.core.seams import Message
 from tests.agents.tiny_llama import CHATML, make_tiny_tokenizer
 
 WITH_DEFAULT_SYSTEM = (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coevo_gym.agents.contexts import (
+from coevo_gym.agents.chat.contexts import (
     Conversation,
     causal,
     reasoning,
@@ -14,10 +14,10 @@ from coevo_gym.agents.contexts import (
     window,
     without_marks,
 )
+from coevo_gym.core.seams import Message
+from coevo_gym.core.task import FrozenDict
+from coevo_gym.core.trajectory import TokenDecision, Turn, View
 from coevo_gym.prompts import PromptTemplate, parse_prompt
-from coevo_gym.seams import Message
-from coevo_gym.task import FrozenDict
-from coevo_gym.trajectory import TokenDecision, Turn, View
 from tests.toy import PROMPT
 
 TOY = parse_prompt(PROMPT)

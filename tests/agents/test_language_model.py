@@ -15,10 +15,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from coevo_gym.agents import causal_lm, language_model
-from coevo_gym.agents.language_model import LanguageModel, ModelConfig
-from coevo_gym.errors import ConfigError, ModelError
-from coevo_gym.trajectory import ChoiceDecision, Segment, View
+from coevo_gym.agents.lm import causal_lm, language_model
+from coevo_gym.agents.lm.language_model import LanguageModel, ModelConfig
+from coevo_gym.core.errors import ConfigError, ModelError
+from coevo_gym.core.trajectory import ChoiceDecision, Segment, View
 from tests.agents.tiny_llama import make_tiny_llama
 
 
@@ -273,8 +273,8 @@ def test_settings_that_do_not_fit(folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_missing_package_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "coevo_gym.agents.causal_lm", raising=False)
-    monkeypatch.delattr("coevo_gym.agents.causal_lm", raising=False)
+    monkeypatch.delitem(sys.modules, "coevo_gym.agents.lm.causal_lm", raising=False)
+    monkeypatch.delattr("coevo_gym.agents.lm.causal_lm", raising=False)
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(ImportError, match=r"pip install .*\[train\]"):
         make(folder)

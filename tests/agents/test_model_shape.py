@@ -8,10 +8,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config, Qwen3MoeConfig
 
-from coevo_gym.agents.causal_lm import Loaded, add_adapter
-from coevo_gym.agents.model_shape import KNOWN, shape_of
-from coevo_gym.agents.packing import packed_hidden
-from coevo_gym.errors import ModelError
+from coevo_gym.agents.lm.causal_lm import Loaded, add_adapter
+from coevo_gym.agents.lm.model_shape import KNOWN, shape_of
+from coevo_gym.agents.lm.packing import packed_hidden
+from coevo_gym.core.errors import ModelError
 
 SIZE = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 300}
 LLAMA = LlamaConfig(**SIZE, intermediate_size=96, num_key_value_heads=2, tie_word_embeddings=True)

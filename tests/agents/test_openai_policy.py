@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from coevo_gym.agents.endpoint import Spending, is_overflow, retry_after_s
-from coevo_gym.agents.loop_thread import LoopThread
-from coevo_gym.agents.openai_policy import EndpointConfig, EndpointUsage, OpenAIPolicy
-from coevo_gym.errors import BudgetSpent, ConfigError, ModelError, RateLimited
-from coevo_gym.seams import Choice, Completion, Finish, Message, Prompt, Sampling
-from coevo_gym.trajectory import View
+from coevo_gym.agents.endpoint.endpoint import Spending, is_overflow, retry_after_s
+from coevo_gym.agents.endpoint.loop_thread import LoopThread
+from coevo_gym.agents.endpoint.openai_policy import EndpointConfig, EndpointUsage, OpenAIPolicy
+from coevo_gym.core.errors import BudgetSpent, ConfigError, ModelError, RateLimited
+from coevo_gym.core.seams import Choice, Completion, Finish, Message, Prompt, Sampling
+from coevo_gym.core.trajectory import View
 from tests.agents.fake_openai import (
     PATIENCE_S,
     Behaviour,
@@ -691,8 +691,8 @@ def test_a_policy_that_nobody_closed_leaves_nothing_behind(server: FakeOpenAI) -
     server.expect("Hello?", Say("Hello."))
     code = (
         "import sys\n"
-        "from coevo_gym.agents.openai_policy import EndpointConfig, OpenAIPolicy\n"
-        "from coevo_gym.seams import Message, Prompt\n"
+        "from coevo_gym.agents.endpoint.openai_policy import EndpointConfig, OpenAIPolicy\n"
+        "from coevo_gym.core.seams import Message, Prompt\n"
         "policy = OpenAIPolicy(EndpointConfig(model='fake', base_url=sys.argv[1]))\n"
         "print(policy.generate([Prompt((Message('user', 'Hello?'),))])[0].text)\n"
     )

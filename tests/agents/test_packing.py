@@ -23,10 +23,10 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
-from coevo_gym.agents import packing
-from coevo_gym.agents.causal_lm import check_model, head_of
-from coevo_gym.agents.packing import pack, packed_hidden, sequence_attention
-from coevo_gym.errors import ModelError
+from coevo_gym.agents.lm import packing
+from coevo_gym.agents.lm.causal_lm import check_model, head_of
+from coevo_gym.agents.lm.packing import pack, packed_hidden, sequence_attention
+from coevo_gym.core.errors import ModelError
 
 SHAPE = {
     "vocab_size": 101,

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from coevo_gym.agents.features import (  # noqa: E402
+from coevo_gym.agents.tiny.features import (  # noqa: E402
     N_DENSE,
     Encoder,
     WordWeights,
@@ -18,10 +18,10 @@ from coevo_gym.agents.features import (  # noqa: E402
     parse,
     split_candidate,
 )
-from coevo_gym.agents.tiny import TinyConfig, TinyPolicy  # noqa: E402
-from coevo_gym.errors import ConfigError  # noqa: E402
-from coevo_gym.seams import Choice, Prompt, Sampling  # noqa: E402
-from coevo_gym.trajectory import ChoiceDecision, Turn, View  # noqa: E402
+from coevo_gym.agents.tiny.policy import TinyConfig, TinyPolicy  # noqa: E402
+from coevo_gym.core.errors import ConfigError  # noqa: E402
+from coevo_gym.core.seams import Choice, Prompt, Sampling  # noqa: E402
+from coevo_gym.core.trajectory import ChoiceDecision, Turn, View  # noqa: E402
 
 SHOP = View(
     "I want a red mug under 20 dollars",
@@ -239,7 +239,7 @@ class TestFeatures:
 
 
 def test_importing_it_does_not_import_torch() -> None:
-    code = "import sys, coevo_gym.agents.tiny; print('torch' in sys.modules)"
+    code = "import sys, coevo_gym.agents.tiny.policy; print('torch' in sys.modules)"
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
@@ -247,7 +247,7 @@ def test_importing_it_does_not_import_torch() -> None:
 
 
 def test_missing_torch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "coevo_gym.agents.tiny_net", raising=False)
+    monkeypatch.delitem(sys.modules, "coevo_gym.agents.tiny.net", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ImportError, match=r"pip install .*\[train\]"):
         TinyPolicy(SMALL)

@@ -14,12 +14,12 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from coevo_gym.agents import continuous, half_copy  # noqa: E402
-from coevo_gym.agents.language_model import ModelConfig  # noqa: E402
-from coevo_gym.agents.padded import Ask, _batches, sample_padded  # noqa: E402
-from coevo_gym.agents.transformers_policy import TransformersPolicy  # noqa: E402
-from coevo_gym.errors import ConfigError, ModelError, ModelNotFetched  # noqa: E402
-from coevo_gym.seams import Choice, Completion, Finish, Message, Prompt, Sampling  # noqa: E402
-from coevo_gym.trajectory import Segment, TokenDecision, View  # noqa: E402
+from coevo_gym.agents.lm.language_model import ModelConfig  # noqa: E402
+from coevo_gym.agents.lm.padded import Ask, _batches, sample_padded  # noqa: E402
+from coevo_gym.agents.lm.transformers_policy import TransformersPolicy  # noqa: E402
+from coevo_gym.core.errors import ConfigError, ModelError, ModelNotFetched  # noqa: E402
+from coevo_gym.core.seams import Choice, Completion, Finish, Message, Prompt, Sampling  # noqa: E402
+from coevo_gym.core.trajectory import Segment, TokenDecision, View  # noqa: E402
 from tests.agents.tiny_llama import make_tiny_llama  # noqa: E402
 
 SLOWLY = pytest.param("continuous", marks=pytest.mark.slow)

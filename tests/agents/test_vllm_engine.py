@@ -16,15 +16,15 @@ import pytest
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
 
-from coevo_gym.agents.padded import Ask  # noqa: E402
-from coevo_gym.agents.vllm_engine import (  # noqa: E402
+from coevo_gym.agents.lm.padded import Ask  # noqa: E402
+from coevo_gym.agents.lm.vllm_engine import (  # noqa: E402
     LM_HEAD,
     VLLMConfig,
     VLLMEngine,
     check_names,
     checkpoint_shapes,
 )
-from coevo_gym.errors import ConfigError, ModelError  # noqa: E402
+from coevo_gym.core.errors import ConfigError, ModelError  # noqa: E402
 
 ASK = Ask((1,), 1.0, 8)
 SHAPES = {"embed.weight": (7, 4), "layer.weight": (4, 4), "layer.rotary_emb.inv_freq": (2,)}

@@ -12,13 +12,13 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from coevo_gym.agents import vllm_policy  # noqa: E402
-from coevo_gym.agents.language_model import ModelConfig  # noqa: E402
-from coevo_gym.agents.padded import Ask, Sampled, sample_padded  # noqa: E402
-from coevo_gym.agents.vllm_engine import VLLMConfig  # noqa: E402
-from coevo_gym.agents.vllm_policy import VLLMPolicy  # noqa: E402
-from coevo_gym.errors import ModelError  # noqa: E402
-from coevo_gym.seams import Finish, Message, Prompt, Sampling  # noqa: E402
-from coevo_gym.trajectory import TokenDecision  # noqa: E402
+from coevo_gym.agents.lm.language_model import ModelConfig  # noqa: E402
+from coevo_gym.agents.lm.padded import Ask, Sampled, sample_padded  # noqa: E402
+from coevo_gym.agents.lm.vllm_engine import VLLMConfig  # noqa: E402
+from coevo_gym.agents.lm.vllm_policy import VLLMPolicy  # noqa: E402
+from coevo_gym.core.errors import ModelError  # noqa: E402
+from coevo_gym.core.seams import Finish, Message, Prompt, Sampling  # noqa: E402
+from coevo_gym.core.trajectory import TokenDecision  # noqa: E402
 from tests.agents.tiny_llama import make_tiny_llama  # noqa: E402
 
 LOOK = Prompt((Message("user", "look"),), Sampling(1.0, 4))

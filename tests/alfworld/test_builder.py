@@ -13,7 +13,11 @@ import numpy as np
 import pytest
 
 import coevo_gym
-from coevo_gym.benchmark import get_benchmark
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.errors import BuildError, EnvBackendError
+from coevo_gym.core.evolution import Context, Draft
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.alfworld import builder, trial
 from coevo_gym.envs.alfworld.builtin import builtin_domain, builtin_games, builtin_grammar
 from coevo_gym.envs.alfworld.data import UNKNOWN, open_games
@@ -21,11 +25,7 @@ from coevo_gym.envs.alfworld.engine import Game, open_scene
 from coevo_gym.envs.alfworld.goals import HEAT, KINDS, LOOK, PICK, Goal, plan, words
 from coevo_gym.envs.alfworld.tasks import BUILTIN, ALFWorldWorld, goal_of, scene_problem
 from coevo_gym.envs.alfworld.trial import Trial, try_out
-from coevo_gym.errors import BuildError, EnvBackendError
-from coevo_gym.evolution import Context, Draft
-from coevo_gym.task import Split, Task
 from coevo_gym.testing import make_env
-from coevo_gym.trajectory import Trajectory
 
 ALFWORLD = get_benchmark("alfworld")
 TRAIN = coevo_gym.tasks("alfworld", "train", "builtin")

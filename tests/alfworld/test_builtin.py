@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from coevo_gym.core.task import Split
 from coevo_gym.envs.alfworld.builtin import (
     BUILTIN_SPLIT,
     BuiltinGame,
@@ -17,7 +18,6 @@ from coevo_gym.envs.alfworld.builtin import (
 )
 from coevo_gym.envs.alfworld.engine import Game, open_scene
 from coevo_gym.envs.alfworld.goals import KINDS, conditions, is_plain
-from coevo_gym.task import Split
 
 GAMES = builtin_games()
 A_FEW = GAMES[:: len(GAMES) // 11][:12]

@@ -16,9 +16,9 @@ from zipfile import ZipFile
 
 import pytest
 
+from coevo_gym.core.errors import BenchmarkNotInstalled, ConfigError, DataError, TaskError
 from coevo_gym.envs.alfworld import data
 from coevo_gym.envs.alfworld.data import Game, Games, open_games, read_official, write_store
-from coevo_gym.errors import BenchmarkNotInstalled, ConfigError, DataError, TaskError
 
 HOSTILE = "do {__import__('os').abort()} #intro#'); DROP TABLE entries; --"
 

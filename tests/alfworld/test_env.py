@@ -10,17 +10,17 @@ import gymnasium as gym
 import pytest
 
 import coevo_gym
-from coevo_gym.benchmark import get_benchmark
-from coevo_gym.curricula.evolver import GatedEvolver
-from coevo_gym.curricula.explorer import ScriptedExplorer
-from coevo_gym.curricula.patterns import sequence_pattern
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.errors import BenchmarkNotInstalled, ConfigError, ResetNeeded, TaskError
+from coevo_gym.core.evolution import Round
+from coevo_gym.core.task import Split, Task
+from coevo_gym.curricula.explore.evolver import GatedEvolver
+from coevo_gym.curricula.explore.explorer import ScriptedExplorer
+from coevo_gym.curricula.signals.patterns import sequence_pattern
 from coevo_gym.envs.alfworld.builtin import BUILTIN_SPLIT
 from coevo_gym.envs.alfworld.engine import NOTHING
 from coevo_gym.envs.alfworld.goals import KINDS, PICK, Goal
 from coevo_gym.envs.alfworld.tasks import ALFWorldWorld, goal_of, leaked, scenario_of, split_of
-from coevo_gym.errors import BenchmarkNotInstalled, ConfigError, ResetNeeded, TaskError
-from coevo_gym.evolution import Round
-from coevo_gym.task import Split, Task
 from coevo_gym.testing import make_env, replay
 
 ENV_ID = "CoEvolve-ALFWorld-v0"

@@ -15,8 +15,8 @@ from typing import NoReturn
 import pytest
 
 from coevo_gym import provision
+from coevo_gym.core.errors import DataError, EnvBackendError
 from coevo_gym.envs.alfworld import data, setup
-from coevo_gym.errors import DataError, EnvBackendError
 from tests.conftest import OFFICIAL_ALFWORLD
 
 

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 import coevo_gym
-from coevo_gym.curricula.evolver import GatedEvolver
-from coevo_gym.curricula.explorer import ScriptedExplorer
-from coevo_gym.curricula.gates import default_gates, run_gates
+from coevo_gym.core.errors import BuildError
+from coevo_gym.core.evolution import Context, Draft, Round
+from coevo_gym.core.task import Split, Task
+from coevo_gym.curricula.explore.evolver import GatedEvolver
+from coevo_gym.curricula.explore.explorer import ScriptedExplorer
+from coevo_gym.curricula.gates.gates import default_gates, run_gates
 from coevo_gym.envs.appworld import BENCHMARK
 from coevo_gym.envs.appworld.builder import replay
 from coevo_gym.envs.appworld.env import AppWorldEnv
 from coevo_gym.envs.appworld.moves import FINISH, LOOKS, act_code, answer_code, look_code, sign_in
 from coevo_gym.envs.appworld.tasks import AppWorldVerifier
-from coevo_gym.errors import BuildError
-from coevo_gym.evolution import Context, Draft, Round
-from coevo_gym.task import Split, Task
 
 LIBRARY = LOOKS[0]
 SEEN = [sign_in("spotify"), look_code(LIBRARY)]

@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 
+from coevo_gym.core.errors import BenchmarkNotInstalled, EnvBackendError, ResetNeeded
 from coevo_gym.envs.appworld import engine as engine_module
 from coevo_gym.envs.appworld import pool as pool_module
 from coevo_gym.envs.appworld.engine import Diff, ErrorKind, World
 from coevo_gym.envs.appworld.inside.changes import Model, Row, new_names
 from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
 from coevo_gym.envs.appworld.pool import Engine, Pool, pool
-from coevo_gym.errors import BenchmarkNotInstalled, EnvBackendError, ResetNeeded
 from tests.appworld.conftest import Stock
 from tests.appworld.test_executor import ALIVE, LOGIN
 

@@ -13,10 +13,10 @@ import gymnasium as gym
 import pytest
 
 import coevo_gym
+from coevo_gym.core.errors import ConfigError, ResetNeeded
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.trajectory import EndReason
 from coevo_gym.envs.appworld.env import AppWorldEnv
-from coevo_gym.errors import ConfigError, ResetNeeded
-from coevo_gym.task import Split, Task
-from coevo_gym.trajectory import EndReason
 from tests.appworld.test_executor import LOGIN
 
 DONE = "apis.supervisor.complete_task()"

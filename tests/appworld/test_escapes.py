@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from coevo_gym.cli.escapes import escape_suites
+from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.envs.appworld import escapes
 from coevo_gym.envs.appworld.cheats import PAYLOADS, Seen
 from coevo_gym.envs.appworld.escapes import CheatSetup, cheat_setup
-from coevo_gym.errors import EnvBackendError
 from coevo_gym.escapes import Attempt, Payload, Verdict, compare
 from coevo_gym.sandbox import Level
 from tests.sandbox.levels import needs

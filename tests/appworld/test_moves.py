@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 
+from coevo_gym.core.trajectory import Turn, View
 from coevo_gym.envs.appworld import apps_of
 from coevo_gym.envs.appworld.choices import choices
 from coevo_gym.envs.appworld.env import code_of
@@ -17,7 +18,6 @@ from coevo_gym.envs.appworld.moves import (
     look_code,
     sign_in,
 )
-from coevo_gym.trajectory import Turn, View
 
 LIBRARY = LOOKS[0]
 SONGS = [

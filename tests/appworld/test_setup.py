@@ -8,8 +8,8 @@ import gymnasium as gym
 import pytest
 
 import coevo_gym
+from coevo_gym.core.errors import DataError, EnvBackendError
 from coevo_gym.envs.appworld import setup
-from coevo_gym.errors import DataError, EnvBackendError
 
 FAKE_ENGINE = """#!/bin/sh
 # Stands in for the engine's interpreter: `appworld download data --root DIR`.

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import coevo_gym
+from coevo_gym.core.errors import BenchmarkNotInstalled, BuildError, DataError, TaskError
+from coevo_gym.core.evolution import Draft
+from coevo_gym.core.task import Split
 from coevo_gym.envs.appworld.builder import build
 from coevo_gym.envs.appworld.tasks import OFFICIAL, AppWorldWorld, root_of, split_of
-from coevo_gym.errors import BenchmarkNotInstalled, BuildError, DataError, TaskError
-from coevo_gym.evolution import Draft
-from coevo_gym.task import Split
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from functools import lru_cache
 from itertools import count
 from typing import Any, NamedTuple
 
+from coevo_gym.core.task import Split, Task
 from coevo_gym.envs.bfcl import wheel
 from coevo_gym.envs.bfcl.calls import Call, parse_truth, python
 from coevo_gym.envs.bfcl.engine import bind
 from coevo_gym.envs.bfcl.tasks import BFCLWorld, native_tasks
-from coevo_gym.task import Split, Task
 
 Turns = Sequence[Sequence[Call]]
 """The calls of an episode, turn by turn."""

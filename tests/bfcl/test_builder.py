@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coevo_gym.benchmark import get_benchmark
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.errors import BuildError
+from coevo_gym.core.evolution import Context, Draft
+from coevo_gym.core.task import Split, Task, UnknownWorld, thaw
+from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.bfcl import builder
 from coevo_gym.envs.bfcl.calls import Call, hermes, parse_message, parse_truth, python
 from coevo_gym.envs.bfcl.engine import bind, failed
 from coevo_gym.envs.bfcl.tasks import BFCLVerifier, BFCLWorld, native_tasks
 from coevo_gym.envs.bfcl.tools import functions_of
 from coevo_gym.envs.bfcl.words import Known, purpose, request, spoken, tells, wish
-from coevo_gym.errors import BuildError
-from coevo_gym.evolution import Context, Draft
-from coevo_gym.task import Split, Task, UnknownWorld, thaw
 from coevo_gym.testing import make_env, replay
-from coevo_gym.trajectory import Trajectory
 
 BFCL = get_benchmark("bfcl")
 TRAIN = native_tasks(Split.TRAIN, "base")

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coevo_gym.core.errors import TaskError
 from coevo_gym.envs.bfcl.calls import Call, Malformed, hermes, parse_message, parse_truth, python
-from coevo_gym.errors import TaskError
 
 LS = Call("ls", {})
 CD = Call("cd", {"folder": "a"})

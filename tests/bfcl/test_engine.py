@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from coevo_gym.core.task import Task
 from coevo_gym.envs.bfcl import wheel
 from coevo_gym.envs.bfcl.calls import Call, parse_truth
 from coevo_gym.envs.bfcl.dialogue import Attempt, Dialogue
@@ -22,7 +23,6 @@ from coevo_gym.envs.bfcl.engine import MAX_PATHS, Toolbox, bind, failed
 from coevo_gym.envs.bfcl.judge import Judge
 from coevo_gym.envs.bfcl.tasks import BFCLVerifier, BFCLWorld
 from coevo_gym.envs.bfcl.tools import functions_of
-from coevo_gym.task import Task
 from tests.bfcl.official import entries, entry, everything, executor
 
 OUTPUTS = {

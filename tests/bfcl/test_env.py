@@ -15,8 +15,11 @@ import gymnasium as gym
 import pytest
 
 import coevo_gym
-from coevo_gym.benchmark import find_task, get_benchmark
-from coevo_gym.curricula.sampler import EvolvingTaskSampler
+from coevo_gym.core.benchmark import find_task, get_benchmark
+from coevo_gym.core.errors import CoevoError, ConfigError, ResetNeeded, SplitLeakError, TaskError
+from coevo_gym.core.task import Split, Task, thaw
+from coevo_gym.core.task_file import read_tasks
+from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.bfcl import wheel
 from coevo_gym.envs.bfcl.calls import hermes, parse_truth, python
@@ -24,9 +27,6 @@ from coevo_gym.envs.bfcl.dialogue import END, MAX_CALLS, RESULT_CAP
 from coevo_gym.envs.bfcl.env import BFCLEnv
 from coevo_gym.envs.bfcl.tasks import split_of
 from coevo_gym.envs.bfcl.tools import functions_of, schema
-from coevo_gym.errors import CoevoError, ConfigError, ResetNeeded, SplitLeakError, TaskError
-from coevo_gym.task import Split, Task, thaw
-from coevo_gym.task_file import read_tasks
 from coevo_gym.testing import make_env
 from tests.bfcl.official import Entry, entries, entry
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coevo_gym.benchmark import get_benchmark
-from coevo_gym.curricula.evolver import GatedEvolver
-from coevo_gym.curricula.explorer import ScriptedExplorer
-from coevo_gym.curricula.gates import default_gates, run_gates
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.errors import SplitLeakError
+from coevo_gym.core.evolution import Context, Draft, Round, RoundResult
+from coevo_gym.core.task import Split, Task
+from coevo_gym.curricula.explore.evolver import GatedEvolver
+from coevo_gym.curricula.explore.explorer import ScriptedExplorer
+from coevo_gym.curricula.gates.gates import default_gates, run_gates
 from coevo_gym.envs.bfcl.tasks import BFCLWorld, native_tasks, split_of
-from coevo_gym.errors import SplitLeakError
-from coevo_gym.evolution import Context, Draft, Round, RoundResult
-from coevo_gym.task import Split, Task
 from coevo_gym.testing import replay
 from tests.bfcl.test_builder import DONE, HOME, SOLUTION, WORDS, draft_of, native_draft
 

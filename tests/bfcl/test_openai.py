@@ -9,9 +9,9 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
+from coevo_gym.core.task import Task
 from coevo_gym.envs.bfcl.calls import Call, parse_message
 from coevo_gym.envs.bfcl.openai import OpenAIToolCalls
-from coevo_gym.task import Task
 
 
 def chat(**kwargs: Any) -> OpenAIToolCalls:

@@ -15,8 +15,8 @@ from typing import NoReturn
 import pytest
 
 from coevo_gym import provision
+from coevo_gym.core.errors import BenchmarkNotInstalled, DataError, EnvBackendError
 from coevo_gym.envs.bfcl import setup, wheel
-from coevo_gym.errors import BenchmarkNotInstalled, DataError, EnvBackendError
 from tests.conftest import BFCL_PACKAGES
 
 FILE = "constants/executable_backend_config.py"

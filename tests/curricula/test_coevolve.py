@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coevo_gym.core.errors import ConfigError, SplitLeakError
+from coevo_gym.core.evolution import Round, RoundResult, Verdict
+from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Group
 from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
 from coevo_gym.curricula.registry import PRESETS, make_curriculum
-from coevo_gym.errors import ConfigError, SplitLeakError
-from coevo_gym.evolution import Round, RoundResult, Verdict
-from coevo_gym.trajectory import EndReason, EvalTrajectory, Group
 from tests.curricula.episodes import HELD_OUT, TRAIN, group
 
 RNG = np.random.default_rng

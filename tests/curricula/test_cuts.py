@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import TimeLimit
 
-from coevo_gym.curricula.sampler import EvolvingTaskSampler
-from coevo_gym.curricula.vector_sampler import EvolvingVectorSampler
-from coevo_gym.errors import ConfigError, EnvBackendError, ResetNeeded
-from coevo_gym.trajectory import EndReason, Trajectory
+from coevo_gym.core.errors import ConfigError, EnvBackendError, ResetNeeded
+from coevo_gym.core.trajectory import EndReason, Trajectory
+from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
+from coevo_gym.curricula.session.vector_sampler import EvolvingVectorSampler
 from tests.curricula.episodes import HELD_OUT, TRAIN, Recorder
 from tests.faults import break_engines
 from tests.test_time_limit import Ends

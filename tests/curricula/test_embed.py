@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.evolution import Draft
+from coevo_gym.core.task import Task
 from coevo_gym.curricula import metrics
-from coevo_gym.curricula.embed import HashingEmbedder, SentenceEmbedder, nearest
-from coevo_gym.curricula.known import KnownTasks
-from coevo_gym.errors import ConfigError
-from coevo_gym.evolution import Draft
-from coevo_gym.task import Task
+from coevo_gym.curricula.pool.embed import HashingEmbedder, SentenceEmbedder, nearest
+from coevo_gym.curricula.pool.known import KnownTasks
 from tests.curricula.episodes import TRAIN
 
 LONG = (
@@ -31,7 +31,7 @@ def test_vectors_have_length_one_or_no_words(texts: list[str]) -> None:
 
 def test_vectors_are_the_same_in_another_process() -> None:
     code = (
-        "from coevo_gym.curricula.embed import HashingEmbedder as H;"
+        "from coevo_gym.curricula.pool.embed import HashingEmbedder as H;"
         "print(H()(['buy red shoes']).tolist())"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)

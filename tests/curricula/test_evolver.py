@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
-from coevo_gym.curricula.evolver import MAX_ATTEMPTS, GatedEvolver
-from coevo_gym.curricula.explorer import Exploration, ScriptedExplorer
-from coevo_gym.errors import ConfigError, EnvBackendError, SplitLeakError
-from coevo_gym.evolution import Context, Draft, Round, RoundResult, Verdict
-from coevo_gym.task import Split, Task
-from coevo_gym.trajectory import Trajectory
+from coevo_gym.core.errors import ConfigError, EnvBackendError, SplitLeakError
+from coevo_gym.core.evolution import Context, Draft, Round, RoundResult, Verdict
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.trajectory import Trajectory
+from coevo_gym.curricula.explore.evolver import MAX_ATTEMPTS, GatedEvolver
+from coevo_gym.curricula.explore.explorer import Exploration, ScriptedExplorer
 from tests.curricula.episodes import HELD_OUT, TRAIN
 from tests.toy import BENCHMARK, ToyBenchmark
 

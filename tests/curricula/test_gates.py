@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from coevo_gym.benchmark import Replay
-from coevo_gym.curricula.candidate import Candidate, Gate
-from coevo_gym.curricula.gates import GateResult, default_gates, run_gates
-from coevo_gym.errors import DataError
-from coevo_gym.evolution import Draft
-from coevo_gym.task import Split, Task, World
+from coevo_gym.core.benchmark import Replay
+from coevo_gym.core.errors import DataError
+from coevo_gym.core.evolution import Draft
+from coevo_gym.core.task import Split, Task, World
+from coevo_gym.curricula.gates.candidate import Candidate, Gate
+from coevo_gym.curricula.gates.gates import GateResult, default_gates, run_gates
 from tests.curricula.episodes import HELD_OUT, TRAIN
 from tests.toy import BENCHMARK, COLOURS, ToyBenchmark, ToyWorld
 

@@ -13,13 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coevo_gym.curricula.groups import GroupLedger, group_trajectories
-from coevo_gym.curricula.methods.coevolve import CoEvolve
-from coevo_gym.curricula.trajectory_json import trajectory_from_json, trajectory_to_json
-from coevo_gym.errors import ConfigError, SplitLeakError, TaskError
-from coevo_gym.seams import Ticket
-from coevo_gym.task import FrozenDict, Task
-from coevo_gym.trajectory import (
+from coevo_gym.core.errors import ConfigError, SplitLeakError, TaskError
+from coevo_gym.core.seams import Ticket
+from coevo_gym.core.task import FrozenDict, Task
+from coevo_gym.core.trajectory import (
     ChoiceDecision,
     EndReason,
     EvalTrajectory,
@@ -29,6 +26,9 @@ from coevo_gym.trajectory import (
     Turn,
     View,
 )
+from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
+from coevo_gym.curricula.methods.coevolve import CoEvolve
+from coevo_gym.curricula.session.groups import GroupLedger, group_trajectories
 from tests.curricula.episodes import HELD_OUT, TRAIN, Recorder, trajectory
 
 

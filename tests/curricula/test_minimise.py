@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from coevo_gym.benchmark import Clue, Effect, Evidence, Replay
-from coevo_gym.curricula.minimise import minimised
-from coevo_gym.evolution import Draft, digest
-from coevo_gym.task import Task
+from coevo_gym.core.benchmark import Clue, Effect, Evidence, Replay
+from coevo_gym.core.evolution import Draft, digest
+from coevo_gym.core.task import Task
+from coevo_gym.curricula.gates.minimise import minimised
 from tests.curricula.episodes import TRAIN
 from tests.toy import ToyBenchmark
 

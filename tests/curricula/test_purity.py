@@ -12,8 +12,8 @@ from typing import NoReturn
 import numpy as np
 import pytest
 
+from coevo_gym.core.evolution import RoundResult
 from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
-from coevo_gym.evolution import RoundResult
 from tests.curricula.episodes import TRAIN, group
 
 

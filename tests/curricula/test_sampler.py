@@ -10,15 +10,15 @@ import pytest
 from gymnasium.envs.registration import EnvSpec
 
 import coevo_gym
-from coevo_gym.benchmark import get_benchmark
-from coevo_gym.curricula.explorer import ScriptedExplorer
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.errors import ConfigError, ResetNeeded, SplitLeakError
+from coevo_gym.core.task import Split
+from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
-from coevo_gym.curricula.sampler import EvolvingTaskSampler
-from coevo_gym.curricula.stream import scripted_evolver
+from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
+from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.errors import ConfigError, ResetNeeded, SplitLeakError
-from coevo_gym.task import Split
-from coevo_gym.wrappers import ChooseAction, HashText
+from coevo_gym.envs.wrappers import ChooseAction, HashText
 from tests.curricula.episodes import HELD_OUT, TRAIN, Recorder
 
 SOLVE, FAIL = "solve", "fail"

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coevo_gym.curricula.patterns import NOTHING, sequence_pattern, set_pattern
-from coevo_gym.curricula.signals import SignalDetector, boundary, forgetting, rare
-from coevo_gym.evolution import Signal, SignalKind
+from coevo_gym.core.evolution import Signal, SignalKind
+from coevo_gym.curricula.signals.patterns import NOTHING, sequence_pattern, set_pattern
+from coevo_gym.curricula.signals.signals import SignalDetector, boundary, forgetting, rare
 from tests.curricula.episodes import TRAIN, group, trajectory
 
 FORGETTING, BOUNDARY, RARE = SignalKind

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.random import Generator
 
-from coevo_gym.curricula.groups import GroupLedger
+from coevo_gym.core.errors import ConfigError, SplitLeakError, TaskError
+from coevo_gym.core.evolution import Signal, SignalKind
+from coevo_gym.core.seams import ClosedStep, Ticket
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import EndReason, Group
 from coevo_gym.curricula.methods.coevolve import CoEvolve
-from coevo_gym.curricula.sampler import EvolvingTaskSampler
-from coevo_gym.curricula.vector_sampler import EvolvingVectorSampler
-from coevo_gym.errors import ConfigError, SplitLeakError, TaskError
-from coevo_gym.evolution import Signal, SignalKind
-from coevo_gym.seams import ClosedStep, Ticket
-from coevo_gym.task import Task
-from coevo_gym.trajectory import EndReason, Group
+from coevo_gym.curricula.session.groups import GroupLedger
+from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
+from coevo_gym.curricula.session.vector_sampler import EvolvingVectorSampler
 from tests.curricula.episodes import HELD_OUT, TRAIN, trajectory
 
 

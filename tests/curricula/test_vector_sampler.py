@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from coevo_gym.curricula.vector_sampler import EvolvingVectorSampler
-from coevo_gym.errors import ConfigError, EnvBackendError, SplitLeakError
-from coevo_gym.vector import TaskVectorEnv
+from coevo_gym.core.errors import ConfigError, EnvBackendError, SplitLeakError
+from coevo_gym.curricula.session.vector_sampler import EvolvingVectorSampler
+from coevo_gym.envs.vector import TaskVectorEnv
 from tests.curricula.episodes import HELD_OUT, Recorder
 from tests.faults import break_engines
 

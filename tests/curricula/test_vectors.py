@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from coevo_gym.core.evolution import SignalKind
 from coevo_gym.curricula import metrics
-from coevo_gym.curricula.signals import SignalDetector, boundary, forgetting, rare
-from coevo_gym.evolution import SignalKind
+from coevo_gym.curricula.signals.signals import SignalDetector, boundary, forgetting, rare
 from tests.curricula.episodes import group
 
 VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())

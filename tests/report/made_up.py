@@ -18,8 +18,8 @@ from coevo_gym.report.data import (
     ReportData,
     RoundRow,
     Similarity,
-    TableRow,
 )
+from coevo_gym.run.table import TableRow
 
 ARMS = {"static D_0": (0.31, 0.47), "blind growth": (0.31, 0.50), "CoEvolve": (0.31, 0.62)}
 END = 60_000

@@ -22,9 +22,9 @@ from coevo_gym.report.data import (
     ReportData,
     RoundRow,
     Similarity,
-    TableRow,
 )
 from coevo_gym.report.render import render_picture, render_report
+from coevo_gym.run.table import TableRow
 from tests.report import made_up
 
 VOID = {"meta", "input", "br"}

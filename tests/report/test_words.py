@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from coevo_gym.report.data import RoundRow, TableRow
+from coevo_gym.report.data import RoundRow
 from coevo_gym.report.words import (
     compact,
     count,
@@ -18,6 +18,7 @@ from coevo_gym.report.words import (
     rounds_sentence,
     spread,
 )
+from coevo_gym.run.table import TableRow
 
 NAN = math.nan
 

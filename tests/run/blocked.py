@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from coevo_gym.cli import main
+from coevo_gym.core.trajectory import Group
 from coevo_gym.run.events import ArmEvents
-from coevo_gym.trajectory import Group
 from tests import toy
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from coevo_gym.errors import StoreError
-from coevo_gym.run.checkpoint import Checkpoints
+from coevo_gym.core.errors import StoreError
+from coevo_gym.store.checkpoint import Checkpoints
 from tests.run.test_folder import full
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from coevo_gym import cli
 from coevo_gym.cli.tasks import print_tasks
-from coevo_gym.run.folder import read_json
+from coevo_gym.store.folder import read_json
 from tests.run.conftest import ROOT, TOY
 from tests.toy import ToyBenchmark
 

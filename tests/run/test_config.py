@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from coevo_gym.config import Resolved, RunConfig, load_config, preset_names
-from coevo_gym.errors import ConfigError
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.trainers.parts import LoopConfig
 
 

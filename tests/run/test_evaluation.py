@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from coevo_gym.agents.chat import ChatAgent
-from coevo_gym.agents.openai_policy import OpenAIPolicy
+from coevo_gym.agents.chat.agent import ChatAgent
+from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
 from coevo_gym.cli import app
 from coevo_gym.config import load_config
-from coevo_gym.errors import CoevoError, ConfigError, ModelError, SplitLeakError
+from coevo_gym.core.errors import CoevoError, ConfigError, ModelError, SplitLeakError
 from coevo_gym.prompts import load_prompt
 from coevo_gym.run.assembly import Assembly
 from coevo_gym.testing import make_env

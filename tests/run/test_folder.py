@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coevo_gym.errors import ConfigError, StoreError
-from coevo_gym.run.folder import (
+from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.run.manifest import redact
+from coevo_gym.store.folder import (
     RunFolder,
     append_line,
     keep_lines,
@@ -19,7 +20,6 @@ from coevo_gym.run.folder import (
     write_atomic,
     write_json,
 )
-from coevo_gym.run.manifest import redact
 
 
 def full(_: int) -> NoReturn:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coevo_gym.run.folder import read_json, read_lines
+from coevo_gym.store.folder import read_json, read_lines
 from tests.agents.tiny_llama import make_tiny_llama
 from tests.conftest import USERS_HOME
 from tests.run.conftest import TOY, Child

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from coevo_gym.agents.transformers_policy import TransformersPolicy
+from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
 from coevo_gym.config import load_config
+from coevo_gym.core.seams import Message
 from coevo_gym.run.policies import make_policy
-from coevo_gym.seams import Message
 from tests.agents.tiny_llama import CHATML, make_tiny_llama
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from coevo_gym.errors import StoreError
-from coevo_gym.run.reader import RunReader
-from coevo_gym.run.store import RunStore
+from coevo_gym.core.errors import StoreError
+from coevo_gym.store.database import RunStore
+from coevo_gym.store.reader import RunReader
 from tests.run.test_store import RESULT, ROUND, TASKS
 
 NOBODY = 65534

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from coevo_gym.errors import StoreError
-from coevo_gym.evolution import Context, Round, RoundResult, Signal, SignalKind, Verdict
-from coevo_gym.run.store import Record, RunStore
-from coevo_gym.task import Split, Task
-from coevo_gym.trajectory import ChoiceDecision, EndReason, Group, Step, Trajectory, View
+from coevo_gym.core.errors import StoreError
+from coevo_gym.core.evolution import Context, Round, RoundResult, Signal, SignalKind, Verdict
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.trajectory import ChoiceDecision, EndReason, Group, Step, Trajectory, View
+from coevo_gym.store.database import Record, RunStore
 from tests.toy import BENCHMARK
 
 TASKS = BENCHMARK.tasks(Split.TRAIN)

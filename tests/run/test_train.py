@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from coevo_gym import cli
+from coevo_gym.report.collect import load_report_data
 from coevo_gym.run import train
-from coevo_gym.run.checkpoint import Checkpoint, Checkpoints
-from coevo_gym.run.folder import RunFolder, read_json, read_lines
-from coevo_gym.run.report_data import load_report_data
+from coevo_gym.store.checkpoint import Checkpoint, Checkpoints
+from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.trainers.parts import training_success
 from tests.run.conftest import TOY, Child
 from tests.run.test_folder import full

@@ -16,7 +16,7 @@ import coevo_gym.cli.escapes
 import coevo_gym.sandbox
 from coevo_gym.cli.app import app
 from coevo_gym.cli.escapes import try_to_escape
-from coevo_gym.errors import ConfigError, EnvBackendError
+from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.escapes import Attempt, Payload, Row, Suite, Verdict, compare, generic_suite
 from coevo_gym.escapes.decoys import decoys
 from coevo_gym.escapes.host import HostSetup, Seen, done

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from coevo_gym.errors import ConfigError, EnvBackendError
+from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.sandbox import (
     Level,
     Limits,

@@ -11,16 +11,16 @@ import gymnasium as gym
 import pytest
 
 import coevo_gym
-from coevo_gym.benchmark import get_benchmark
-from coevo_gym.curricula.candidate import Candidate, Rejected
-from coevo_gym.curricula.gates import OPTIONAL, default_gates, run_gates
-from coevo_gym.curricula.substance import SubstanceGate
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.evolution import Draft
+from coevo_gym.core.task import Task
+from coevo_gym.curricula.gates.candidate import Candidate, Rejected
+from coevo_gym.curricula.gates.gates import OPTIONAL, default_gates, run_gates
+from coevo_gym.curricula.gates.substance import SubstanceGate
 from coevo_gym.envs.alfworld.goals import plan, words
 from coevo_gym.envs.appworld.moves import FINISH, LOOKS, act_code, look_code, sign_in
 from coevo_gym.envs.webshop.tasks import WebShopVerifier
-from coevo_gym.errors import ConfigError
-from coevo_gym.evolution import Draft
-from coevo_gym.task import Task
 from tests.alfworld.test_builder import POTATO, facts
 from tests.alfworld.test_builder import draft_of as alfworld_draft
 from tests.bfcl.test_builder import DONE, SOLUTION, WORDS

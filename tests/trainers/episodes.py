@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from coevo_gym.task import Split
-from coevo_gym.trajectory import (
+from coevo_gym.core.task import Split
+from coevo_gym.core.trajectory import (
     Decision,
     EndReason,
     Group,

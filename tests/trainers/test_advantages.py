@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from coevo_gym.core.trajectory import EndReason, TokenDecision  # noqa: E402
 from coevo_gym.trainers.advantages import (  # noqa: E402
     gigpo_advantages,
     group_advantages,
@@ -18,7 +19,6 @@ from coevo_gym.trainers.advantages import (  # noqa: E402
     step_advantages,
 )
 from coevo_gym.trainers.settings import GRPOConfig  # noqa: E402
-from coevo_gym.trajectory import EndReason, TokenDecision  # noqa: E402
 from tests.trainers.episodes import group, trajectory  # noqa: E402
 
 VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())

@@ -10,18 +10,19 @@ torch = pytest.importorskip("torch")
 
 from coevo_gym.agents.choice import ChoiceAgent  # noqa: E402
 from coevo_gym.agents.random import RandomAgent  # noqa: E402
-from coevo_gym.agents.tiny import TinyConfig, TinyPolicy  # noqa: E402
-from coevo_gym.curricula.groups import GroupLedger  # noqa: E402
+from coevo_gym.agents.tiny.policy import TinyConfig, TinyPolicy  # noqa: E402
+from coevo_gym.core.seams import Ticket  # noqa: E402
+from coevo_gym.core.task import Split  # noqa: E402
+from coevo_gym.core.trajectory import Group  # noqa: E402
 from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig  # noqa: E402
-from coevo_gym.curricula.stream import scripted_evolver  # noqa: E402
-from coevo_gym.seams import Ticket  # noqa: E402
-from coevo_gym.task import Split  # noqa: E402
-from coevo_gym.trainers.evaluate import evaluate  # noqa: E402
+from coevo_gym.curricula.session.groups import GroupLedger  # noqa: E402
+from coevo_gym.curricula.session.stream import scripted_evolver  # noqa: E402
+from coevo_gym.episodes.evaluation import evaluate  # noqa: E402
+from coevo_gym.episodes.pool import EnvPool  # noqa: E402
+from coevo_gym.episodes.runner import rollout  # noqa: E402
 from coevo_gym.trainers.grpo import GRPO, GRPOConfig  # noqa: E402
 from coevo_gym.trainers.loop import Events, Loop, LoopConfig  # noqa: E402
-from coevo_gym.trainers.rollout import EnvPool, rollout  # noqa: E402
 from coevo_gym.trainers.sft import ImitationConfig, demonstrate, imitate  # noqa: E402
-from coevo_gym.trajectory import Group  # noqa: E402
 from tests.toy import BENCHMARK, ToyEnv  # noqa: E402
 
 TRAIN, VAL = BENCHMARK.tasks(Split.TRAIN), BENCHMARK.tasks(Split.VAL)

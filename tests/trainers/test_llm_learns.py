@@ -11,17 +11,18 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from coevo_gym.agents.chat import ChatAgent, ChatConfig  # noqa: E402
-from coevo_gym.agents.language_model import ModelConfig  # noqa: E402
-from coevo_gym.agents.transformers_policy import TransformersPolicy  # noqa: E402
+from coevo_gym.agents.chat.agent import ChatAgent, ChatConfig  # noqa: E402
+from coevo_gym.agents.lm.language_model import ModelConfig  # noqa: E402
+from coevo_gym.agents.lm.transformers_policy import TransformersPolicy  # noqa: E402
+from coevo_gym.core.seams import Ticket  # noqa: E402
+from coevo_gym.core.task import Split, Task  # noqa: E402
+from coevo_gym.core.trajectory import Group  # noqa: E402
 from coevo_gym.envs.frame import Frame  # noqa: E402
+from coevo_gym.episodes.pool import EnvPool  # noqa: E402
+from coevo_gym.episodes.runner import rollout  # noqa: E402
 from coevo_gym.prompts import parse_prompt  # noqa: E402
-from coevo_gym.seams import Ticket  # noqa: E402
-from coevo_gym.task import Split, Task  # noqa: E402
 from coevo_gym.trainers.grpo import GRPO, GRPOConfig  # noqa: E402
-from coevo_gym.trainers.rollout import EnvPool, rollout  # noqa: E402
 from coevo_gym.trainers.sft import Demonstrations, ImitationConfig, imitate  # noqa: E402
-from coevo_gym.trajectory import Group  # noqa: E402
 from tests.agents.tiny_llama import make_tiny_llama  # noqa: E402
 from tests.toy import BENCHMARK, COLOURS, ToyEnv  # noqa: E402
 

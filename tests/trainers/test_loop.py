@@ -11,16 +11,16 @@ from numpy.random import Generator
 
 from coevo_gym.agents.random import RandomAgent
 from coevo_gym.agents.scripted import ScriptedAgent
-from coevo_gym.curricula.groups import GroupLedger
+from coevo_gym.core.errors import ConfigError, EnvBackendError
+from coevo_gym.core.evolution import Round, RoundResult, Signal
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
-from coevo_gym.curricula.stream import scripted_evolver
-from coevo_gym.errors import ConfigError, EnvBackendError
-from coevo_gym.evolution import Round, RoundResult, Signal
-from coevo_gym.task import Split, Task
-from coevo_gym.trainers.evaluate import Evaluation, evaluate
+from coevo_gym.curricula.session.groups import GroupLedger
+from coevo_gym.curricula.session.stream import scripted_evolver
+from coevo_gym.episodes.evaluation import Evaluation, evaluate
+from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.trainers.loop import Events, Loop, LoopConfig, Metrics
-from coevo_gym.trainers.rollout import EnvPool
-from coevo_gym.trajectory import Group
 from tests.toy import BENCHMARK, ToyEnv
 from tests.trainers.test_rollout import BreaksOn
 

@@ -9,11 +9,11 @@ import gymnasium as gym
 import pytest
 
 from coevo_gym.agents.scripted import ScriptedAgent
-from coevo_gym.curricula.groups import GroupLedger
-from coevo_gym.errors import EnvBackendError
+from coevo_gym.core.errors import EnvBackendError
+from coevo_gym.core.trajectory import Group
+from coevo_gym.curricula.session.groups import GroupLedger
+from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.trainers.loop import Events, Loop, LoopConfig
-from coevo_gym.trainers.rollout import EnvPool
-from coevo_gym.trajectory import Group
 from tests.curricula.episodes import TRAIN
 from tests.curricula.test_steps import Batches
 from tests.trainers.test_loop import Counts, Flaky, Picky

@@ -10,13 +10,16 @@ import pytest
 
 from coevo_gym.agents.choice import ChoiceAgent
 from coevo_gym.agents.random import RandomAgent
+from coevo_gym.agents.references import evaluate_references
 from coevo_gym.agents.scripted import ScriptedAgent
-from coevo_gym.errors import ConfigError, EnvBackendError, ModelError, SplitLeakError
-from coevo_gym.seams import Act, Agent, Choice, Completion, Request, Ticket
-from coevo_gym.task import Split
-from coevo_gym.trainers.evaluate import evaluate, evaluate_references, wilson_interval
-from coevo_gym.trainers.rollout import EnvPool, rollout
-from coevo_gym.trajectory import ChoiceDecision, EndReason, EvalTrajectory, View
+from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError, SplitLeakError
+from coevo_gym.core.seams import Act, Agent, Choice, Completion, Request, Ticket
+from coevo_gym.core.stats import wilson_interval
+from coevo_gym.core.task import Split
+from coevo_gym.core.trajectory import ChoiceDecision, EndReason, EvalTrajectory, View
+from coevo_gym.episodes.evaluation import evaluate
+from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.episodes.runner import rollout
 from tests.toy import BENCHMARK
 
 TRAIN, VAL = BENCHMARK.tasks(Split.TRAIN), BENCHMARK.tasks(Split.VAL)

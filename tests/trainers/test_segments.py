@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coevo_gym.core.trajectory import ChoiceDecision, Segment, TokenDecision, View
 from coevo_gym.trainers.segments import n_sampled, n_tokens, recorded_logprobs, samples, segments
-from coevo_gym.trajectory import ChoiceDecision, Segment, TokenDecision, View
 
 IDS = st.integers(0, 3)
 

@@ -12,25 +12,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from coevo_gym.agents.choice import ChoiceAgent  # noqa: E402
-from coevo_gym.agents.tiny import TinyConfig, TinyPolicy  # noqa: E402
-from coevo_gym.errors import (  # noqa: E402
+from coevo_gym.agents.tiny.policy import TinyConfig, TinyPolicy  # noqa: E402
+from coevo_gym.core.errors import (  # noqa: E402
     ConfigError,
     EnvBackendError,
     SplitLeakError,
     TrainingDiverged,
 )
-from coevo_gym.task import Split, Task  # noqa: E402
-from coevo_gym.trainers.evaluate import evaluate  # noqa: E402
-from coevo_gym.trainers.rollout import EnvPool  # noqa: E402
-from coevo_gym.trainers.sft import (  # noqa: E402
-    Demonstrations,
-    Imitation,
-    ImitationConfig,
-    accepted_rollouts,
-    demonstrate,
-    imitate,
-)
-from coevo_gym.trajectory import (  # noqa: E402
+from coevo_gym.core.task import Split, Task  # noqa: E402
+from coevo_gym.core.trajectory import (  # noqa: E402
     ChoiceDecision,
     Decision,
     EndReason,
@@ -42,6 +32,16 @@ from coevo_gym.trajectory import (  # noqa: E402
     TokenDecision,
     Trajectory,
     View,
+)
+from coevo_gym.episodes.evaluation import evaluate  # noqa: E402
+from coevo_gym.episodes.runner import EnvPool  # noqa: E402
+from coevo_gym.trainers.sft import (  # noqa: E402
+    Demonstrations,
+    Imitation,
+    ImitationConfig,
+    accepted_rollouts,
+    demonstrate,
+    imitate,
 )
 from tests.toy import BENCHMARK, ToyBenchmark  # noqa: E402
 from tests.trainers.test_rollout import BreaksOn  # noqa: E402

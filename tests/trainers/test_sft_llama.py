@@ -10,13 +10,15 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from coevo_gym.agents.chat import ChatAgent, ChatConfig
-from coevo_gym.agents.language_model import ModelConfig
-from coevo_gym.agents.transformers_policy import TransformersPolicy
+from coevo_gym.agents.chat.agent import ChatAgent, ChatConfig
+from coevo_gym.agents.lm.language_model import ModelConfig
+from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
+from coevo_gym.core.seams import Ticket
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.trajectory import Group, Segment, Trajectory
+from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.episodes.runner import rollout
 from coevo_gym.prompts.loader import parse_prompt
-from coevo_gym.seams import Ticket
-from coevo_gym.task import Split, Task
-from coevo_gym.trainers.rollout import EnvPool, rollout
 from coevo_gym.trainers.segments import samples
 from coevo_gym.trainers.sft import (
     ImitationConfig,
@@ -24,7 +26,6 @@ from coevo_gym.trainers.sft import (
     demonstrate,
     imitate,
 )
-from coevo_gym.trajectory import Group, Segment, Trajectory
 from tests.agents.tiny_llama import make_tiny_llama
 from tests.toy import BENCHMARK
 

@@ -15,10 +15,10 @@ pytest.importorskip("transformers")
 from torch import Tensor  # noqa: E402
 from torch.nn.utils.rnn import pad_sequence  # noqa: E402
 
-from coevo_gym.agents.language_model import LanguageModel, ModelConfig  # noqa: E402
+from coevo_gym.agents.lm.language_model import LanguageModel, ModelConfig  # noqa: E402
+from coevo_gym.core.trajectory import Group, Segment, TokenDecision  # noqa: E402
 from coevo_gym.trainers.grpo import GRPO, GRPOConfig  # noqa: E402
 from coevo_gym.trainers.segments import segments  # noqa: E402
-from coevo_gym.trajectory import Group, Segment, TokenDecision  # noqa: E402
 from tests.agents.tiny_llama import make_tiny_llama  # noqa: E402
 from tests.trainers.episodes import group, trajectory  # noqa: E402
 

@@ -16,7 +16,7 @@ import pytest
 from tests.agents.tiny_llama import make_tiny_llama
 
 if TYPE_CHECKING:
-    from coevo_gym.agents.vllm_policy import VLLMPolicy
+    from coevo_gym.agents.lm.vllm_policy import VLLMPolicy
 
 collect_ignore_glob = [] if find_spec("vllm") else ["test_*.py"]
 MAX_CONTEXT = 512
@@ -44,9 +44,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def made(folder: Path) -> tuple[VLLMPolicy, dict[str, Any], dict[str, Any]]:
     """The policy, and the state of the process before and after it was made."""
-    from coevo_gym.agents.language_model import LanguageModel, ModelConfig
-    from coevo_gym.agents.vllm_engine import VLLMConfig
-    from coevo_gym.agents.vllm_policy import VLLMPolicy
+    from coevo_gym.agents.lm.language_model import LanguageModel, ModelConfig
+    from coevo_gym.agents.lm.vllm_engine import VLLMConfig
+    from coevo_gym.agents.lm.vllm_policy import VLLMPolicy
 
     config = ModelConfig(path=str(folder), device="cpu", max_context=MAX_CONTEXT)
     LanguageModel(config)  # what transformers leaves behind is not vLLM's doing

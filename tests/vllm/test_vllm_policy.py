@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from coevo_gym.agents.chat import Demonstrable
-from coevo_gym.agents.language_model import LanguageModel, ModelConfig
-from coevo_gym.agents.vllm_policy import VLLMPolicy
-from coevo_gym.errors import ConfigError, ModelError
-from coevo_gym.seams import Choice, Completion, Finish, Message, Prompt, Sampling
+from coevo_gym.agents.chat.agent import Demonstrable
+from coevo_gym.agents.lm.language_model import LanguageModel, ModelConfig
+from coevo_gym.agents.lm.vllm_policy import VLLMPolicy
+from coevo_gym.core.errors import ConfigError, ModelError
+from coevo_gym.core.seams import Choice, Completion, Finish, Message, Prompt, Sampling
+from coevo_gym.core.trajectory import TokenDecision, View
 from coevo_gym.trainers.grpo import GRPO, GRPOConfig
 from coevo_gym.trainers.segments import segments
-from coevo_gym.trajectory import TokenDecision, View
 from tests.trainers.episodes import group, trajectory
 from tests.vllm.conftest import MAX_CONTEXT, process_state
 

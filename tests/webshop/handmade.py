@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from coevo_gym.core.evolution import Draft
+from coevo_gym.core.task import Task
 from coevo_gym.envs.webshop.catalogue import Catalogue
 from coevo_gym.envs.webshop.goals import Goal
-from coevo_gym.evolution import Draft
-from coevo_gym.task import Task
 
 
 def item(asin: str, name: str, **fields: Any) -> dict[str, Any]:

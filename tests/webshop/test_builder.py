@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 import coevo_gym
-from coevo_gym.benchmark import get_benchmark
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.errors import BuildError
+from coevo_gym.core.evolution import Context
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.webshop.builder import price_cap
 from coevo_gym.envs.webshop.goals import NO_CAP
 from coevo_gym.envs.webshop.tasks import WebShopVerifier, builtin_catalogue, split_of
-from coevo_gym.errors import BuildError
-from coevo_gym.evolution import Context
-from coevo_gym.task import Split, Task
 from coevo_gym.testing import make_env
-from coevo_gym.trajectory import Trajectory
 from tests.webshop.handmade import draft_of
 
 WEBSHOP = get_benchmark("webshop")

@@ -18,6 +18,7 @@ from bench.webshop_difficulty import (
     solved,
     thrifty_shopper,
 )
+from coevo_gym.core.task import Split
 from coevo_gym.envs.webshop.builtin import builtin_goals, builtin_items
 from coevo_gym.envs.webshop.catalogue import Catalogue
 from coevo_gym.envs.webshop.choices import searches
@@ -26,7 +27,6 @@ from coevo_gym.envs.webshop.pages import PAGE_SIZE
 from coevo_gym.envs.webshop.product import NO_PRICE
 from coevo_gym.envs.webshop.reward import normalise_colour, score
 from coevo_gym.envs.webshop.tasks import builtin_catalogue, reference, split_of
-from coevo_gym.task import Split
 
 ITEMS_SHA256 = "a38e0ab9cbd77cb562aff1f4b074e0a071017b939be45bc4fbd75ff3648f666b"
 GOALS_SHA256 = "003a522b0535adc7926e4e7bf7b50f0ad0c43105fd1ba22edd157a725bd6c3dd"

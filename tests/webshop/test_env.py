@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 
 import coevo_gym
-from coevo_gym.benchmark import find_task, get_benchmark
-from coevo_gym.envs.webshop.env import WebShopEnv
-from coevo_gym.envs.webshop.tasks import open_catalogue, split_of
-from coevo_gym.errors import (
+from coevo_gym.core.benchmark import find_task, get_benchmark
+from coevo_gym.core.errors import (
     BenchmarkNotInstalled,
     CoevoError,
     DataError,
     ResetNeeded,
     TaskError,
 )
-from coevo_gym.task import Split
+from coevo_gym.core.task import Split
+from coevo_gym.envs.webshop.env import WebShopEnv
+from coevo_gym.envs.webshop.tasks import open_catalogue, split_of
 from coevo_gym.testing import make_env, replay
 from tests.webshop import handmade
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import coevo_gym
-from coevo_gym.benchmark import get_benchmark
-from coevo_gym.curricula.evolver import GatedEvolver
-from coevo_gym.curricula.explorer import ScriptedExplorer
-from coevo_gym.curricula.gates import default_gates, run_gates
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.evolution import Context, Draft, Round
+from coevo_gym.core.task import Split, Task
+from coevo_gym.curricula.explore.evolver import GatedEvolver
+from coevo_gym.curricula.explore.explorer import ScriptedExplorer
+from coevo_gym.curricula.gates.gates import default_gates, run_gates
 from coevo_gym.envs.webshop.tasks import builtin_catalogue, split_of
-from coevo_gym.evolution import Context, Draft, Round
-from coevo_gym.task import Split, Task
 from tests.webshop.handmade import draft_of
 
 WEBSHOP = get_benchmark("webshop")

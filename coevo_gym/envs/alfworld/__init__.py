@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from coevo_gym.core.trajectory import Step
 from coevo_gym.envs.alfworld import builder, tasks
 from coevo_gym.envs.alfworld.choices import choices
 from coevo_gym.envs.folder import FolderBenchmark
 from coevo_gym.provision import data_folder
-from coevo_gym.trajectory import Step
 
 _VERBS = {"gotolocation": "goto", "pickupobject": "take", "putobject": "put", "toggleobject": "use"}
 _BEGINNING = "-= Welcome"

@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.random import Generator
 
-from coevo_gym.benchmark import Clue, Effect, Evidence, Replay
+from coevo_gym.core.benchmark import Clue, Effect, Evidence, Replay
+from coevo_gym.core.errors import BenchmarkNotInstalled, BuildError, DataError, TaskError
+from coevo_gym.core.evolution import Context, Draft, digest
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.alfworld.goals import (
     CHANGES,
     CLEAN,
@@ -37,10 +41,6 @@ from coevo_gym.envs.alfworld.tasks import (
 )
 from coevo_gym.envs.alfworld.translation import fast_downward
 from coevo_gym.envs.alfworld.trial import Trial, try_out
-from coevo_gym.errors import BenchmarkNotInstalled, BuildError, DataError, TaskError
-from coevo_gym.evolution import Context, Draft, digest
-from coevo_gym.task import Split, Task
-from coevo_gym.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from coevo_gym.envs.alfworld.engine import Fact, Game
@@ -146,7 +146,7 @@ def _check_won(trial: Trial, commands: Sequence[str]) -> None:
 
 
 def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
-    """Play commands in a fresh game; see :meth:`coevo_gym.benchmark.Benchmark.replay`.
+    """Play commands in a fresh game; see :meth:`coevo_gym.core.benchmark.Benchmark.replay`.
 
     What is won once stays won. A command that only looks at something changes nothing.
     """

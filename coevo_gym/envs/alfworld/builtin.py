@@ -16,9 +16,9 @@ from importlib.resources import files
 from itertools import chain, islice
 from typing import NamedTuple
 
+from coevo_gym.core.task import Split
 from coevo_gym.envs.alfworld.goals import KINDS, LOOK, Goal, plan, with_goal, words
 from coevo_gym.envs.alfworld.translation import fast_downward
-from coevo_gym.task import Split
 
 SEED = 20
 TASKS_A_KIND = 3

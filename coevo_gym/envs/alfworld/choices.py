@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coevo_gym.trajectory import View
+from coevo_gym.core.trajectory import View
 
 
 def choices(view: View) -> tuple[str, ...]:

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile, ZipFile, is_zipfile
 
+from coevo_gym.core.errors import BenchmarkNotInstalled, ConfigError, DataError, TaskError
 from coevo_gym.envs.alfworld.goals import KINDS
-from coevo_gym.errors import BenchmarkNotInstalled, ConfigError, DataError, TaskError
 from coevo_gym.provision import data_folder
 
 COUNTS = {"train": 3553, "valid_seen": 140, "valid_unseen": 134, "valid_train": 200}

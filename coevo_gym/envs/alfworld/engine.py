@@ -20,11 +20,11 @@ from textworld.generator.game import EntityInfo
 from textworld.logic import Placeholder, Proposition, Type, TypeHierarchy, Variable
 from textworld.logic import State as FactState
 
+from coevo_gym.core.errors import TaskError
 from coevo_gym.envs.alfworld.data import UNKNOWN
 from coevo_gym.envs.alfworld.grammar import Grammar, Setting, open_grammar
 from coevo_gym.envs.alfworld.sas import Rules, State
 from coevo_gym.envs.alfworld.translation import Translation, translate
-from coevo_gym.errors import TaskError
 
 NOTHING = "Nothing happens."
 

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 
 from numpy.random import Generator
 
+from coevo_gym.core.task import FrozenDict, Verifier, World
 from coevo_gym.envs.alfworld.goals import PROGRESS, Goal, conditions
 from coevo_gym.envs.alfworld.tasks import ALFWorldWorld, goal_of, scene_problem
 from coevo_gym.envs.alfworld.translation import fast_downward
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.checks import check_flag
 from coevo_gym.envs.frame import PRIVATE_INFO, Frame, Grade
-from coevo_gym.task import FrozenDict, Verifier, World
-from coevo_gym.vector import TaskVectorEnv
+from coevo_gym.envs.vector import TaskVectorEnv
 
 _ALIAS = re.compile(r"put (.+?) (?:in/on|in|on|into|onto) (.+)")
 

@@ -9,6 +9,7 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+from coevo_gym.core.errors import BenchmarkNotInstalled, DataError, EnvBackendError
 from coevo_gym.envs.alfworld.data import (
     COUNTS,
     STORE,
@@ -18,7 +19,6 @@ from coevo_gym.envs.alfworld.data import (
     write_store,
 )
 from coevo_gym.envs.alfworld.translation import fast_downward
-from coevo_gym.errors import BenchmarkNotInstalled, DataError, EnvBackendError
 from coevo_gym.provision import (
     Installation,
     benchmark_home,

@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+from coevo_gym.core.errors import DataError, TaskError
+from coevo_gym.core.task import Split, Task, Verifier, World, strictest
 from coevo_gym.envs.alfworld.builtin import (
     BUILTIN_SPLIT,
     BuiltinGame,
@@ -16,9 +18,7 @@ from coevo_gym.envs.alfworld.builtin import (
 )
 from coevo_gym.envs.alfworld.data import Entry, Games, open_games
 from coevo_gym.envs.alfworld.goals import Goal, with_goal
-from coevo_gym.errors import DataError, TaskError
 from coevo_gym.provision import data_folder
-from coevo_gym.task import Split, Task, Verifier, World, strictest
 
 BUILTIN = "builtin"
 SUBSETS = ("train", "valid_seen", "valid_unseen", "valid_train", BUILTIN)

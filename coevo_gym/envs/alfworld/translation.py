@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from coevo_gym.errors import BenchmarkNotInstalled, EnvBackendError
+from coevo_gym.core.errors import BenchmarkNotInstalled, EnvBackendError
 from coevo_gym.provision import benchmark_home
 
 if TYPE_CHECKING:

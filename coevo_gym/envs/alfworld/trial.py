@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import NamedTuple
 
+from coevo_gym.core.errors import EnvBackendError, TaskError
 from coevo_gym.envs.alfworld.translation import fast_downward
-from coevo_gym.errors import EnvBackendError, TaskError
 
 LIMIT_S = 60.0
 _SERVE = "from coevo_gym.envs.alfworld import engine, trial; trial.serve()"

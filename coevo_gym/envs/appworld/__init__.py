@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import Step
 from coevo_gym.envs.appworld import builder, tasks
 from coevo_gym.envs.appworld.choices import choices
 from coevo_gym.envs.appworld.env import code_of
 from coevo_gym.envs.folder import FolderBenchmark
 from coevo_gym.provision import data_folder
-from coevo_gym.task import Task
-from coevo_gym.trajectory import Step
 
 
 class AppWorldBenchmark(FolderBenchmark):

@@ -10,7 +10,12 @@ from typing import Any, NamedTuple
 
 from numpy.random import Generator
 
-from coevo_gym.benchmark import Clue, Effect, Evidence, Replay
+from coevo_gym.core.benchmark import Clue, Effect, Evidence, Replay
+from coevo_gym.core.errors import BenchmarkNotInstalled, BuildError, DataError, TaskError
+from coevo_gym.core.evolution import Context, Draft, digest
+from coevo_gym.core.spaces import spaced
+from coevo_gym.core.task import Split, Task, canonical_json, thaw
+from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.appworld.engine import Diff, Ran, World
 from coevo_gym.envs.appworld.env import code_of
 from coevo_gym.envs.appworld.judge import compared, grade
@@ -31,11 +36,6 @@ from coevo_gym.envs.appworld.tasks import (
     scenario_of,
     split_of,
 )
-from coevo_gym.errors import BenchmarkNotInstalled, BuildError, DataError, TaskError
-from coevo_gym.evolution import Context, Draft, digest
-from coevo_gym.spaces import spaced
-from coevo_gym.task import Split, Task, canonical_json, thaw
-from coevo_gym.trajectory import Trajectory
 
 MAX_ACTS = 2
 """Of a draft from a walk."""
@@ -149,7 +149,7 @@ def _act(world: World, action: str) -> tuple[str, bool]:
 
 
 def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
-    """Carry out actions in a fresh world; see :meth:`coevo_gym.benchmark.Benchmark.replay`."""
+    """Carry out actions in a fresh world; see :meth:`coevo_gym.core.benchmark.Benchmark.replay`."""
     place, verifier = task.world, task.verifier
     assert isinstance(place, AppWorldWorld)
     assert isinstance(verifier, AppWorldVerifier)

@@ -11,11 +11,11 @@ import os
 import subprocess
 from pathlib import Path
 
-from coevo_gym import waiting
+from coevo_gym.core import waiting
+from coevo_gym.core.errors import BenchmarkNotInstalled, EnvBackendError
+from coevo_gym.core.waiting import is_only_looking
 from coevo_gym.envs.appworld.prefix import engine_environment, engine_python
-from coevo_gym.errors import BenchmarkNotInstalled, EnvBackendError
 from coevo_gym.provision import benchmark_home, locked, staged
-from coevo_gym.waiting import is_only_looking
 
 _SCRIPTS = Path(__file__).parent / "inside"
 _PATIENCE_S = 1800
@@ -26,7 +26,7 @@ def builtin_root() -> Path:
 
     Raises:
         BenchmarkNotInstalled: if the engine is not there, or if somebody is only looking
-            (:func:`coevo_gym.waiting.only_looking`) and it has not been made.
+            (:func:`coevo_gym.core.waiting.only_looking`) and it has not been made.
         EnvBackendError: if it cannot be made.
     """
     root = _root()

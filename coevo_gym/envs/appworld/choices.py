@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from coevo_gym.core.trajectory import View
 from coevo_gym.envs.appworld.moves import FINISH, LOOKS, Walk, answer_code, look_code, sign_in
-from coevo_gym.trajectory import View
 
 MAX_ACTS = 40
 

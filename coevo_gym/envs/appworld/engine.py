@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import coevo_gym
+from coevo_gym.core.errors import EnvBackendError, ResetNeeded
+from coevo_gym.core.spaces import clean_text
 from coevo_gym.envs.appworld.executor import Executor
 from coevo_gym.envs.appworld.inside.channel import ChannelError
 from coevo_gym.envs.appworld.pool import Engine, Pool, pool
 from coevo_gym.envs.appworld.prefix import code_packages, engine_python
-from coevo_gym.errors import EnvBackendError, ResetNeeded
 from coevo_gym.provision import home
 from coevo_gym.sandbox import Level
-from coevo_gym.spaces import clean_text
 
 SEED = 100
 MAX_CALLS = 1000

@@ -20,13 +20,13 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, NamedTuple, Protocol
 
+from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.envs.appworld.builtin import builtin_root
 from coevo_gym.envs.appworld.cheats import PAYLOADS, PRELUDE, VARIABLE, Seen
 from coevo_gym.envs.appworld.engine import World
 from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
 from coevo_gym.envs.appworld.pool import pool
 from coevo_gym.envs.appworld.prefix import engine_environment, engine_python
-from coevo_gym.errors import EnvBackendError
 from coevo_gym.escapes import Attempt, Payload, Suite
 from coevo_gym.sandbox import Level
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
-from coevo_gym.errors import EnvBackendError
 from coevo_gym.sandbox import Level, launch, python_files, readable
 
 _MAIN = Path(__file__).parent / "inside" / "executor_main.py"

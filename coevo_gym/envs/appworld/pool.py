@@ -20,9 +20,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
 from coevo_gym.envs.appworld.prefix import engine_environment, engine_python
-from coevo_gym.errors import EnvBackendError
 
 EPISODES = 50
 """After how many episodes an engine is replaced: it leaks about a megabyte in each."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from coevo_gym.errors import BenchmarkNotInstalled
+from coevo_gym.core.errors import BenchmarkNotInstalled
 from coevo_gym.provision import benchmark_home
 
 VERSION = "0.1.3.post1"

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coevo_gym.core.errors import DataError, EnvBackendError
 from coevo_gym.envs.appworld.builtin import builtin_made, builtin_root
 from coevo_gym.envs.appworld.prefix import (
     PINS,
@@ -24,7 +25,6 @@ from coevo_gym.envs.appworld.prefix import (
     missing,
     python_in,
 )
-from coevo_gym.errors import DataError, EnvBackendError
 from coevo_gym.provision import (
     Installation,
     benchmark_home,

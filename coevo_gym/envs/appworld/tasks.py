@@ -8,11 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from coevo_gym.core.errors import BenchmarkNotInstalled, DataError, TaskError
+from coevo_gym.core.task import JsonObject, Split, Task, Verifier, World, strictest
 from coevo_gym.envs.appworld.builtin import builtin_root
 from coevo_gym.envs.appworld.setup import data_in
-from coevo_gym.errors import BenchmarkNotInstalled, DataError, TaskError
 from coevo_gym.provision import data_folder
-from coevo_gym.task import JsonObject, Split, Task, Verifier, World, strictest
 
 BUILTIN = "builtin"
 OFFICIAL = "official"

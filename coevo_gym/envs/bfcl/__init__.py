@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import Step
 from coevo_gym.envs.bfcl import builder, tasks
 from coevo_gym.envs.bfcl.choices import choices, single_calls
 from coevo_gym.envs.bfcl.tools import functions_of
 from coevo_gym.envs.bfcl.wheel import CATEGORIES
 from coevo_gym.envs.folder import FolderBenchmark
-from coevo_gym.task import Task
-from coevo_gym.trajectory import Step
 
 
 class BFCLBenchmark(FolderBenchmark):

@@ -10,7 +10,12 @@ from typing import Any
 
 from numpy.random import Generator
 
-from coevo_gym.benchmark import Clue, Effect, Evidence, Replay
+from coevo_gym.core.benchmark import Clue, Effect, Evidence, Replay
+from coevo_gym.core.errors import BuildError
+from coevo_gym.core.evolution import Context, Draft, digest
+from coevo_gym.core.spaces import clean_text, spaced
+from coevo_gym.core.task import Split, Task, thaw
+from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.base import ACTION_CAP
 from coevo_gym.envs.bfcl.calls import Call, Malformed, hermes, parse_message, parse_truth, python
 from coevo_gym.envs.bfcl.dialogue import MAX_CALLS, Dialogue, max_steps_of_a_turn
@@ -26,11 +31,6 @@ from coevo_gym.envs.bfcl.tasks import (
 )
 from coevo_gym.envs.bfcl.tools import functions_of, schemas_text
 from coevo_gym.envs.bfcl.words import Known, default, purpose, request, tells
-from coevo_gym.errors import BuildError
-from coevo_gym.evolution import Context, Draft, digest
-from coevo_gym.spaces import clean_text, spaced
-from coevo_gym.task import Split, Task, thaw
-from coevo_gym.trajectory import Trajectory
 
 DRAFTS_PER_TRACE = 2
 MAX_TURNS, MAX_CALLS_PER_TURN, MAX_SPELLING = 2, 2, 500
@@ -223,7 +223,7 @@ def _document(function: str) -> Known:
 
 
 def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
-    """Send messages in a fresh conversation; see :meth:`coevo_gym.benchmark.Benchmark.replay`.
+    """Send messages in a fresh conversation; see :meth:`coevo_gym.core.benchmark.Benchmark.replay`.
 
     Only a conversation that is over has a score.
     """

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from coevo_gym.errors import TaskError
+from coevo_gym.core.errors import TaskError
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _END_OF_THOUGHT = "</think>"

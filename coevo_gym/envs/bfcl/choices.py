@@ -9,6 +9,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
+from coevo_gym.core.trajectory import View
 from coevo_gym.envs.bfcl.arguments import Pool, column, pool_of, rows
 from coevo_gym.envs.bfcl.calls import Call, parse_message, python
 from coevo_gym.envs.bfcl.engine import bind
@@ -17,7 +18,6 @@ from coevo_gym.envs.bfcl.tasks import CLOSING
 from coevo_gym.envs.bfcl.tools import schemas_text
 from coevo_gym.envs.bfcl.values import hashable, plain, words_of
 from coevo_gym.envs.bfcl.words import purpose
-from coevo_gym.trajectory import View
 
 MAX_CHOICES = 128
 """Choices in all, the closing message included."""

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
+from coevo_gym.core.errors import TaskError
 from coevo_gym.envs.bfcl.calls import Call, Malformed, parse_message
 from coevo_gym.envs.bfcl.engine import ERROR, Toolbox, failed
 from coevo_gym.envs.bfcl.tasks import BFCLWorld
 from coevo_gym.envs.bfcl.tools import functions_of, schemas_text
 from coevo_gym.envs.bfcl.wheel import official
-from coevo_gym.errors import TaskError
 
 MAX_CALLS = 100
 """Calls of one message that are run; the rest are answered with an error."""

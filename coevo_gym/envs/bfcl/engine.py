@@ -21,10 +21,10 @@ from importlib import import_module
 from inspect import Signature, signature
 from typing import TYPE_CHECKING, Any
 
+from coevo_gym.core.errors import TaskError
 from coevo_gym.envs.bfcl.calls import Call
 from coevo_gym.envs.bfcl.tools import functions_of
 from coevo_gym.envs.bfcl.wheel import backend, official
-from coevo_gym.errors import TaskError
 
 if TYPE_CHECKING:
     from coevo_gym.envs.bfcl.tasks import BFCLWorld

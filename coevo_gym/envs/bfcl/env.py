@@ -9,6 +9,9 @@ from typing import Any, ClassVar
 
 from numpy.random import Generator
 
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.task import FrozenDict, Split, Task, Verifier, World
+from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.bfcl.dialogue import Dialogue, Reply
 from coevo_gym.envs.bfcl.judge import Judge
@@ -22,10 +25,7 @@ from coevo_gym.envs.bfcl.tasks import (
 )
 from coevo_gym.envs.checks import check_flag
 from coevo_gym.envs.frame import Frame, Grade
-from coevo_gym.errors import ConfigError
-from coevo_gym.task import FrozenDict, Split, Task, Verifier, World
-from coevo_gym.trajectory import EvalTrajectory
-from coevo_gym.vector import TaskVectorEnv
+from coevo_gym.envs.vector import TaskVectorEnv
 
 MODES = ("official", "train")
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
+from coevo_gym.core.errors import ConfigError, SplitLeakError, TaskError
+from coevo_gym.core.task import Split, Task, Text, Verifier, World, strictest, thaw
 from coevo_gym.envs.bfcl.calls import Call, hermes, parse_truth
 from coevo_gym.envs.bfcl.engine import bind
 from coevo_gym.envs.bfcl.wheel import CATEGORIES, DOCS, root
-from coevo_gym.errors import ConfigError, SplitLeakError, TaskError
-from coevo_gym.task import Split, Task, Text, Verifier, World, strictest, thaw
 
 CLOSING = "Done."
 """The reference's message without calls, which ends a turn."""

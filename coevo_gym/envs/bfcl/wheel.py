@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Lock
 from types import ModuleType
 
-from coevo_gym.errors import BenchmarkNotInstalled, DataError, EnvBackendError
+from coevo_gym.core.errors import BenchmarkNotInstalled, DataError, EnvBackendError
 from coevo_gym.provision import benchmark_home, digest
 
 VERSION = "2026.3.23"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from coevo_gym.core.trajectory import Step
 from coevo_gym.envs.folder import FolderBenchmark
 from coevo_gym.envs.webshop import builder, tasks
 from coevo_gym.envs.webshop.choices import choices
-from coevo_gym.trajectory import Step
 
 
 class WebShopBenchmark(FolderBenchmark):

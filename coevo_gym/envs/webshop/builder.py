@@ -9,7 +9,11 @@ from itertools import pairwise
 
 from numpy.random import Generator
 
-from coevo_gym.benchmark import Clue, Effect, Evidence, Replay
+from coevo_gym.core.benchmark import Clue, Effect, Evidence, Replay
+from coevo_gym.core.errors import BuildError
+from coevo_gym.core.evolution import Context, Draft, digest
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.webshop.catalogue import Catalogue
 from coevo_gym.envs.webshop.choices import searches
 from coevo_gym.envs.webshop.engine import Session
@@ -26,10 +30,6 @@ from coevo_gym.envs.webshop.tasks import (
     split_of,
     world_of,
 )
-from coevo_gym.errors import BuildError
-from coevo_gym.evolution import Context, Draft, digest
-from coevo_gym.task import Split, Task
-from coevo_gym.trajectory import Trajectory
 
 DRAFTS_PER_TRACE = 2
 _AMOUNT = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
@@ -129,7 +129,7 @@ def _names(text: str, phrase: str) -> bool:
 
 
 def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
-    """Run actions in a fresh session; see :meth:`coevo_gym.benchmark.Benchmark.replay`."""
+    """Run actions in a fresh session; see :meth:`coevo_gym.core.benchmark.Benchmark.replay`."""
     assert isinstance(task.world, WebShopWorld)
     catalogue = open_catalogue(task.world)
     session, goal = Session(catalogue), goal_of(task.verifier, catalogue)

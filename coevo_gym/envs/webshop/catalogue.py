@@ -11,9 +11,9 @@ from functools import cached_property, lru_cache
 from typing import Any
 from weakref import WeakValueDictionary
 
+from coevo_gym.core.errors import DataError
 from coevo_gym.envs.webshop.product import Product, read_product
 from coevo_gym.envs.webshop.search import SearchIndex
-from coevo_gym.errors import DataError
 
 MAX_RESULTS = 50
 """A search returns at most so many products."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from coevo_gym.trajectory import View
+from coevo_gym.core.trajectory import View
 
 MAX_SEARCHES = 6
 _EDGES = " ,.;:!?"

@@ -10,16 +10,16 @@ from typing import Any, ClassVar
 
 from numpy.random import Generator
 
+from coevo_gym.core.task import FrozenDict, Verifier, World
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.frame import PRIVATE_INFO, Frame, Grade
+from coevo_gym.envs.vector import TaskVectorEnv
 from coevo_gym.envs.webshop.engine import Session, StepResult, parse_action
 from coevo_gym.envs.webshop.goals import Goal
 from coevo_gym.envs.webshop.html import render_html
 from coevo_gym.envs.webshop.judge import goal_of, judge
 from coevo_gym.envs.webshop.pages import SUB_PAGES, Page
 from coevo_gym.envs.webshop.tasks import WebShopWorld, open_catalogue
-from coevo_gym.task import FrozenDict, Verifier, World
-from coevo_gym.vector import TaskVectorEnv
 
 _SYMBOLS = {"product": "item", "option": "option"}
 

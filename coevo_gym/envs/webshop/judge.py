@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from coevo_gym.core.task import Verifier
 from coevo_gym.envs.webshop.catalogue import Catalogue
 from coevo_gym.envs.webshop.engine import Session
 from coevo_gym.envs.webshop.goals import Goal
 from coevo_gym.envs.webshop.pages import Page
 from coevo_gym.envs.webshop.reward import score
 from coevo_gym.envs.webshop.tasks import WebShopVerifier, product_of
-from coevo_gym.task import Verifier
 
 
 def goal_of(verifier: Verifier, catalogue: Catalogue) -> Goal:

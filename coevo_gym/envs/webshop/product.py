@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from coevo_gym.core.errors import DataError
 from coevo_gym.envs.webshop.nouns import title_nouns
-from coevo_gym.errors import DataError
 
 NO_PRICE = 100.0
 """What a product without a price costs, in dollars."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.envs.webshop.official import load_official, official_files
 from coevo_gym.envs.webshop.tasks import active_catalogue
-from coevo_gym.errors import ConfigError, EnvBackendError
 from coevo_gym.provision import Installation, data_folder, install_files
 
 

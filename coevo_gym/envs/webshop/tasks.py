@@ -9,6 +9,9 @@ from typing import Any, overload
 
 from pydantic import Field
 
+from coevo_gym.core.errors import BenchmarkNotInstalled, DataError, TaskError
+from coevo_gym.core.task import Split, Task, Verifier, World, strictest
+from coevo_gym.core.task_list import described
 from coevo_gym.envs.webshop.builtin import builtin_goals, builtin_items
 from coevo_gym.envs.webshop.catalogue import Catalogue
 from coevo_gym.envs.webshop.choices import searches
@@ -16,10 +19,7 @@ from coevo_gym.envs.webshop.goals import NO_CAP, Goal, human_goals, synthetic_go
 from coevo_gym.envs.webshop.official import load_official
 from coevo_gym.envs.webshop.pages import PAGE_SIZE
 from coevo_gym.envs.webshop.product import Product
-from coevo_gym.errors import BenchmarkNotInstalled, DataError, TaskError
 from coevo_gym.provision import data_folder
-from coevo_gym.task import Split, Task, Verifier, World, strictest
-from coevo_gym.task_list import described
 
 BUILTIN = "builtin"
 SUBSETS = ("synthetic", "human", "official_test", BUILTIN)

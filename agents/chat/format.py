@@ -1,0 +1,247 @@
+"""From messages to token ids and back, such that a conversation that goes on keeps its ids.
+
+A tokenizer's chat template writes a conversation as one text. Tokenising that text anew at every
+turn would change tokens that were sampled, and templates write old messages differently from new
+ones. Here the template is taken apart instead, once for each sequence of roles: what stands before
+the first answer, and what stands between two answers. A prompt is put together from these pieces,
+the contents between them, and the sampled ids as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jinja2 import TemplateError
+
+from coevo_gym.core.errors import ModelError
+from coevo_gym.core.seams import Message
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_ASSISTANT = "assistant"
+_ANSWER = "CoevoAnswerSlot"
+_SLOT = re.compile(r"CoevoSlot(\d+)End")
+_LEFT, _RIGHT = "\n\t", "\t\n"  # around a slot's name: they show whether a template trims contents
+_MAX_REMEMBERED = 4096  # tokenised texts
+
+
+class _Slot(NamedTuple):
+    """Where the content of a message goes."""
+
+    place: int
+    trim_left: bool
+    trim_right: bool
+
+    def fill(self, content: str) -> str:
+        content = content.lstrip() if self.trim_left else content
+        return content.rstrip() if self.trim_right else content
+
+
+_Piece = str | int | _Slot
+"""A part of a template: plain text, a special token's id, or a slot."""
+
+
+class ChatFormat:
+    """The format in which a model was taught to chat.
+
+    The prefix property: the prompt of a conversation that goes on starts with the earlier prompt
+    and the sampled ids, whatever the template does with old messages.
+
+    Contents are plain text: a special token's name in them is tokenised letter by letter and
+    cannot end or begin a message.
+
+    Args:
+        tokenizer: with a chat template.
+        thinking: what templates with a switch ``enable_thinking`` are told, as Qwen3's have one;
+            None leaves it where they have it.
+
+    Attributes:
+        end_of_turn: the id that ends an answer.
+
+    Raises:
+        ModelError: if it has no template, or one that cannot be taken apart.
+
+    Example:
+        >>> format = ChatFormat(tokenizer)                                   # doctest: +SKIP
+        >>> prompt = format.prompt_ids([Message("user", "Hello!")])          # doctest: +SKIP
+        >>> format.decode(sampled)                                           # doctest: +SKIP
+        'Hello! How can I help?'
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, thinking: bool | None = None) -> None:
+        if not tokenizer.chat_template:
+            raise ModelError(
+                "The model's tokenizer has no chat template. Choose a model that was tuned for "
+                "chat, or put a chat_template.jinja into its folder."
+            )
+        self.tokenizer = tokenizer
+        self._switches: dict[str, Any] = {} if thinking is None else {"enable_thinking": thinking}
+        self._special = {
+            str(token): index
+            for index, token in tokenizer.added_tokens_decoder.items()
+            if token.special
+        }
+        self._special_ids = frozenset(self._special.values())
+        longest_first = sorted(self._special, key=len, reverse=True)
+        self._split = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
+        self._encode = lru_cache(_MAX_REMEMBERED)(self._tokenise)
+        self._head = lru_cache(_MAX_REMEMBERED)(self._make_head)
+        self._bridge = lru_cache(_MAX_REMEMBERED)(self._make_bridge)
+        self._check_generation_prompt()
+        self.end_of_turn = self._find_end_of_turn()
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """The ids at which sampling stops: the end of a turn, and the tokenizer's end of text."""
+        eos = self.tokenizer.eos_token_id
+        return (self.end_of_turn,) if eos in (None, self.end_of_turn) else (self.end_of_turn, eos)
+
+    def prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """The ids after which the model is to answer.
+
+        Args:
+            messages: an assistant's message with ``ids`` goes in as those ids, and gets an end of
+                turn if it was cut before one; its ``content`` is not looked at.
+
+        Raises:
+            ModelError: if the template refuses this sequence of roles.
+        """
+        ids: list[int] = []
+        asked: list[Message] = []
+        answered = False
+        for message in [*messages, None]:
+            if message is not None and message.role != _ASSISTANT:
+                asked.append(message)
+                continue
+            roles = tuple(other.role for other in asked)
+            ids += self._fill(self._bridge(roles) if answered else self._head(roles), asked)
+            if message is not None:
+                ids += self._answer(message)
+                asked, answered = [], True
+        return tuple(ids)
+
+    def answer_ids(self, text: str) -> tuple[int, ...]:
+        """The ids of an answer that nobody sampled, its end of turn included."""
+        return (*self._encode(text), self.end_of_turn)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of sampled ids, without the special tokens at its end."""
+        end = len(ids)
+        while end and ids[end - 1] in self._special_ids:
+            end -= 1
+        text = self.tokenizer.decode(
+            list(ids[:end]), skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        assert isinstance(text, str)
+        return text
+
+    def _answer(self, message: Message) -> tuple[int, ...]:
+        if not message.ids:
+            return self.answer_ids(message.content)
+        finished = message.ids[-1] == self.end_of_turn
+        return message.ids if finished else (*message.ids, self.end_of_turn)
+
+    def _fill(self, pieces: Iterable[_Piece], messages: Sequence[Message]) -> Iterator[int]:
+        """Ids of a template's pieces with contents; the text between special tokens is one."""
+        run = ""
+        for piece in pieces:
+            if isinstance(piece, int):
+                yield from self._encode(run)
+                yield piece
+                run = ""
+            else:
+                run += (
+                    piece if isinstance(piece, str) else piece.fill(messages[piece.place].content)
+                )
+        yield from self._encode(run)
+
+    def _tokenise(self, text: str) -> tuple[int, ...]:
+        if not text:
+            return ()
+        ids = self.tokenizer.encode(
+            text, add_special_tokens=False, split_special_tokens=True, verbose=False
+        )
+        return tuple(ids)
+
+    def _make_head(self, roles: tuple[str, ...]) -> tuple[_Piece, ...]:
+        """What stands before the first answer."""
+        return self._pieces(self._render(roles), len(roles))
+
+    def _make_bridge(self, roles: tuple[str, ...]) -> tuple[_Piece, ...]:
+        """What stands between an answer's end of turn and the next answer."""
+        text = self._render(("user", _ASSISTANT, *roles), first=-2).partition(_ANSWER)[2]
+        pieces = self._pieces(text, len(roles))
+        return pieces[pieces.index(self.end_of_turn) + 1 :]
+
+    def _render(self, roles: Sequence[str], *, first: int = 0, prompt: bool = True) -> str:
+        """The template's text of messages whose contents are slots, numbered from ``first``."""
+        messages = [
+            {"role": role, "content": _ANSWER if role == _ASSISTANT else _named(index)}
+            for index, role in enumerate(roles, first)
+        ]
+        try:
+            text = self.tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=prompt, **self._switches
+            )
+        except (TemplateError, IndexError, TypeError, ValueError) as error:
+            raise self._cannot(
+                f"it refuses {', '.join(roles) or 'no messages'} ({error})"
+            ) from error
+        assert isinstance(text, str)
+        if text.count(_ANSWER) != (_ASSISTANT in roles):
+            raise self._cannot("it leaves out or repeats what the assistant said")
+        return text
+
+    def _pieces(self, text: str, n_slots: int) -> tuple[_Piece, ...]:
+        pieces: list[_Piece] = []
+        for part in self._split.split(text):
+            if part in self._special:
+                pieces.append(self._special[part])
+            elif part:
+                pieces += _slots(part)
+        found = sorted(piece.place for piece in pieces if isinstance(piece, _Slot))
+        if found != list(range(n_slots)):
+            raise self._cannot("it leaves out or repeats a message")
+        return tuple(pieces)
+
+    def _check_generation_prompt(self) -> None:
+        """Make sure that an answer may follow where a prompt ends."""
+        prompt = self._render(["user"])
+        if prompt == self._render(["user"], prompt=False):
+            before, _, _ = self._render(["user", _ASSISTANT], prompt=False).partition(_ANSWER)
+            if before.rstrip() != prompt.rstrip():
+                raise self._cannot("it has no add_generation_prompt")
+
+    def _find_end_of_turn(self) -> int:
+        text = self._render(("user", _ASSISTANT, "user")).partition(_ANSWER)[2]
+        token = self._split.search(text) if self._special else None
+        if token is None or text[: token.start()].strip():
+            raise self._cannot("it does not end an answer with a special token")
+        return self._special[token[0]]
+
+    def _cannot(self, why: str) -> ModelError:
+        return ModelError(
+            f"The chat template cannot be taken apart: {why}. Put another chat_template.jinja into "
+            "the model's folder."
+        )
+
+
+def _named(index: int) -> str:
+    return f"{_LEFT}CoevoSlot{index}End{_RIGHT}" if index >= 0 else "question"
+
+
+def _slots(text: str) -> Iterator[_Piece]:
+    """A text's pieces; what a template left of the white space around a slot is taken off."""
+    position = 0
+    for match in _SLOT.finditer(text):
+        before, after = text[position : match.start()], text[match.end() :]
+        trim_left, trim_right = not before.endswith(_LEFT), not after.startswith(_RIGHT)
+        yield before.removesuffix("\t" if trim_left else _LEFT)
+        yield _Slot(int(match[1]), trim_left, trim_right)
+        rest = after.removeprefix("\t" if trim_right else _RIGHT)
+        position = len(text) - len(rest)
+    yield text[position:]

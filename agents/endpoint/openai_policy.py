@@ -1,0 +1,366 @@
+"""A policy over any server that speaks OpenAI's chat completions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+from pydantic import SecretStr
+
+from coevo_gym.agents.endpoint.endpoint import (
+    EndpointConfig,
+    EndpointUsage,
+    Reply,
+    Spending,
+    is_overflow,
+    read_reply,
+    retry_after_s,
+    retry_delay_s,
+    says_overflow,
+)
+from coevo_gym.agents.endpoint.loop_thread import LoopThread
+from coevo_gym.core.errors import ConfigError, ModelError, RateLimited
+from coevo_gym.core.seams import Completion, Finish, Prompt, Request
+from coevo_gym.core.spaces import clean_text
+
+__all__ = ["EndpointConfig", "EndpointUsage", "OpenAIPolicy"]
+
+logger = logging.getLogger(__name__)
+
+_NO_KEY = "no-key"
+_MAX_CHARS = 4_000_000
+_QUOTED_CHARS = 400
+_MAX_LOST_IN_A_ROW = 16
+"""So many requests without an answer, one after the other, are a server that is down."""
+_RETRIED = frozenset({408, 409, 425, 429})
+"""Statuses below 500 that a later attempt may not meet."""
+
+
+class _Fault(NamedTuple):
+    """Why an attempt gave no answer.
+
+    Attributes:
+        what: what happened, without the key.
+        advice: what a person can do about it.
+        retry: whether the next attempt may fare better.
+        wait_s: how long the server asks to wait.
+        limited: whether it is for want of capacity.
+        sent: whether the prompt may have been taken in, and so may have to be paid for.
+    """
+
+    what: str
+    advice: str
+    retry: bool = False
+    wait_s: float = 0.0
+    limited: bool = False
+    sent: bool = True
+
+
+class OpenAIPolicy:
+    """Answers prompts over an OpenAI-compatible endpoint; it cannot be trained.
+
+    Requests of a call run at once, up to ``max_concurrency`` over all calls; answers come in the
+    order of the requests. Transport faults, time-outs, 408, 409, 425, 429, 5xx and what is no chat
+    completion are tried again, nothing else. Bad output is data: an empty, filtered or cut answer
+    is a completion, and so is a prompt that does not fit (``Finish.OVERFLOW``). Without
+    ``send_temperature`` the server samples as it likes, greedy requests too. What a reasoning model
+    thinks beside ``content`` is ignored.
+
+    A request that stays without an answer in all its attempts is lost (``Finish.LOST``), and costs
+    the episode that asked, never the others. It is an error of the whole call where more attempts
+    cannot help: if the server refuses it, has never answered, or has left 16 requests in a row
+    without an answer. Then requests in flight are awaited and counted, those not yet sent are not
+    sent, and the first error is raised. The connections are kept until :meth:`close`. Any thread
+    may call, also one that runs an event loop.
+
+    Args:
+        config: the endpoint and how it is used. The key is read from the environment here; it is
+            in no error, log, repr or state.
+
+    Raises:
+        ConfigError: if the environment variable holds something that cannot be a key.
+        ImportError: if the OpenAI client is missing.
+    """
+
+    def __init__(self, config: EndpointConfig) -> None:
+        try:
+            import openai
+        except ModuleNotFoundError as error:
+            raise ImportError(
+                "An endpoint needs the OpenAI client. Run `pip install 'openai>=2'`."
+            ) from error
+        self.config = config
+        self._openai = openai
+        self._key = SecretStr(_read_key(config.api_key_env))
+        self._client = openai.AsyncOpenAI(
+            base_url=config.base_url,
+            api_key=self._key.get_secret_value() or _NO_KEY,
+            max_retries=0,
+            timeout=None,
+        )
+        self._spending = Spending(config)
+        self._slots = asyncio.Semaphore(config.max_concurrency)
+        self._jitter = np.random.default_rng()
+        self._told: set[str] = set()
+        self._lost_in_a_row: int | None = None  # None: it has never answered
+        self._loop = LoopThread(self._client.close)
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """Answer prompts; the ids of their messages are not used.
+
+        Raises:
+            ConfigError: if a request is not a prompt.
+            RateLimited: if the server has no capacity, or the account no credit.
+            BudgetSpent: if a request might pass a cap; it was not sent.
+            ModelError: if the server refuses a request or is down, or the policy is closed.
+        """
+        prompts = [_as_prompt(request) for request in requests]
+        if not prompts:
+            return []
+        try:
+            return self._loop.run(self._answer_all(prompts))
+        except CancelledError:
+            raise ModelError(f"{self!r} is closed. Make a new one to go on.") from None
+
+    @property
+    def usage(self) -> EndpointUsage:
+        """What was asked so far and what it cost, what :meth:`load_state_dict` brought included."""
+        return self._spending.usage
+
+    def state_dict(self) -> dict[str, Any]:
+        """The usage as JSON, so that a resumed run goes on counting."""
+        return self._spending.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on counting from :meth:`state_dict`."""
+        self._spending.load_state_dict(state)
+
+    def close(self) -> None:
+        """Cancel what is in flight and close the connections; a second call does nothing."""
+        self._loop.close()
+
+    def __enter__(self) -> OpenAIPolicy:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"OpenAIPolicy({self.config.model} at {self.config.base_url})"
+
+    async def _answer_all(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        failed = asyncio.Event()
+        answers = await asyncio.gather(
+            *(self._answer(prompt, failed) for prompt in prompts), return_exceptions=True
+        )
+        completions = [answer for answer in answers if isinstance(answer, Completion)]
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                if len(prompts) > 1:
+                    answer.add_note(
+                        f"{len(completions)} of the {len(prompts)} requests of this call were "
+                        "answered and counted; no answer is returned."
+                    )
+                raise answer
+        return completions
+
+    async def _answer(self, prompt: Prompt, failed: asyncio.Event) -> Completion | None:
+        """Answer a prompt; None if a sibling failed first."""
+        try:
+            async with self._slots, self._spending.hold(prompt):
+                return await self._try(prompt, failed)
+        except Exception:
+            failed.set()
+            raise
+
+    async def _try(self, prompt: Prompt, failed: asyncio.Event) -> Completion | None:
+        attempt = 0
+        while not failed.is_set():
+            outcome = await self._attempt(prompt)
+            attempt += 1
+            self._spending.add(requests=1, retries=int(attempt > 1))
+            if not isinstance(outcome, _Fault):
+                self._lost_in_a_row = 0
+                return self._count(prompt, outcome) if isinstance(outcome, Reply) else outcome
+            if outcome.sent:
+                self._spending.count_unanswered(prompt)
+            if not outcome.retry or attempt == self.config.max_attempts:
+                return self._give_up(outcome, attempt)
+            wait_s = retry_delay_s(self.config, attempt, outcome.wait_s, self._jitter.random())
+            logger.info(
+                "retry model=%s attempt=%d wait_s=%.3f fault=%s",
+                self.config.model, attempt + 1, wait_s, outcome.what,
+            )  # fmt: skip
+            await _wait(failed, wait_s)
+        return None
+
+    def _give_up(self, fault: _Fault, attempts: int) -> Completion:
+        """The lost answer of a request that was sent in vain; see the class for what is raised."""
+        times = f" {attempts} times" if attempts > 1 else ""
+        said = (
+            f"{self.config.model} at {self.config.base_url} gave no answer{times}: "
+            f"{fault.what} {fault.advice}"
+        )
+        down = self._lost_in_a_row is None or self._lost_in_a_row + 1 >= _MAX_LOST_IN_A_ROW
+        if not fault.retry or down:
+            raise (RateLimited if fault.limited else ModelError)(said)
+        self._lost_in_a_row = (self._lost_in_a_row or 0) + 1
+        self._spending.add(lost=1)
+        return Completion(said, None, Finish.LOST)
+
+    async def _attempt(self, prompt: Prompt) -> Reply | Completion | _Fault:
+        """Send a prompt once. A fault is returned, since an error's context may quote the key."""
+        body: dict[str, Any] = {
+            "model": self.config.model,
+            "messages": [
+                {"role": message.role, "content": clean_text(message.content, _MAX_CHARS)}
+                for message in prompt.messages
+            ],
+            self.config.max_tokens_field: prompt.sampling.max_tokens,
+        }
+        if self.config.send_temperature:
+            body["temperature"] = prompt.sampling.temperature
+        try:
+            async with asyncio.timeout(self.config.timeout_s):
+                raw = await self._client.chat.completions.with_raw_response.create(**body)
+        except TimeoutError:
+            return _Fault(
+                f"no answer within timeout_s={self.config.timeout_s:g}.",
+                "Raise timeout_s, or lower max_concurrency.",
+                retry=True,
+            )
+        except self._openai.APIStatusError as error:
+            return self._refused(error)
+        except self._openai.APIConnectionError as error:
+            cause = error.__cause__ or error
+            return _Fault(
+                f"{type(cause).__name__}: {self._quoted(str(cause))}",
+                "Check that the server runs and that base_url is right.",
+                retry=True,
+                sent=not _reached_nobody(error),
+            )
+        if says_overflow(raw.content):
+            return self._overflow(raw.status_code, raw.text)
+        return read_reply(raw.content) or _Fault(
+            f"what it sent is no chat completion: {self._quoted(raw.text)!r}.",
+            "Check that base_url is that of an OpenAI-compatible API; it often ends in /v1.",
+            retry=True,
+        )
+
+    def _refused(self, error: Any) -> Completion | _Fault:
+        """What an ``openai.APIStatusError`` means."""
+        status, body = error.status_code, error.body
+        message = str(body["message"] if isinstance(body, dict) and "message" in body else error)
+        if is_overflow(status, (error.code, error.type), message):
+            return self._overflow(status, message)
+        asked_s = retry_after_s(error.response.headers.get("retry-after"))
+        limited = status == 429
+        return _Fault(
+            f"status {status}, {self._quoted(message).rstrip('. ')}.",
+            self._advice(status, message),
+            # An account without credit is refused with 429 too, and no wait fills it.
+            retry=(status >= 500 or status in _RETRIED) and error.code != "insufficient_quota",
+            wait_s=asked_s,
+            limited=limited,
+            sent=False,
+        )
+
+    def _overflow(self, status: int, message: str) -> Completion:
+        """The answer to a prompt that does not fit into the model's context."""
+        said = self._quoted(message)
+        self._spending.add(overflows=1)
+        self._tell_once("overflow model=%s status=%d said=%s", self.config.model, status, said)
+        return Completion("", None, Finish.OVERFLOW)
+
+    def _advice(self, status: int, message: str) -> str:
+        if status in (401, 403):
+            name = self.config.api_key_env
+            if name is None:
+                return "Set api_key_env to the name of the variable that holds the key."
+            return f"Set {name} to a key that may use this model."
+        if status == 404:
+            return "Check base_url and model; GET base_url/models lists what there is."
+        if status == 429:
+            return "Lower max_concurrency, raise max_attempts or backoff_cap_s, or look for credit."
+        if status >= 500 or status in _RETRIED:
+            return "Look into the server's log, or raise max_attempts."
+        if self.config.send_temperature and "temperature" in message.lower():
+            return "Set send_temperature to false for a model that samples at one of its own only."
+        return "Check model, max_tokens_field and sampling against what the server takes."
+
+    def _count(self, prompt: Prompt, reply: Reply) -> Completion:
+        """Take in an answer."""
+        if reply.tokens is None:
+            self._tell_once(
+                "no usage is sent, so tokens are unknown, and caps count the most there can be: "
+                "model=%s",
+                self.config.model,
+            )
+        self._spending.count(prompt, reply.text, reply.tokens)
+        text = clean_text(reply.text, _MAX_CHARS)
+        self._spending.add(empty=int(not text))
+        finish = Finish.LENGTH if reply.finish_reason == "length" else Finish.STOP
+        return Completion(text, None, finish)
+
+    def _quoted(self, text: str) -> str:
+        """What a server said, short enough to read and without the key."""
+        key = self._key.get_secret_value()
+        return clean_text(text.replace(key, "***") if key else text, _QUOTED_CHARS)
+
+    def _tell_once(self, text: str, *values: object) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            logger.warning(text, *values)
+
+
+def _read_key(name: str | None) -> str:
+    """The key, or "" for none.
+
+    Raises:
+        ConfigError: if it would not pass as an HTTP header; the client's error would quote it.
+    """
+    key = os.environ.get(name, "").strip() if name else ""
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise ConfigError(
+            f"The environment variable {name} holds something that cannot be a key: white space, "
+            "control or non-ASCII characters. Set it to the key alone."
+        )
+    return key
+
+
+def _as_prompt(request: Request) -> Prompt:
+    if not isinstance(request, Prompt):
+        raise ConfigError(
+            f"An endpoint answers prompts, actual: {type(request).__name__}. Use a ChatAgent."
+        )
+    return request
+
+
+def _reached_nobody(error: BaseException | None) -> bool:
+    """Whether a fault of the transport means that there was no connection to send anything on."""
+    while error is not None:
+        if isinstance(error, ConnectionRefusedError | socket.gaierror):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    """Wait for an event, at most so long."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass

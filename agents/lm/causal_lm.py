@@ -1,0 +1,242 @@
+"""Loading, adapting, checking and saving a transformers model for :class:`LanguageModel`.
+
+Import it lazily: this module needs PyTorch, transformers and peft.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.lora import Linear, LoraLayer
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers.core_model_loading import revert_weight_conversion
+from transformers.pytorch_utils import Conv1D
+from transformers.utils import logging as transformers_logging
+
+from coevo_gym.agents.lm.models import resolve_model
+from coevo_gym.agents.lm.packing import packed_hidden
+from coevo_gym.core.errors import ConfigError, ModelError
+
+_LOGIT_SETTINGS = (
+    "final_logit_softcapping",
+    "lm_head_multiplier",
+    "logit_scale",
+    "logits_scaling",
+)
+
+
+class Loaded(NamedTuple):
+    """A model with its tokenizer; ``adapter`` holds ``model`` if it has one."""
+
+    model: PreTrainedModel
+    tokenizer: Any
+    adapter: PeftModel | None
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of a setting: ``auto`` is the GPU if there is one.
+
+    Raises:
+        ConfigError: if it is ``cuda`` and PyTorch finds none.
+    """
+    found = torch.cuda.is_available()
+    if name == "cuda" and not found:
+        raise ConfigError(
+            "device is 'cuda', but PyTorch finds no GPU. Set it to 'auto' or 'cpu', or install "
+            "PyTorch for CUDA."
+        )
+    return torch.device("cuda" if name != "cpu" and found else "cpu")
+
+
+def load(path: str, device: torch.device, dtype: torch.dtype) -> Loaded:
+    """Load a model without dropout, in evaluation mode, and its tokenizer.
+
+    Raises:
+        ModelError: if there is none.
+    """
+    source = resolve_model(path)
+    try:
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        _no_dropout(config)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        with _no_progress_bars():
+            model: Any = AutoModelForCausalLM.from_pretrained(
+                source, config=config, dtype=dtype, trust_remote_code=False
+            )
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"No language model could be loaded from {path!r}: {error}\nGive a folder with "
+            "config.json, weights and tokenizer, or the hub id of a model that can be reached; "
+            "`coevo model fetch smollm2` gets a small one."
+        ) from error
+    return Loaded(model.to(device).eval(), tokenizer, None)
+
+
+@contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    """A scope in which transformers draws none: they would tear a command's own live line."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def _no_dropout(config: Any) -> None:
+    """Set all dropout to 0: a ratio of two draws of noise would be trained on."""
+    for name, value in list(vars(config).items()):
+        if isinstance(value, float) and ("dropout" in name or name.endswith("pdrop")):
+            setattr(config, name, 0.0)
+        elif hasattr(value, "model_type"):
+            _no_dropout(value)
+
+
+def add_adapter(loaded: Loaded, *, rank: int, alpha: int, seed: int) -> Loaded:
+    """Freeze the model and add a LoRA adapter in fp32 to all of its linear layers but the head.
+
+    The experts of a mixture, which transformers keeps in one tensor a layer, and its routers are no
+    linear layers: they stay frozen, without an adapter. PEFT's "all-linear" would take them too.
+
+    Source: LoRA (Hu et al., 2021).
+
+    Raises:
+        ModelError: if PEFT adapts something else, whose weights could not be merged.
+    """
+    head = head_of(loaded.model)
+    settings = LoraConfig(
+        r=rank,
+        lora_alpha=alpha,
+        target_modules=[
+            name
+            for name, module in loaded.model.named_modules()
+            if isinstance(module, torch.nn.Linear | Conv1D) and module is not head
+        ],
+        bias="none",
+        task_type="CAUSAL_LM",
+    )
+    devices = [loaded.model.device] if loaded.model.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        adapter = get_peft_model(loaded.model, settings)
+    assert isinstance(adapter, PeftModel)
+    for name, module in loaded.model.named_modules():
+        if isinstance(module, LoraLayer) and not isinstance(module, Linear):
+            raise ModelError(
+                f"{type(loaded.model).__name__} cannot have a LoRA adapter: PEFT puts one on "
+                f"{name}, which is no linear layer. Set lora_rank to 0, or use a model whose MLPs "
+                "are all dense or all mixtures of experts, such as Qwen3-4B or Qwen3-30B-A3B."
+            )
+    return loaded._replace(adapter=adapter.eval())
+
+
+@contextmanager
+def adapter_as(adapter: PeftModel, weights: Mapping[str, Tensor]) -> Iterator[None]:
+    """Run with other weights in the adapter, or with no adapter if there are none.
+
+    The parameters stay the same objects, and what is kept of a forward pass for its backward pass
+    is left alone, so that gradients that are still to be computed come out as they would have.
+    """
+    if not weights:
+        with adapter.disable_adapter():
+            yield
+        return
+    parameters = dict(adapter.get_base_model().named_parameters())
+    before = {name: parameters[name].data for name in weights}
+    try:
+        for name, weight in weights.items():
+            parameters[name].data = weight
+        yield
+    finally:
+        for name, weight in before.items():
+            parameters[name].data = weight
+
+
+def head_of(model: PreTrainedModel) -> torch.nn.Linear:
+    """The LM head.
+
+    Raises:
+        ModelError: if it is not a linear layer, or something is done to the logits after it.
+    """
+    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    config = model.config.get_text_config()
+    changed = [name for name in _LOGIT_SETTINGS if getattr(config, name, None) not in (None, 1)]
+    if not isinstance(head, torch.nn.Linear) or changed:
+        why = f"its config sets {', '.join(changed)}" if changed else "it has no linear LM head"
+        raise ModelError(
+            f"{type(model).__name__} cannot be trained: {why}, and log-probabilities are computed "
+            "from the head's own logits. Use a model such as Llama, Qwen2, Qwen3 or Mistral."
+        )
+    return head
+
+
+@torch.no_grad()
+def check_model(model: PreTrainedModel) -> None:
+    """Try packing and the head on a few tokens, against the model's own logits.
+
+    Raises:
+        ModelError: if they differ, so that what would be trained is not what the model does.
+    """
+    head = head_of(model)
+    ids = [token % head.out_features for token in range(3, 100, 4)]
+    before, alone = ids[:19], ids[19:]
+    own = model(input_ids=torch.tensor([alone], device=model.device)).logits[0]
+    packed = head(packed_hidden(model, [before, alone])[len(before) :])
+    gap = (own.float() - packed.float()).norm() / own.float().norm()
+    if not gap.item() < (1e-3 if own.dtype == torch.float32 else 0.1):
+        raise ModelError(
+            f"{type(model).__name__} gives other logits to a sequence that shares its row with "
+            f"another (relative difference {gap.item():.1e}), so it cannot be trained on packed "
+            "sequences. Use a model with plain attention, such as Llama, Qwen2, Qwen3 or Mistral."
+        )
+
+
+def own_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """Each parameter and persistent buffer once, under its first name: tied ones are shared."""
+    seen = set()
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            yield name, tensor
+
+
+@torch.no_grad()
+def merged_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """All weights under the model's own names, adapters merged in fp32; not copied if unchanged."""
+    adapted = {
+        f"{name}.base_layer.weight": module
+        for name, module in model.named_modules()
+        if isinstance(module, Linear)
+    }
+    for name, tensor in model.state_dict().items():
+        if ".lora_" in name:
+            continue
+        module = adapted.get(name)
+        if module is not None:
+            delta = module.get_delta_weight(module.active_adapters[0])
+            tensor = (tensor.float() + delta.float()).to(tensor.dtype)
+        yield name.replace(".base_layer.", "."), tensor
+
+
+def checkpoint_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """The same under the names and in the shapes of the Hugging Face checkpoint.
+
+    Where transformers keeps weights in another shape, as of some mixtures of experts, they are
+    converted one layer at a time, so that a copy of all of them never exists.
+    """
+    for _, layer in groupby(merged_weights(model), key=lambda named: _layer_of(named[0])):
+        yield from revert_weight_conversion(model, dict(layer)).items()
+
+
+def _layer_of(name: str) -> str:
+    """What comes up to a layer's number in a weight's name; the name itself if it has none."""
+    found = re.match(r".*?\.\d+\.", name)
+    return found[0] if found else name

@@ -1,0 +1,367 @@
+"""A causal language model as a learner needs it: log-probabilities, weights, a frozen copy."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import Field
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.task import FrozenModel
+from coevo_gym.core.trajectory import Sample, Segment
+from coevo_gym.provision import extra_advice
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from torch.nn import Parameter
+
+HALF_ON = "cuda"
+"""The kind of device that computes in bf16 unless told otherwise."""
+
+
+class ModelConfig(FrozenModel):
+    """Which language model, and how it is trained.
+
+    Attributes:
+        path: folder or hub id of a transformers model, or the name of a fetched one.
+        device: where it runs; ``auto`` is the GPU if there is one.
+        dtype: ``auto`` is fp32 on the CPU; on a GPU fp32 weights computed with in bf16, or with
+            LoRA bf16 weights and an adapter in fp32. ``float32`` is fp32 everywhere.
+        lora_rank: rank of a LoRA adapter on all linear layers but the head; 0 trains all weights.
+            In a mixture of experts that is attention: experts and routers stay as they are.
+        lora_alpha: the adapter is scaled by ``lora_alpha / lora_rank``.
+        gradient_checkpointing: keep only each layer's input of a forward pass in training and
+            compute the rest again in the backward pass: about a third slower, a fraction of the
+            memory.
+        max_context: most tokens in a sequence; None for the model's own limit.
+        pack_tokens: most tokens in one forward pass; a longer sequence has a pass of its own.
+    """
+
+    path: str = Field(default="smollm2", min_length=1)
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["auto", "float32"] = "auto"
+    lora_rank: int = Field(default=0, ge=0)
+    lora_alpha: int = Field(default=32, ge=1)
+    gradient_checkpointing: bool = False
+    max_context: int | None = Field(default=None, ge=2)
+    pack_tokens: int = Field(default=16_384, ge=1)
+
+
+class LanguageModel:
+    """A transformers model with its tokenizer and, if asked for, a LoRA adapter.
+
+    There is no dropout, whatever the model's config says: noise in the ratio of new to old
+    probabilities would be trained on. Code that comes with a model is never run.
+    What differs on a GPU (bf16, attention in one kernel) is not run by the tests.
+
+    Args:
+        config: which model, and how it is trained.
+        seed: seed of a new adapter.
+
+    Attributes:
+        config: the settings.
+        model: the transformers model; an adapter sits inside of it, so that it generates as the
+            policy does. In evaluation mode outside of an update.
+        tokenizer: its tokenizer.
+        version: updates so far; the learner counts.
+
+    Raises:
+        ConfigError: if the settings do not fit this machine or this model.
+        ImportError: if PyTorch, transformers or peft is missing.
+        ModelError: if there is no such model, or it is one that cannot be trained on packed
+            sequences.
+    """
+
+    model: Any
+    tokenizer: Any
+
+    def __init__(self, config: ModelConfig, *, seed: int = 0) -> None:
+        try:
+            import torch
+
+            from coevo_gym.agents.lm import causal_lm, packing
+        except ModuleNotFoundError as error:
+            raise ImportError(
+                f"A language model needs PyTorch, transformers and peft. {extra_advice('train')}."
+            ) from error
+        self.config = config
+        self.version = 0
+        device = causal_lm.pick_device(config.device)
+        self._half = device.type == HALF_ON and config.dtype == "auto"
+        dtype = torch.bfloat16 if self._half and config.lora_rank else torch.float32
+        loaded = causal_lm.load(config.path, device, dtype)
+        with self._precision(device):
+            causal_lm.check_model(loaded.model)
+        if config.lora_rank:
+            loaded = causal_lm.add_adapter(
+                loaded, rank=config.lora_rank, alpha=config.lora_alpha, seed=seed
+            )
+        self.model, self.tokenizer, self._adapter = loaded
+        if config.gradient_checkpointing:
+            packing.enable_checkpointing(self.model)
+        self.max_context = self._max_context()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model runs."""
+        device: torch.device = self.model.device
+        return device
+
+    @property
+    def n_parameters(self) -> int:
+        """Weights of the model, an adapter's not included."""
+        named = self.model.named_parameters()
+        return sum(weight.numel() for name, weight in named if ".lora_" not in name)
+
+    def logprobs(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of what was sampled, under the current weights.
+
+        Segments are packed into rows of at most ``pack_tokens`` tokens, one forward pass each;
+        what comes after a segment's last sampled token is left out.
+
+        Args:
+            samples: segments; what was sampled of each, and at which temperature.
+
+        Returns:
+            (B, T) fp32 log-probabilities of the sampled positions of each segment, one after the
+            other and padded with 0 to the longest, and a (B, T) bool mask of what counts. Both
+            are on the CPU, wherever the model is; gradients flow back to it.
+
+        Raises:
+            ConfigError: if a sample is not a segment, its first token is sampled (nothing
+                predicts it), it is longer than ``max_context``, its temperature is not above 0,
+                or an id is outside of the vocabulary.
+        """
+        from torch import ones
+        from torch.nn.utils.rnn import pad_sequence
+
+        from coevo_gym.agents.lm.packing import pack
+
+        segments = [self._checked(sample) for sample in samples]
+        inputs = [_predicting(segment) for segment in segments]
+        found: dict[int, Tensor] = {}
+        taken = [index for index, ids in enumerate(inputs) if ids]
+        for row in pack([len(inputs[i]) for i in taken], self.config.pack_tokens):
+            indices = [taken[i] for i in row]
+            parts = self._row_logprobs([segments[i] for i in indices], [inputs[i] for i in indices])
+            found.update(zip(indices, parts, strict=True))
+        none = ones(0)
+        rows = [found.get(index, none) for index in range(len(segments))]
+        if not rows:
+            return none.reshape(0, 0), none.reshape(0, 0).bool()
+        masks = [ones(len(row)).bool() for row in rows]
+        return pad_sequence(rows, batch_first=True), pad_sequence(masks, batch_first=True)
+
+    def parameters(self) -> list[Parameter]:
+        """The weights to train: all of them, or those of the adapter."""
+        return [weight for weight in self.model.parameters() if weight.requires_grad]
+
+    def train(self, mode: bool = True) -> None:
+        """Switch gradient checkpointing on or off, if the config asks for it."""
+        self.model.train(mode)
+
+    def frozen_copy(self) -> LanguageModel | FrozenAdapter:
+        """The model as it is now, without gradients.
+
+        With an adapter it holds no weights of the model: it runs this one with the adapter as it
+        is now, or with none if that is still untrained.
+        """
+        if self._adapter is not None:
+            return FrozenAdapter(self)
+        frozen = copy.copy(self)
+        frozen.model = copy.deepcopy(self.model).eval().requires_grad_(False)
+        return frozen
+
+    def state_dict(self) -> dict[str, Any]:
+        """Version and trained weights, those of the adapter alone if there is one, on the CPU."""
+        weights = {n: w.detach().to("cpu", copy=True) for n, w in self._trained().items()}
+        return {"version": self.version, "lora_rank": self.config.lora_rank, "weights": weights}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> Self:
+        """Restore :meth:`state_dict`.
+
+        Raises:
+            ConfigError: if the state is that of another model or adapter.
+        """
+        import torch
+
+        mine, saved = self._trained(), state["weights"]
+        wrong = [n for n in mine.keys() | saved.keys() if _shape(mine, n) != _shape(saved, n)]
+        if wrong or state["lora_rank"] != self.config.lora_rank:
+            raise ConfigError(
+                f"The saved weights (lora_rank {state['lora_rank']}) do not fit "
+                f"{self.config.path!r} with lora_rank {self.config.lora_rank}: {len(wrong)} "
+                f"weights differ{', the first ' + min(wrong) if wrong else ''}. Load them into "
+                "the model that they were saved from."
+            )
+        with torch.no_grad():
+            for name, weight in mine.items():
+                weight.copy_(saved[name])
+        self.version = int(state["version"])
+        return self
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """All weights under the names of the Hugging Face checkpoint, an adapter merged.
+
+        For a sampler that keeps weights of its own. ``lm_head.weight`` is among them also where
+        it is tied to the embedding. Those that no adapter changes are not copied.
+        """
+        from coevo_gym.agents.lm.causal_lm import checkpoint_weights
+
+        return checkpoint_weights(self.model)
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Save model and tokenizer as transformers loads them, an adapter merged."""
+        from coevo_gym.agents.lm.causal_lm import merged_weights
+
+        self.model.save_pretrained(folder, state_dict=dict(merged_weights(self.model)))
+        self.tokenizer.save_pretrained(folder)
+
+    def _row_logprobs(
+        self, segments: Sequence[Segment], inputs: Sequence[Sequence[int]]
+    ) -> Sequence[Tensor]:
+        """Log-probabilities of the sampled positions of each segment of one row."""
+        import torch
+
+        from coevo_gym.agents.lm.causal_lm import head_of
+        from coevo_gym.agents.lm.packing import packed_hidden
+        from coevo_gym.agents.lm.token_logprobs import token_logprobs
+
+        counts = [len(segment.logprobs) for segment in segments]
+        places, targets, start = [], [], 0
+        for segment, ids in zip(segments, inputs, strict=True):
+            sampled = [p for p, taken in enumerate(segment.sampled) if taken]
+            places += [start + p - 1 for p in sampled]  # the token before a token predicts it
+            targets += [segment.ids[p] for p in sampled]
+            start += len(ids)
+        temperatures = torch.tensor([segment.temperature for segment in segments])
+        with self._precision(self.device):
+            hidden = packed_hidden(self.model, inputs)  # (N, H)
+            head = head_of(self.model)
+            logps = token_logprobs(
+                hidden[torch.tensor(places, device=self.device)],
+                head.weight,
+                head.bias,
+                torch.tensor(targets, device=self.device),
+                temperatures.repeat_interleave(torch.tensor(counts)).to(self.device),
+            )
+        return torch.split(logps.cpu(), counts)
+
+    def _precision(self, device: torch.device) -> AbstractContextManager[Any]:
+        import torch
+
+        return torch.autocast(device.type, torch.bfloat16, enabled=self._half)
+
+    def _trained(self) -> Mapping[str, Tensor]:
+        from coevo_gym.agents.lm.causal_lm import own_weights
+
+        named = dict(own_weights(self.model))
+        if self._adapter is None:
+            return named
+        return {name: weight for name, weight in named.items() if ".lora_" in name}
+
+    def _max_context(self) -> int:
+        own: int | None = getattr(
+            self.model.config.get_text_config(), "max_position_embeddings", None
+        )
+        wanted = self.config.max_context or own
+        if wanted is None:
+            raise ConfigError(
+                f"{self.config.path!r} does not say how many tokens it can read. Set max_context."
+            )
+        if own is not None and wanted > own:
+            raise ConfigError(
+                f"max_context is {wanted}, but {self.config.path!r} reads at most {own} tokens."
+            )
+        return wanted
+
+    def _checked(self, sample: Sample) -> Segment:
+        if not isinstance(sample, Segment):
+            raise ConfigError(
+                f"A language model learns from segments of tokens, actual: {type(sample).__name__}."
+            )
+        if not sample.ids or not any(sample.sampled):
+            return sample
+        vocabulary = self.model.get_input_embeddings().num_embeddings
+        if min(sample.ids) < 0 or max(sample.ids) >= vocabulary:
+            wrong = next(i for i in sample.ids if not 0 <= i < vocabulary)
+            raise ConfigError(
+                f"Token {wrong} is outside of the vocabulary of {self.config.path!r}, which has "
+                f"{vocabulary}. Were the tokens sampled by another model?"
+            )
+        if sample.sampled[0]:
+            raise ConfigError(
+                "The first token of a segment is sampled, and nothing before it predicts it: "
+                "a prompt of one token at least comes first."
+            )
+        if len(sample.ids) > self.max_context:
+            raise ConfigError(
+                f"A segment has {len(sample.ids)} tokens; the model reads at most "
+                f"{self.max_context}."
+            )
+        if not sample.temperature > 0:
+            raise ConfigError(
+                f"A segment was sampled at temperature {sample.temperature}; only above 0 do "
+                "samples have log-probabilities to learn from."
+            )
+        return sample
+
+
+class FrozenAdapter:
+    """A :class:`LanguageModel` with its adapter as it was, run on the model that goes on learning.
+
+    Args:
+        of: the model. Until its adapter has been trained, the copy runs without one.
+    """
+
+    def __init__(self, of: LanguageModel) -> None:
+        self.version = of.version
+        self._of = of
+        self._weights = {name: weight.detach().clone() for name, weight in of._trained().items()}
+        if not any(bool(w.any()) for name, w in self._weights.items() if ".lora_B." in name):
+            self._weights = {}
+
+    def logprobs(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
+        """As :meth:`LanguageModel.logprobs`, without gradients."""
+        from torch import no_grad
+
+        from coevo_gym.agents.lm.causal_lm import adapter_as
+
+        assert self._of._adapter is not None
+        with no_grad(), adapter_as(self._of._adapter, self._weights):
+            return self._of.logprobs(samples)
+
+    def parameters(self) -> list[Parameter]:
+        """None to train."""
+        return []
+
+    def train(self, mode: bool = True) -> None:
+        """Do nothing: there is no dropout."""
+
+    def frozen_copy(self) -> FrozenAdapter:
+        """Itself: it does not change."""
+        return self
+
+    def state_dict(self) -> dict[str, Any]:
+        """The adapter as it was, on the CPU; empty if it was untrained."""
+        return {name: weight.to("cpu", copy=True) for name, weight in self._weights.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> Self:
+        """Restore :meth:`state_dict`."""
+        self._weights = {name: weight.to(self._of.device) for name, weight in state.items()}
+        return self
+
+
+def _predicting(segment: Segment) -> tuple[int, ...]:
+    """The ids up to the last that predicts a sampled one; () if none is sampled."""
+    last = max((place for place, taken in enumerate(segment.sampled) if taken), default=0)
+    return segment.ids[:last]
+
+
+def _shape(weights: Mapping[str, Tensor], name: str) -> Any:
+    return weights[name].shape if name in weights else None

@@ -1,0 +1,120 @@
+"""Size of a language model from its shape: parameters, memory and work, without its weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from coevo_gym.core.errors import ModelError
+
+
+class ModelShape(NamedTuple):
+    """The shape of a decoder-only transformer of the Llama family, dense or mixture of experts.
+
+    Attributes:
+        layers: transformer blocks.
+        hidden: width of the residual stream.
+        heads: query heads.
+        kv_heads: key and value heads.
+        head_dim: width of a head.
+        intermediate: width of the MLP, of one expert's in a mixture.
+        vocabulary: rows of the embedding.
+        tied: whether the LM head is the embedding.
+        experts: experts a layer has; 1 for a dense model.
+        active_experts: experts that a token passes through.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    vocabulary: int
+    tied: bool
+    experts: int = 1
+    active_experts: int = 1
+
+    @property
+    def n_parameters(self) -> int:
+        """Weights of the matrices; norms and biases, well below 0.1 %, are left out."""
+        return self._count(self.experts)
+
+    @property
+    def n_active(self) -> int:
+        """Weights that a token passes through."""
+        return self._count(self.active_experts)
+
+    @property
+    def kv_values_per_token(self) -> int:
+        """Numbers that a token leaves in the key-value cache."""
+        return 2 * self.layers * self.kv_heads * self.head_dim
+
+    @property
+    def kept_per_token(self) -> int:
+        """Bytes that a layer keeps of a token for its backward pass in bf16, or up to twice that.
+
+        The widths are the model's; what they are multiplied by was read off small models.
+        """
+        expert = 8 * self.intermediate + 4 * self.hidden * (self.experts > 1)
+        attention = 28 * self.hidden + 14 * (self.heads + self.kv_heads) * self.head_dim
+        return attention + expert * self.active_experts
+
+    def lora_parameters(self, rank: int) -> int:
+        """Weights of adapters of this rank on all linear layers; experts have none."""
+        adapted = self._replace(experts=0) if self.experts > 1 else self
+        return self.layers * rank * sum(rows + columns for rows, columns in adapted._matrices())
+
+    def _matrices(self) -> list[tuple[int, int]]:
+        """Inputs and outputs of a block's matrices, those of all experts included."""
+        query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        attention = [(self.hidden, query), *[(self.hidden, key)] * 2, (query, self.hidden)]
+        mlp = [*[(self.hidden, self.intermediate)] * 2, (self.intermediate, self.hidden)]
+        return attention + mlp * self.experts
+
+    def _count(self, experts: int) -> int:
+        matrices = self._replace(experts=experts)._matrices()
+        blocks = self.layers * sum(rows * columns for rows, columns in matrices)
+        router = self.layers * self.hidden * self.experts if self.experts > 1 else 0
+        return blocks + router + self.vocabulary * self.hidden * (1 if self.tied else 2)
+
+
+KNOWN = {
+    "Qwen/Qwen2.5-7B-Instruct": ModelShape(28, 3584, 28, 4, 128, 18944, 152064, False),
+    "Qwen/Qwen3-4B": ModelShape(36, 2560, 32, 8, 128, 9728, 151936, True),
+    "Qwen/Qwen3-30B-A3B": ModelShape(48, 2048, 32, 4, 128, 768, 151936, False, 128, 8),
+}
+"""Shapes of the papers' backbones, from their public ``config.json``."""
+
+
+def shape_of(path: str) -> ModelShape | None:
+    """The shape of a model in a folder, or of a known one by its hub id; None if it is neither.
+
+    Raises:
+        ModelError: if the folder's ``config.json`` is not that of a model of this family.
+    """
+    file = Path(path) / "config.json"
+    if not file.is_file():
+        return KNOWN.get(path)
+    config = json.loads(file.read_text(encoding="utf-8"))
+    try:
+        heads, hidden = config["num_attention_heads"], config["hidden_size"]
+        experts = config.get("num_experts") or config.get("num_local_experts") or 1
+        width = config.get("moe_intermediate_size") if experts > 1 else None
+        return ModelShape(
+            layers=config["num_hidden_layers"],
+            hidden=hidden,
+            heads=heads,
+            kv_heads=config.get("num_key_value_heads") or heads,
+            head_dim=config.get("head_dim") or hidden // heads,
+            intermediate=width or config["intermediate_size"],
+            vocabulary=config["vocab_size"],
+            tied=bool(config.get("tie_word_embeddings", False)),
+            experts=experts,
+            active_experts=config.get("num_experts_per_tok") or 1,
+        )
+    except KeyError as error:
+        raise ModelError(
+            f"{file} has no {error.args[0]}: not a decoder-only transformer of the Llama family."
+        ) from error

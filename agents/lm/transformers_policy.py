@@ -1,0 +1,190 @@
+"""A language model that samples and learns in this process, with transformers."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from coevo_gym.agents.chat.format import ChatFormat
+from coevo_gym.agents.lm.language_model import FrozenAdapter, LanguageModel, ModelConfig
+from coevo_gym.core.errors import ConfigError, ModelError
+from coevo_gym.core.seams import Completion, Finish, Message, Prompt, Request
+from coevo_gym.core.trajectory import TokenDecision
+
+if TYPE_CHECKING:
+    from coevo_gym.agents.lm.padded import Ask, Sampled
+
+logger = logging.getLogger(__name__)
+
+_PROMPT_PASSES = 4  # a prompt's forward pass keeps nothing for a backward pass
+
+
+class TransformersPolicy(LanguageModel):
+    """Samples with the weights that are trained: there is nothing to keep in step.
+
+    It draws from softmax(logits / temperature) and nothing else: top-p, top-k, penalties and
+    whatever else the model's ``generation_config`` asks for are left out, since log-probabilities
+    would not be those of the trainer.
+
+    Two engines. Batches of prompts padded to the left, whose rows leave when they are over, serve
+    everywhere; on a CPU they took less processor time than transformers' continuous batching with
+    a tiny model, and about as much with SmolLM2. Continuous batching serves on a GPU with flash
+    attention. Which one, and why, is logged once.
+
+    On a GPU where fp32 weights are trained, answers are sampled with a copy of them in bf16 that
+    is renewed when ``version`` has changed. The trainer's log-probabilities then differ a little
+    from the sampler's, and importance weights correct for it. Neither this nor continuous
+    batching on a GPU has been run on a GPU.
+
+    Args:
+        config: which model, and how it is trained.
+        thinking: see :class:`coevo_gym.agents.chat.format.ChatFormat`.
+        seed: seed of the draws, and of a new adapter.
+
+    Attributes:
+        format: how messages become token ids.
+
+    Raises:
+        ConfigError: if the settings do not fit this machine or this model.
+        ImportError: if PyTorch, transformers or peft is missing.
+        ModelError: if there is no such model, or none that can be chatted with.
+
+    Example:
+        >>> policy = TransformersPolicy(ModelConfig(path="smollm2"), seed=0)  # doctest: +SKIP
+        >>> policy.generate([Prompt((Message("user", "Hello!"),))])          # doctest: +SKIP
+    """
+
+    def __init__(self, config: ModelConfig, *, thinking: bool | None = None, seed: int = 0) -> None:
+        super().__init__(config, seed=seed)
+        self.format = ChatFormat(self.tokenizer, thinking=thinking)
+        self._rng = np.random.default_rng(seed)
+        self._continuous: bool | None = None  # unknown until the first call
+        self._half_copy: Any = None
+        self._half_version = -1
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """Answer prompts; the decision has the temperature of its request.
+
+        Gradients that the last update has left are dropped: sampling has a use for their memory.
+
+        At temperature 0 log-probabilities are 0, those of a sure thing. An answer is cut where
+        the model's context ends (``Finish.LENGTH``); a prompt that fills it is not answered
+        (``Finish.OVERFLOW``).
+
+        Raises:
+            ConfigError: if a request is not a prompt, or its sampling makes no sense.
+            ModelError: if the chat template refuses its messages.
+        """
+        from coevo_gym.agents.lm.padded import Ask
+
+        prompts = [_as_prompt(request) for request in requests]
+        asks: dict[int, Ask] = {}
+        for i, prompt in enumerate(prompts):
+            ids = self.format.prompt_ids(prompt.messages)
+            room = self.max_context - len(ids)
+            if room > 0:
+                temperature, most = prompt.sampling
+                asks[i] = Ask(ids, float(temperature), min(most, room))
+        completions = [Completion("", None, Finish.OVERFLOW)] * len(prompts)
+        if not asks:
+            return completions
+        self.model.zero_grad(set_to_none=True)
+        sampled = self._sample(list(asks.values()))
+        for (i, ask), answer in zip(asks.items(), sampled, strict=True):
+            decision = TokenDecision(ask.prompt, answer.ids, answer.logprobs, ask.temperature)
+            stopped = answer.ids[-1] in self.format.stop_ids
+            completions[i] = Completion(
+                self.format.decode(answer.ids), decision, Finish.STOP if stopped else Finish.LENGTH
+            )
+        return completions
+
+    def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision | None:
+        """An answer that somebody else gave, as a decision to learn from; None if it has no room.
+
+        Its log-probabilities are 0: nobody sampled it.
+        """
+        prompt_ids, ids = self.format.prompt_ids(messages), self.format.answer_ids(text)
+        if len(prompt_ids) + len(ids) > self.max_context:
+            return None
+        return TokenDecision(prompt_ids, ids, (0.0,) * len(ids))
+
+    def frozen_copy(self) -> LanguageModel | FrozenAdapter:
+        """The model as it is now, without gradients; see :meth:`LanguageModel.frozen_copy`."""
+        frozen = super().frozen_copy()
+        if isinstance(frozen, TransformersPolicy):
+            frozen._rng = copy.deepcopy(self._rng)
+            frozen._half_copy = None
+        return frozen
+
+    def state_dict(self) -> dict[str, Any]:
+        """Version, trained weights, and the state of the draws."""
+        return {**super().state_dict(), "rng": self._rng.bit_generator.state}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> Self:
+        """Restore :meth:`state_dict`; the draws go on as if they had never stopped.
+
+        Raises:
+            ConfigError: if the state is that of another model or adapter.
+        """
+        super().load_state_dict(state)
+        self._rng.bit_generator.state = state["rng"]
+        self._half_copy = None
+        return self
+
+    def _sample(self, asks: Sequence[Ask]) -> list[Sampled]:
+        from coevo_gym.agents.lm.continuous import sample_continuous, why_not
+        from coevo_gym.agents.lm.padded import sample_padded
+
+        model = self._sampler()
+        seed = int(self._rng.integers(2**63))
+        stop_ids = self.format.stop_ids
+        if self._continuous is None:
+            reason = why_not(model)
+            self._continuous = not reason
+            logger.info("sampling engine=%s reason=%s", _engine(not reason), reason or "it serves")
+        with self._precision(self.device) if model is self.model else nullcontext():
+            if self._continuous:
+                try:
+                    return sample_continuous(model, asks, stop_ids=stop_ids, seed=seed)
+                except ModelError as error:
+                    self._continuous = False
+                    logger.warning("sampling engine=%s reason=%s", _engine(False), error)
+            most = _PROMPT_PASSES * self.config.pack_tokens
+            return sample_padded(model, asks, stop_ids=stop_ids, seed=seed, max_prompt_tokens=most)
+
+    def _sampler(self) -> Any:
+        """The model to sample with: a copy in bf16 where fp32 weights are trained on a GPU."""
+        if not self._half or self.config.lora_rank:
+            return self.model
+        from coevo_gym.agents.lm.half_copy import half_copy, renew
+
+        if self._half_copy is None:
+            self._half_copy, self._half_version = half_copy(self.model), self.version
+        elif self._half_version != self.version:
+            renew(self._half_copy, self.model)
+            self._half_version = self.version
+        return self._half_copy
+
+
+def _engine(continuous: bool) -> str:
+    return "continuous" if continuous else "padded"
+
+
+def _as_prompt(request: Request) -> Prompt:
+    if not isinstance(request, Prompt):
+        raise ConfigError(
+            "A language model goes on with a chat: it needs a Prompt, actual: "
+            f"{type(request).__name__}. Use a ChatAgent."
+        )
+    temperature, most = request.sampling
+    if not temperature >= 0 or temperature == float("inf") or most < 1:
+        raise ConfigError(
+            "Sampling needs a temperature of at least 0 and max_tokens of at least 1, actual: "
+            f"{temperature} and {most}."
+        )
+    return request

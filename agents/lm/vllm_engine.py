@@ -1,0 +1,277 @@
+"""vLLM in this process: token ids in, sampled ids and their log-probabilities out.
+
+The engine shares the process with the learner, so that new weights reach it as tensors and not
+over the network. What building it changes in the process is put back: environment variables and
+the random generators of Python, numpy and PyTorch. What stays: ``torch.distributed`` is
+initialised, vLLM configures its own logger (errors, to stderr, unless ``VLLM_LOGGING_LEVEL`` and
+``VLLM_LOGGING_STREAM`` say otherwise), and the CPU build binds the process to cores (those of
+``VLLM_CPU_OMP_THREADS_BIND``) and turns ``torch.set_num_threads`` into a no-op. One engine at a
+time. Nothing is asked of the network: the model is a folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from coevo_gym.core.errors import ConfigError, ModelError
+from coevo_gym.core.task import FrozenModel
+from coevo_gym.provision import extra_advice
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from coevo_gym.agents.lm.padded import Ask, Sampled
+
+LM_HEAD = "lm_head.weight"
+COLDEST = 0.01
+"""vLLM samples at no temperature between 0 and this."""
+_SETTINGS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+_DEFAULTS = {
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
+
+class VLLMConfig(FrozenModel):
+    """How the engine shares the machine with the learner."""
+
+    gpu_memory_utilization: float = Field(default=0.45, gt=0, le=1)
+    """Share of the device's memory for weights and key-value cache; the learner has the rest."""
+    kv_cache_gib: float | None = Field(default=None, gt=0)
+    """Size of the key-value cache; none for what ``gpu_memory_utilization`` leaves. Set it on a
+    CPU, where that is a share of the machine's memory."""
+    enforce_eager: bool = False
+    """Start at once, without compiled kernels and CUDA graphs; decoding is slower then."""
+
+
+class VLLMEngine:
+    """A causal language model that vLLM runs in this process.
+
+    Args:
+        folder: a folder with a model's ``config.json`` and safetensors.
+        config: how it shares the machine.
+        max_context: most tokens of prompt and answer together.
+        dtype: what it computes in.
+
+    Attributes:
+        holds: whose weights it has, for those who load them to compare; None at first.
+
+    Raises:
+        ImportError: if vLLM is missing.
+        ModelError: if the folder has no weights, or vLLM cannot run the model.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        config: VLLMConfig | None = None,
+        *,
+        max_context: int,
+        dtype: Literal["bfloat16", "float16", "float32"],
+    ) -> None:
+        config = config or VLLMConfig()
+        self.holds: object = None
+        self._shapes = checkpoint_shapes(folder)
+        with _process_kept():
+            self._vllm = _import_vllm()
+            cache = config.kv_cache_gib
+            try:
+                self._llm = self._vllm.LLM(
+                    str(folder),
+                    dtype=dtype,
+                    max_model_len=max_context,
+                    skip_tokenizer_init=True,
+                    generation_config="vllm",
+                    # The default would be that of the logits before the temperature.
+                    logprobs_mode="processed_logprobs",
+                    gpu_memory_utilization=config.gpu_memory_utilization,
+                    kv_cache_memory_bytes=None if cache is None else int(cache * 2**30),
+                    enforce_eager=config.enforce_eager,
+                    use_tqdm_on_load=False,
+                )
+            except (ValueError, RuntimeError, OSError) as error:
+                raise ModelError(
+                    f"vLLM could not start with {folder}: {error}\nIf memory is short, set "
+                    "kv_cache_gib, or lower gpu_memory_utilization."
+                ) from error
+
+    def generate(
+        self, asks: Sequence[Ask], seeds: Sequence[int], *, stop_ids: Sequence[int]
+    ) -> list[Sampled]:
+        """Sample an answer to each prompt, all of them in one batch.
+
+        Args:
+            asks: prompts and how to draw; prompt and answer fit into ``max_context``.
+            seeds: seed of each draw. With the same weights, prompt and seed it is the same draw
+                up to rounding, which may differ with what else is in the batch.
+            stop_ids: ids that end an answer.
+
+        Returns:
+            One for each prompt, in order. Log-probabilities are of the distribution that was
+            sampled from, 0 if greedy.
+
+        Raises:
+            ConfigError: if a temperature is one that vLLM does not sample at.
+            ModelError: if the engine fails, or gives up on a prompt.
+        """
+        params = [self._params(ask, seed, stop_ids) for ask, seed in zip(asks, seeds, strict=True)]
+        if not asks:
+            return []
+        prompts = [{"prompt_token_ids": list(ask.prompt)} for ask in asks]
+        try:
+            with _torch_generators_kept():
+                outputs = self._llm.generate(prompts, params, use_tqdm=False)
+        except (ValueError, RuntimeError) as error:
+            raise ModelError(f"vLLM failed on a batch of {len(asks)} prompts: {error}") from error
+        return [_sampled(output.outputs[0], ask) for output, ask in zip(outputs, asks, strict=True)]
+
+    def load(self, weights: Callable[[], Iterable[tuple[str, Tensor]]]) -> None:
+        """Replace all weights, and forget what the cache holds of the old ones.
+
+        Args:
+            weights: gives each with its name in the checkpoint, the LM head too where it is tied
+                to the embedding. It is called twice, to look at the names first, so that what it
+                makes on the way, such as merged adapters, is never held all at once.
+
+        Raises:
+            ModelError: if names or shapes are not those of the model, before anything is changed;
+                or if the engine fails, which then has to be loaded again.
+        """
+        self.holds = None
+        check_names({name: tuple(value.shape) for name, value in weights()}, self._shapes)
+        try:
+            self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights())})
+            forgotten = self._llm.reset_prefix_cache()
+        except (ValueError, RuntimeError, KeyError, AssertionError) as error:
+            raise ModelError(f"vLLM could not take new weights: {error}") from error
+        if not forgotten:
+            raise ModelError("vLLM kept its prefix cache of the old weights: requests are running.")
+
+    def _params(self, ask: Ask, seed: int, stop_ids: Sequence[int]) -> Any:
+        if 0 < ask.temperature < COLDEST:
+            raise ConfigError(
+                f"vLLM samples at temperature 0 or from {COLDEST} on, actual: {ask.temperature}. "
+                "Set 0 for greedy answers."
+            )
+        return self._vllm.SamplingParams(
+            temperature=ask.temperature,
+            max_tokens=ask.max_tokens,
+            # Log-probabilities are renormalised over what top_p and top_k leave, so leave all.
+            top_p=1.0,
+            top_k=0,
+            seed=seed,
+            logprobs=0,
+            stop_token_ids=list(stop_ids),
+            detokenize=False,
+        )
+
+
+def checkpoint_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the weights in a folder.
+
+    Raises:
+        ModelError: if it has no safetensors.
+    """
+    from safetensors import safe_open
+
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        files = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    else:
+        files = {"model.safetensors"}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name in sorted(files):
+        if not (folder / name).is_file():
+            raise ModelError(
+                f"{folder} has no {name}: vLLM starts from a folder with a model's safetensors. "
+                "Save the model there with save_pretrained."
+            )
+        with safe_open(folder / name, "np") as file:
+            shapes |= {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118
+    return shapes
+
+
+def check_names(
+    given: Mapping[str, tuple[int, ...]], checkpoint: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Check that these are all the weights of a checkpoint, and the LM head even if it is tied.
+
+    vLLM only warns of a weight that is missing and goes on with the old one; a name or shape that
+    it does not know breaks it in mid-way.
+
+    Raises:
+        ModelError: naming what is missing, unknown or of another shape.
+    """
+    expected = {name: shape for name, shape in checkpoint.items() if ".rotary_emb." not in name}
+    missing = sorted((expected.keys() | {LM_HEAD}) - given.keys())
+    unknown = sorted(given.keys() - expected.keys() - {LM_HEAD})
+    other = sorted(name for name in expected.keys() & given.keys() if expected[name] != given[name])
+    problems = {"missing": missing, "unknown": unknown, "of another shape": other}
+    if any(problems.values()):
+        said = "; ".join(
+            f"{what}: {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if names[3:] else "")
+            for what, names in problems.items()
+            if names
+        )
+        raise ModelError(f"The weights are not those that vLLM was started with. {said}.")
+
+
+def _sampled(output: Any, ask: Ask) -> Sampled:
+    from coevo_gym.agents.lm.padded import Sampled
+
+    if output.finish_reason not in ("stop", "length"):
+        raise ModelError(f"vLLM gave up on a prompt: {output.finish_reason}.")
+    ids = tuple(output.token_ids)
+    if ask.temperature == 0:
+        return Sampled(ids, (0.0,) * len(ids))
+    found = zip(ids, output.logprobs, strict=True)
+    return Sampled(ids, tuple(float(logprobs[token].logprob) for token, logprobs in found))
+
+
+def _import_vllm() -> Any:
+    try:
+        import vllm
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"This policy samples with vLLM. {extra_advice('vllm')} (Linux with an NVIDIA GPU, "
+            "several GB), or set policy.kind to transformers."
+        ) from error
+    return vllm
+
+
+@contextmanager
+def _process_kept() -> Iterator[None]:
+    """Settings that vLLM reads while it starts; afterwards the process is as it was before.
+
+    vLLM writes to the environment (LD_PRELOAD too, which would reach every child process) and
+    seeds all global random generators.
+    """
+    environment = dict(os.environ)
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    os.environ.update({**_DEFAULTS, **environment, **_SETTINGS})
+    try:
+        with _torch_generators_kept():
+            yield
+    finally:
+        for name in os.environ.keys() - environment.keys():
+            del os.environ[name]
+        os.environ.update(environment)
+        random.setstate(python)
+        np.random.set_state(legacy)  # noqa: NPY002
+
+
+def _torch_generators_kept() -> AbstractContextManager[None]:
+    """PyTorch's global generators are as they were when this ends; vLLM draws from them."""
+    import torch
+
+    return torch.random.fork_rng(devices=range(torch.cuda.device_count()))

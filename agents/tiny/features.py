@@ -1,0 +1,381 @@
+"""What the tiny policy sees of a choice: words and text overlaps, as numbers.
+
+Nothing here knows a benchmark. A candidate is a leading word and the rest of its text (its
+argument). Where the argument stands in the observation, the words from there to the next
+candidate's argument are its context: a hit's title and price in a shop, what lies on a shelf in a
+kitchen. Argument and context are compared with the instruction, and every comparison is repeated
+relative to the best of the other candidates.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import zlib
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coevo_gym.core.trajectory import Turn, View
+
+_TOKEN = re.compile(r"\w+(?:\.\d+)?")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_EDGES = " \t\n[](){}<>'\"=,:;"
+_MAX_CONTEXT = 300  # characters
+_MAX_PAGE_WORDS = 256
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+
+class Text(NamedTuple):
+    """A text, taken apart."""
+
+    words: tuple[str, ...]
+    distinct: frozenset[str]
+    pairs: frozenset[tuple[str, str]]
+    numbers: tuple[float, ...]
+
+
+@lru_cache(maxsize=65536)
+def parse(text: str) -> Text:
+    """Words (lower case, without plural s), neighbouring pairs and numbers of a text.
+
+    Example:
+        >>> parse("2 red mugs, under $9.50").words
+        ('2', 'red', 'mug', 'under', '9.50')
+        >>> parse("2 red mugs, under $9.50").numbers
+        (2.0, 9.5)
+    """
+    tokens = _TOKEN.findall(text.lower())
+    words = tuple(t[:-1] if len(t) > 3 and t[-1] == "s" and t[-2] != "s" else t for t in tokens)
+    numbers = tuple(float(t) for t in tokens if _NUMBER.fullmatch(t))
+    return Text(words, frozenset(words), frozenset(pairwise(words)), numbers)
+
+
+@lru_cache(maxsize=65536)
+def bucket(word: str, buckets: int) -> int:
+    """The word's row in the embedding table, the same in every process."""
+    return zlib.crc32(word.encode()) % buckets
+
+
+class WordWeights:
+    """Inverse document frequencies: a word that many texts share says little.
+
+    Args:
+        counts: texts that each word occurs in.
+        n: texts in all; 0 gives every word the weight 1.
+    """
+
+    def __init__(self, counts: Mapping[str, int] | None = None, n: int = 0) -> None:
+        self.counts, self.n = dict(counts or {}), n
+        self._weights = {word: self._idf(count) for word, count in self.counts.items()}
+        self._unseen = self._idf(0)
+
+    @classmethod
+    def fit(cls, texts: Iterable[str]) -> WordWeights:
+        """Count words in texts, each distinct text once."""
+        distinct = set(texts)
+        counts = Counter(word for text in distinct for word in parse(text).distinct)
+        return cls(dict(sorted(counts.items())), len(distinct))
+
+    def total(self, words: Iterable[str]) -> float:
+        """Sum of the words' weights, whatever their order (a set's differs between processes)."""
+        weights, unseen = self._weights, self._unseen
+        return math.fsum([weights.get(word, unseen) for word in words])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, WordWeights):
+            return NotImplemented
+        return (self.counts, self.n) == (other.counts, other.n)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _idf(self, count: int) -> float:
+        return math.log((self.n + 1) / (count + 1)) + 0.1 if self.n else 1.0
+
+
+class Encoded(NamedTuple):
+    """A choice as arrays; n candidates."""
+
+    words: Ints  # word rows of all candidates, one after the other
+    n_words: Ints  # (n,)
+    leading: Ints  # (n,) row of each candidate's leading word
+    page: Ints  # distinct word rows of the observation
+    instruction: Ints  # distinct word rows of the instruction
+    dense: Floats  # (n, N_DENSE)
+
+
+class _Page(NamedTuple):
+    """The part of an encoding that does not depend on the history."""
+
+    words: Ints
+    n_words: Ints
+    leading: Ints
+    leading_words: tuple[str, ...]
+    page: Ints
+    instruction: Ints
+    rows: Floats  # (n, _N_PAGE)
+
+
+class Encoder:
+    """Encodes choices, and remembers the latest ones.
+
+    Args:
+        weights: word weights.
+        buckets: rows of the embedding table.
+        max_cached: encodings kept; the oldest are dropped.
+    """
+
+    def __init__(self, weights: WordWeights, *, buckets: int, max_cached: int = 8_000) -> None:
+        self.weights, self.buckets, self.max_cached = weights, buckets, max_cached
+        self._pages: OrderedDict[Any, _Page] = OrderedDict()
+        self._whole: OrderedDict[Any, Encoded] = OrderedDict()
+
+    def encode(self, view: View, choices: tuple[str, ...]) -> Encoded:
+        """The arrays of one choice."""
+        past_steps = tuple((turn.observation, turn.action) for turn in view.history)
+        key = (view.instruction, view.observation, choices, past_steps)
+        found = self._whole.get(key)
+        if found is None:
+            page = self._page(view, choices)
+            past = _history_rows(view, choices, page.leading_words)
+            dense = _with_relative(np.concatenate([page.rows, past], axis=1))
+            found = Encoded(*page[:3], page.page, page.instruction, dense)
+            _remember(self._whole, key, found, self.max_cached)
+        return found
+
+    def _page(self, view: View, choices: tuple[str, ...]) -> _Page:
+        key = (view.instruction, view.observation, choices)
+        found = self._pages.get(key)
+        if found is None:
+            found = self._encode_page(view.instruction, view.observation, choices)
+            _remember(self._pages, key, found, self.max_cached)
+        return found
+
+    def _encode_page(self, instruction: str, observation: str, choices: tuple[str, ...]) -> _Page:
+        shown = observation.replace(instruction, " ") if instruction else observation
+        wanted, page = parse(instruction), parse(shown)
+        split = [split_candidate(choice) for choice in choices]
+        spans = contexts([argument for _, argument in split], shown)
+        rows = self._page_rows(wanted, page, instruction.lower(), split, spans)
+        texts = [parse(choice) for choice in choices]
+        return _Page(
+            words=self._ids(word for text in texts for word in text.words),
+            n_words=np.array([len(text.words) for text in texts], dtype=np.int64),
+            leading=self._ids(f"^{leading}" for leading, _ in split),
+            leading_words=tuple(leading for leading, _ in split),
+            page=self._ids(tuple(dict.fromkeys(page.words))[:_MAX_PAGE_WORDS]),
+            instruction=self._ids(tuple(dict.fromkeys(wanted.words))),
+            rows=rows,
+        )
+
+    def _ids(self, words: Iterable[str]) -> Ints:
+        return np.array([bucket(word, self.buckets) for word in words], dtype=np.int64)
+
+    def _page_rows(
+        self,
+        wanted: Text,
+        page: Text,
+        told: str,
+        split: Sequence[tuple[str, str]],
+        spans: Sequence[tuple[float, str]],
+    ) -> Floats:
+        """What each candidate has in common with the instruction, (n, _N_PAGE)."""
+        around = [parse(context) for _, context in spans]
+        local = _local_weights(wanted, around)
+        share = Counter(leading for leading, _ in split)
+        want = self.weights.total(wanted.distinct) or 1.0
+        shared = (
+            *_numbers(page, wanted),
+            self.weights.total(wanted.distinct & page.distinct) / want,
+            min(len(split), 40) / 20,
+        )
+        rows = []
+        for (leading, argument), (position, _), context in zip(split, spans, around, strict=True):
+            arg = parse(argument)
+            rows.append(
+                (
+                    *self._overlaps(arg, context, wanted, want, local),
+                    float(_word_start(told, argument) >= 0),
+                    float(position >= 0),
+                    max(position, 0.0),
+                    *_numbers(context, wanted),
+                    float(bool(arg.numbers)),
+                    float(bool(set(arg.numbers) & set(wanted.numbers))),
+                    math.log1p(len(arg.words)) / 3,
+                    share[leading] / len(split),
+                    *shared,
+                )
+            )
+        return np.array(rows, dtype=np.float32).reshape(len(split), _N_PAGE)
+
+    def _overlaps(
+        self, arg: Text, context: Text, wanted: Text, want: float, local: Mapping[str, float]
+    ) -> tuple[float, ...]:
+        """The _N_COMPARED comparisons of an argument and its context with the instruction."""
+        total = self.weights.total
+        near = context.distinct & wanted.distinct
+        in_arg, in_context = total(arg.distinct & wanted.distinct), total(near)
+        return (
+            in_arg / (total(arg.distinct) or 1.0),
+            in_arg / want,
+            len(arg.pairs & wanted.pairs) / (len(arg.pairs) or 1),
+            in_context / (total(context.distinct) or 1.0),
+            in_context / want,
+            math.fsum(local[word] for word in near) / (math.fsum(local.values()) or 1.0),
+            len(context.pairs & wanted.pairs) / (len(wanted.pairs) or 1),
+            total((arg.distinct | context.distinct) & wanted.distinct) / want,
+        )
+
+
+@lru_cache(maxsize=65536)
+def split_candidate(candidate: str) -> tuple[str, str]:
+    """A candidate's leading word and the rest of its text.
+
+    Example:
+        >>> split_candidate("click[Buy Now]"), split_candidate("go to drawer 1")
+        (('click', 'buy now'), ('go', 'to drawer 1'))
+    """
+    text = candidate.lower()
+    match = _TOKEN.search(text)
+    if match is None:
+        return "", text.strip(_EDGES)
+    return match.group(), text[match.end() :].strip(_EDGES)
+
+
+def contexts(arguments: Sequence[str], observation: str) -> list[tuple[float, str]]:
+    """Where each argument stands in an observation, and the text from there to the next one.
+
+    Of an argument that does not occur, leading words are dropped until it does ("to drawer 1",
+    "drawer 1").
+
+    Returns:
+        Relative position in [0, 1] (-1 if it does not occur) and context of each argument.
+    """
+    text = observation.lower()
+    starts, ends = [], []
+    for argument in arguments:
+        start, length = _find(text, argument)
+        starts.append(start)
+        ends.append(start + length)
+    borders = sorted(start for start in starts if start >= 0)
+    found = []
+    for start, end in zip(starts, ends, strict=True):
+        if start < 0:
+            found.append((-1.0, ""))
+            continue
+        border = next((b for b in borders if b >= end), len(text))
+        found.append((start / len(text), text[end : min(border, end + _MAX_CONTEXT)]))
+    return found
+
+
+def _find(text: str, argument: str) -> tuple[int, int]:
+    for _ in range(4):
+        start = _word_start(text, argument)
+        if start >= 0:
+            return start, len(argument)
+        argument = argument.partition(" ")[2]
+    return -1, 0
+
+
+def _word_start(text: str, argument: str, start: int = 0) -> int:
+    """Index of the first occurrence from ``start`` on that does not cut a word; -1."""
+    if not argument:
+        return -1
+    start = text.find(argument, start)
+    while start >= 0:
+        end = start + len(argument)
+        before = start > 0 and text[start - 1].isalnum() and argument[0].isalnum()
+        after = end < len(text) and text[end].isalnum() and argument[-1].isalnum()
+        if not before and not after:
+            return start
+        start = text.find(argument, start + 1)
+    return -1
+
+
+def _local_weights(wanted: Text, around: Sequence[Text]) -> dict[str, float]:
+    """Weights of the wanted words by how few of the candidates' contexts share them."""
+    n = sum(bool(text.words) for text in around)
+    counts = Counter(word for text in around for word in text.distinct & wanted.distinct)
+    return {word: math.log((n + 1) / count) for word, count in counts.items()}
+
+
+def _numbers(text: Text, wanted: Text) -> tuple[float, float, float, float]:
+    """How the last number of a text compares with the last number that the instruction names."""
+    if not text.numbers or not wanted.numbers:
+        return (float(bool(text.numbers)), 0.0, 0.0, 0.0)
+    here, there = text.numbers[-1], wanted.numbers[-1]
+    ratio = math.log((here + 1) / (there + 1))
+    return (1.0, float(here <= there), max(-2.0, min(2.0, ratio)), float(here == there))
+
+
+def _history_rows(view: View, choices: tuple[str, ...], leading: Sequence[str]) -> Floats:
+    """What the agent did before, seen from each candidate."""
+    past: tuple[Turn, ...] = view.history
+    here = {turn.action for turn in past if turn.observation == view.observation}
+    taken = Counter(turn.action for turn in past)
+    last = past[-1].action if past else ""
+    last_leading = split_candidate(last)[0]
+    shared = (float(bool(here)), len(here) / 4, min(len(past), 20) / 10)
+    ahead = _ahead(view.instruction.lower(), past, choices)
+    nearest = min((distance for distance in ahead if distance >= 0), default=-1)
+    rows = [
+        (
+            float(choice in here),
+            min(taken[choice], 3) / 3,
+            float(choice == last),
+            float(word == last_leading),
+            float(distance >= 0),
+            float(distance >= 0 and distance == nearest),
+            *shared,
+        )
+        for choice, word, distance in zip(choices, leading, ahead, strict=True)
+    ]
+    return np.array(rows, dtype=np.float32).reshape(len(choices), _N_PAST)
+
+
+def _ahead(told: str, past: Sequence[Turn], choices: Sequence[str]) -> list[int]:
+    """How far ahead each candidate's argument is in an instruction that is carried out in order.
+
+    Each past action moves a pointer behind its argument, if the instruction names it from there
+    on; one whose argument is most of the instruction names nothing in particular.
+
+    Returns:
+        Characters from the pointer to the argument; -1 if it is not named from there on.
+    """
+    pointer = 0
+    for turn in past:
+        argument = split_candidate(turn.action)[1]
+        start = _word_start(told, argument, pointer) if 2 * len(argument) < len(told) else -1
+        pointer = start + len(argument) if start >= 0 else pointer
+    starts = [_word_start(told, split_candidate(choice)[1], pointer) for choice in choices]
+    return [start - pointer if start >= 0 else -1 for start in starts]
+
+
+def _with_relative(rows: Floats) -> Floats:
+    """Repeat the comparisons relative to the best candidate, and say who is best."""
+    compared = rows[:, :_N_COMPARED]
+    gap = compared - compared.max(axis=0, keepdims=True)
+    fresh = compared[:, :3] * (1.0 - rows[:, _N_PAGE : _N_PAGE + 1])  # 0 where taken here before
+    best_fresh = np.broadcast_to(fresh.max(axis=0, keepdims=True), fresh.shape)
+    best = (gap > -1e-6).astype(np.float32)
+    return np.concatenate([rows, gap, best, fresh, best_fresh], axis=1)
+
+
+def _remember(cache: OrderedDict[Any, Any], key: Any, value: Any, limit: int) -> None:
+    cache[key] = value
+    if len(cache) > limit:
+        cache.popitem(last=False)
+
+
+_N_COMPARED = 8
+_N_PAGE = 25
+_N_PAST = 9
+N_DENSE = _N_PAGE + _N_PAST + 2 * _N_COMPARED + 6
+"""Width of :attr:`Encoded.dense`."""

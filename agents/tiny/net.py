@@ -1,0 +1,119 @@
+"""The tiny policy's network. Import it through ``TinyPolicy``: this module needs PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding_bag, relu
+
+from coevo_gym.agents.tiny.features import N_DENSE, Encoded, Ints
+
+
+class Batch(NamedTuple):
+    """Choices, flattened: B of them, with N candidates in all."""
+
+    words: Tensor
+    word_offsets: Tensor  # (N,)
+    leading: Tensor  # (N,)
+    page: Tensor
+    page_offsets: Tensor  # (B,)
+    instruction: Tensor
+    instruction_offsets: Tensor  # (B,)
+    dense: Tensor  # (N, N_DENSE)
+    owner: Tensor  # (N,) which choice a candidate belongs to
+    sizes: Tensor  # (B,) candidates of each choice
+
+
+def collate(encoded: Sequence[Encoded]) -> Batch:
+    """Join encodings into one batch."""
+    sizes = np.array([len(one.n_words) for one in encoded], dtype=np.int64)
+    n_words = np.concatenate([one.n_words for one in encoded])
+    return Batch(
+        words=_join([one.words for one in encoded]),
+        word_offsets=_offsets(n_words),
+        leading=_join([one.leading for one in encoded]),
+        page=_join([one.page for one in encoded]),
+        page_offsets=_offsets(np.array([len(one.page) for one in encoded], dtype=np.int64)),
+        instruction=_join([one.instruction for one in encoded]),
+        instruction_offsets=_offsets(
+            np.array([len(one.instruction) for one in encoded], dtype=np.int64)
+        ),
+        dense=torch.from_numpy(np.concatenate([one.dense for one in encoded])),
+        owner=torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)),
+        sizes=torch.from_numpy(sizes),
+    )
+
+
+def _join(arrays: Sequence[Ints]) -> Tensor:
+    return torch.from_numpy(np.concatenate(arrays))
+
+
+def _offsets(lengths: Ints) -> Tensor:
+    return torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64))
+
+
+class Scorer(nn.Module):
+    """Scores candidates from hashed word embeddings, dense features and the other candidates.
+
+    Args:
+        buckets: rows of the embedding table.
+        dim: width of an embedding.
+        hidden: width of both layers.
+        dropout: share of embedding values zeroed in training.
+        seed: seed of the initial weights and of dropout.
+    """
+
+    def __init__(self, *, buckets: int, dim: int, hidden: int, dropout: float, seed: int) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.embedding = nn.Parameter(torch.randn(buckets, dim) * 0.3)
+            self.first = nn.Linear(4 * dim + N_DENSE, hidden)
+            self.second = nn.Linear(3 * hidden, hidden)
+            self.score = nn.Linear(hidden, 1, bias=False)  # a softmax ignores it
+            nn.init.zeros_(self.score.weight)
+        self.dropout = dropout
+        self.noise = torch.Generator().manual_seed(seed)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Scores of all candidates, (N,)."""
+        candidates = embedding_bag(batch.words, self.embedding, batch.word_offsets, mode="mean")
+        page = embedding_bag(batch.page, self.embedding, batch.page_offsets, mode="mean")
+        wanted = embedding_bag(
+            batch.instruction, self.embedding, batch.instruction_offsets, mode="mean"
+        )
+        words = [self._drop(x) for x in (candidates, self.embedding[batch.leading])]  # (N, dim)
+        views = [self._drop(x)[batch.owner] for x in (page, wanted)]  # (N, dim)
+        hidden = relu(self.first(torch.cat([*words, *views, batch.dense], dim=1)))  # (N, hidden)
+        pooled = torch.cat(self._pool(hidden, batch), dim=1)[batch.owner]  # (N, 2 hidden)
+        hidden = relu(self.second(torch.cat([hidden, pooled], dim=1)))
+        scores: Tensor = self.score(hidden).squeeze(1)
+        return scores
+
+    def log_softmax(self, scores: Tensor, batch: Batch) -> Tensor:
+        """Log-probabilities within each choice, (N,)."""
+        n = len(batch.sizes)
+        highest = scores.detach().new_full((n,), -torch.inf)
+        highest = highest.scatter_reduce(0, batch.owner, scores.detach(), "amax")
+        shifted = scores - highest[batch.owner]
+        total = scores.new_zeros(n).index_add(0, batch.owner, shifted.exp())
+        return shifted - total.log()[batch.owner]
+
+    def _pool(self, hidden: Tensor, batch: Batch) -> list[Tensor]:
+        """Maximum and mean over the candidates of each choice, (B, hidden) each."""
+        zeros = hidden.new_zeros(len(batch.sizes), hidden.shape[1])
+        owner = batch.owner.unsqueeze(1).expand_as(hidden)
+        # Values after relu are >= 0, so starting from 0 changes no maximum.
+        highest = zeros.scatter_reduce(0, owner, hidden, "amax")
+        mean = zeros.index_add(0, batch.owner, hidden) / batch.sizes.unsqueeze(1)
+        return [highest, mean]
+
+    def _drop(self, values: Tensor) -> Tensor:
+        if not self.training or self.dropout == 0:
+            return values
+        keep = torch.rand(values.shape, generator=self.noise) >= self.dropout
+        return values * keep / (1.0 - self.dropout)

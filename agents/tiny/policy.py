@@ -1,0 +1,187 @@
+"""A small policy from scratch that scores a benchmark's candidate actions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import Field
+
+from coevo_gym.agents.tiny.features import Encoder, WordWeights
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.seams import Choice, Completion, Request
+from coevo_gym.core.task import FrozenModel
+from coevo_gym.core.trajectory import ChoiceDecision, Sample
+from coevo_gym.provision import extra_advice
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Parameter
+
+
+class TinyConfig(FrozenModel):
+    """Size of the tiny policy.
+
+    Attributes:
+        buckets: rows of the table of hashed word embeddings.
+        dim: width of an embedding.
+        hidden: width of both layers.
+        dropout: share of embedding values zeroed in training.
+        max_cached: encoded choices kept in memory.
+    """
+
+    buckets: int = Field(default=4096, ge=1)
+    dim: int = Field(default=32, ge=1)
+    hidden: int = Field(default=64, ge=1)
+    dropout: float = Field(default=0.3, ge=0, lt=1)
+    max_cached: int = Field(default=8_000, ge=0)
+
+
+class TinyPolicy:
+    """Scores candidates by hashed words and text overlaps; trains in seconds on one core.
+
+    It sees instruction, observation, history and candidate text, and knows no benchmark. It
+    answers :class:`~coevo_gym.core.seams.Choice` requests only.
+
+    Args:
+        config: its size.
+        seed: seed of its weights, its draws and its dropout.
+
+    Raises:
+        ImportError: if PyTorch is missing.
+    """
+
+    def __init__(self, config: TinyConfig | None = None, *, seed: int = 0) -> None:
+        try:
+            import torch
+
+            from coevo_gym.agents.tiny import net as tiny_net
+        except ModuleNotFoundError as error:
+            raise ImportError(f"The tiny policy needs PyTorch. {extra_advice('train')}.") from error
+        self.config = config or TinyConfig()
+        self.version = 0
+        self._torch = torch
+        self._collate = tiny_net.collate
+        self._net = tiny_net.Scorer(
+            buckets=self.config.buckets,
+            dim=self.config.dim,
+            hidden=self.config.hidden,
+            dropout=self.config.dropout,
+            seed=seed,
+        ).eval()
+        self._rng = np.random.default_rng(seed)
+        self._use(WordWeights())
+
+    def fit_words(self, texts: Iterable[str]) -> None:
+        """Weigh words by how rare they are in these texts: training texts only."""
+        self._use(WordWeights.fit(texts))
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """Choose; at temperature 0 the best, with the log-probability 0 of a sure thing.
+
+        Raises:
+            ConfigError: if a request is not a choice among at least one candidate.
+        """
+        choices = [_as_choice(request) for request in requests]
+        if not choices:
+            return []
+        batch = self._collate(
+            [self._encoder.encode(choice.context, choice.choices) for choice in choices]
+        )
+        temperature = np.array([choice.sampling.temperature for choice in choices])
+        scale = self._torch.from_numpy(np.where(temperature > 0, temperature, 1.0))
+        with self._torch.no_grad():
+            scores = self._net(batch) / scale.to(self._torch.float32)[batch.owner]
+            logps = self._net.log_softmax(scores, batch).numpy()
+        ranked = scores.numpy().astype(np.float64)
+        if (temperature > 0).any():
+            noise = self._rng.gumbel(size=len(ranked))
+            ranked = ranked + noise * (temperature > 0)[batch.owner.numpy()]
+        completions, start = [], 0
+        for choice, sampled in zip(choices, temperature > 0, strict=True):
+            stop = start + len(choice.choices)
+            index = int(ranked[start:stop].argmax())
+            logp = float(logps[start + index]) if sampled else 0.0
+            decision = ChoiceDecision(choice.context, choice.choices, index, logp)
+            completions.append(Completion(choice.choices[index], decision))
+            start = stop
+        return completions
+
+    def logprobs(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of decisions at temperature 1, (B, 1), and a mask of ones."""
+        taken = [_as_choice_decision(sample) for sample in samples]
+        batch = self._collate([self._encoder.encode(d.context, d.choices) for d in taken])
+        logps = self._net.log_softmax(self._net(batch), batch)
+        starts = batch.sizes.cumsum(0) - batch.sizes
+        index = self._torch.tensor([decision.index for decision in taken])
+        picked = logps[starts + index].unsqueeze(1)  # (B, 1)
+        return picked, self._torch.ones_like(picked, dtype=self._torch.bool)
+
+    def parameters(self) -> list[Parameter]:
+        """The weights to train."""
+        return list(self._net.parameters())
+
+    def train(self, mode: bool = True) -> None:
+        """Switch dropout on or off; it is off outside of an update."""
+        self._net.train(mode)
+
+    def frozen_copy(self) -> TinyPolicy:
+        """The policy as it is now, without gradients."""
+        copy = TinyPolicy(self.config)
+        copy.load_state_dict(self.state_dict())
+        copy._encoder = self._encoder
+        for parameter in copy.parameters():
+            parameter.requires_grad_(False)
+        return copy
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights, word weights, generators and version."""
+        net = {name: value.detach().clone() for name, value in self._net.state_dict().items()}
+        return {
+            "config": self.config.model_dump(),
+            "version": self.version,
+            "net": net,
+            "rng": self._rng.bit_generator.state,
+            "dropout_rng": self._net.noise.get_state(),
+            "words": {"counts": dict(self._encoder.weights.counts), "n": self._encoder.weights.n},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`; the draws go on as if they had never stopped.
+
+        Raises:
+            ConfigError: if the state is that of a policy of another size.
+        """
+        if TinyConfig(**state["config"]) != self.config:
+            raise ConfigError(
+                f"The saved policy has {state['config']}, this one {self.config.model_dump()}. "
+                "Make it with the saved config."
+            )
+        self._net.load_state_dict(state["net"])
+        self._rng.bit_generator.state = state["rng"]
+        self._net.noise.set_state(state["dropout_rng"])
+        self.version = int(state["version"])
+        words = WordWeights(state["words"]["counts"], state["words"]["n"])
+        if words != self._encoder.weights:
+            self._use(words)
+
+    def _use(self, weights: WordWeights) -> None:
+        self._encoder = Encoder(
+            weights, buckets=self.config.buckets, max_cached=self.config.max_cached
+        )
+
+
+def _as_choice(request: Request) -> Choice:
+    if not isinstance(request, Choice) or not request.choices:
+        raise ConfigError(
+            "The tiny policy chooses among candidates; it needs a Choice with at least one, "
+            f"actual: {request!r:.200}"
+        )
+    return request
+
+
+def _as_choice_decision(sample: Sample) -> ChoiceDecision:
+    if not isinstance(sample, ChoiceDecision):
+        raise ConfigError(f"The tiny policy learns from choices, actual: {type(sample).__name__}.")
+    return sample

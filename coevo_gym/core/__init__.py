@@ -1,0 +1,1 @@
+"""What all rooms speak of: tasks, trajectories, rounds, benchmarks, and their Protocols."""

@@ -1,0 +1,217 @@
+"""The Protocols that agents, curricula and trainers are written against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from numpy.random import Generator
+
+from coevo_gym.core.evolution import Round, RoundResult, Signal
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import Decision, EndReason, Group, Sample, View
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """The right to run one episode of a task in a group.
+
+    Attributes:
+        id: unique within a run.
+        task: what to run.
+        group_id: the group that the episode belongs to.
+        index: 0 … K - 1, the episode's place in the group.
+        policy_version: version of the policy that was to act when the ticket was issued.
+    """
+
+    id: str
+    task: Task
+    group_id: str
+    index: int
+    policy_version: int = 0
+
+
+class ClosedStep(NamedTuple):
+    """What a learner's step has practised.
+
+    Attributes:
+        groups: the groups recorded with it, in the order of their numbers.
+        signals: what the curriculum read from them.
+    """
+
+    groups: tuple[Group, ...]
+    signals: tuple[Signal, ...]
+
+
+class Curriculum(Protocol):
+    """Decides what to practise next. Pure: no I/O, no clock, no framework."""
+
+    def next(self, n: int, rng: Generator) -> list[Task]:
+        """The next ``n`` tasks to run a group of, distinct as far as there are enough.
+
+        Raises:
+            ConfigError: if there is no task to give.
+        """
+        ...
+
+    def record(self, groups: Sequence[Group]) -> list[Signal]:
+        """Take in finished groups of training episodes; returns the signals they fired."""
+        ...
+
+    def plan(self, rng: Generator) -> Round | None:
+        """The next round of evolution, or None if none is due."""
+        ...
+
+    def apply(self, result: RoundResult) -> None:
+        """Take in a round's accepted tasks, verdicts and costs; idempotent by round id."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers about its state, for any sink."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of its state as JSON."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`; what follows is as if it had never stopped."""
+        ...
+
+
+class Evolver(Protocol):
+    """Carries out a round: explorer, envs, builder, gates. May run beside training."""
+
+    def run(self, round: Round) -> RoundResult:
+        """Explore, abstract, prove. A bad draft is a verdict, never an exception."""
+        ...
+
+
+class Act(NamedTuple):
+    """What an agent does with a view.
+
+    Attributes:
+        text: the action for the env.
+        decision: how a trainable policy came to it; None for scripts.
+        said: the whole answer, thoughts included, where that is more than the action; or "".
+        end: why the agent cannot go on, such as a context that is full; the episode is then cut
+            and graded as it stands, and ``text`` is not sent. With ``MODEL_LOST`` it is lost
+            instead, without a grade, and ``said`` tells why. None to act.
+    """
+
+    text: str
+    decision: Decision | None = None
+    said: str = ""
+    end: EndReason | None = None
+
+
+class Agent(Protocol):
+    """Who acts: what the loops and ``evaluate`` talk to."""
+
+    def act(self, views: Sequence[View]) -> Sequence[Act]:
+        """One act per view; the views are those of all live episodes."""
+        ...
+
+
+class Sampling(NamedTuple):
+    """How a policy draws.
+
+    Attributes:
+        temperature: 0 is greedy.
+        max_tokens: most tokens of an answer.
+    """
+
+    temperature: float = 1.0
+    max_tokens: int = 512
+
+
+_SAMPLE = Sampling()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A request to choose one of ``choices`` in a context."""
+
+    context: View
+    choices: tuple[str, ...]
+    sampling: Sampling = _SAMPLE
+
+
+class Message(NamedTuple):
+    """One message of a chat.
+
+    Attributes:
+        role: ``system``, ``user`` or ``assistant``.
+        content: its text.
+        ids: of an assistant's message, the token ids that were sampled; a policy with tokens puts
+            them into the prompt as they are, and never tokenises ``content`` anew. () if unknown.
+    """
+
+    role: str
+    content: str
+    ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A request to go on with a chat."""
+
+    messages: tuple[Message, ...]
+    sampling: Sampling = _SAMPLE
+
+
+Request = Choice | Prompt
+
+
+class Finish(StrEnum):
+    """How an answer ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    """``max_tokens`` were sampled, and the answer was not over."""
+    OVERFLOW = "overflow"
+    """The prompt leaves no room in the model's context; nothing was sampled."""
+    LOST = "lost"
+    """The model could not be asked, or what came back is no answer; ``text`` says why."""
+
+
+class Completion(NamedTuple):
+    """A policy's answer to a request.
+
+    Attributes:
+        text: the choice taken, or the text that was sampled.
+        decision: how it came about; None where the policy cannot say.
+        finish: how it ended.
+    """
+
+    text: str
+    decision: Decision | None
+    finish: Finish = Finish.STOP
+
+
+class Policy(Protocol):
+    """Anything that answers requests: a scorer, a language model, an endpoint."""
+
+    def generate(self, requests: Sequence[Request]) -> Sequence[Completion]:
+        """One completion per request, in order."""
+        ...
+
+
+class TrainablePolicy(Policy, Protocol):
+    """A policy whose decisions have gradients."""
+
+    version: int
+
+    def logprobs(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of what was sampled, under the current weights.
+
+        Returns:
+            (B, T) log-probabilities of the sampled positions of each sample, one after the other
+            and padded to the longest, and a (B, T) bool mask of what counts; a choice has T = 1.
+        """
+        ...

@@ -1,0 +1,268 @@
+"""Tasks: frozen data that say what is to be done, where, and how it is judged.
+
+``Task.world`` starts an engine and is the only part that may enter a worker or a sandbox.
+``Task.verifier`` judges and stays in the trusted process. ``Task.solution`` is a reference in the
+env's own action syntax. None of the last two is ever shown to a policy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import cached_property
+from importlib import import_module
+from typing import Annotated, Any, Literal, NoReturn, cast
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    PlainSerializer,
+    SerializeAsAny,
+    ValidationError,
+    model_validator,
+)
+
+from coevo_gym.core.errors import TaskError
+
+SCHEMA_VERSION = 1
+
+
+class Split(StrEnum):
+    """The side of the train / validation / test border that a scenario lies on."""
+
+    TRAIN = "train"
+    VAL = "val"
+    TEST = "test"
+
+
+def strictest(*sides: Split) -> Split:
+    """The first side that is not to train on; ``train`` if there is none.
+
+    Example:
+        >>> strictest(Split.TRAIN, Split.VAL, Split.TEST)
+        <Split.VAL: 'val'>
+    """
+    return next((side for side in sides if side is not Split.TRAIN), Split.TRAIN)
+
+
+def parse_split(split: str | Split) -> Split:
+    """The split of that name.
+
+    Raises:
+        TaskError: if there is none.
+    """
+    try:
+        return Split(split)
+    except ValueError:
+        names = ", ".join(Split)
+        raise TaskError(f"Unknown split {split!r}. Choose one of: {names}.") from None
+
+
+class FrozenDict(dict[str, Any]):
+    """A JSON object that cannot be changed after it is made; hashable and picklable."""
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError("FrozenDict does not support modification; build a new one")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (FrozenDict, (dict(self),))
+
+
+def freeze(value: Any) -> Any:
+    """Deep-freeze a JSON value: arrays become tuples, objects :class:`FrozenDict`.
+
+    Raises:
+        ValueError: on a float that is not finite, or a type that JSON does not have.
+    """
+    if isinstance(value, Mapping):
+        return FrozenDict({str(key): freeze(item) for key, item in value.items()})
+    if isinstance(value, (list, tuple)):
+        return tuple(freeze(item) for item in value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is not a finite number")
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    raise ValueError(f"{type(value).__name__} is not a JSON value")
+
+
+def thaw(value: Any) -> Any:
+    """The plain JSON value that :func:`freeze` was given."""
+    if isinstance(value, Mapping):
+        return {key: thaw(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [thaw(item) for item in value]
+    return value
+
+
+JsonObject = Annotated[
+    Mapping[str, Any], AfterValidator(freeze), PlainSerializer(thaw, return_type=dict[str, Any])
+]
+"""A frozen JSON object as a pydantic field."""
+
+
+def encodable(text: str) -> str:
+    """Validate that ``text`` encodes as UTF-8 (no lone surrogates)."""
+    text.encode()
+    return text
+
+
+Text = Annotated[str, AfterValidator(encodable)]
+"""A string without lone surrogates as a pydantic field."""
+
+
+class FrozenModel(BaseModel):
+    """A pydantic model that cannot change and knows no field it does not declare."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class World(FrozenModel):
+    """All that an engine needs to start one task. Each benchmark has its own subclass."""
+
+
+class Verifier(FrozenModel):
+    """All that a grader needs to judge one task. Each benchmark has its own subclass."""
+
+
+class UnknownWorld(World):
+    """World of a benchmark that is not registered here: its JSON, untouched."""
+
+    model_config = ConfigDict(extra="allow")
+    _freeze = model_validator(mode="before")(freeze)
+
+
+class UnknownVerifier(Verifier):
+    """Verifier of a benchmark that is not registered here: its JSON, untouched."""
+
+    model_config = ConfigDict(extra="allow")
+    _freeze = model_validator(mode="before")(freeze)
+
+
+_MODELS: dict[str, tuple[str, str]] = {}
+
+
+def register_models(benchmark: str, *, world: str, verifier: str) -> None:
+    """Name a benchmark's world and verifier models as ``"module:Class"``, imported on demand."""
+    _MODELS[benchmark] = (world, verifier)
+
+
+def _resolve(path: str) -> type[BaseModel]:
+    module, _, name = path.partition(":")
+    return cast("type[BaseModel]", getattr(import_module(module), name))
+
+
+def resolve_models(data: Any, *fields: str) -> Any:
+    """Parse the raw ``world`` / ``verifier`` in ``data`` with the benchmark's own models."""
+    if not isinstance(data, Mapping):
+        return data
+    world, verifier = _MODELS.get(str(data.get("benchmark")), (None, None))
+    models = {
+        "world": _resolve(world) if world else UnknownWorld,
+        "verifier": _resolve(verifier) if verifier else UnknownVerifier,
+    }
+    parsed = {
+        field: models[field].model_validate(data[field])
+        for field in fields
+        if isinstance(data.get(field), Mapping)
+    }
+    return {**data, **parsed}
+
+
+def canonical_json(value: Any) -> str:
+    """One text per JSON value: sorted keys, no spaces, Unicode as it is, finite numbers only."""
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+
+
+class Task(FrozenModel):
+    """What is to be done, where, and how it is judged.
+
+    Attributes:
+        benchmark: name of the benchmark, such as ``"webshop"``.
+        name: unique and for people; taken wherever an id is. Evolved tasks are named by their id.
+        split: side of the train / validation / test border.
+        subset: the benchmark's own name for a part, or "".
+        scenario: the unit that stays on one side of a split (a product, a scene, a seed world).
+        instruction: what the agent is asked to do, in words.
+        world: starts the engine.
+        verifier: judges the episode; never leaves the trusted process.
+        solution: reference actions in the env's own syntax.
+        origin: ``native`` tasks came with the benchmark, ``evolved`` ones were built and proven.
+        parents: ids of the tasks this one grew from.
+        provenance: how it came to be (signal, context, draft), as JSON.
+    """
+
+    benchmark: str
+    name: Text = ""
+    split: Split
+    subset: str = ""
+    scenario: Text
+    instruction: Text
+    world: SerializeAsAny[World]
+    verifier: SerializeAsAny[Verifier]
+    solution: tuple[Text, ...] = ()
+    origin: Literal["native", "evolved"] = "native"
+    parents: tuple[str, ...] = ()
+    provenance: JsonObject = FrozenDict()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _typed(cls, data: Any) -> Any:
+        return resolve_models(data, "world", "verifier")
+
+    @model_validator(mode="after")
+    def _named(self) -> Task:
+        if not self.name:
+            object.__setattr__(self, "name", f"{self.benchmark}/evolved/{self.id[:12]}")
+        return self
+
+    @cached_property
+    def id(self) -> str:
+        """Content hash (sha256, hex) of what the task *is*; labels such as name, split, solution
+        and provenance stay outside, so a task found twice is one task, and a copy of a test task
+        is caught whatever split it claims.
+        """  # noqa: D205
+        content = [
+            SCHEMA_VERSION,
+            self.benchmark,
+            self.scenario,
+            self.instruction,
+            self.world.model_dump(mode="json"),
+            self.verifier.model_dump(mode="json"),
+        ]
+        return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Task:
+        """A validated copy with other field values, and so with an id of its own."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**{**fields, **(update or {})})
+
+    def to_json(self) -> str:
+        """One line of JSON; :meth:`from_json` reads it back, in any process."""
+        return canonical_json(self.model_dump(mode="json"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Task:
+        """Read a task written by :meth:`to_json`.
+
+        Raises:
+            TaskError: if the text is not the JSON of a task.
+        """
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            raise TaskError(f"This is not the JSON of a task: {error}") from error

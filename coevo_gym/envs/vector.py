@@ -1,0 +1,259 @@
+"""Many episodes in lock step, each with its own task.
+
+Gymnasium's vector envs send the same ``options`` to all sub-envs and reset finished ones by
+themselves, which throws away an LLM's generation. Here ``reset`` takes a task per env and a mask,
+and a finished env waits until it is reset (``autoreset_mode="Disabled"``) unless told otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, SupportsFloat, cast
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from coevo_gym.core.errors import ConfigError, EnvBackendError, ResetNeeded
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import EndReason, View
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.envs.checks import check_action, is_positive_int
+
+Observations = tuple[str, ...]
+
+logger = logging.getLogger(__name__)
+
+
+class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
+    """``num_envs`` copies of one env, stepped together in this process.
+
+    Args:
+        env_id: Gymnasium id of the env.
+        num_envs: how many.
+        autoreset_mode: ``"Disabled"``: stepping a finished env raises ``ResetNeeded``.
+            ``"NextStep"``: the step after an end resets the env and ignores its action.
+        max_episode_steps: most steps of an episode, as for ``gym.make``.
+        **kwargs: arguments of the env.
+
+    Attributes:
+        next_tasks: for each env, the Task, name or id that its next automatic reset begins (used
+            once); None lets the env pick.
+
+    Example:
+        >>> envs = TaskVectorEnv("CoEvolve-WebShop-v0", num_envs=2)
+        >>> observations, infos = envs.reset(seed=0)
+        >>> len(observations)
+        2
+    """
+
+    def __init__(
+        self,
+        env_id: str,
+        num_envs: int = 1,
+        *,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.DISABLED,
+        max_episode_steps: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__()
+        if not is_positive_int(num_envs):
+            raise ConfigError(f"num_envs must be a positive int, actual: {num_envs!r}")
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        if self.autoreset_mode is AutoresetMode.SAME_STEP:
+            raise ConfigError("autoreset_mode must be Disabled or NextStep, actual: SameStep")
+        self.num_envs = num_envs
+        kwargs |= {"max_episode_steps": max_episode_steps, "disable_env_checker": True}
+        self.envs = [gym.make(env_id, **kwargs) for _ in range(num_envs)]
+        self.metadata = {**self.envs[0].metadata, "autoreset_mode": self.autoreset_mode}
+        self.render_mode = self.envs[0].render_mode
+        self.single_observation_space = self.envs[0].observation_space
+        self.single_action_space = self.envs[0].action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.next_tasks: list[Task | str | None] = [None] * num_envs
+        self._observations = [""] * num_envs
+        self._over = np.ones(num_envs, dtype=np.bool_)
+
+    @property
+    def over(self) -> NDArray[np.bool_]:
+        """(num_envs,) True where no episode is running."""
+        return self._over.copy()
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The task of each env's current episode."""
+        return tuple(self.unwrapped_env(i).task for i in range(self.num_envs))
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """What an agent may see in each env."""
+        return tuple(self.unwrapped_env(i).view for i in range(self.num_envs))
+
+    def unwrapped_env(self, index: int) -> TaskEnv:
+        """The bare env at ``index``."""
+        return cast(TaskEnv, self.envs[index].unwrapped)
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Observations, dict[str, Any]]:
+        """Begin episodes.
+
+        Args:
+            seed: one for each env, or an int ``s`` for ``s, s + 1, …``.
+            options: ``"tasks"``: a Task, a name or id, or None for each env;
+                ``"reset_mask"``: (num_envs,) bool array, True where to reset (default: all).
+
+        Returns:
+            One observation per env (the latest one where it was not reset), and the infos of
+            those that were.
+
+        Raises:
+            EnvBackendError: if the engine of one fails twice. None of those that were to be reset
+                has an episode then; the others go on.
+        """
+        options = dict(options or {})
+        mask = self._mask(options.pop("reset_mask", None))
+        tasks = self._per_env("tasks", options.pop("tasks", None))
+        if options:
+            raise ConfigError(
+                f'reset takes options "tasks" and "reset_mask", actual keys: {sorted(options)}'
+            )
+        if isinstance(seed, (int, np.integer)):
+            seed = [int(seed) + i for i in range(self.num_envs)]
+        seeds = self._per_env("seed", seed)
+        infos = self._begin(mask, seeds, tasks)
+        return tuple(self._observations), infos
+
+    def step(
+        self, actions: Sequence[str]
+    ) -> tuple[
+        Observations, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]
+    ]:
+        """Step every env.
+
+        An episode whose engine fails is over, and the others go on: it is truncated, and its
+        ``end_reason`` is ``worker_lost``, all else in its info being as it was before. Its reward
+        of 0.0 only fills the array and says nothing about the agent: such an episode has no score
+        and no trajectory, so leave it out, or let a curriculum give it back.
+
+        Returns:
+            Observations, rewards, terminated, truncated, infos.
+
+        Raises:
+            ResetNeeded: if one is over and ``autoreset_mode`` is Disabled; none is stepped then.
+            TypeError: if the action of an env that is to be stepped is not a string; none is
+                stepped then.
+            EnvBackendError: if one is over, ``autoreset_mode`` is NextStep and its engine fails
+                twice; none is stepped then.
+        """
+        actions = self._per_env("actions", actions)
+        if self.autoreset_mode is AutoresetMode.DISABLED and self._over.any():
+            raise ResetNeeded(
+                f"Envs {np.flatnonzero(self._over).tolist()} have no running episode. Call "
+                'reset(options={"reset_mask": mask}) for them first.'
+            )
+        for index in np.flatnonzero(~self._over).tolist():
+            check_action(actions[index], f"of env {index}")
+        rewards = np.zeros(self.num_envs)
+        terminated = np.zeros(self.num_envs, dtype=np.bool_)
+        truncated = np.zeros(self.num_envs, dtype=np.bool_)
+        ended = self._over.copy()
+        infos = self._begin(ended, [None] * self.num_envs, self.next_tasks)
+        for index in range(self.num_envs):
+            if ended[index]:
+                self.next_tasks[index] = None
+                continue
+            (
+                self._observations[index],
+                rewards[index],
+                terminated[index],
+                truncated[index],
+                info,
+            ) = self._step_one(index, actions[index])
+            self._over[index] = terminated[index] or truncated[index]
+            infos = self._add_info(infos, info, index)
+        return tuple(self._observations), rewards, terminated, truncated, infos
+
+    def cut(self, index: int, reason: EndReason) -> None:
+        """End the running episode of one env, because its agent cannot go on; it is graded.
+
+        Raises:
+            ResetNeeded: if it has none.
+            EnvBackendError: if its engine fails. The episode is over then, without a grade.
+        """
+        self._over[index] = True
+        self.unwrapped_env(index).cut(reason)
+
+    def render(self) -> tuple[Any, ...]:
+        """What each env renders."""
+        return tuple(env.render() for env in self.envs)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close every env."""
+        for env in getattr(self, "envs", ()):
+            env.close()
+
+    def _begin(
+        self, mask: NDArray[np.bool_], seeds: Sequence[int | None], tasks: Sequence[Any]
+    ) -> dict[str, Any]:
+        """Begin an episode in each env of a mask, in none if one cannot; returns the infos."""
+        self._over |= mask
+        infos: dict[str, Any] = {}
+        for index in np.flatnonzero(mask).tolist():
+            self._observations[index], info = self._reset_one(index, seeds[index], tasks[index])
+            infos = self._add_info(infos, info, index)
+        self._over &= ~mask
+        return infos
+
+    def _reset_one(
+        self, index: int, seed: int | None, task: Task | str | None
+    ) -> tuple[str, dict[str, Any]]:
+        env, options = self.envs[index], None
+        if task is not None:
+            options = {"task" if isinstance(task, Task) else "task_id": task}
+        try:
+            return env.reset(seed=seed, options=options)
+        except EnvBackendError as error:
+            logger.warning("reset failed, tried again env=%d error=%s", index, error)
+            return env.reset(seed=seed, options=options)
+
+    def _step_one(
+        self, index: int, action: str
+    ) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
+        bare = self.unwrapped_env(index)
+        try:
+            observation, reward, terminated, truncated, info = self.envs[index].step(action)
+            if terminated or truncated:
+                info = bare.end_from_outside(info)
+            return observation, reward, terminated, truncated, info
+        except EnvBackendError as error:
+            logger.warning("episode lost env=%d task=%s error=%s", index, bare.task.name, error)
+            return bare.view.observation, 0.0, False, True, bare.info
+
+    def _mask(self, mask: Any) -> NDArray[np.bool_]:
+        if mask is None:
+            return np.ones(self.num_envs, dtype=np.bool_)
+        chosen: NDArray[np.bool_] = np.asarray(mask)
+        if chosen.shape != (self.num_envs,) or chosen.dtype != np.bool_:
+            raise ConfigError(
+                f"reset_mask must be a bool array of shape ({self.num_envs},), "
+                f"actual: {chosen.dtype} of shape {chosen.shape}"
+            )
+        return chosen
+
+    def _per_env(self, what: str, values: Sequence[Any] | None) -> Sequence[Any]:
+        if values is None:
+            return [None] * self.num_envs
+        one_each = hasattr(values, "__len__") and not isinstance(values, str)
+        if not one_each or len(values) != self.num_envs:
+            raise ConfigError(
+                f"{what} needs one entry for each of {self.num_envs} envs, actual: {values!r}"
+            )
+        return values

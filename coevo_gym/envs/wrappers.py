@@ -1,0 +1,172 @@
+"""Text envs for learners that know arrays only (Stable-Baselines3, CleanRL, Sample Factory)."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from typing import Any, TypeGuard, cast
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Space, Tuple
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.spaces import UnicodeText, clean_text
+from coevo_gym.envs.base import ACTION_CAP, ACTION_SPACE, TaskEnv
+from coevo_gym.envs.checks import check_flag, is_positive_int
+
+_WORD = re.compile(r"\w+")
+
+
+class ChooseAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Act by index into the benchmark's ``choices(view)``.
+
+    ``info["action_mask"]`` is a (max_choices,) int8 array, 1 where an index means something now.
+    There is always one that does: where the benchmark offers nothing, it is 0, an empty action. So
+    is an index beyond the list, which the env answers as a bad action.
+
+    With ``observe_choices=True``, an observation is a dict: ``"obs"``, what the env shows;
+    ``"choices"``, the ``max_choices`` texts that may be chosen, "" beyond their list; and
+    ``"action_mask"``, as in info. A learner can then tell the choices apart by what they say.
+
+    Args:
+        env: a coevo_gym env.
+        max_choices: size of the Discrete action space; later choices are not offered.
+        observe_choices: whether observations hold the choices.
+
+    Attributes:
+        choices: what an index means now.
+
+    Example:
+        >>> import coevo_gym, gymnasium as gym
+        >>> env = ChooseAction(gym.make("CoEvolve-WebShop-v0"), max_choices=8, observe_choices=True)
+        >>> observation, info = env.reset(seed=0)
+        >>> len(observation["choices"]), observation["action_mask"].shape
+        (8, (8,))
+    """
+
+    def __init__(
+        self, env: gym.Env[Any, Any], max_choices: int = 64, *, observe_choices: bool = False
+    ) -> None:
+        RecordConstructorArgs.__init__(
+            self, max_choices=max_choices, observe_choices=observe_choices
+        )
+        gym.Wrapper.__init__(self, env)
+        if not is_positive_int(max_choices):
+            raise ValueError(
+                f"Expects max_choices to be a positive int, actual: {max_choices!r} "
+                f"({type(max_choices).__name__})"
+            )
+        check_flag("observe_choices", observe_choices)
+        self.action_space = Discrete(max_choices)
+        if observe_choices:
+            self.observation_space = Dict(
+                {
+                    "obs": env.observation_space,
+                    "choices": batch_space(ACTION_SPACE, max_choices),
+                    "action_mask": MultiBinary(max_choices),
+                }
+            )
+        self._size, self._observed = int(max_choices), observe_choices
+        self._benchmark = get_benchmark(cast(TaskEnv, env.unwrapped).benchmark)
+        self.choices: tuple[str, ...] = ()
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset the env and offer its first choices."""
+        return self._offer(*self.env.reset(seed=seed, options=options))
+
+    def step(self, action: int) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Carry out the choice with this index."""
+        text = self.choices[action] if 0 <= action < len(self.choices) else ""
+        observation, reward, terminated, truncated, info = self.env.step(text)
+        observation, info = self._offer(observation, info)
+        return observation, reward, terminated, truncated, info
+
+    def _offer(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        offered = self._benchmark.choices(cast(TaskEnv, self.unwrapped).view)[: self._size]
+        self.choices = tuple(clean_text(text, ACTION_CAP) for text in offered) or ("",)
+        mask = np.zeros(self._size, dtype=np.int8)
+        mask[: len(self.choices)] = 1
+        info = {**info, "action_mask": mask}
+        if not self._observed:
+            return observation, info
+        choices = (*self.choices, *[""] * (self._size - len(self.choices)))
+        return {"obs": observation, "choices": choices, "action_mask": mask.copy()}, info
+
+
+class HashText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
+    """Observe (dim,) vectors of hashed word counts, of length 1, instead of texts.
+
+    A page is hashed together with what the agent is asked to do now, because most pages do not
+    repeat it: the instruction's words have places of their own, and weigh as much as the page's.
+    Of the choices that :class:`ChooseAction` shows, and of pages in a stack, each is a row of an
+    (n, dim) array; a choice is hashed by itself, and is zeros where there is none. What is no text
+    stays as it is.
+
+    Args:
+        env: an env whose observations are texts, tuples of texts, or dicts with such.
+        dim: size of a vector; words share a place when their CRC-32 agrees modulo ``dim``.
+
+    Example:
+        >>> import coevo_gym, gymnasium as gym
+        >>> env = HashText(gym.make("CoEvolve-WebShop-v0"), dim=32)
+        >>> env.reset(seed=0)[0].shape
+        (32,)
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], dim: int = 512) -> None:
+        RecordConstructorArgs.__init__(self, dim=dim)
+        gym.ObservationWrapper.__init__(self, env)
+        if not is_positive_int(dim):
+            raise ValueError(
+                f"Expects dim to be a positive int, actual: {dim!r} ({type(dim).__name__})"
+            )
+        self._dim = int(dim)
+        self._texts = env.observation_space
+        self.observation_space = self._space(self._texts)
+
+    def observation(self, observation: Any) -> Any:
+        """Hash the words of an observation's texts, and of the instruction."""
+        bare = self.unwrapped
+        goal = self._counts(bare.instruction, "goal ") if isinstance(bare, TaskEnv) else 0.0
+        return self._hash(self._texts, observation, goal)
+
+    def _space(self, space: Space[Any]) -> Space[Any]:
+        if isinstance(space, Dict):
+            return Dict({key: self._space(part) for key, part in space.items()})
+        if _are_texts(space):
+            return Box(0.0, 1.0, (len(space), self._dim), np.float32)
+        return Box(0.0, 1.0, (self._dim,), np.float32) if isinstance(space, UnicodeText) else space
+
+    def _hash(self, space: Space[Any], value: Any, goal: NDArray[np.float64] | float) -> Any:
+        if isinstance(space, Dict):
+            return {
+                key: self._hash(part, value[key], 0.0 if key == "choices" else goal)
+                for key, part in space.items()
+            }
+        if _are_texts(space):
+            return np.stack([self._hash(space[0], text, goal) for text in value])
+        if not isinstance(space, UnicodeText):
+            return value
+        return _unit(self._counts(value) + goal).astype(np.float32)
+
+    def _counts(self, text: str, place: str = "") -> NDArray[np.float64]:
+        """(dim,) counts of a text's words, of length 1; ``place`` keeps them apart from others."""
+        counts = np.zeros(self._dim)
+        for word in _WORD.findall(text.lower()):
+            counts[zlib.crc32((place + word).encode()) % self._dim] += 1.0
+        return _unit(counts)
+
+
+def _are_texts(space: Space[Any]) -> TypeGuard[Tuple[Any]]:
+    return isinstance(space, Tuple) and all(isinstance(part, UnicodeText) for part in space)
+
+
+def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A vector of counts, or a sum of unit vectors, at length 1; zeros stay."""
+    return vector / max(float(np.linalg.norm(vector)), 1.0)

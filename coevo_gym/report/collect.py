@@ -1,0 +1,354 @@
+"""Reads a run folder into what its report shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from coevo_gym.config import RunConfig
+from coevo_gym.core.errors import BenchmarkNotInstalled, StoreError
+from coevo_gym.core.evolution import Verdict
+from coevo_gym.core.task import Task
+from coevo_gym.curricula.gates.gates import default_gates
+from coevo_gym.curricula.metrics import (
+    conversion,
+    cross_table,
+    energy_distance,
+    feedback_ratio,
+    max_similarity,
+    self_similarity,
+)
+from coevo_gym.curricula.pool.embed import HashingEmbedder
+from coevo_gym.curricula.signals.signals import ALL_SIGNALS
+from coevo_gym.report.data import (
+    NAN,
+    ArmCount,
+    CrossRow,
+    Curve,
+    CurvePoint,
+    EvolutionRow,
+    LineageRow,
+    RejectedRow,
+    ReportData,
+    RoundRow,
+    Similarity,
+)
+from coevo_gym.run.assembly import Assembly
+from coevo_gym.run.manifest import read_manifest
+from coevo_gym.run.table import TableRow
+from coevo_gym.store.folder import RunFolder, read_json, read_lines
+from coevo_gym.store.reader import RunReader, StoredRound, TaskCount
+from coevo_gym.trainers.parts import training_success
+
+FIRST = "D_0"
+_MAX_REJECTED = 60
+
+Lines = Sequence[Mapping[str, Any]]
+
+
+def load_report_data(folder: RunFolder) -> ReportData:
+    """All that a run's report shows; of a run under way, what there is so far.
+
+    Raises:
+        StoreError: if one of the run's files is missing or damaged.
+    """
+    manifest, config = read_manifest(folder)
+    reader = RunReader(folder.database)
+    rounds, counts, tasks = reader.rounds(), reader.task_counts(), reader.tasks()
+    if not folder.metrics.is_file():
+        raise StoreError(
+            f"{folder.metrics} is missing: it holds the run's numbers over time. Put it back, or "
+            "train anew with --overwrite."
+        )
+    lines = read_lines(folder.metrics)
+    warmup = next((line for line in lines if line["event"] == "warm-up"), {})
+    later = [applied for applied in rounds if not _is_first(applied)]
+    return ReportData(
+        title=config.name,
+        subtitle=f"{config.benchmark.name}, {manifest['model']}, seed {config.seed}",
+        manifest=manifest,
+        table=_table(folder, config, lines),
+        curves=_curves(config, lines, "eval", _evaluated),
+        training=_curves(config, lines, "step", _trained),
+        cross=_cross(config, lines),
+        rounds=tuple(_round(applied, lines) for applied in rounds),
+        evolution=_evolution(config, rounds, lines),
+        rejections=_rejections(rounds),
+        similarity=_similarity(Assembly(config), rounds),
+        lineage=_lineage(Assembly(config), later, tasks, counts),
+        rejected=_rejected(later),
+        warmup_loss=tuple(warmup.get("losses", ())),
+        notes=_notes(config),
+    )
+
+
+def _is_first(applied: StoredRound) -> bool:
+    """Whether it is the round that all arms begin with."""
+    return applied.step == 0 and not applied.round.contexts
+
+
+def _table(folder: RunFolder, config: RunConfig, lines: Lines) -> tuple[TableRow, ...]:
+    """The final table; before there is one, the latest evaluation of each arm."""
+    if folder.summary.is_file():
+        return tuple(TableRow(**row) for row in read_json(folder.summary)["table"])
+    latest = {line["arm"]: line for line in lines if line["event"] == "eval"}
+    return tuple(
+        TableRow(
+            name=arm,
+            success=line["eval.success_rate"],
+            low=line["eval.success_rate_low"],
+            high=line["eval.success_rate_high"],
+            score=line["eval.mean_score"],
+            n_tasks=int(line["eval.episodes"]),
+            env_steps=line["env_steps"],
+        )
+        for arm in config.arms
+        if (line := latest.get(arm))
+    )
+
+
+def _curves(config: RunConfig, lines: Lines, event: str, point: Any) -> tuple[Curve, ...]:
+    """A curve for each arm, with one point for each step."""
+    curves = []
+    for arm in config.arms:
+        mine = {line["step"]: point(line) for line in lines if _is(line, event, arm)}
+        curves.append(Curve(arm, tuple(mine[step] for step in sorted(mine))))
+    return tuple(curve for curve in curves if curve.points)
+
+
+def _evaluated(line: Mapping[str, Any]) -> CurvePoint:
+    return CurvePoint(
+        line["env_steps"],
+        line["eval.success_rate"],
+        line["eval.success_rate_low"],
+        line["eval.success_rate_high"],
+    )
+
+
+def _trained(line: Mapping[str, Any]) -> CurvePoint:
+    success = training_success(line)
+    return CurvePoint(line["env_steps"], NAN if success is None else success)
+
+
+def _round(applied: StoredRound, lines: Lines) -> RoundRow:
+    return RoundRow(
+        arm=applied.arm,
+        id=applied.round.id,
+        env_steps=applied.arm_env_steps,
+        signals=_signals_before(applied, lines),
+        contexts=len(applied.round.contexts) or applied.round.n_unguided,
+        drafts=len(applied.result.verdicts),
+        accepted=len(applied.result.accepted),
+        pool_size=applied.pool_size,
+    )
+
+
+def _signals_before(applied: StoredRound, lines: Lines) -> dict[str, int]:
+    """Signals between the arm's round before this one and this one, by kind."""
+    counted = {line["step"]: line for line in lines if _is(line, "step", applied.arm)}
+    earlier = [
+        line["step"]
+        for line in lines
+        if _is(line, "round", applied.arm) and line["step"] < applied.step
+    ]
+    now, before = counted.get(applied.step, {}), counted.get(max(earlier, default=0), {})
+    names = {str(kind): f"curriculum.signals_{kind}" for kind in ALL_SIGNALS}
+    return {kind: int(now.get(name, 0) - before.get(name, 0)) for kind, name in names.items()}
+
+
+def _is(line: Mapping[str, Any], event: str, arm: str) -> bool:
+    return bool(line["event"] == event and line["arm"] == arm)
+
+
+def _cross(config: RunConfig, lines: Lines) -> tuple[CrossRow, ...]:
+    """Each arm against the last one, on the tasks of their latest evaluations."""
+    latest = {line["arm"]: line.get("solved", "") for line in lines if line["event"] == "eval"}
+    *others, ours = config.arms
+    rows = []
+    for baseline in others:
+        pair = [[digit == "1" for digit in latest.get(arm, "")] for arm in (baseline, ours)]
+        n = len(pair[0])
+        if n and n == len(pair[1]):
+            counts = (round(share * n) for share in cross_table(*pair))
+            both, only_baseline, only_ours, neither = counts
+            rows.append(CrossRow(baseline, ours, both, only_baseline, only_ours, neither))
+    return tuple(rows)
+
+
+def _evolution(
+    config: RunConfig, rounds: Sequence[StoredRound], lines: Lines
+) -> tuple[EvolutionRow, ...]:
+    """What the rounds of each arm cost and yielded, and how they changed the task set."""
+    rows = []
+    for arm in config.arms:
+        mine = [applied for applied in rounds if applied.arm == arm]
+        later = [applied for applied in mine if not _is_first(applied)]
+        if not later:
+            continue
+        first = [t.instruction for a in mine if _is_first(a) for t in a.result.accepted]
+        evolved = [t.instruction for a in later for t in a.result.accepted]
+        totals = {
+            "signals": sum(sum(_signals_before(applied, lines).values()) for applied in later),
+            "contexts": sum(len(a.round.contexts) or a.round.n_unguided for a in later),
+            "candidates": sum(len(applied.result.verdicts) for applied in later),
+            "accepted": len(evolved),
+        }
+        ratios = conversion(**totals)
+        before, after, distance = _diversity(first, evolved)
+        rows.append(
+            EvolutionRow(
+                arm=arm,
+                signals=totals["signals"],
+                contexts=totals["contexts"],
+                drafts=totals["candidates"],
+                accepted=totals["accepted"],
+                per_context=ratios.candidates_per_context,
+                pass_rate=ratios.pass_rate,
+                per_signal=ratios.conversion,
+                likeness_before=before,
+                likeness_after=after,
+                distance=distance,
+                time_share=_time_share(arm, later, lines),
+                explore_share=_latest(arm, "curriculum.share_explore_steps", lines),
+                gate_share=_latest(arm, "curriculum.share_gate_steps", lines),
+            )
+        )
+    return tuple(rows)
+
+
+def _diversity(first: Sequence[str], evolved: Sequence[str]) -> tuple[float, float, float]:
+    """SR@5 of the first tasks and of all, and ED_rel of the evolved from the first."""
+    if min(len(first), len(evolved)) < 2:
+        return NAN, NAN, NAN
+    old, new = (HashingEmbedder()(texts) for texts in (first, evolved))
+    return (
+        self_similarity(old),
+        self_similarity(np.concatenate([old, new])),
+        energy_distance(old, new).relative,
+    )
+
+
+def _time_share(arm: str, rounds: Sequence[StoredRound], lines: Lines) -> float:
+    """Share of the arm's rollouts, updates and rounds that were rounds."""
+    in_rounds = sum(applied.result.seconds for applied in rounds)
+    steps = [line for line in lines if _is(line, "step", arm)]
+    training = sum(line.get("rollout_s", 0.0) + line.get("update_s", 0.0) for line in steps)
+    return feedback_ratio(len(rounds), in_rounds / len(rounds), training + in_rounds)
+
+
+def _latest(arm: str, name: str, lines: Lines) -> float:
+    """A number of the arm's latest step; NaN for runs that did not write it down yet."""
+    found = [line[name] for line in lines if _is(line, "step", arm) and name in line]
+    return float(found[-1]) if found else NAN
+
+
+def _rejections(rounds: Sequence[StoredRound]) -> tuple[ArmCount, ...]:
+    """Rejected drafts by arm and gate; those of D_0, which is shared, once."""
+    found: dict[tuple[str, str], int] = {}
+    seen = set()
+    for applied in rounds:
+        arm = FIRST if _is_first(applied) else applied.arm
+        if (arm, applied.round.id) in seen:
+            continue
+        seen.add((arm, applied.round.id))
+        for verdict in applied.result.verdicts:
+            if not verdict.accepted:
+                key = (arm, verdict.gate)
+                found[key] = found.get(key, 0) + 1
+    return tuple(ArmCount(arm, gate, count) for (arm, gate), count in found.items())
+
+
+def _similarity(assembly: Assembly, rounds: Sequence[StoredRound]) -> tuple[Similarity, ...]:
+    """How near each set of tasks comes to the held-out ones, by words."""
+    sets: dict[str, dict[str, str]] = {}
+    for applied in rounds:
+        label = FIRST if _is_first(applied) else f"evolved by {applied.arm}"
+        tasks = sets.setdefault(label, {})
+        tasks.update({task.id: task.instruction for task in applied.result.accepted})
+    try:
+        held_out_tasks = assembly.held_out_tasks
+    except BenchmarkNotInstalled:
+        return ()  # a report can be drawn where nothing can be played
+    embed = HashingEmbedder()
+    held_out = embed([task.instruction for task in held_out_tasks])
+    return tuple(
+        Similarity(label, tuple(int(n) for n in max_similarity(embed(texts), held_out).counts))
+        for label, tasks in sets.items()
+        if (texts := list(tasks.values()))
+    )
+
+
+def _lineage(
+    assembly: Assembly,
+    rounds: Sequence[StoredRound],
+    tasks: Sequence[Task],
+    counts: Sequence[TaskCount],
+) -> tuple[LineageRow, ...]:
+    by_id = {task.id: task for task in tasks}
+    served = {(row.arm, row.task_id): row for row in counts}
+    gates = dict.fromkeys(gate.name for gate in default_gates(assembly.benchmark))
+    verdict = f"passed {', '.join(gates)}"
+    rows = []
+    for applied in rounds:
+        summaries = {context.id: context.summary for context in applied.round.contexts}
+        for task in applied.result.accepted:
+            # Drawn from the context's task; a parent may have been left out of the store.
+            parent = next((by_id[id] for id in task.parents if id in by_id), None)
+            practice = served.get((applied.arm, task.id))
+            rows.append(
+                LineageRow(
+                    task=task.name,
+                    instruction=task.instruction,
+                    arm=applied.arm,
+                    round_id=applied.round.id,
+                    signal=str(task.provenance.get("kind", "")),
+                    context=summaries.get(str(task.provenance.get("context", "")), ""),
+                    parent=parent.name if parent else "",
+                    parent_instruction=parent.instruction if parent else "",
+                    actions=task.solution,
+                    verdict=verdict,
+                    served=practice.episodes if practice else 0,
+                    success=practice.successes / practice.episodes
+                    if practice and practice.episodes
+                    else None,
+                )
+            )
+    return tuple(rows)
+
+
+def _rejected(rounds: Sequence[StoredRound]) -> tuple[RejectedRow, ...]:
+    """A sample of rejected drafts, evenly spread over the rounds."""
+    rows = []
+    for applied in rounds:
+        kinds = {context.id: str(context.kind) for context in applied.round.contexts}
+        for verdict in applied.result.verdicts:
+            if not verdict.accepted:
+                rows.append(
+                    RejectedRow(
+                        instruction=_wanted(verdict),
+                        gate=verdict.gate,
+                        reason=verdict.reason,
+                        signal=kinds.get(verdict.context_id, "unguided"),
+                        round_id=applied.round.id,
+                        arm=applied.arm,
+                    )
+                )
+    every = max(1, -(-len(rows) // _MAX_REJECTED))
+    return tuple(rows[::every])
+
+
+def _wanted(verdict: Verdict) -> str:
+    return str(verdict.draft.get("instruction") or verdict.draft.get("text") or "")
+
+
+def _notes(config: RunConfig) -> tuple[str, ...]:
+    return (
+        "All arms start from one warmed-up policy and one first task set (D_0). Env steps count "
+        "training, exploration and the replays of gates; warm-up and evaluation are not in them.",
+        f"Every number is of one run with seed {config.seed}: the intervals say how sure the "
+        "success rates are on tasks like the held-out ones, not how another seed would end.",
+        f"Success is measured on {config.evaluation.split} tasks, which never reach exploration, "
+        "drafting or training.",
+    )

@@ -1,0 +1,112 @@
+"""Checkpoints: all that a phase needs to go on, whole or not there at all."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import pickle
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from coevo_gym.core.errors import StoreError
+from coevo_gym.store.folder import storing, write_then_name
+
+logger = logging.getLogger(__name__)
+
+_NAME = re.compile(r"step-(\d+)\.([0-9a-f]{16})\.pt")
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint as read.
+
+    Attributes:
+        step: the step it was saved after.
+        state: what was saved.
+        path: its file.
+    """
+
+    step: int
+    state: dict[str, Any]
+    path: Path
+
+
+class Checkpoints:
+    """The checkpoints of one phase of a run.
+
+    The name of each file holds a hash of its content, so that a damaged one is noticed, named and
+    passed over in favour of the one before.
+
+    Args:
+        folder: where they are.
+        keep: how many of the latest stay.
+    """
+
+    def __init__(self, folder: Path, *, keep: int = 2) -> None:
+        self.folder = folder
+        self.keep = keep
+
+    def save(self, step: int, state: Mapping[str, Any]) -> Path:
+        """Save a state after a step, in place of one of that step, and keep the last few steps'.
+
+        Args:
+            step: counts what the phase has done.
+            state: JSON values and tensors.
+
+        Raises:
+            StoreError: if it cannot be written; earlier checkpoints stay.
+        """
+        import torch
+
+        with storing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            path = write_then_name(
+                self.folder / ".checkpoint.part",
+                lambda file: torch.save(dict(state), file),
+                lambda file: f"step-{step:06d}.{_hash(file)}.pt",
+            )
+        with storing(self.folder):
+            for at, old in self._found():
+                if at == step and old != path:
+                    old.unlink()
+            for _, old in self._found()[self.keep :]:
+                if old != path:  # later ones may lie there that cannot be read
+                    old.unlink()
+        return path
+
+    def latest(self) -> Checkpoint | None:
+        """The latest checkpoint that is whole, or None; damaged ones are logged by name."""
+        import torch
+
+        for step, path in self._found():
+            try:
+                found = _hash(path)
+            except OSError as error:
+                logger.warning("checkpoint=%s cannot be read: %s", path, error.strerror)
+                continue
+            if found != _NAME.fullmatch(path.name)[2]:  # type: ignore[index]
+                logger.warning("checkpoint=%s is damaged; going back to the one before", path)
+                with storing(path):
+                    path.rename(path.with_suffix(".damaged"))
+                continue
+            # Nothing but tensors and plain values is ever unpickled.
+            try:
+                state = torch.load(path, weights_only=True, map_location="cpu")
+            except (pickle.UnpicklingError, RuntimeError) as error:
+                raise StoreError(
+                    f"{path} is whole but cannot be loaded: {error}. Was it written by another "
+                    "version?"
+                ) from error
+            return Checkpoint(step, state, path)
+        return None
+
+    def _found(self) -> list[tuple[int, Path]]:
+        """Steps and files, the latest first."""
+        matches = [(_NAME.fullmatch(path.name), path) for path in self.folder.glob("step-*.pt")]
+        return sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]

@@ -1,0 +1,224 @@
+"""The run store: tasks with their lineage, signals, rounds and episodes, in one SQLite file.
+
+It is written at step boundaries, one transaction for each event; what a method has returned from
+is on disk. It only listens: nothing in training reads it, except that a round whose result is
+there is not carried out twice (see :meth:`RunStore.result`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from coevo_gym.core.evolution import Round, RoundResult, Signal, digest
+from coevo_gym.core.task import Task, canonical_json
+from coevo_gym.core.trajectory import Group, Trajectory
+from coevo_gym.core.trajectory_json import trajectory_to_json
+from coevo_gym.store.folder import storing
+from coevo_gym.store.reader import SCHEMA_VERSION, RunReader
+
+Record = Literal["signals", "all", "none"]
+_LONG = 64
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS tasks (
+    id TEXT PRIMARY KEY, name TEXT, origin TEXT, split TEXT, subset TEXT, scenario TEXT,
+    instruction TEXT, body BLOB);
+CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, round_id TEXT, body BLOB);
+CREATE TABLE IF NOT EXISTS rounds (
+    arm TEXT, round_id TEXT, step INTEGER, arm_env_steps INTEGER, pool_size INTEGER, key TEXT,
+    body BLOB, PRIMARY KEY (arm, round_id));
+CREATE TABLE IF NOT EXISTS verdicts (
+    arm TEXT, round_id TEXT, position INTEGER, draft_id TEXT, context_id TEXT, accepted INTEGER,
+    gate TEXT, reason TEXT, task_id TEXT, PRIMARY KEY (arm, round_id, position));
+CREATE TABLE IF NOT EXISTS lineage (
+    arm TEXT, round_id TEXT, task_id TEXT, parent_id TEXT,
+    PRIMARY KEY (arm, round_id, task_id, parent_id));
+CREATE TABLE IF NOT EXISTS groups (
+    arm TEXT, id TEXT, step INTEGER, task_id TEXT, size INTEGER, episodes INTEGER,
+    successes INTEGER, score REAL, PRIMARY KEY (arm, id));
+CREATE TABLE IF NOT EXISTS signals (
+    arm TEXT, group_id TEXT, kind TEXT, position INTEGER, step INTEGER, task_id TEXT,
+    evidence TEXT, PRIMARY KEY (arm, group_id, kind, position));
+CREATE TABLE IF NOT EXISTS trajectories (
+    arm TEXT, group_id TEXT, position INTEGER, step INTEGER, task_id TEXT, policy_version INTEGER,
+    success INTEGER, score REAL, end_reason TEXT, steps INTEGER, body BLOB,
+    PRIMARY KEY (arm, group_id, position));
+CREATE TABLE IF NOT EXISTS texts (hash TEXT PRIMARY KEY, body BLOB);
+"""
+_OF_A_STEP = ("rounds", "groups", "signals", "trajectories")
+
+
+class RunStore(RunReader):
+    """The database of a run, opened for writing.
+
+    Args:
+        path: the file; made if it is not there.
+        record: episodes to keep: those of groups that fired a signal, all, or none. ``none``
+            keeps no signals either; what rounds and reports need is always kept.
+
+    Raises:
+        StoreError: if it cannot be opened or is no run store.
+    """
+
+    def __init__(self, path: Path, *, record: Record = "signals") -> None:
+        self.path = path
+        self.record = record
+        with storing(path):
+            self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
+            # FULL: a commit is on disk, also after a power cut.
+            self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                self._db.executescript(f"{_SCHEMA} PRAGMA user_version={SCHEMA_VERSION};")
+            else:
+                self._check_version(version)
+
+    def close(self) -> None:
+        """Close the file; twice is fine."""
+        self._db.close()
+
+    # What happened.
+
+    def add_groups(
+        self, arm: str, step: int, groups: Sequence[Group], signals: Sequence[Signal]
+    ) -> None:
+        """Store the groups of a step, and the signals that they fired."""
+        fired = {signal.group_id for signal in signals}
+        with self._transaction():
+            self._add_tasks(group.task for group in groups)
+            for group in groups:
+                self._add_group(arm, step, group)
+                if self.record == "all" or (self.record == "signals" and group.id in fired):
+                    for position, trajectory in enumerate(group.trajectories):
+                        self._add_trajectory(arm, step, group, position, trajectory)
+            for signal in signals if self.record != "none" else ():
+                place = (arm, signal.group_id, str(signal.kind), signal.index)
+                evidence = canonical_json(signal.model_dump(mode="json")["evidence"])
+                self._insert("signals", *place, step, signal.task_id, evidence)
+
+    def add_result(self, round: Round, result: RoundResult) -> None:
+        """Store what carrying out a round gave, before anything is made of it."""
+        with self._transaction():
+            body = _pack(result.model_dump(mode="json"))
+            self._insert("results", _key(round), round.id, body)
+
+    def add_round(
+        self, arm: str, step: int, env_steps: int, pool_size: int, round: Round, result: RoundResult
+    ) -> None:
+        """Store that a round was applied; see :class:`StoredRound`."""
+        with self._transaction():
+            key, body = _key(round), _pack(round.model_dump(mode="json"))
+            self._insert("results", key, round.id, _pack(result.model_dump(mode="json")))
+            self._insert("rounds", arm, round.id, step, env_steps, pool_size, key, body)
+            self._add_tasks(context.task for context in round.contexts)
+            self._add_tasks(result.accepted)
+            for task in result.accepted:
+                for parent in task.parents or ("",):
+                    self._insert("lineage", arm, round.id, task.id, parent)
+            for position, verdict in enumerate(result.verdicts):
+                row = (verdict.draft_id, verdict.context_id, int(verdict.accepted))
+                end = (verdict.gate, verdict.reason, verdict.task_id)
+                self._insert("verdicts", arm, round.id, position, *row, *end)
+
+    def add_tasks(self, tasks: Iterable[Task]) -> None:
+        """Store tasks; those that are there stay as they are."""
+        with self._transaction():
+            self._add_tasks(tasks)
+
+    def rewind(self, arm: str, step: int) -> None:
+        """Forget what an arm did after a step; results of rounds stay, to be used again."""
+        with self._transaction():
+            for table in ("verdicts", "lineage"):
+                self._db.execute(
+                    f"DELETE FROM {table} WHERE arm = ? AND round_id IN "  # noqa: S608 (constants)
+                    "(SELECT round_id FROM rounds WHERE arm = ? AND step > ?)",
+                    (arm, arm, step),
+                )
+            for table in _OF_A_STEP:
+                self._db.execute(
+                    f"DELETE FROM {table} WHERE arm = ? AND step > ?",  # noqa: S608 (constants)
+                    (arm, step),
+                )
+
+    def result(self, round: Round) -> RoundResult | None:
+        """The result of exactly this round, if it was carried out before, in any arm."""
+        rows = self._rows("SELECT body FROM results WHERE key = ?", _key(round))
+        return RoundResult.model_validate(self._unpack(rows[0][0])) if rows else None
+
+    # How it works.
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All or nothing; on disk when it is over."""
+        with storing(self.path):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        with storing(self.path):
+            return self._db.execute(query, values).fetchall()
+
+    def _insert(self, table: str, *values: Any, new_only: bool = False) -> None:
+        verb = "INSERT OR IGNORE" if new_only else "INSERT OR REPLACE"
+        marks = ", ".join("?" * len(values))
+        self._db.execute(f"{verb} INTO {table} VALUES ({marks})", values)
+
+    def _add_tasks(self, tasks: Iterable[Task]) -> None:
+        for task in tasks:
+            labels = (task.id, task.name, task.origin, str(task.split), task.subset, task.scenario)
+            body = zlib.compress(task.to_json().encode())
+            self._insert("tasks", *labels, task.instruction, body, new_only=True)
+
+    def _add_group(self, arm: str, step: int, group: Group) -> None:
+        arrived = group.trajectories
+        successes = sum(trajectory.success for trajectory in arrived)
+        score = sum(trajectory.score for trajectory in arrived) / max(1, len(arrived))
+        counts = (group.size, len(arrived), successes, score)
+        self._insert("groups", arm, group.id, step, group.task.id, *counts)
+
+    def _add_trajectory(
+        self, arm: str, step: int, group: Group, position: int, trajectory: Trajectory
+    ) -> None:
+        bare = replace(
+            trajectory, steps=tuple(replace(step, decision=None) for step in trajectory.steps)
+        )
+        body = _pack(self._without_texts(trajectory_to_json(bare)))
+        outcome = (int(trajectory.success), trajectory.score, str(trajectory.end_reason))
+        self._insert(
+            "trajectories",
+            *(arm, group.id, position, step, group.task.id, trajectory.policy_version),
+            *(*outcome, len(trajectory.steps), body),
+        )
+
+    def _without_texts(self, trajectory: dict[str, Any]) -> dict[str, Any]:
+        """The trajectory with a hash in place of each long text, which is stored once."""
+        for step in trajectory["steps"]:
+            for field in ("observation", "shown"):
+                text = step[field]
+                if len(text) > _LONG:
+                    hash = hashlib.sha256(text.encode()).hexdigest()[:32]
+                    body = zlib.compress(text.encode())
+                    self._insert("texts", hash, body, new_only=True)
+                    step[field] = {"text": hash}
+        return trajectory
+
+
+def _key(round: Round) -> str:
+    """What a round is a function of: its order, and the tasks it must not find again."""
+    return digest([round.model_dump(mode="json"), [task.id for task in round.known]])
+
+
+def _pack(value: Any) -> bytes:
+    return zlib.compress(canonical_json(value).encode())

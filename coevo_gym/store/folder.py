@@ -1,0 +1,306 @@
+"""The folder of a run, and how files in it are written so that none is ever half there."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import math
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from coevo_gym.core.errors import ConfigError, StoreError
+
+RUNS = Path("runs")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where the files of a run are.
+
+    Attributes:
+        path: the folder itself.
+    """
+
+    path: Path
+
+    @property
+    def manifest(self) -> Path:
+        """What was run, with what."""
+        return self.path / "manifest.json"
+
+    @property
+    def database(self) -> Path:
+        """Tasks, rounds, signals and trajectories."""
+        return self.path / "run.db"
+
+    @property
+    def metrics(self) -> Path:
+        """Numbers over time, one JSON object a line."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        """The final table."""
+        return self.path / "summary.json"
+
+    @property
+    def report(self) -> Path:
+        """The report for people."""
+        return self.path / "report.html"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Checkpoints, one folder a phase."""
+        return self.path / "checkpoints"
+
+    @classmethod
+    def of(cls, run: str) -> RunFolder:
+        """The folder of an existing run.
+
+        Args:
+            run: its name under ``runs/``, or its path.
+
+        Raises:
+            ConfigError: if there is none.
+        """
+        found = cls.find(run)
+        if found is None:
+            for path in (RUNS / run, Path(run)):
+                if run and path.is_dir():
+                    raise ConfigError(
+                        f"{path} is no run: {path / 'manifest.json'} is missing, which says what "
+                        "was run. Put it back, or train anew."
+                    )
+            names = cls.names()
+            close = get_close_matches(run, names, n=1)
+            meant = f"Did you mean {close[0]!r}? " if close else ""
+            raise ConfigError(
+                f"There is no run {run!r}, in {RUNS}/ or as a path. {meant}"
+                f"Runs here: {', '.join(names) or 'none'}."
+            )
+        return found
+
+    @classmethod
+    def find(cls, run: str) -> RunFolder | None:
+        """The folder of the run with this name or path; None if there is none."""
+        for path in (RUNS / run, Path(run)):
+            if (path / "manifest.json").is_file():
+                return cls(path)
+        return None
+
+    @staticmethod
+    def names() -> list[str]:
+        """Names of the runs under ``runs/``."""
+        return sorted(path.parent.name for path in RUNS.glob("*/manifest.json"))
+
+    def check_free(self, *, overwrite: bool = False) -> list[str]:
+        """Make sure that a new run may take the folder; returns what is to be deleted for it.
+
+        Raises:
+            ConfigError: if there is something in it, and it is no run or may not go.
+        """
+        if not self.path.is_dir():
+            return []
+        there = sorted(item.name for item in self.path.iterdir() if item.name != _LOCK)
+        if there and not self.manifest.is_file():
+            raise ConfigError(
+                f"{self.path} is not empty and holds no run ({there[0]}, …). Choose another --name."
+            )
+        if there and not overwrite:
+            raise ConfigError(
+                f"{self.path} holds a run already. Go on with `coevo resume {self.path.name}`, "
+                "choose another --name, or pass --overwrite to delete it."
+            )
+        return there
+
+    def create(self, *, overwrite: bool = False) -> None:
+        """Make the folder for a new run, or empty that of an earlier one.
+
+        Args:
+            overwrite: delete an earlier run of this name.
+
+        Raises:
+            ConfigError: if the folder is taken, see :meth:`check_free`.
+            StoreError: if it cannot be made or emptied.
+        """
+        with storing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            for name in self.check_free(overwrite=overwrite):
+                item = self.path / name
+                shutil.rmtree(item) if item.is_dir() and not item.is_symlink() else item.unlink()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """A scope in which no other process writes to this run.
+
+        Raises:
+            StoreError: if one does.
+        """
+        with storing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise StoreError(
+                    f"{self.path} is in use by another process. Wait for it, or choose another "
+                    "--name."
+                ) from error
+            yield
+        finally:
+            os.close(handle)
+
+
+_LOCK = ".lock"
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+@contextmanager
+def storing(path: Path) -> Iterator[None]:
+    """Turn a failure to read or write ``path`` into a :class:`StoreError` that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in _FULL
+        reason = error.strerror or str(error)
+        raise StoreError(f"Cannot write {path}: {reason}. {_ADVICE[full]}") from error
+    except sqlite3.Error as error:
+        damaged = type(error) is sqlite3.DatabaseError  # not one of its kinds
+        advice = DAMAGED if damaged else _ADVICE["full" in str(error)]
+        raise StoreError(f"Cannot use {path}: {error}. {advice}") from error
+
+
+DAMAGED = "The file is damaged. Put back a copy of it, or begin anew with --overwrite."
+_ADVICE = {
+    True: "The disk is full; what was reported as saved is safe. Free some space and resume.",
+    False: "Check the folder's permissions, or choose another one.",
+}
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write a file so that it is, at any moment, the old one or the new one as a whole.
+
+    Raises:
+        StoreError: if it cannot be written; what was there before stays.
+    """
+
+    def write(file: BinaryIO) -> None:
+        file.write(data)
+
+    with storing(path):
+        write_then_name(path.with_name(f".{path.name}.part"), write, lambda _: path.name)
+
+
+def write_then_name(
+    temporary: Path, write: Callable[[BinaryIO], None], name: Callable[[Path], str]
+) -> Path:
+    """Write a file that gets its name when it is whole, in place of what has that name.
+
+    Args:
+        temporary: where the content lies until then; what a killed process left there goes.
+        write: writes the content, as a stream.
+        name: the file's name, from the written ``temporary``.
+
+    Returns:
+        The file.
+
+    Raises:
+        OSError: if it cannot be written; what was there before stays.
+    """
+    try:
+        with open(temporary, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        path = temporary.with_name(name(temporary))
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file, see :func:`write_atomic`; numbers that are not finite become null."""
+    text = json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False)
+    write_atomic(path, f"{text}\n".encode())
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        StoreError: if it is missing or damaged.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise StoreError(f"Cannot read {path}: {error.strerror}.") from error
+    except ValueError as error:
+        raise StoreError(f"{path} is damaged: {error}.") from error
+
+
+def append_line(path: Path, value: Mapping[str, Any]) -> None:
+    """Append one JSON object as a line, on disk when this returns.
+
+    Raises:
+        StoreError: if it cannot be written; a torn line may stay, which readers pass over.
+    """
+    line = json.dumps(finite(value), ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    with storing(path), open(path, "ab+") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            # A torn line before this one must not swallow it.
+            line = line if file.read(1) == b"\n" else b"\n" + line
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The JSON objects of a file, one a line; a torn line is passed over."""
+    if not path.exists():
+        return []
+    found = []
+    for line in path.read_bytes().split(b"\n"):
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue  # the write of this line was cut short; what it said is done again
+        if isinstance(value, dict):
+            found.append(value)
+    return found
+
+
+def keep_lines(path: Path, keep: Callable[[Mapping[str, Any]], bool]) -> None:
+    """Rewrite a file of JSON lines with those that ``keep`` accepts."""
+    kept = [line for line in read_lines(path) if keep(line)]
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
+    write_atomic(path, text.encode())
+
+
+def finite(value: Any) -> Any:
+    """The JSON value with null for every number that JSON does not have."""
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,180 @@
+"""What a run has stored, opened for reading only."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from coevo_gym.core.errors import StoreError
+from coevo_gym.core.evolution import Round, RoundResult, Signal
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import Trajectory
+from coevo_gym.core.trajectory_json import trajectory_from_json
+from coevo_gym.store.folder import DAMAGED, storing
+
+SCHEMA_VERSION = 1
+
+
+class StoredRound(NamedTuple):
+    """A round as it was applied in an arm.
+
+    Attributes:
+        arm: name of the arm.
+        step: the arm's step at which it was applied.
+        arm_env_steps: env steps that the arm had spent then, the round's own included.
+        pool_size: tasks in the arm's pool after it.
+        round: the order.
+        result: what came of it.
+    """
+
+    arm: str
+    step: int
+    arm_env_steps: int
+    pool_size: int
+    round: Round
+    result: RoundResult
+
+
+class TaskCount(NamedTuple):
+    """How often an arm practised a task."""
+
+    arm: str
+    task_id: str
+    episodes: int
+    successes: int
+
+
+class SignalCount(NamedTuple):
+    """How many signals of a kind an arm had at a step."""
+
+    arm: str
+    step: int
+    kind: str
+    n: int
+
+
+class RunReader:
+    """Reads the database of a run. Nothing in the run's folder is made or changed.
+
+    A run may write to it meanwhile. Each query opens the file anew, so none holds a writer up.
+
+    Args:
+        path: the file.
+
+    Raises:
+        StoreError: if it is missing or damaged, or is no run store.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.is_file():
+            raise StoreError(
+                f"{path} is missing: it holds the run's tasks and rounds. A run makes it after its "
+                "warm-up. If this run was further than that, put the file back, or train anew "
+                "with --overwrite."
+            )
+        self._check_version(self._rows("PRAGMA user_version")[0][0])
+
+    def tasks(self, *, origin: str | None = None) -> list[Task]:
+        """All stored tasks in the order they came, or those of one origin."""
+        query = "SELECT body FROM tasks WHERE ? IS NULL OR origin = ? ORDER BY rowid"
+        return [
+            Task.from_json(self._decompress(row[0])) for row in self._rows(query, origin, origin)
+        ]
+
+    def rounds(self, arm: str | None = None) -> list[StoredRound]:
+        """Rounds that were applied, in order, of one arm or all."""
+        query = (
+            "SELECT arm, step, arm_env_steps, pool_size, rounds.body, results.body FROM rounds "
+            "JOIN results USING (key) WHERE ? IS NULL OR arm = ? ORDER BY rounds.rowid"
+        )
+        return [
+            StoredRound(
+                arm=name,
+                step=step,
+                arm_env_steps=env_steps,
+                pool_size=pool_size,
+                round=Round.model_validate(self._unpack(order)),
+                result=RoundResult.model_validate(self._unpack(result)),
+            )
+            for name, step, env_steps, pool_size, order, result in self._rows(query, arm, arm)
+        ]
+
+    def signals(self, arm: str) -> list[Signal]:
+        """An arm's signals, in order."""
+        query = (
+            "SELECT kind, task_id, group_id, position, evidence FROM signals WHERE arm = ? "
+            "ORDER BY rowid"
+        )
+        return [
+            Signal(kind=kind, task_id=task, group_id=group, index=index, evidence=json.loads(text))
+            for kind, task, group, index, text in self._rows(query, arm)
+        ]
+
+    def signal_counts(self) -> list[SignalCount]:
+        """Signals by arm, step and kind."""
+        query = "SELECT arm, step, kind, count(*) FROM signals GROUP BY arm, step, kind"
+        return [SignalCount(*row) for row in self._rows(query)]
+
+    def task_counts(self) -> list[TaskCount]:
+        """How often each arm practised each task."""
+        query = (
+            "SELECT arm, task_id, sum(episodes), sum(successes) FROM groups GROUP BY arm, task_id"
+        )
+        return [TaskCount(*row) for row in self._rows(query)]
+
+    def trajectories(self, arm: str, task_id: str | None = None) -> list[Trajectory]:
+        """Stored episodes of an arm in order, of one task or all.
+
+        They are as they were but for what choices a policy had: of a decision over choices only
+        the outcome is kept, and that is the step's action.
+        """
+        query = (
+            "SELECT body FROM trajectories WHERE arm = ? AND (? IS NULL OR task_id = ?) "
+            "ORDER BY step, rowid"
+        )
+        rows = self._rows(query, arm, task_id, task_id)
+        return [trajectory_from_json(self._with_texts(self._unpack(row[0]))) for row in rows]
+
+    def _check_version(self, version: int) -> None:
+        if version != SCHEMA_VERSION:
+            raise StoreError(
+                f"{self.path} has schema {version}; this version of coevo_gym reads "
+                f"{SCHEMA_VERSION}."
+            )
+
+    def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        with storing(self.path):
+            # A file that nobody writes to has no log beside it. To open it as one that may change
+            # would make such a log, which a folder that is read-only cannot hold.
+            written = self.path.with_name(f"{self.path.name}-wal").exists()
+            how = "mode=ro" if written else "mode=ro&immutable=1"
+            uri = f"{self.path.absolute().as_uri()}?{how}"
+            with closing(sqlite3.connect(uri, uri=True, timeout=30)) as connection:
+                return connection.execute(query, values).fetchall()
+
+    def _with_texts(self, trajectory: Any) -> dict[str, Any]:
+        for step in trajectory["steps"]:
+            for field in ("observation", "shown"):
+                if isinstance(step[field], Mapping):
+                    query = "SELECT body FROM texts WHERE hash = ?"
+                    rows = self._rows(query, step[field]["text"])
+                    if not rows:
+                        raise StoreError(f"{self.path} has lost the text {step[field]['text']}.")
+                    step[field] = self._decompress(rows[0][0]).decode()
+        whole: dict[str, Any] = trajectory
+        return whole
+
+    def _unpack(self, body: bytes) -> Any:
+        return json.loads(self._decompress(body))
+
+    def _decompress(self, body: bytes) -> bytes:
+        try:
+            return zlib.decompress(body)
+        except zlib.error as error:
+            raise StoreError(f"A row of {self.path} cannot be read: {error}. {DAMAGED}") from error

@@ -1,0 +1,1 @@
+"""What a draft must pass to become a task."""

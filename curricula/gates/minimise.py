@@ -1,0 +1,173 @@
+"""References without the steps that they do not need, found out by replay.
+
+A step is needed if the score falls without it. What the engine has told is needed, too, where a
+later step uses it: the id that a list has shown can be written down without the list, but nobody
+could know it then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from coevo_gym.core.benchmark import Benchmark, Effect, Replay
+from coevo_gym.core.errors import BuildError
+from coevo_gym.core.evolution import Draft
+from coevo_gym.core.task import Task
+from coevo_gym.curricula.gates.told import Told, stands_in
+
+MAX_REPLAYS = 24
+"""Most replays that a reference is shortened by; what is left of a longer one stays."""
+
+
+class Minimised(NamedTuple):
+    """What came of shortening a reference.
+
+    Attributes:
+        task: the task with the steps that are needed as its solution; the same if all are.
+        steps: these steps.
+        dropped: those that are not needed.
+        replay: what the needed steps do.
+        env_steps: env steps that it took to find out.
+    """
+
+    task: Task
+    steps: tuple[str, ...]
+    dropped: tuple[str, ...]
+    replay: Replay
+    env_steps: int
+
+
+def minimised(
+    benchmark: Benchmark, draft: Draft, task: Task, *, max_replays: int = MAX_REPLAYS
+) -> Minimised:
+    """Drop the steps of a task's reference that it does as well without.
+
+    First all that did nothing, together; then stretches that led back to where they began; then
+    single steps, from the last to the first. A step that did nothing, but that the verifier asks
+    for because it was derived from it, goes if the task can be built without it.
+
+    Args:
+        benchmark: replays and builds.
+        draft: what the task was built from.
+        task: a built task.
+        max_replays: cap on replays.
+
+    Raises:
+        EnvBackendError: if an engine failed.
+    """
+    return _Shortening(benchmark, draft, task, max_replays).run()
+
+
+class _Shortening:
+    """A reference on its way to what is needed of it."""
+
+    def __init__(self, benchmark: Benchmark, draft: Draft, task: Task, max_replays: int) -> None:
+        self._benchmark, self._draft, self._task = benchmark, draft, task
+        self._left = max_replays
+        self._env_steps = 0
+        self._evidence = benchmark.evidence(task)
+        self._begun = self._steps = benchmark.demonstration(task)
+        self._replay = self._play(self._steps)
+
+    def run(self) -> Minimised:
+        if self._replay.solves:
+            self._drop_idle()
+            self._drop_loops()
+            self._drop_single()
+        rest = list(self._steps)
+        dropped = [step for step in self._begun if not _taken(step, rest)]
+        task = self._task
+        if dropped and self._steps != self._benchmark.demonstration(task):
+            task = task.model_copy(update={"solution": self._steps})
+        return Minimised(task, self._steps, tuple(dropped), self._replay, self._env_steps)
+
+    def _drop_idle(self) -> None:
+        """Drop all steps that did nothing."""
+        idle = [i for i, effect in enumerate(self._replay.effects) if effect is Effect.NOTHING]
+        if idle and not self._drop(idle):
+            self._rebuild(idle)
+
+    def _drop_loops(self) -> None:
+        """Drop stretches after which the engine is as it was before them, the longest first."""
+        while any(self._drop(loop) for loop in self._loops()):
+            pass
+
+    def _loops(self) -> list[list[int]]:
+        states, effects, sources = self._replay.states, self._replay.effects, self._sources()
+        loops = [
+            list(range(first, last))
+            for first in range(len(effects) - 1)
+            for last in range(first + 2, len(effects))
+            if states[first] == states[last] and Effect.CHANGED in effects[first:last]
+        ]
+        return sorted((loop for loop in loops if not sources & {*loop}), key=len, reverse=True)
+
+    def _drop_single(self) -> None:
+        """Drop single steps, but none that is known to be needed, such as the last, or closes."""
+        for index in range(len(self._steps) - 2, -1, -1):
+            closes = self._replay.effects[index] is Effect.CLOSED
+            if not (closes or self._opens_next(index) or index in self._sources()):
+                self._drop([index])
+
+    def _opens_next(self, index: int) -> bool:
+        """Whether the engine has listed the next step only after this one."""
+        listed, following = self._replay.listed, self._steps[index + 1]
+        return bool(listed) and following in listed[index + 1] - listed[index]
+
+    def _drop(self, indices: Sequence[int]) -> bool:
+        """Do without some steps, if a replay shows that they are not needed."""
+        if not self._left:
+            return False
+        steps = _without(self._steps, indices)
+        played = self._play(steps)
+        if len(played.errors) == len(steps) and played.solves:
+            self._steps, self._replay = steps, played
+            return True
+        return False
+
+    def _rebuild(self, indices: Sequence[int]) -> None:
+        """Do without steps that the verifier asks for, if the rest makes a task of its own."""
+        steps = _without(self._steps, indices)
+        self._env_steps += len(steps)
+        try:
+            task = self._benchmark.build(self._draft.model_copy(update={"solution": steps}))
+        except BuildError:
+            return
+        before, self._task = self._task, task
+        if not self._drop(indices):
+            self._task = before
+
+    def _sources(self) -> set[int]:
+        """The steps that have shown what a later step uses, or the answer."""
+        told = Told(self._evidence.said)
+        found = set()
+        for index, (effect, text) in enumerate(
+            zip(self._replay.effects, self._replay.shown, strict=True)
+        ):
+            if effect is Effect.READ:
+                later = "\n".join(self._steps[index + 1 :])
+                news = told.news(text)
+                counted = told.counts(text) & {*self._evidence.answers}
+                if counted or any(stands_in(later, value) for value in news):
+                    found.add(index)
+            told.read(text)
+        return found
+
+    def _play(self, steps: Sequence[str]) -> Replay:
+        self._left -= 1
+        played = self._benchmark.replay(self._task, steps, to_error=True)
+        self._env_steps += len(played.errors)
+        return played
+
+
+def _without(steps: Sequence[str], indices: Sequence[int]) -> tuple[str, ...]:
+    return tuple(step for index, step in enumerate(steps) if index not in indices)
+
+
+def _taken(step: str, rest: list[str]) -> bool:
+    """Whether a step is next among the rest; it is taken off there."""
+    if rest and rest[0] == step:
+        rest.pop(0)
+        return True
+    return False

@@ -1,0 +1,1 @@
+"""The pool of training tasks, and what is known of them."""

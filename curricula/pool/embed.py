@@ -1,0 +1,139 @@
+"""Texts as unit vectors, and exact cosine search among them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.provision import extra_advice
+
+Vectors = NDArray[np.float64]
+
+_WORD = re.compile(r"\w+")
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, without case, spacing and punctuation.
+
+    Example:
+        >>> words("Buy the RED shoes, under $50!")
+        ['buy', 'the', 'red', 'shoes', 'under', '50']
+    """
+    return _WORD.findall(text.casefold())
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors whose cosine says how alike they are."""
+
+    def __call__(self, texts: Sequence[str]) -> Vectors:
+        """(n, dim) array, one unit row per text; a text without words may be all zero."""
+        ...
+
+
+class HashingEmbedder:
+    """Counts of words and word pairs, hashed into ``dim`` signed buckets.
+
+    It needs no model and gives the same vectors in every process. It sees shared words, not
+    shared meaning.
+
+    Args:
+        dim: number of buckets.
+        bigrams: whether pairs of neighbouring words count too. Without them a reordered text has
+            the vector of the original.
+
+    Example:
+        >>> embed = HashingEmbedder()
+        >>> a, b, c = embed(["buy red shoes", "Buy red shoes!", "find a mug"])
+        >>> round(float(a @ b), 3), round(float(a @ c), 3)
+        (1.0, 0.0)
+    """
+
+    def __init__(self, dim: int = 1024, *, bigrams: bool = True) -> None:
+        self.dim = dim
+        self.bigrams = bigrams
+
+    def __call__(self, texts: Sequence[str]) -> Vectors:
+        """Embed texts; see :class:`Embedder`."""
+        rows = np.zeros((len(texts), self.dim))
+        for row, text in zip(rows, texts, strict=True):
+            for token in self._tokens(text):
+                bits = int.from_bytes(hashlib.blake2b(token.encode(), digest_size=8).digest())
+                # The lowest bit signs, so that collisions cancel out on average.
+                row[(bits >> 1) % self.dim] += 1.0 if bits & 1 else -1.0
+        return normalise(rows)
+
+    def _tokens(self, text: str) -> Iterator[str]:
+        tokens = words(text)
+        yield from tokens
+        if self.bigrams:
+            yield from (f"{left} {right}" for left, right in pairwise(tokens))
+
+
+class SentenceEmbedder:
+    """A sentence-transformers model, loaded at first use.
+
+    Args:
+        model: name or path of the model.
+
+    Raises:
+        ConfigError: at first use, if sentence-transformers is not installed.
+    """
+
+    def __init__(self, model: str = "sentence-transformers/all-MiniLM-L6-v2") -> None:
+        self.model = model
+        self._loaded: Any = None
+
+    def __call__(self, texts: Sequence[str]) -> Vectors:
+        """Embed texts; see :class:`Embedder`."""
+        if self._loaded is None:
+            self._loaded = _load_sentence_model(self.model)
+        return normalise(np.asarray(self._loaded.encode(list(texts)), dtype=np.float64))
+
+
+def _load_sentence_model(model: str) -> Any:
+    try:
+        return import_module("sentence_transformers").SentenceTransformer(model)
+    except ImportError as error:
+        raise ConfigError(
+            f"Embedding with {model!r} needs sentence-transformers, which is not installed. "
+            f"{extra_advice('embed')}, or use HashingEmbedder."
+        ) from error
+
+
+def normalise(rows: Vectors) -> Vectors:
+    """Scale each row of a (n, dim) array to length 1; all-zero rows stay as they are."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(lengths > 0, lengths, 1.0)
+
+
+class Nearest(NamedTuple):
+    """The k nearest rows of each query.
+
+    Attributes:
+        rows: (q, k) positions in the corpus, nearest first; ties in order of position.
+        cosine: (q, k) their cosines.
+    """
+
+    rows: NDArray[np.int64]
+    cosine: Vectors
+
+
+def nearest(queries: Vectors, corpus: Vectors, k: int) -> Nearest:
+    """Exact cosine search.
+
+    Args:
+        queries: (q, dim) vectors of any length.
+        corpus: (n, dim) vectors of any length.
+        k: how many; cut to n.
+    """
+    cosine = normalise(queries) @ normalise(corpus).T
+    rows = np.argsort(-cosine, axis=1, kind="stable")[:, :k]
+    return Nearest(rows, np.take_along_axis(cosine, rows, axis=1))

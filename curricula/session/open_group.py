@@ -1,0 +1,104 @@
+"""A group while its episodes are still to come, or while it waits to be recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import Group, Trajectory
+from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
+
+
+@dataclass(slots=True)
+class Place:
+    """One of a group's K places.
+
+    Attributes:
+        issued: tickets issued for it so far.
+        lost: tickets of it that were given back.
+        trajectory: the episode that has arrived; None until then.
+    """
+
+    issued: int = 0
+    lost: int = 0
+    trajectory: Trajectory | None = None
+
+
+@dataclass(slots=True)
+class OpenGroup:
+    """A group of the ledger.
+
+    Attributes:
+        id: unique within a run.
+        task: the one task of its episodes.
+        places: its K places.
+        in_step: whether it was drawn for a learner step, and is recorded with one.
+        n_begun: places of which a ticket has been issued; they begin in order.
+        broken: a place was lost too often; nothing more of the group is issued.
+        out: places whose ticket is under way.
+    """
+
+    id: str
+    task: Task
+    places: list[Place]
+    in_step: bool = False
+    n_begun: int = 0
+    broken: bool = False
+    out: set[int] = field(default_factory=set)
+
+    @property
+    def n_unbegun(self) -> int:
+        """Places that are still to be issued for the first time."""
+        return 0 if self.broken else len(self.places) - self.n_begun
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will arrive."""
+        complete = all(place.trajectory for place in self.places)
+        return not self.out and (complete or self.broken)
+
+    def close(self) -> Group:
+        """The group as it stands."""
+        arrived = tuple(place.trajectory for place in self.places if place.trajectory)
+        return Group(self.id, self.task, len(self.places), arrived)
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the tickets under way."""
+        places = [
+            {
+                "issued": place.issued,
+                "lost": place.lost,
+                "trajectory": place.trajectory and trajectory_to_json(place.trajectory),
+            }
+            for place in self.places
+        ]
+        return {
+            "id": self.id,
+            "task": self.task.to_json(),
+            "in_step": self.in_step,
+            "n_begun": self.n_begun,
+            "broken": self.broken,
+            "places": places,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> OpenGroup:
+        """Read :meth:`to_json`; states that were saved before there were steps have none."""
+        places = [
+            Place(
+                place["issued"],
+                place["lost"],
+                place["trajectory"] and trajectory_from_json(place["trajectory"]),
+            )
+            for place in data["places"]
+        ]
+        return cls(
+            data["id"],
+            Task.from_json(data["task"]),
+            places,
+            data.get("in_step", False),
+            data["n_begun"],
+            data["broken"],
+        )

@@ -1,0 +1,223 @@
+"""A curriculum as a Gymnasium wrapper: plug it around an env, train as before."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.utils import RecordConstructorArgs
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.evolution import RoundResult
+from coevo_gym.core.seams import Curriculum, Evolver, Ticket
+from coevo_gym.core.trajectory import EndReason
+from coevo_gym.curricula.session.groups import GroupLedger
+from coevo_gym.curricula.session.stream import (
+    DEFAULT_EVERY,
+    EvolveMode,
+    TaskStream,
+    require_reason,
+    require_train_env,
+)
+from coevo_gym.envs.base import TaskEnv
+
+
+class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Choose the task of each episode, learn from how it went, and let the task set evolve.
+
+    ``reset()`` begins the next episode of the curriculum, each task ``group_size`` times in a row;
+    the episode's end is recorded by itself. A ``reset()`` after at least one step means that
+    somebody outside ended the episode, such as a TimeLimit around the sampler: it is graded as it
+    stands and recorded, ``end_reason`` ``time_limit``. One before any step, :meth:`abandon` and
+    :meth:`close` give the episode back: it is run again and counts as nothing.
+    ``reset(options={"task": …})`` (or ``"task_id"``) runs that task unrecorded. Success is the
+    env's own outcome, whatever reward wrappers make of it.
+
+    Wrap one env in the main process. For many envs at once, use ``EvolvingVectorSampler``.
+
+    Args:
+        env: an env of coevo_gym on its training split, wrapped or not.
+        curriculum: ``"coevolve"``, ``"static"``, ``"random_append"``, ``"signal_blind"``, or a
+            curriculum object.
+        group_size: K, how often each task is run in a row.
+        groups_per_step: groups that your trainer learns from before its policy changes: their
+            tasks are drawn at once, and their groups are recorded as one batch. 1 records each
+            group as it closes.
+        evolve: ``"inline"`` runs a round of evolution inside the ``reset()`` at which it is due
+            (the first one makes the first tasks); ``"manual"`` leaves that to :meth:`evolve`.
+        evolve_every_groups: groups between two rounds, for a preset name.
+        seed: seed of the whole stream of tasks, rounds and episodes.
+        evolver: carries out rounds; None explores without a model.
+
+    Raises:
+        SplitLeakError: if the env is not on the training split.
+        ConfigError: if it is built in a child process, or an argument is not usable.
+
+    Example:
+        >>> import coevo_gym, gymnasium as gym
+        >>> env = EvolvingTaskSampler(gym.make("CoEvolve-WebShop-v0"), evolve="manual")
+        >>> env.curriculum.metrics()["pool_size"]
+        0.0
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        curriculum: Curriculum | str = "coevolve",
+        *,
+        group_size: int = 8,
+        groups_per_step: int = 1,
+        evolve: EvolveMode = "inline",
+        evolve_every_groups: int = DEFAULT_EVERY,
+        seed: int = 0,
+        evolver: Evolver | None = None,
+    ) -> None:
+        self._has_json_spec = isinstance(curriculum, str) and evolver is None
+        if self._has_json_spec:
+            RecordConstructorArgs.__init__(
+                self,
+                curriculum=curriculum,
+                group_size=group_size,
+                groups_per_step=groups_per_step,
+                evolve=evolve,
+                evolve_every_groups=evolve_every_groups,
+                seed=seed,
+            )
+        gym.Wrapper.__init__(self, env)
+        if multiprocessing.parent_process() is not None:
+            raise ConfigError(
+                "EvolvingTaskSampler was built in a child process, where it could not see the "
+                "episodes of its siblings. Wrap the vector env in the main process with "
+                "EvolvingVectorSampler instead."
+            )
+        self._stream = TaskStream(
+            require_train_env(env.unwrapped),
+            curriculum,
+            group_size=group_size,
+            groups_per_step=groups_per_step,
+            evolve=evolve,
+            evolve_every_groups=evolve_every_groups,
+            seed=seed,
+            evolver=evolver,
+        )
+        self._ticket: Ticket | None = None
+
+    @property
+    def spec(self) -> EnvSpec | None:  # type: ignore[override]
+        """The env's spec with this wrapper in it; None if an object was passed to it."""
+        return super().spec if self._has_json_spec else None
+
+    @property
+    def curriculum(self) -> Curriculum:
+        """What decides on the tasks."""
+        return self._stream.curriculum
+
+    @property
+    def ledger(self) -> GroupLedger:
+        """What makes groups of episodes."""
+        return self._stream.ledger
+
+    @property
+    def ticket(self) -> Ticket | None:
+        """The ticket of the running episode; None between episodes, or if it is not recorded."""
+        return self._ticket
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin the next episode.
+
+        Args:
+            seed: passed on to the env; None for one that the stream derives.
+            options: passed on to the env; with a ``"task"`` or ``"task_id"``, the episode is not
+                recorded.
+
+        Raises:
+            ConfigError: if there is no task yet.
+        """
+        if self._ticket is not None:
+            ended, self._ticket = self._ticket, None
+            self._stream.settle(ended, self._bare)
+        options = dict(options or {})
+        if options.keys() & {"task", "task_id"}:
+            return self.env.reset(seed=seed, options=options)
+        ticket = self._stream.take()
+        seed = self._stream.seed_of(ticket) if seed is None else seed
+        try:
+            begun = self.env.reset(seed=seed, options={**options, "task": ticket.task})
+        except BaseException:
+            self._stream.give_back(ticket, EndReason.ABANDONED)
+            raise
+        self._ticket = ticket
+        return begun
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step the env; the end of an episode is recorded."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if terminated or truncated:
+            with self._reported():
+                info = self._bare.end_from_outside(info)
+        return observation, reward, terminated, truncated, info
+
+    def cut(self, reason: EndReason) -> None:
+        """End the running episode here, because its agent cannot go on.
+
+        It is graded as it stands and recorded, unless it runs a task of your own.
+
+        Args:
+            reason: why.
+
+        Raises:
+            ConfigError: if ``reason`` says nothing about the agent.
+            ResetNeeded: if no episode is running.
+            EnvBackendError: if the engine fails. The episode is given back then.
+        """
+        require_reason(reason)
+        with self._reported():
+            self._bare.cut(reason)
+
+    def abandon(self) -> None:
+        """Give the running episode back: it is run again, and counts as nothing.
+
+        The env may still be stepped, unrecorded. Without an episode that is recorded, nothing
+        happens.
+        """
+        if self._ticket is not None:
+            abandoned, self._ticket = self._ticket, None
+            self._stream.give_back(abandoned, EndReason.ABANDONED)
+
+    def close(self) -> None:
+        """Give the running episode back and close the env; twice is fine."""
+        self.abandon()
+        super().close()
+
+    def evolve(self) -> RoundResult | None:
+        """Run the round of evolution that is due; None if none is."""
+        return self._stream.evolve()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The whole stream as JSON; the episode under way will be run again."""
+        return self._stream.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue the stream of :meth:`state_dict`; call ``reset()`` next."""
+        self._stream.load_state_dict(state)
+        self._ticket = None
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Report the episode that ends in here, be it by a fault of its engine."""
+        ended, self._ticket = self._ticket, None
+        try:
+            yield
+        finally:
+            if ended is not None:
+                self._stream.report(ended, self._bare)
+
+    @property
+    def _bare(self) -> TaskEnv:
+        return cast(TaskEnv, self.unwrapped)

@@ -1,0 +1,1 @@
+"""The weaknesses that are read from rollouts."""

@@ -1,0 +1,54 @@
+"""Behaviour patterns: what an episode looked like, coarse enough to recur.
+
+A benchmark gives each step a symbol, or several, or none (``Benchmark.symbol``). The finer the
+symbols, the more every episode is unlike all others and the less "rare" says: exact tool sequences
+flag all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
+from types import MappingProxyType
+
+from coevo_gym.core.trajectory import Step, Trajectory
+
+Pattern = tuple[str, ...]
+SymbolOf = Callable[[Step], str]
+PatternOf = Callable[[Trajectory, SymbolOf], Pattern]
+
+MAX_SYMBOLS = 6
+NOTHING: Pattern = ("-",)
+"""The pattern of an episode without steps."""
+
+
+def sequence_pattern(trajectory: Trajectory, symbol: SymbolOf) -> Pattern:
+    """The order of the symbols: runs collapsed, cut to the first six.
+
+    Example:
+        >>> from coevo_gym.core.trajectory import EndReason, Step, Trajectory
+        >>> steps = tuple(Step("", "", action) for action in ("look", "look", "buy"))
+        >>> trajectory = Trajectory(
+        ...     task_id="t", steps=steps, score=0.0, success=False, end_reason=EndReason.FAILED
+        ... )
+        >>> sequence_pattern(trajectory, lambda step: step.action)
+        ('look', 'buy')
+    """
+    runs = [name for name, _ in groupby(_symbols(trajectory, symbol))]
+    return tuple(runs[:MAX_SYMBOLS]) or NOTHING
+
+
+def set_pattern(trajectory: Trajectory, symbol: SymbolOf) -> Pattern:
+    """Which symbols occurred at all, sorted."""
+    return tuple(sorted(set(_symbols(trajectory, symbol)))) or NOTHING
+
+
+def _symbols(trajectory: Trajectory, symbol: SymbolOf) -> Iterator[str]:
+    """The symbols of all steps, one by one."""
+    return (name for step in trajectory.steps for name in symbol(step).split())
+
+
+PATTERNS: Mapping[str, PatternOf] = MappingProxyType(
+    {"sequence": sequence_pattern, "set": set_pattern}
+)
+"""The patterns that a config can name."""

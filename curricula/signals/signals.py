@@ -1,0 +1,250 @@
+"""Signals: the three weaknesses that CoEvolve reads from rollouts.
+
+Three pure rules, and a detector that keeps what they look back on. The rules are those of
+arXiv 2604.15840, section 3.1; where it is silent, the choice is named in the docstring.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.evolution import Signal, SignalKind
+from coevo_gym.core.trajectory import Group, Trajectory
+from coevo_gym.curricula.signals.patterns import Pattern, PatternOf, sequence_pattern
+
+logger = logging.getLogger(__name__)
+
+Outcome = Literal["success", "score"]
+ALL_SIGNALS = tuple(SignalKind)
+
+
+def forgetting(history: Sequence[float], s_now: float) -> bool:
+    """Whether something once solved has failed now.
+
+    Fires iff some ``s`` in ``history`` has ``s >= 0.5``, and ``s_now < 0.5``.
+
+    Args:
+        history: outcomes in [0, 1] of the task's recent visits, oldest first, already cut to the
+            window. The visit that ``s_now`` belongs to must not be in it: pushed one by one, the
+            rollouts of every mixed group would look like forgetting.
+        s_now: outcome in [0, 1] of the episode that is judged.
+
+    Raises:
+        ValueError: if an outcome is not a number in [0, 1].
+    """
+    _check(*history, s_now)
+    return s_now < 0.5 and any(s >= 0.5 for s in history)
+
+
+def boundary(scores: Sequence[float]) -> bool:
+    """Whether a task lies at the edge of what the agent can do.
+
+    Fires iff one rollout of the group has ``R > 0.5`` and another ``R < 0.5``; exactly 0.5 is
+    neither. With 0/1 outcomes these are the groups that give GRPO a gradient.
+
+    Args:
+        scores: (K,) outcomes in [0, 1] of one whole group.
+
+    Raises:
+        ValueError: if an outcome is not a number in [0, 1].
+    """
+    _check(*scores)
+    return any(s > 0.5 for s in scores) and any(s < 0.5 for s in scores)
+
+
+def rare(
+    counts: Mapping[Pattern, int],
+    pattern: Pattern,
+    *,
+    theta: float = 5.0,
+    n_min: int = 64,
+    min_support: int = 1,
+    total: int | None = None,
+) -> bool:
+    """Whether a behaviour is seldom seen.
+
+    With c = ``counts[pattern]`` and N = the sum of all counts (occurrences, not distinct
+    patterns), fires iff ``N >= n_min``, ``c >= max(1, min_support)`` and ``c / N < theta / 100``.
+
+    Args:
+        counts: occurrences of each pattern, the judged episode among them.
+        pattern: the pattern of the judged episode.
+        theta: threshold in per cent.
+        n_min: fewest occurrences in all before anything is called rare.
+        min_support: fewest occurrences of a rare pattern. 1 is the paper's formula, 2 its prose
+            ("recur across multiple trajectories").
+        total: N, if it is known already.
+    """
+    n = sum(counts.values()) if total is None else total
+    c = counts.get(pattern, 0)
+    return n >= n_min and c >= max(1, min_support) and c * 100 < theta * n
+
+
+def _check(*outcomes: float) -> None:
+    for outcome in outcomes:
+        if not 0.0 <= outcome <= 1.0:  # also refuses NaN
+            raise ValueError(f"An outcome is a number in [0, 1], actual: {outcome}")
+
+
+class SignalDetector:
+    """Finds the signals in groups, and remembers what the next groups are compared with.
+
+    A batch is judged as a whole: its patterns are counted first, every rule is then tested
+    against the windows as they were before the batch, and each group adds one entry to its task's
+    window last. So the order of groups within a batch changes nothing.
+
+    Args:
+        signals: the rules to apply.
+        window: how many visits of a task forgetting looks back on.
+        visit: what a visit leaves in the window: the ``mean`` or ``max`` outcome of its group.
+        theta: see :func:`rare`.
+        n_min: see :func:`rare`.
+        min_support: see :func:`rare`.
+        outcome: ``"success"`` reads the binary outcome, ``"score"`` the benchmark's own score.
+        pattern_of: makes an episode's pattern from its steps' symbols.
+    """
+
+    def __init__(
+        self,
+        *,
+        signals: Sequence[SignalKind] = ALL_SIGNALS,
+        window: int = 5,
+        visit: Literal["mean", "max"] = "mean",
+        theta: float = 5.0,
+        n_min: int = 64,
+        min_support: int = 1,
+        outcome: Outcome = "success",
+        pattern_of: PatternOf = sequence_pattern,
+    ) -> None:
+        self.signals = frozenset(signals)
+        self.window = window
+        self.visit = visit
+        self.theta, self.n_min, self.min_support = theta, n_min, min_support
+        self.outcome = outcome
+        self.pattern_of = pattern_of
+        self._windows: dict[str, deque[float]] = {}
+        self._counts: dict[Pattern, int] = {}
+        self._total = 0
+        self._tested = 0
+        self._flagged = 0
+        self._warned = False
+
+    @property
+    def patterns(self) -> Mapping[Pattern, int]:
+        """Occurrences of each pattern so far."""
+        return self._counts
+
+    def detect(self, groups: Sequence[Group]) -> list[Signal]:
+        """Judge a batch of groups.
+
+        Only a whole group can be a boundary; the episodes of a broken one still count for
+        forgetting and rare. One episode may carry several signals.
+
+        Returns:
+            Signals in the order of groups, then episodes, then forgetting, boundary, rare.
+        """
+        patterns = [[self._pattern(group, t) for t in group.trajectories] for group in groups]
+        for pattern in (p for of_group in patterns for p in of_group):
+            self._counts[pattern] = self._counts.get(pattern, 0) + 1
+            self._total += 1
+        found = [
+            signal
+            for group, of_group in zip(groups, patterns, strict=True)
+            for signal in self._judge(group, of_group)
+        ]
+        for group in groups:
+            self._push(group)
+        self._warn_if_meaningless(found, sum(map(len, patterns)))
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """Windows and counts as JSON."""
+        return {
+            "windows": {task_id: list(window) for task_id, window in self._windows.items()},
+            "counts": [[list(pattern), count] for pattern, count in self._counts.items()],
+            "tested": self._tested,
+            "flagged": self._flagged,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`."""
+        self._windows = {
+            task_id: deque(window, maxlen=self.window)
+            for task_id, window in state["windows"].items()
+        }
+        self._counts = {tuple(pattern): count for pattern, count in state["counts"]}
+        self._total = sum(self._counts.values())
+        self._tested, self._flagged = state["tested"], state["flagged"]
+
+    def _outcome(self, trajectory: Trajectory) -> float:
+        return float(trajectory.success if self.outcome == "success" else trajectory.score)
+
+    def _pattern(self, group: Group, trajectory: Trajectory) -> Pattern:
+        return self.pattern_of(trajectory, get_benchmark(group.task.benchmark).symbol)
+
+    def _judge(self, group: Group, patterns: Sequence[Pattern]) -> Iterator[Signal]:
+        scores = [self._outcome(trajectory) for trajectory in group.trajectories]
+        history = tuple(self._windows.get(group.task.id, ()))
+        mixed = group.whole and boundary(scores)
+        for index, (score, pattern) in enumerate(zip(scores, patterns, strict=True)):
+            fired: dict[SignalKind, dict[str, Any]] = {}
+            if forgetting(history, score):
+                fired[SignalKind.FORGETTING] = {"history": history, "now": score}
+            if mixed:
+                fired[SignalKind.BOUNDARY] = {"outcomes": scores}
+            if self._rare(pattern):
+                count = self._counts[pattern]
+                evidence = {"pattern": pattern, "count": count, "total": self._total}
+                fired[SignalKind.RARE] = evidence
+            for kind, numbers in fired.items():
+                if kind in self.signals:
+                    yield Signal(
+                        kind=kind,
+                        task_id=group.task.id,
+                        group_id=group.id,
+                        index=index,
+                        evidence=numbers,
+                    )
+
+    def _rare(self, pattern: Pattern) -> bool:
+        return rare(
+            self._counts,
+            pattern,
+            theta=self.theta,
+            n_min=self.n_min,
+            min_support=self.min_support,
+            total=self._total,
+        )
+
+    def _push(self, group: Group) -> None:
+        """Add the visit to its task's window: one entry a group, however many rollouts."""
+        scores = [self._outcome(trajectory) for trajectory in group.trajectories]
+        if not scores:
+            return
+        entry = max(scores) if self.visit == "max" else math.fsum(scores) / len(scores)
+        self._windows.setdefault(group.task.id, deque(maxlen=self.window)).append(entry)
+
+    def _warn_if_meaningless(self, found: Sequence[Signal], episodes: int) -> None:
+        """Say once if more than half of all judged episodes are "rare".
+
+        The share is taken over at least ``n_min`` judged episodes: a batch may be a single group,
+        all of whose rollouts rightly do the same seldom thing.
+        """
+        if self._total < self.n_min:
+            return
+        self._tested += episodes
+        self._flagged += sum(signal.kind is SignalKind.RARE for signal in found)
+        if self._warned or self._tested < self.n_min or 2 * self._flagged <= self._tested:
+            return
+        self._warned = True
+        logger.warning(
+            "rare_share=%.2f distinct_patterns=%d: most episodes are called rare, so the signal "
+            "says nothing. Give the benchmark coarser step symbols, or set min_support=2.",
+            self._flagged / self._tested,
+            len(self._counts),
+        )
