@@ -7,7 +7,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import Field
 
-from coevo_gym.agents.chat.agent import contexts
+from coevo_gym.agents.chat import contexts
 from coevo_gym.core.errors import ConfigError, ModelError
 from coevo_gym.core.seams import Act, Completion, Finish, Message, Policy, Prompt, Sampling
 from coevo_gym.core.task import FrozenModel

@@ -56,7 +56,7 @@ class TinyPolicy:
         try:
             import torch
 
-            from coevo_gym.agents.tiny.policy import net as tiny_net
+            from coevo_gym.agents.tiny import net as tiny_net
         except ModuleNotFoundError as error:
             raise ImportError(f"The tiny policy needs PyTorch. {extra_advice('train')}.") from error
         self.config = config or TinyConfig()
