@@ -24,6 +24,8 @@ from coevo_gym.core.task import Split, Task, parse_split
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from coevo_gym.cli.python import evaluate as evaluate
+    from coevo_gym.cli.python import train as train
     from coevo_gym.curricula.session.sampler import EvolvingTaskSampler as EvolvingTaskSampler
     from coevo_gym.curricula.session.vector_sampler import (
         EvolvingVectorSampler as EvolvingVectorSampler,
@@ -40,15 +42,19 @@ __all__ = [
     "Split",
     "Task",
     "benchmark_specs",
+    "evaluate",
     "find_task",
     "get_benchmark",
     "register_benchmark",
     "tasks",
+    "train",
 ]
 
 _LAZY = {
     "EvolvingTaskSampler": "coevo_gym.curricula.session.sampler",
     "EvolvingVectorSampler": "coevo_gym.curricula.session.vector_sampler",
+    "evaluate": "coevo_gym.cli.python",
+    "train": "coevo_gym.cli.python",
 }
 _WINGS = ("agents", "curricula", "prompts", "trainers")
 

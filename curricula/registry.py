@@ -1,33 +1,21 @@
-"""Curricula by name."""
+"""Curricula by the names of methods, for samplers: there is no run that assembles one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from difflib import get_close_matches
-from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
 
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.registry import METHODS
 from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
-
-PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        "coevolve": {"evolve": "guided"},
-        "static": {"evolve": "off"},
-        "random_append": {"evolve": "random"},
-        "signal_blind": {"evolve": "blind"},
-    }
-)
-"""Names and the settings that define them."""
 
 
 def make_curriculum(name: str, **settings: Any) -> CoEvolve:
-    """A curriculum by name.
+    """The curriculum of a method.
 
     Args:
-        name: one of :data:`PRESETS`.
+        name: of a method; ``METHODS.names()`` lists them.
         **settings: other fields of :class:`CoEvolveConfig`.
 
     Raises:
@@ -37,11 +25,13 @@ def make_curriculum(name: str, **settings: Any) -> CoEvolve:
         >>> make_curriculum("static", initial_size=50).config.evolve
         'off'
     """
-    if name not in PRESETS:
-        close = get_close_matches(name, PRESETS, n=1)
-        hint = f"Did you mean {close[0]!r}?" if close else f"Choose one of: {', '.join(PRESETS)}."
-        raise ConfigError(f"Unknown curriculum {name!r}. {hint}")
+    sets = METHODS.load(name).sets
+    own = {
+        key.removeprefix("curriculum."): value
+        for key, value in sets.items()
+        if key.startswith("curriculum.")
+    }
     try:
-        return CoEvolve(CoEvolveConfig(**{**settings, **PRESETS[name]}))
+        return CoEvolve(CoEvolveConfig(**{**settings, **own}))
     except ValidationError as error:
-        raise ConfigError(f"Curriculum {name!r}: {error}") from error
+        raise ConfigError(f"The curriculum of {name!r}: {error}") from error

@@ -1,7 +1,8 @@
-"""From tickets to groups: the episodes of one step of the loop."""
+"""From tickets to groups: the episodes of one step of the loop, and what is learned from them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from coevo_gym.core.errors import EnvBackendError, ModelError
@@ -69,6 +70,14 @@ def gather(
             "success_before_filter": sum(solved) / len(solved) if solved else 0.0,
         }
     return Gathered(groups, kept, metrics)
+
+
+def learn(config: LoopConfig, state: LoopState, learner: Learner, kept: Sequence[Group]) -> Metrics:
+    """Learn from the groups of a step, unless it is one that only studies."""
+    if state.step < config.study_only_steps:
+        solved = [float(t.success) for group in kept for t in group.trajectories]
+        return {"success": sum(solved) / max(1, len(solved))}
+    return learner.update(kept, learner.advantages(kept))
 
 
 def collect(

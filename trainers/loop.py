@@ -19,7 +19,7 @@ from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.seams import Agent, Curriculum, Evolver
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.episodes.pool import EnvPool
-from coevo_gym.trainers.collect import gather
+from coevo_gym.trainers.collect import gather, learn
 from coevo_gym.trainers.parts import Events, Learner, Ledger, LoopConfig, LoopState, Metrics
 
 __all__ = ["Events", "Learner", "Ledger", "Loop", "LoopConfig", "LoopState", "Metrics"]
@@ -89,7 +89,7 @@ class Loop:
         groups, kept, gathered = gather(config, *parts)
         self.events.on_groups(groups)
         rolled_out = perf_counter()
-        metrics = {**self.learner.update(kept, self.learner.advantages(kept)), **gathered}
+        metrics = {**learn(config, state, self.learner, kept), **gathered}
         state.step += 1
         metrics |= {"rollout_s": rolled_out - started, "update_s": perf_counter() - rolled_out}
         if _due(state.step, config.evolve_every_steps) and (

@@ -43,6 +43,8 @@ class LoopConfig(FrozenModel):
         max_steps: steps of the learner; None for no limit.
         max_env_steps: env steps of training, exploration and gate replays; None for no limit.
         groups_per_step: groups that one step learns from.
+        study_only_steps: so many first steps only roll out and record, and nothing is learned: for
+            pass rates of the policy that training begins with. They cost env steps like all others.
         max_resamples: how often a step draws others in place of groups that teach nothing, because
             their advantages are all 0 (DAPO: 10); 0 learns from all groups.
         evolve_every_steps: steps after which the curriculum is asked for a round; 0 for never. It
@@ -55,6 +57,7 @@ class LoopConfig(FrozenModel):
     max_steps: int | None = Field(default=None, ge=0)
     max_env_steps: int | None = Field(default=None, ge=0)
     groups_per_step: int = Field(default=16, ge=1)
+    study_only_steps: int = Field(default=0, ge=0)
     max_resamples: int = Field(default=0, ge=0)
     evolve_every_steps: int = Field(default=1, ge=0)
     evolve_at_last_step: bool = False

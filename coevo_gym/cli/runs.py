@@ -83,6 +83,7 @@ def resume(run: RunName) -> None:
 
     For example: coevo resume quickstart
     """
+    from coevo_gym.report.write import write_report
     from coevo_gym.run.train import resume as resume_run
 
     folder = RunFolder.of(run)
@@ -122,6 +123,8 @@ def report(
       coevo report /shared/runs/quickstart --output report.html
     """
     folder = RunFolder.of(run)
+    from coevo_gym.report.write import write_picture, write_report
+
     for target in (output, picture):
         if target is not None and (target.is_dir() or not target.parent.is_dir()):
             raise ConfigError(f"{target} cannot be a file: name one in a folder that is there.")
@@ -136,32 +139,10 @@ def report(
         say(f"Picture: {picture}")
 
 
-def write_report(folder: RunFolder, path: Path | None = None) -> Path:
-    """Draw a run's report, in its folder if nothing else is said; returns where it is."""
-    from coevo_gym.report.collect import load_report_data
-    from coevo_gym.report.render import render_report
-    from coevo_gym.store.folder import write_atomic
-
-    path = path or folder.report
-    with only_looking():
-        data = load_report_data(folder)
-    write_atomic(path, render_report(data).encode())
-    return path
-
-
-def write_picture(folder: RunFolder, path: Path) -> None:
-    """Draw a run's success and pool size over env steps as a standalone SVG."""
-    from coevo_gym.report.collect import load_report_data
-    from coevo_gym.report.render import render_picture
-    from coevo_gym.store.folder import write_atomic
-
-    with only_looking():
-        data = load_report_data(folder)
-    write_atomic(path, render_picture(data).encode())
-
-
 def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], Summary]) -> None:
     """Do the work of a run, and end with its table and report, or with how to go on."""
+    from coevo_gym.report.write import write_report
+
     hint = f"coevo resume {folder.path.name}"
     with RunProgress(console) as progress, telling(progress.say), StopRequest() as stop:
         try:

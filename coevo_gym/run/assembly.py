@@ -16,22 +16,27 @@ from numpy.random import Generator
 
 from coevo_gym.agents.random import RandomAgent
 from coevo_gym.agents.references import evaluate_references
-from coevo_gym.config import RunConfig
+from coevo_gym.config import ArmConfig, ExplorerSettings, RunConfig, arm_configs
 from coevo_gym.core.benchmark import Benchmark, get_benchmark
-from coevo_gym.core.evolution import Round, RoundResult, Verdict
+from coevo_gym.core.evolution import Round, Verdict
+from coevo_gym.core.registry import METHODS
 from coevo_gym.core.seams import Agent, Evolver, Policy
 from coevo_gym.core.task import FrozenDict, Split, Task
 from coevo_gym.curricula.explore.evolver import GatedEvolver
-from coevo_gym.curricula.explore.explorer import ScriptedExplorer
+from coevo_gym.curricula.explore.explorer import Explorer, ScriptedExplorer
+from coevo_gym.curricula.gates.gates import default_gates
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes.evaluation import Evaluation, evaluate
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import episode_seed
+from coevo_gym.methods.kit import Kit
+from coevo_gym.methods.method import Method, MethodSpec
 from coevo_gym.run.policies import PolicyAgent, make_agent, make_learnable
-from coevo_gym.store.database import RunStore
 
 if TYPE_CHECKING:
     from coevo_gym.trainers.grpo import Learnable
+
+OnVerdict = Callable[[Verdict], None]
 
 
 @dataclass(frozen=True)
@@ -125,23 +130,60 @@ class Assembly:
         """The floor that every arm has to beat."""
         return RandomAgent(self.benchmark.choices, self.rng("random agent"))
 
-    def evolver(self, store: RunStore, on_verdict: Callable[[Verdict], None]) -> Evolver:
-        """Who carries out rounds, none of them twice."""
-        settings = self.config.explorer
-        explorer = ScriptedExplorer(
+    @cached_property
+    def arms(self) -> Mapping[str, ArmConfig]:
+        """The settings of each arm by name, in order.
+
+        Raises:
+            ConfigError: if a method cannot be found, or an arm sets what it may not.
+        """
+        return arm_configs(self.config)
+
+    def method(self, arm: ArmConfig, on_verdict: OnVerdict | None = None) -> Method:
+        """The parts of an arm's method, fresh.
+
+        Args:
+            arm: the arm's settings.
+            on_verdict: called after each draft of a round; what it raises stops the round.
+        """
+        spec: MethodSpec = METHODS.load(arm.method)
+        return spec(arm.settings, self.kit(arm, on_verdict))
+
+    def kit(self, arm: ArmConfig, on_verdict: OnVerdict | None = None) -> Kit:
+        """What a method's file is given; see :meth:`method`."""
+        return Kit(
+            benchmark=self.benchmark,
+            native_tasks=self.train_tasks,
+            max_steps=self.config.benchmark.max_steps or self.env_class.default_max_steps,
+            curriculum=arm.curriculum,
+            learner=arm.learner,
+            make_env=self.make_env,
+            policy=lambda: self.policy,
+            explorer=lambda: self.explorer(arm.explorer),
+            gates=default_gates,
+            evolver=lambda explorer: self.evolver(explorer, on_verdict),
+            first_round=self.first_round,
+            seed=self.seed,
+        )
+
+    def explorer(self, settings: ExplorerSettings) -> Explorer:
+        """Who goes back into the env in a round."""
+        return ScriptedExplorer(
             self.benchmark,
             rounds=settings.walks,
             max_steps=settings.max_steps,
             make_env=self.make_env,
         )
-        inner = GatedEvolver(
+
+    def evolver(self, explorer: Explorer, on_verdict: OnVerdict | None = None) -> Evolver:
+        """Who carries out rounds with an explorer."""
+        return GatedEvolver(
             self.benchmark, explorer, native=self.train_tasks, on_verdict=on_verdict
         )
-        return StoredEvolver(inner, store)
 
-    def initial_round(self) -> Round:
-        """The unguided round that finds D_0."""
-        return Round.unguided(self.config.curriculum.initial_size, seed=self.seed("D_0"))
+    def first_round(self, n: int) -> Round:
+        """The unguided round that finds the first ``n`` tasks (D_0)."""
+        return Round.unguided(n, seed=self.seed("D_0"))
 
     def evaluate(
         self,
@@ -158,31 +200,6 @@ class Assembly:
             if agent is None:
                 return evaluate_references(tasks, envs, seed=self.config.seed, on_done=on_done)
             return evaluate(agent, tasks, envs, seed=self.config.seed, on_done=on_done)
-
-
-class StoredEvolver:
-    """Keeps the result of every round, and gives it again when the same round is asked for.
-
-    So all arms begin with one D_0, and a resumed run does not depend on its explorer saying the
-    same thing twice.
-
-    Args:
-        inner: who carries out rounds that were not.
-        store: where results are kept.
-    """
-
-    def __init__(self, inner: Evolver, store: RunStore) -> None:
-        self.inner = inner
-        self.store = store
-
-    def run(self, round: Round) -> RoundResult:
-        """See :class:`~coevo_gym.core.seams.Evolver`."""
-        known = self.store.result(round)
-        if known is not None:
-            return known
-        result = self.inner.run(round)
-        self.store.add_result(round, result)
-        return result
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
-from coevo_gym.config import RunConfig, load_config
+from coevo_gym.config import RunConfig, Sets, load_config
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Agent
 from coevo_gym.run.assembly import Assembly, one_thread
@@ -54,7 +54,7 @@ def evaluate_model(
     split: str,
     progress: Progress,
     *,
-    sets: Sequence[str] = (),
+    sets: Sets = (),
     env: Sequence[str] = (),
 ) -> TableRow:
     """Evaluate a language model, or a baseline, on a benchmark's tasks, without a run.
@@ -65,7 +65,7 @@ def evaluate_model(
             ``scripted``.
         split: ``train``, ``val`` or ``test``.
         progress: what a person sees.
-        sets: more settings, ``"section.key=value"`` each.
+        sets: more settings, see :func:`~coevo_gym.config.load_config`.
         env: more arguments of the benchmark's env, ``"name=value"`` each.
 
     Raises:
@@ -77,8 +77,9 @@ def evaluate_model(
             f"Which policy is to be evaluated on {benchmark}? Pass --policy transformers:MODEL, "
             f"vllm:MODEL, openai:MODEL, {RANDOM} or {SCRIPTED}; actual: {policy!r}."
         )
-    given = [f"benchmark={benchmark}", *sets, *(named or ())]
-    config = load_config(None, sets=given).config
+    config = load_config({"benchmark": benchmark}, sets=sets).config
+    if named is not None:
+        config = load_config(config, sets=named, environ={}).config
     if config.benchmark.name != benchmark:
         raise ConfigError(
             f"--set says benchmark={config.benchmark.name}, but {benchmark} is to be evaluated. "

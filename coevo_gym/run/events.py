@@ -80,6 +80,7 @@ class ArmEvents(Events):
         stop: whether to stop at the next step boundary.
         save: writes a checkpoint.
         every_steps: steps between checkpoints.
+        by: what the result of a round depends on beside it.
         max_steps: steps that the arm may take, or None.
         evaluation: numbers of the latest evaluation.
     """
@@ -93,6 +94,7 @@ class ArmEvents(Events):
     stop: Callable[[], bool]
     save: Callable[[], object]
     every_steps: int
+    by: Callable[[Round], str] = lambda round: ""
     max_steps: int | None = None
     evaluation: dict[str, float] = field(default_factory=dict)
 
@@ -104,7 +106,8 @@ class ArmEvents(Events):
         """Store what evolved."""
         state, numbers = self.state(), self.tap.metrics()
         pool_size = int(numbers.get("pool_size", 0))
-        self.store.add_round(self.arm, state.step, state.env_steps, pool_size, round, result)
+        place = (self.arm, state.step, state.env_steps, pool_size)
+        self.store.add_round(*place, round, result, by=self.by(round))
         self._log("round", round=round.id, accepted=len(result.accepted), pool_size=pool_size)
 
     def on_eval(self, evaluation: Evaluation) -> None:

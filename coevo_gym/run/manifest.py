@@ -17,6 +17,7 @@ from coevo_gym.config import Resolved, RunConfig
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.evolution import digest
 from coevo_gym.core.task import Task
+from coevo_gym.methods.plugins import folder_hashes
 from coevo_gym.run.policies import prompt_of
 from coevo_gym.store.folder import RunFolder, read_json
 
@@ -47,6 +48,7 @@ def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]
         "config": config.to_json(),
         "origins": dict(resolved.origins),
         "seed": config.seed,
+        "plugins": plugin_hashes(config),
         "task_sets": {name: task_set_hash(tasks) for name, tasks in task_sets.items()},
         "versions": versions(config),
         "git_commit": git_commit(),
@@ -100,6 +102,12 @@ def check_unchanged(
     ]
     if manifest.get("prompt", {}) != prompt_id(config):
         changes.append("The prompt file has changed; the policy will be told something else.")
+    before, files = manifest.get("plugins", {}), plugin_hashes(config)
+    changes += [
+        f"{config.plugins.methods}/{name} has changed; its methods may do something else."
+        for name in sorted({**before, **files})
+        if before.get(name) != files.get(name)
+    ]
     return changes
 
 
@@ -121,6 +129,12 @@ def prompt_id(config: RunConfig) -> dict[str, Any]:
     if prompt is None:
         return {}
     return {"name": prompt.header.name, "version": prompt.header.version, "hash": prompt.hash}
+
+
+def plugin_hashes(config: RunConfig) -> dict[str, str]:
+    """Content hash of each file of one's own methods, by its name; {} without any."""
+    folder = config.plugins.methods
+    return {} if folder is None else folder_hashes(folder)
 
 
 def task_set_hash(tasks: Iterable[Task]) -> str:

@@ -18,7 +18,7 @@ from coevo_gym.agents.lm.model_shape import ModelShape, shape_of
 from coevo_gym.config import RunConfig
 from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.run.published import published
+from coevo_gym.methods.published import published
 from coevo_gym.trainers.settings import CLIPS_NEVER_ACT
 
 GIB = 2**30
@@ -346,7 +346,9 @@ def rows(config: RunConfig, planned: Plan, card: Accelerator = H200) -> Iterator
         yield "evaluations", f"{planned.evaluations} x {planned.evaluation_tasks} tasks at most"
     if planned.max_sampled_tokens is not None:
         yield "sampled tokens", f"at most {planned.max_sampled_tokens:,}"
-    said = published(config)
+    said = None
+    if config.policy.kind in ("transformers", "vllm"):
+        said = published(config.benchmark.name, config.policy.model.path)
     if said is not None:
         yield "published", said
     if config.learner.clips_never_act:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 INTERRUPTED = 130
 _STOPPING = b"\nStopping after this step and saving. Press Ctrl-C again to exit now.\n"
@@ -20,12 +21,16 @@ class Stopped(Exception):
 class StopRequest:
     """Whether someone asked to stop; a context manager that listens to SIGINT and SIGTERM.
 
-    The first signal is noted and the work goes on to where it can be saved. The second ends the
-    process on the spot: what was reported as saved is on disk already.
+    The first signal is noted and the work goes on to where it can be saved. The second ends it on
+    the spot: what was reported as saved is on disk already.
+
+    Args:
+        at_once: what the second signal does; None ends the process.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: Callable[[], NoReturn] | None = None) -> None:
         self.requested = False
+        self._at_once = at_once
         self._before: dict[signal.Signals, Any] = {}
 
     def __call__(self) -> bool:
@@ -50,6 +55,8 @@ class StopRequest:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
+            if self._at_once is not None:
+                self._at_once()
             if os.isatty(1):
                 os.write(1, _SHOW_CURSOR)
             os._exit(INTERRUPTED)

@@ -7,7 +7,6 @@ short anywhere is resumed by running it again, and ends as if it had never stopp
 from __future__ import annotations
 
 import gc
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -15,25 +14,21 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from coevo_gym.agents.tiny.policy import TinyPolicy
-from coevo_gym.config import Resolved, RunConfig
-from coevo_gym.core.errors import CoevoError, StoreError
-from coevo_gym.core.evolution import Verdict
-from coevo_gym.core.seams import Evolver
-from coevo_gym.curricula.registry import make_curriculum
-from coevo_gym.curricula.session.groups import GroupLedger
-from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.config import ArmConfig, Resolved, RunConfig
+from coevo_gym.core.errors import CoevoError
+from coevo_gym.core.evolution import Round, Verdict
+from coevo_gym.run.arm import Arm
 from coevo_gym.run.assembly import Assembly, one_thread, weights_hash
-from coevo_gym.run.events import ArmEvents, SignalTap
+from coevo_gym.run.events import ArmEvents
 from coevo_gym.run.manifest import check_unchanged, make_manifest, read_manifest
 from coevo_gym.run.progress import Progress
+from coevo_gym.run.rounds import StoredEvolver
 from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.run.table import RANDOM, WARMUP, TableRow, table_row
-from coevo_gym.store.checkpoint import Checkpoint, Checkpoints
+from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder, append_line, keep_lines, write_json
 from coevo_gym.store.reader import RunReader
-from coevo_gym.trainers.grpo import GRPO, Learnable
-from coevo_gym.trainers.loop import Loop
 from coevo_gym.trainers.sft import demonstrate, imitate
 
 
@@ -97,9 +92,10 @@ def train(
     """
     folder.check_free(overwrite=overwrite)
     assembly = Assembly(resolved.config)
+    _ = assembly.arms  # settings that make none leave no folder behind, and no policy below
     manifest = make_manifest(resolved, task_sets=assembly.task_sets)
     with one_thread(resolved.config):
-        _ = assembly.policy  # settings that make none leave no folder behind
+        _ = assembly.policy
     with folder.locked(), one_thread(resolved.config):
         folder.create(overwrite=overwrite)
         write_json(folder.manifest, manifest)
@@ -117,6 +113,7 @@ def resume(folder: RunFolder, progress: Progress, stop: StopRequest) -> Summary:
         manifest, config = read_manifest(folder)
         _check_whole(folder, config)
         assembly = Assembly(config)
+        _ = assembly.arms  # what a run needs is missed before it goes on
         for change in check_unchanged(manifest, config, assembly.task_sets):
             progress.say(change)
         with one_thread(config):
@@ -148,10 +145,9 @@ class _Run:
         arms: dict[str, dict[str, Any]] = {}
         with closing(RunStore(self.folder.database, record=self.config.store.record)) as store:
             store.add_tasks(self.assembly.warmup_tasks())
-            evolver = self.assembly.evolver(store, self._on_verdict)
-            self._find_initial_tasks(evolver, store)
-            for arm in self.config.arms:
-                row, arms[arm] = self._train_arm(arm, start, store, evolver)
+            self._find_first_tasks(store)
+            for name, settings in self.assembly.arms.items():
+                row, arms[name] = self._train_arm(settings, start, store)
                 gc.collect()  # an arm and its events hold each other; the next needs its memory
                 table.append(row)
         summary = Summary(
@@ -206,12 +202,24 @@ class _Run:
         self._log_once(WARMUP, losses=list(losses), env_steps=env_steps)
         return Start(policy.state_dict(), random, warmup, env_steps)
 
-    def _find_initial_tasks(self, evolver: Evolver, store: RunStore) -> None:
-        """Carry out the round that all arms begin with; the store keeps it, and the parents."""
-        wanted = self.config.curriculum.initial_size
+    def _find_first_tasks(self, store: RunStore) -> None:
+        """Carry out the rounds that arms begin with; the store keeps them, and the parents.
+
+        All of them explore as the run does, whatever its arms do later.
+        """
+        explorer = self.assembly.explorer(self.config.explorer)
+        evolver = StoredEvolver(self.assembly.evolver(explorer, self._on_verdict), store)
+        methods = [self.assembly.method(settings) for settings in self.assembly.arms.values()]
+        rounds = {m.first_round.n_unguided: m.first_round for m in methods if m.first_round}
+        for wanted, round in rounds.items():
+            self._find_tasks(wanted, round, evolver, store)
+
+    def _find_tasks(
+        self, wanted: int, round: Round, evolver: StoredEvolver, store: RunStore
+    ) -> None:
         self.progress.phase("first task set", total=wanted)
         self._found = 0
-        result = evolver.run(self.assembly.initial_round())
+        result = evolver.run(round)
         self._found = None
         if not result.accepted:
             gates = Counter(verdict.gate for verdict in result.verdicts)
@@ -245,131 +253,65 @@ class _Run:
     # Arms.
 
     def _train_arm(
-        self, arm: str, start: Start, store: RunStore, evolver: Evolver
+        self, settings: ArmConfig, start: Start, store: RunStore
     ) -> tuple[TableRow, dict[str, Any]]:
         """Train one arm to its end, from wherever it stands."""
         self._check_stop()
-        policy = self.assembly.policy
-        policy.load_state_dict(start.policy)
+        self.assembly.policy.load_state_dict(start.policy)
         with closing(self.assembly.envs()) as envs:
-            training = _Arm(arm, self.assembly, policy, envs, evolver)
-            events = training.events = ArmEvents(
-                arm=arm,
+            arm = Arm(settings, self.assembly, envs, store, self._on_verdict)
+            events = arm.events = ArmEvents(
+                arm=arm.name,
                 folder=self.folder,
                 store=store,
-                tap=training.tap,
-                state=lambda: training.loop.state,
+                tap=arm.tap,
+                state=lambda: arm.loop.state,
                 progress=self.progress,
                 stop=self.stop,
-                save=lambda: training.save(checkpoints),
+                save=lambda: arm.save(checkpoints),
                 every_steps=self.config.store.checkpoint_every_steps,
+                by=arm.evolver.by if arm.evolver else lambda round: "",
                 max_steps=self.config.loop.max_steps,
             )
-            training.loop.events = events
+            arm.loop.events = events
             checkpoints = Checkpoints(
-                self.folder.checkpoints / arm, keep=self.config.store.keep_checkpoints
+                self.folder.checkpoints / arm.name, keep=self.config.store.keep_checkpoints
             )
-            self._place(training, checkpoints, start)
-            return self._run_loop(training, checkpoints)
+            self._place(arm, checkpoints, start)
+            return self._run_loop(arm, checkpoints)
 
-    def _place(self, training: _Arm, checkpoints: Checkpoints, start: Start) -> None:
+    def _place(self, arm: Arm, checkpoints: Checkpoints, start: Start) -> None:
         """Put an arm where it stopped, or at its start; what was read of it is not kept."""
-        saved, events = checkpoints.latest(), training.events
+        saved, events = checkpoints.latest(), arm.events
         events.rewind(saved.step if saved else -1)
         if saved:
-            training.load(saved)
-        else:
-            training.loop.run_round(self.assembly.initial_round())
-            training.loop.state.evaluated = 0  # the warm-up's evaluation is this arm's first
-            events.note_evaluation(start.warmup)
+            arm.load(saved)
+            return
+        if arm.first_round:
+            arm.loop.run_round(arm.first_round)
+        arm.loop.state.evaluated = 0  # the warm-up's evaluation is this arm's first
+        events.note_evaluation(start.warmup)
 
-    def _run_loop(
-        self, training: _Arm, checkpoints: Checkpoints
-    ) -> tuple[TableRow, dict[str, Any]]:
-        loop, config = training.loop, self.config.loop
+    def _run_loop(self, arm: Arm, checkpoints: Checkpoints) -> tuple[TableRow, dict[str, Any]]:
+        loop, config = arm.loop, self.config.loop
         by_steps = config.max_steps is not None
         total = config.max_steps if by_steps else config.max_env_steps
         done = loop.state.step if by_steps else loop.state.env_steps
-        self.progress.phase(f"train {training.arm}", total=total or 0, done=done)
+        self.progress.phase(f"train {arm.name}", total=total or 0, done=done)
         loop.run()
-        training.save(checkpoints)
+        arm.save(checkpoints)
         if not loop.over:
             raise Stopped
-        numbers = training.tap.metrics()
+        numbers = arm.tap.metrics()
         outcome = {
             "steps": loop.state.step,
             "env_steps": loop.state.env_steps,
             "episodes": loop.state.episodes,
             "rounds": int(numbers.get("rounds", 0)),
             "pool_size": int(numbers.get("pool_size", 0)),
-            "weights": weights_hash(training.policy),
+            "weights": weights_hash(arm.policy),
         }
-        return table_row(training.arm, training.events.evaluation, loop.state.env_steps), outcome
-
-
-class _Arm:
-    """The parts of one arm, and their state as one."""
-
-    events: ArmEvents
-
-    def __init__(
-        self,
-        arm: str,
-        assembly: Assembly,
-        policy: Learnable,
-        envs: EnvPool,
-        evolver: Evolver,
-    ) -> None:
-        config: RunConfig = assembly.config
-        agent = assembly.agent(policy)
-        self.arm, self.policy = arm, policy
-        self.learner = GRPO(policy, config.learner, seed=assembly.seed("learner"))
-        # The reference is what the arm starts from. That is saved once, for all arms; a checkpoint
-        # only says which it was.
-        self.start = weights_hash(policy) if config.learner.kl_coef else ""
-        settings = config.curriculum.model_dump(exclude={"evolve"})
-        self.tap = SignalTap(make_curriculum(arm, **settings))
-        self.loop = Loop(
-            config.loop,
-            curriculum=self.tap,
-            ledger=GroupLedger(
-                self.tap, group_size=config.rollout.group_size, seed=assembly.seed("ledger")
-            ),
-            agent=agent,
-            learner=self.learner,
-            envs=envs,
-            evolver=evolver,
-            evaluate=lambda: assembly.evaluate(agent.greedy()),
-        )
-
-    def save(self, checkpoints: Checkpoints) -> None:
-        """Save all that the arm needs to go on."""
-        state = {
-            "policy": self.policy.state_dict(),
-            "learner": self.learner.state_dict(reference=False),
-            "start": self.start,
-            "loop": json.dumps(self.loop.state_dict()),
-            "evaluation": self.events.evaluation,
-        }
-        checkpoints.save(self.loop.state.step, state)
-
-    def load(self, saved: Checkpoint) -> None:
-        """Restore :meth:`save`.
-
-        Raises:
-            StoreError: if the arm had begun with other weights, which are its reference.
-        """
-        # One that an older version wrote does not say its start, and holds the reference itself.
-        if saved.state.get("start", self.start) != self.start:
-            raise StoreError(
-                f"{saved.path} was trained from other first weights than those that this run has "
-                f"now: the checkpoint in {saved.path.parent.with_name(WARMUP)} was lost or "
-                "replaced. Bring it back, or train anew with --overwrite."
-            )
-        self.policy.load_state_dict(saved.state["policy"])
-        self.learner.load_state_dict(saved.state["learner"])
-        self.loop.load_state_dict(json.loads(saved.state["loop"]))
-        self.events.evaluation = dict(saved.state["evaluation"])
+        return table_row(arm.name, arm.events.evaluation, loop.state.env_steps), outcome
 
 
 def _percent(numbers: Mapping[str, float]) -> str:

@@ -102,18 +102,26 @@ class RunStore(RunReader):
                 evidence = canonical_json(signal.model_dump(mode="json")["evidence"])
                 self._insert("signals", *place, step, signal.task_id, evidence)
 
-    def add_result(self, round: Round, result: RoundResult) -> None:
+    def add_result(self, round: Round, result: RoundResult, *, by: str = "") -> None:
         """Store what carrying out a round gave, before anything is made of it."""
         with self._transaction():
             body = _pack(result.model_dump(mode="json"))
-            self._insert("results", _key(round), round.id, body)
+            self._insert("results", _key(round, by), round.id, body)
 
     def add_round(
-        self, arm: str, step: int, env_steps: int, pool_size: int, round: Round, result: RoundResult
+        self,
+        arm: str,
+        step: int,
+        env_steps: int,
+        pool_size: int,
+        round: Round,
+        result: RoundResult,
+        *,
+        by: str = "",
     ) -> None:
         """Store that a round was applied; see :class:`StoredRound`."""
         with self._transaction():
-            key, body = _key(round), _pack(round.model_dump(mode="json"))
+            key, body = _key(round, by), _pack(round.model_dump(mode="json"))
             self._insert("results", key, round.id, _pack(result.model_dump(mode="json")))
             self._insert("rounds", arm, round.id, step, env_steps, pool_size, key, body)
             self._add_tasks(context.task for context in round.contexts)
@@ -146,9 +154,14 @@ class RunStore(RunReader):
                     (arm, step),
                 )
 
-    def result(self, round: Round) -> RoundResult | None:
-        """The result of exactly this round, if it was carried out before, in any arm."""
-        rows = self._rows("SELECT body FROM results WHERE key = ?", _key(round))
+    def result(self, round: Round, *, by: str = "") -> RoundResult | None:
+        """The result of exactly this round, if it was carried out before, in any arm.
+
+        Args:
+            round: the round.
+            by: what tells who carried it out, where that makes a difference.
+        """
+        rows = self._rows("SELECT body FROM results WHERE key = ?", _key(round, by))
         return RoundResult.model_validate(self._unpack(rows[0][0])) if rows else None
 
     # How it works.
@@ -215,9 +228,10 @@ class RunStore(RunReader):
         return trajectory
 
 
-def _key(round: Round) -> str:
-    """What a round is a function of: its order, and the tasks it must not find again."""
-    return digest([round.model_dump(mode="json"), [task.id for task in round.known]])
+def _key(round: Round, by: str) -> str:
+    """What a round is a function of: its order, the tasks it must not find again, and who goes."""
+    order = [round.model_dump(mode="json"), [task.id for task in round.known]]
+    return digest([*order, by] if by else order)
 
 
 def _pack(value: Any) -> bytes:

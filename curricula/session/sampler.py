@@ -41,15 +41,15 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
 
     Args:
         env: an env of coevo_gym on its training split, wrapped or not.
-        curriculum: ``"coevolve"``, ``"static"``, ``"random_append"``, ``"signal_blind"``, or a
-            curriculum object.
+        curriculum: name of a method, whose curriculum it takes, or a curriculum object; None for
+            the method that a run is about by default (CoEvolve).
         group_size: K, how often each task is run in a row.
         groups_per_step: groups that your trainer learns from before its policy changes: their
             tasks are drawn at once, and their groups are recorded as one batch. 1 records each
             group as it closes.
         evolve: ``"inline"`` runs a round of evolution inside the ``reset()`` at which it is due
             (the first one makes the first tasks); ``"manual"`` leaves that to :meth:`evolve`.
-        evolve_every_groups: groups between two rounds, for a preset name.
+        evolve_every_groups: groups between two rounds, for the name of a method.
         seed: seed of the whole stream of tasks, rounds and episodes.
         evolver: carries out rounds; None explores without a model.
 
@@ -67,7 +67,7 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
     def __init__(
         self,
         env: gym.Env[Any, Any],
-        curriculum: Curriculum | str = "coevolve",
+        curriculum: Curriculum | str | None = None,
         *,
         group_size: int = 8,
         groups_per_step: int = 1,
@@ -76,7 +76,7 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         seed: int = 0,
         evolver: Evolver | None = None,
     ) -> None:
-        self._has_json_spec = isinstance(curriculum, str) and evolver is None
+        self._has_json_spec = isinstance(curriculum, str | None) and evolver is None
         if self._has_json_spec:
             RecordConstructorArgs.__init__(
                 self,

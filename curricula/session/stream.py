@@ -14,6 +14,7 @@ from numpy.random import SeedSequence
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError, EnvBackendError, SplitLeakError
 from coevo_gym.core.evolution import RoundResult
+from coevo_gym.core.registry import METHODS
 from coevo_gym.core.seams import Curriculum, Evolver, Ticket
 from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import EndReason, Group
@@ -39,13 +40,13 @@ class TaskStream:
 
     Args:
         env: one of the envs that episodes run in; says which tasks are native.
-        curriculum: a preset's name (see ``registry.py``), or a curriculum.
+        curriculum: a method's name, or a curriculum; None for the default method's.
         group_size: K, episodes a group.
         groups_per_step: groups that the trainer learns from at once; their tasks are drawn at
             once, and recorded as one batch. 1 records each group as it closes.
         evolve: ``"inline"`` runs a round that is due before the next ticket; ``"manual"`` leaves
             rounds to :meth:`evolve`.
-        evolve_every_groups: groups between two rounds, for a preset.
+        evolve_every_groups: groups between two rounds, for a method's name.
         seed: seed of the stream; the envs' seeds come from it too.
         evolver: carries out rounds; None explores without a model, in fresh copies of ``env``.
 
@@ -57,7 +58,7 @@ class TaskStream:
     def __init__(
         self,
         env: TaskEnv,
-        curriculum: Curriculum | str,
+        curriculum: Curriculum | str | None,
         *,
         group_size: int,
         groups_per_step: int,
@@ -72,11 +73,12 @@ class TaskStream:
             )
         if evolve not in ("inline", "manual"):
             raise ConfigError(f"evolve must be 'inline' or 'manual', actual: {evolve!r}")
-        if isinstance(curriculum, str):
-            curriculum = make_curriculum(curriculum, evolve_every_groups=evolve_every_groups)
+        if isinstance(curriculum, str | None):
+            name = METHODS.default if curriculum is None else curriculum
+            curriculum = make_curriculum(name, evolve_every_groups=evolve_every_groups)
         elif evolve_every_groups != DEFAULT_EVERY:
             raise ConfigError(
-                "evolve_every_groups is for presets; set it in the curriculum that you pass."
+                "evolve_every_groups is for a method's name; set it in the curriculum you pass."
             )
         self.curriculum: Curriculum = curriculum
         self.evolver = evolver or scripted_evolver(env)

@@ -35,13 +35,14 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
     Args:
         env: a :class:`~coevo_gym.envs.vector.TaskVectorEnv`, as from ``gym.make_vec``, on the
             training split.
-        curriculum: a preset name or a curriculum object.
+        curriculum: name of a method, whose curriculum it takes, or a curriculum object; None for
+            the method that a run is about by default (CoEvolve).
         group_size: K, episodes of each task.
         groups_per_step: groups that your trainer learns from before its policy changes: their
             tasks are drawn at once, and their groups are recorded as one batch. 1 records each
             group as it closes.
         evolve: ``"inline"`` or ``"manual"``; see :meth:`evolve`.
-        evolve_every_groups: groups between two rounds, for a preset name.
+        evolve_every_groups: groups between two rounds, for the name of a method.
         seed: seed of the whole stream of tasks, rounds and episodes.
         evolver: carries out rounds; None explores without a model.
 
@@ -53,7 +54,7 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
     def __init__(
         self,
         env: VectorEnv[Any, Any, Any],
-        curriculum: Curriculum | str = "coevolve",
+        curriculum: Curriculum | str | None = None,
         *,
         group_size: int = 8,
         groups_per_step: int = 1,

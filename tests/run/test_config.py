@@ -77,8 +77,8 @@ def test_a_section_may_be_given_by_its_name_alone(toml: Path) -> None:
     ("setting", "message"),
     [
         ("learner.lr=-1", r"learner.lr = '-1' \(from command line\): Input should be greater"),
-        ("arms=statc", "there is no curriculum 'statc'. Did you mean 'static'"),
-        ("arms=static,static", "each curriculum may be named once"),
+        ("arms=statc", "there is no method 'statc'. Did you mean 'static'"),
+        ("arms=static,static", "each arm may be named once"),
         ("benchmark.name=webshp", "Did you mean 'webshop'"),
         ("curriculum.evolve=off", "decided by each arm"),
         ("loop.max_env_steps=none", "training needs an end"),

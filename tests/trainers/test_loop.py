@@ -249,6 +249,14 @@ class TestLoop:
         ]
         assert numbers[0] == numbers[1]
 
+    def test_first_steps_may_only_study(self, envs: EnvPool) -> None:
+        log = Log()
+        loop = make_loop(envs, log, max_steps=3, study_only_steps=2)
+        loop.run()
+        assert loop.learner.version == 1
+        assert [m.get("success") for m in log.metrics] == [1.0, 1.0, None]
+        assert len(loop.curriculum.recorded) == 9  # type: ignore[attr-defined]
+
     def test_an_end_is_needed(self, envs: EnvPool) -> None:
         with pytest.raises(ConfigError, match="needs an end"):
             make_loop(envs, max_steps=None)

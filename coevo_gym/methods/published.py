@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from coevo_gym.config import RunConfig
-
 
 class Published(NamedTuple):
     """Success rates of a paper, in percent as printed.
@@ -37,15 +35,14 @@ _REMARKS = {
 }
 
 
-def published(config: RunConfig) -> str | None:
-    """What is published for a run's benchmark and model, in words; None if nothing is.
+def published(benchmark: str, model: str) -> str | None:
+    """What is published for a benchmark and a model, in words; None if nothing is.
 
-    A model is known by its name, wherever its folder lies.
+    Args:
+        benchmark: name of the benchmark.
+        model: its path; it is known by its name, wherever its folder lies.
     """
-    benchmark = config.benchmark.name
-    if config.policy.kind not in ("transformers", "vllm"):
-        return None
-    found = _COEVOLVE.get((benchmark, Path(config.policy.model.path).name))
+    found = _COEVOLVE.get((benchmark, Path(model).name))
     if found is None:
         return None
     numbers = f"static {found.static} %, coevolve {found.coevolve} % (arXiv 2604.15840)"

@@ -1,0 +1,143 @@
+"""``coevo train`` and ``coevo eval`` as functions, for notebooks and scripts."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from rich.console import Console
+
+from coevo_gym.cli.output import telling
+from coevo_gym.cli.progress import RunProgress
+from coevo_gym.cli.sources import find_source
+from coevo_gym.config import Resolved, RunConfig, Sets, load_config
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.run.stop import Stopped, StopRequest
+from coevo_gym.run.table import TableRow
+from coevo_gym.store.folder import RUNS, RunFolder
+
+if TYPE_CHECKING:
+    from coevo_gym.run.train import Summary
+
+
+def train(
+    config: str | Path | Mapping[str, Any] | RunConfig | Resolved,
+    *,
+    sets: Sets = (),
+    name: str | None = None,
+    folder: str | Path | None = None,
+    overwrite: bool = False,
+    progress: bool | None = None,
+) -> Summary:
+    """Train all arms of a run and write its report; what ``coevo train`` does.
+
+    Ctrl-C, or the notebook's stop button, ends it after the step and saves: ``coevo resume NAME``
+    goes on.
+
+    Args:
+        config: name of a preset, path of a TOML file, what such a file would hold as a dictionary,
+            or a config.
+        sets: settings that go over it, ``{"loop.max_env_steps": 3000}``, or as on the command line.
+        name: name of the run.
+        folder: where to; None for ``runs/NAME``.
+        overwrite: delete an earlier run in the folder.
+        progress: show how far it is; None for only where somebody looks on, a terminal or a
+            notebook.
+
+    Returns:
+        The table, baselines first, and what each arm did.
+
+    Raises:
+        ConfigError: naming the setting that is wrong, or if the folder is taken.
+        KeyboardInterrupt: if it was stopped; what is done is saved.
+
+    Example:
+        >>> import coevo_gym
+        >>> summary = coevo_gym.train("quickstart", sets={"seed": 1})  # doctest: +SKIP
+        >>> summary.table[-1].success  # doctest: +SKIP
+        0.62
+    """
+    from coevo_gym.report.write import write_report
+    from coevo_gym.run.train import train as train_run
+
+    resolved = config if isinstance(config, Resolved) else load_config(config, sets=sets)
+    if isinstance(config, Resolved) and sets:
+        raise ConfigError("A resolved config takes no sets: pass them to load_config.")
+    if name is not None:
+        resolved = resolved.named(name)
+    target = RunFolder(Path(folder) if folder is not None else RUNS / resolved.config.name)
+    with _shown(progress) as shown, StopRequest(at_once=_interrupt) as stop:
+        try:
+            summary = train_run(target, resolved, shown, stop, overwrite=overwrite)
+        except Stopped:
+            raise KeyboardInterrupt(
+                f"Stopped and saved. Go on with: coevo resume {target.path}"
+            ) from None
+    write_report(target)
+    return summary
+
+
+def evaluate(
+    source: str | Path,
+    policy: str | None = None,
+    *,
+    split: str = "val",
+    sets: Sets = (),
+    env: Sequence[str] = (),
+    progress: bool | None = None,
+) -> TableRow:
+    """Evaluate a policy on held-out tasks; what ``coevo eval`` does.
+
+    Args:
+        source: name of a benchmark or of a run, or the folder of a run.
+        policy: of a run: an arm (None for the last), ``warm-up``, ``random`` or ``scripted``. Of a
+            benchmark: ``transformers:MODEL``, ``vllm:MODEL``, ``openai:MODEL``, ``random`` or
+            ``scripted``.
+        split: ``train``, ``val`` or ``test``.
+        sets: settings, for a benchmark only: ``{"evaluation.n_tasks": 20}``.
+        env: more arguments of the benchmark's env, ``"name=value"`` each.
+        progress: as for :func:`train`.
+
+    Returns:
+        Success with its 95 % interval, mean score, and the number of tasks.
+
+    Raises:
+        ConfigError: if there is no such source, policy or setting.
+
+    Example:
+        >>> import coevo_gym
+        >>> row = coevo_gym.evaluate("webshop", "scripted", sets={"evaluation.n_tasks": 3})
+        >>> row.success, row.n_tasks
+        (1.0, 3)
+    """
+    from coevo_gym.run.evaluation import evaluate_model, evaluate_policy
+
+    found = find_source(str(source))
+    if isinstance(found, RunFolder) and (sets or env):
+        raise ConfigError("sets and env are for a benchmark; a run is evaluated with its own.")
+    with _shown(progress) as shown:
+        if isinstance(found, RunFolder):
+            return evaluate_policy(found, policy, split, shown)
+        return evaluate_model(found.name, policy, split, shown, sets=sets, env=env)
+
+
+@contextmanager
+def _shown(progress: bool | None) -> Iterator[RunProgress]:
+    """Progress for a person, or for nobody."""
+    console = Console(file=sys.stdout)
+    if progress is None:
+        progress = console.is_terminal or console.is_jupyter
+    with RunProgress(console if progress else Console(file=io.StringIO())) as shown:
+        if not progress:  # warnings go where the program sends them
+            yield shown
+            return
+        with telling(shown.say):
+            yield shown
+
+
+def _interrupt() -> NoReturn:
+    raise KeyboardInterrupt

@@ -1,0 +1,41 @@
+"""The settings of a run: one typed tree, and where each value came from.
+
+A value is taken from, in this order, the defaults, a preset or TOML file, the environment
+(``COEVO_CFG__SECTION__KEY``) and the command line (``--set section.key=value``); later ones win.
+A section with a name or a kind may be given by that alone: ``benchmark=bfcl``.
+"""
+
+from coevo_gym.config.arms import ArmConfig, arm_configs
+from coevo_gym.config.sections import (
+    ArmSettings,
+    BenchmarkSettings,
+    EvaluationSettings,
+    ExplorerSettings,
+    PluginSettings,
+    PolicySettings,
+    RolloutSettings,
+    StoreSettings,
+    WarmupSettings,
+)
+from coevo_gym.config.sources import Resolved, Sets, load_config, preset_names
+from coevo_gym.config.tree import DEFAULT_ENV_STEPS, RunConfig
+
+__all__ = [
+    "DEFAULT_ENV_STEPS",
+    "ArmConfig",
+    "ArmSettings",
+    "BenchmarkSettings",
+    "EvaluationSettings",
+    "ExplorerSettings",
+    "PluginSettings",
+    "PolicySettings",
+    "Resolved",
+    "RolloutSettings",
+    "RunConfig",
+    "Sets",
+    "StoreSettings",
+    "WarmupSettings",
+    "arm_configs",
+    "load_config",
+    "preset_names",
+]

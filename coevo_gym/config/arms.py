@@ -1,0 +1,152 @@
+"""Arms: each a method, with settings of its own where arms may differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import SerializeAsAny, ValidationError
+
+from coevo_gym.config.keys import (
+    annotation_of,
+    flat,
+    leaves,
+    overlay,
+    parse_text,
+    place,
+    problems,
+    suggest,
+    suggest_key,
+)
+from coevo_gym.config.sections import ArmSettings, ExplorerSettings
+from coevo_gym.config.tree import RunConfig
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.registry import METHODS
+from coevo_gym.core.task import FrozenModel
+from coevo_gym.curricula.methods.coevolve import CoEvolveConfig
+from coevo_gym.methods.method import MethodSpec
+from coevo_gym.methods.plugins import load_folder
+from coevo_gym.trainers.parts import LoopConfig
+from coevo_gym.trainers.settings import GRPOConfig
+
+SECTIONS = ("curriculum", "learner", "explorer")
+"""Sections that arms may differ in."""
+KEYS = ("loop.study_only_steps",)
+"""Settings of other sections that they may differ in, too."""
+_SAME = {
+    "benchmark": "arms are compared on the same tasks",
+    "policy": "all arms train copies of one policy",
+    "warmup": "all arms start from one warmed-up policy",
+    "evaluation": "arms are compared on the same held-out tasks",
+    "seed": "arms of one seed are a pair",
+    "rollout": "arms are compared at one group size, on one machine's envs",
+    "loop": "arms are compared at one budget, spent in the same portions",
+}
+
+
+class ArmError(ConfigError):
+    """What is wrong with an arm.
+
+    Attributes:
+        key: the dotted key of the setting at fault.
+    """
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"{key}: {problem}")
+        self.key, self.problem = key, problem
+
+
+class ArmConfig(FrozenModel):
+    """The settings of one arm: the run's, what defines its method, and what the arm sets.
+
+    Attributes:
+        name: name of the arm.
+        method: name of its method.
+        settings: the method's own.
+    """
+
+    name: str
+    method: str
+    settings: SerializeAsAny[FrozenModel]
+    curriculum: CoEvolveConfig
+    learner: GRPOConfig
+    explorer: ExplorerSettings
+    loop: LoopConfig
+
+
+def arm_configs(config: RunConfig) -> dict[str, ArmConfig]:
+    """The settings of each arm by name, in order.
+
+    Raises:
+        ConfigError: if a method is not there or cannot be loaded, or an arm sets what it may not.
+    """
+    if config.plugins.methods is not None:
+        load_folder(config.plugins.methods)
+    return {name: _arm_config(config, name) for name in config.arms}
+
+
+def _arm_config(config: RunConfig, name: str) -> ArmConfig:
+    arm = config.arm.get(name, ArmSettings())
+    spec = _spec(arm.method or name, f"arm.{name}.method" if arm.method else "arms")
+    own: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
+    for key, value in spec.sets.items():
+        _check(key, f"the method {spec.name!r}", spec)
+        place(changes, key, value)
+    for key, value in flat(arm.set):
+        _check(key, f"arm.{name}.set.{key}", spec)
+        if key.startswith("method."):
+            inner = key.removeprefix("method.")
+            place(own, inner, parse_text(annotation_of(spec.settings, inner), value))
+        else:
+            place(changes, key, value)
+    base = {section: getattr(config, section).model_dump() for section in (*SECTIONS, "loop")}
+    tree = overlay(ArmConfig, base, changes)
+    try:
+        settings = spec.settings.model_validate(own)
+        return ArmConfig(name=name, method=spec.name, settings=settings, **tree)
+    except ValidationError as error:
+        raise _explained(error, name, spec, arm) from None
+
+
+def _spec(name: str, key: str) -> MethodSpec:
+    try:
+        spec = METHODS.load(name)
+    except ConfigError as error:
+        raise ArmError(key, str(error)) from error
+    if not isinstance(spec, MethodSpec):
+        raise ArmError(
+            key, f"{name!r} stands for {spec!r}, which is no method: decorate it with @method."
+        )
+    return spec
+
+
+def _check(key: str, where: str, spec: MethodSpec) -> None:
+    """Refuse a key that there is not, or that has to be the same for all arms."""
+    section, _, inner = key.partition(".")
+    if section == "method":
+        if inner not in leaves(spec.settings):
+            known = list(leaves(spec.settings))
+            hint = suggest(inner, known) if known else "It has no settings of its own."
+            raise ArmError(where, f"the method {spec.name!r} has no setting {inner!r}. {hint}")
+    elif section in _SAME and key not in KEYS:
+        allowed = ", ".join([*(f"{name}.*" for name in SECTIONS), "method.*", *KEYS])
+        raise ArmError(
+            where, f"{key} may not differ between arms: {_SAME[section]}. An arm may set {allowed}."
+        )
+    elif section not in (*SECTIONS, *_SAME):
+        raise ArmError(where, f"{key} belongs to the whole run, not to an arm.")
+    elif key not in leaves(RunConfig):
+        raise ArmError(where, f"there is no setting {key!r}. {suggest_key(RunConfig, key)}")
+
+
+def _explained(error: ValidationError, name: str, spec: MethodSpec, arm: ArmSettings) -> ArmError:
+    """The first problem of an arm's settings, by the key that brought it in."""
+    own = error.title == spec.settings.__name__
+    problem = problems(spec.settings if own else ArmConfig, error)[0]
+    keys = [f"method.{key}" for key in problem.keys] if own else list(problem.keys)
+    for key in keys:
+        if key in arm.set:
+            where = f"arm.{name}.set.{key}"
+            return ArmError(where, f"{arm.set[key]!r}: {problem.message}")
+    source = f"the method {spec.name!r}" if keys[:1] and keys[0] in spec.sets else f"arm {name}"
+    return ArmError(f"{source}, {keys[0] if keys else 'settings'}", problem.message)

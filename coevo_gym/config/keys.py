@@ -1,0 +1,217 @@
+"""Settings by dotted key: which there are, of which type, and how a text is read as one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from functools import cache, reduce
+from operator import or_
+from types import UnionType
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+ARM_KEY = re.compile(r"arm\.([^.]+)\.(?:method|set\.(.+))")
+"""A key of an arm; its groups are the arm's name and, for what it sets, the key of that."""
+
+
+class Setting(NamedTuple):
+    """A value and where it came from."""
+
+    value: Any
+    origin: str
+
+
+def variants(annotation: Any) -> tuple[type[BaseModel], ...]:
+    """The models that a section may be, more than one where its ``kind`` decides; () of a value."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return (annotation,)
+    if get_origin(annotation) is Annotated:
+        return variants(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        found = [variants(part) for part in get_args(annotation)]
+        return tuple(model for models in found for model in models) if all(found) else ()
+    return ()
+
+
+def kind_of(model: type[BaseModel]) -> str:
+    """The ``kind`` that a model of a union is."""
+    return str(get_args(model.model_fields["kind"].annotation)[0])
+
+
+def variant(models: Sequence[type[BaseModel]], kind: Any) -> type[BaseModel] | None:
+    """The one of the models that is of a kind; None if none is."""
+    if len(models) == 1:
+        return models[0]
+    return next((model for model in models if kind_of(model) == kind), None)
+
+
+@cache
+def leaves(model: type[BaseModel], prefix: str = "") -> Mapping[str, Any]:
+    """Annotations of all settings by dotted key, of all kinds of a section.
+
+    A setting that several kinds have is of any of their types.
+    """
+    found: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        models = variants(field.annotation)
+        if not models:
+            found[f"{prefix}{name}"] = field.annotation
+        for part in models:
+            for key, annotation in leaves(part, f"{prefix}{name}.").items():
+                known = found.get(key, annotation)
+                found[key] = known if known == annotation else reduce(or_, (known, annotation))
+    return found
+
+
+def annotation_of(model: type[BaseModel], key: str) -> Any | None:
+    """Type of the setting with that key, an arm's too; None if there is none.
+
+    What an arm sets of its method's own settings may be anything here: the method knows.
+    """
+    of_arm = ARM_KEY.fullmatch(key)
+    if of_arm is None:
+        return leaves(model).get(key)
+    inner = of_arm[2]
+    if inner is None:
+        return str
+    return Any if inner.startswith("method.") else leaves(model).get(inner)
+
+
+def parse_text(annotation: Any, value: Any) -> Any:
+    """``none`` and comma-separated lists; the model reads everything else."""
+    if not isinstance(value, str):
+        return value
+    types = {get_origin(part) or part for part in (annotation, *get_args(annotation))}
+    if type(None) in types and value.lower() == "none":
+        return None
+    if get_origin(annotation) is tuple:
+        items = (item.strip(" \"'") for item in value.strip("[]() ").split(","))
+        return tuple(item for item in items if item)
+    return value
+
+
+def with_kinds(model: type[BaseModel], data: Mapping[str, Any]) -> dict[str, Any]:
+    """The tree with the default ``kind`` of every section that may be of several and names none."""
+    tree = dict(data)
+    for name, field in model.model_fields.items():
+        models, section = variants(field.annotation), tree.get(name)
+        if not models or not isinstance(section, Mapping):
+            continue
+        if len(models) > 1 and "kind" not in section:
+            section = {"kind": field.get_default(call_default_factory=True).kind, **section}
+        chosen = variant(models, section.get("kind"))
+        tree[name] = with_kinds(chosen, section) if chosen else section
+    return tree
+
+
+def overlay(
+    model: type[BaseModel], base: Mapping[str, Any], changes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The tree with changes put over it.
+
+    Where a section becomes of another kind, it keeps what that kind has a setting for.
+    """
+    tree = dict(base)
+    for name, value in changes.items():
+        field = model.model_fields.get(name)
+        models = variants(field.annotation) if field else ()
+        if not models or not isinstance(value, Mapping):
+            tree[name] = value
+            continue
+        section = dict(tree.get(name, {}))
+        kind = value.get("kind", section.get("kind"))
+        chosen = variant(models, kind)
+        if chosen is None:
+            tree[name] = {**section, **value}
+            continue
+        if kind != section.get("kind"):
+            section = {key: item for key, item in section.items() if key in chosen.model_fields}
+        tree[name] = overlay(chosen, section, value)
+    return tree
+
+
+def place(tree: dict[str, Any], key: str, value: Any) -> None:
+    """Put a value into a tree of dictionaries; what an arm sets keeps its dotted key."""
+    of_arm = ARM_KEY.fullmatch(key)
+    path = ["arm", of_arm[1], "set", of_arm[2]] if of_arm and of_arm[2] else key.split(".")
+    *sections, name = path
+    for section in sections:
+        tree = tree.setdefault(section, {})
+    tree[name] = value
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of a tree by dotted key."""
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def suggest(word: str, known: Sequence[str]) -> str:
+    """A sentence that helps on from a name that there is not."""
+    close = get_close_matches(word, known, n=1)
+    return f"Did you mean {close[0]!r}?" if close else f"Choose one of: {', '.join(known)}."
+
+
+def suggest_key(model: type[BaseModel], key: str) -> str:
+    """A sentence that helps on from a key that there is not."""
+    of_arm = ARM_KEY.fullmatch(key)
+    before, inner = "", key
+    if of_arm and of_arm[2]:
+        before, inner = key.removesuffix(of_arm[2]), of_arm[2]
+    known = list(leaves(model))
+    last = inner.rpartition(".")[2]
+    close = get_close_matches(inner, known, n=1, cutoff=0.75)
+    close = close or [leaf for leaf in known if leaf.rpartition(".")[2] == last]
+    close = close or get_close_matches(inner, known, n=1)
+    if close:
+        return f"Did you mean {' or '.join(f'{before}{leaf}' for leaf in close)}?"
+    return "`coevo config show quickstart` lists all settings."
+
+
+class Problem(NamedTuple):
+    """What is wrong with a tree of settings.
+
+    Attributes:
+        keys: dotted keys of the value at fault and of the sections around it, the innermost first.
+        message: what is wrong with it.
+    """
+
+    keys: tuple[str, ...]
+    message: str
+
+
+def problems(model: type[BaseModel], error: ValidationError) -> list[Problem]:
+    """What pydantic found wrong with a tree, by the keys that people know."""
+    return [_problem(model, found) for found in error.errors()]
+
+
+def _problem(model: type[BaseModel], found: ErrorDetails) -> Problem:
+    """The keys are the error's place without the kinds that pydantic names on the way."""
+    models: tuple[type[BaseModel], ...] = (model,)
+    parts: list[str] = []
+    kinds: tuple[type[BaseModel], ...] = ()
+    for part in found["loc"]:
+        if len(models) > 1 and (chosen := variant(models, part)):
+            kinds, models = models, (chosen,)
+            continue
+        field = models[0].model_fields.get(str(part)) if len(models) == 1 else None
+        parts.append(str(part))
+        models = variants(field.annotation) if field else ()
+    message = found["msg"].removeprefix("Value error, ")
+    if found["type"] == "union_tag_invalid" and len(models) > 1:
+        parts.append("kind")
+        known = [kind_of(one) for one in models]
+        message = f"there is no kind {found['ctx']['tag']!r}. {suggest(found['ctx']['tag'], known)}"
+    elif found["type"] == "extra_forbidden" and kinds:
+        having = [repr(kind_of(one)) for one in kinds if parts[-1] in one.model_fields]
+        section, kind = ".".join(parts[:-1]), str(found["loc"][len(found["loc"]) - 2])
+        message = f"{section}.kind = {kind!r} has no such setting"
+        message += f"; {', '.join(having)} has" if having else ""
+    keys = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return Problem(tuple(keys), message)

@@ -1,0 +1,121 @@
+"""The sections of a run's settings."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from coevo_gym.agents.chat.agent import ChatConfig
+from coevo_gym.agents.endpoint.endpoint import EndpointConfig
+from coevo_gym.agents.lm.language_model import ModelConfig
+from coevo_gym.agents.lm.vllm_engine import VLLMConfig
+from coevo_gym.agents.tiny.policy import TinyConfig
+from coevo_gym.config.keys import suggest
+from coevo_gym.core.benchmark import benchmark_specs
+from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject
+from coevo_gym.trainers.settings import ImitationConfig
+
+
+class BenchmarkSettings(FrozenModel):
+    """What is practised."""
+
+    name: str = "webshop"
+    """Name of the benchmark; see `coevo envs`."""
+    subset: str | None = None
+    """The benchmark's own name for a part of each split; none for all of it."""
+    max_steps: int | None = Field(default=None, ge=1)
+    """Most steps of an episode; none for the benchmark's default."""
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        names = [spec.name for spec in benchmark_specs()]
+        if name not in names:
+            raise ValueError(f"there is no benchmark {name!r}. {suggest(name, names)}")
+        return name
+
+
+class PolicySettings(FrozenModel):
+    """Who learns."""
+
+    kind: Literal["tiny", "transformers", "vllm", "openai"] = "tiny"
+    """``tiny`` is a small scorer of candidate actions, trained from scratch. The others are
+    language models that are talked to: sampled by transformers or by vLLM, or behind an
+    ``openai`` endpoint, which can be evaluated but not trained."""
+    tiny: TinyConfig = TinyConfig()
+    """Size of the tiny policy."""
+    model: ModelConfig = ModelConfig()
+    """The language model of ``transformers`` and ``vllm``."""
+    vllm: VLLMConfig = VLLMConfig()
+    """How vLLM shares the machine with the learner."""
+    endpoint: EndpointConfig = EndpointConfig()
+    """The endpoint of ``openai``."""
+    chat: ChatConfig = ChatConfig()
+    """How a language model is talked to."""
+    prompt: str | None = None
+    """Prompt file to use instead of the benchmark's own."""
+
+
+class WarmupSettings(ImitationConfig):
+    """Imitation of reference solutions before any curriculum, once for all arms."""
+
+    n_tasks: int = Field(default=100, ge=0)
+    """Native training tasks to imitate, drawn by the seed; 0 for no warm-up."""
+
+
+class ExplorerSettings(FrozenModel):
+    """Who goes back into the environment in a round."""
+
+    kind: Literal["scripted"] = "scripted"
+    """``scripted`` repeats part of the agent's way and goes on at random."""
+    walks: int = Field(default=2, ge=1)
+    """Walks for each context."""
+    max_steps: int = Field(default=18, ge=1)
+    """Most steps of a walk."""
+
+
+class RolloutSettings(FrozenModel):
+    """How training episodes run."""
+
+    group_size: int = Field(default=8, ge=2)
+    """K, episodes of one task that are judged against each other."""
+    max_envs: int | None = Field(default=None, ge=1)
+    """Most episodes alive at once; None for what the benchmark's engine bears."""
+
+
+class EvaluationSettings(FrozenModel):
+    """What arms are compared on."""
+
+    split: Literal["val", "test"] = "val"
+    """Held-out split; ``test`` is for the last word on a method."""
+    n_tasks: int = Field(default=200, ge=1)
+    """Held-out tasks, the same ones for every seed; all of them if there are fewer."""
+
+
+class StoreSettings(FrozenModel):
+    """What is kept of a run."""
+
+    record: Literal["signals", "all", "none"] = "signals"
+    """Training episodes to keep: those of groups that fired a signal, all, or none."""
+    checkpoint_every_steps: int = Field(default=5, ge=1)
+    """Steps of the learner between checkpoints."""
+    keep_checkpoints: int = Field(default=2, ge=1)
+    """Latest checkpoints to keep of each arm."""
+
+
+class PluginSettings(FrozenModel):
+    """What of one's own is used."""
+
+    methods: str | None = None
+    """Folder of methods: each of its .py files may define some. In a TOML file, a path beside that
+    file."""
+
+
+class ArmSettings(FrozenModel):
+    """An arm that is more than a method's name."""
+
+    method: str = ""
+    """Name of its method; the arm's own if it is left out."""
+    set: JsonObject = FrozenDict()
+    """What it sets otherwise than the run, by dotted key: ``{"learner.epochs" = 2}``."""

@@ -1,0 +1,274 @@
+"""Where settings come from, and what is said about those that are wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from coevo_gym.config.arms import ArmError, arm_configs
+from coevo_gym.config.keys import (
+    Setting,
+    annotation_of,
+    flat,
+    leaves,
+    parse_text,
+    place,
+    problems,
+    suggest,
+    suggest_key,
+)
+from coevo_gym.config.tree import RunConfig
+from coevo_gym.core.errors import ConfigError
+
+ENVIRONMENT = "COEVO_CFG__"
+Sets = Sequence[str] | Mapping[str, Any]
+PLUGINS = "plugins.methods"
+PRESETS = Path(__file__).parents[1] / "presets"
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A config with the origin of each value.
+
+    Attributes:
+        config: the tree.
+        origins: where each value that is not a default came from, by dotted key.
+    """
+
+    config: RunConfig
+    origins: Mapping[str, str]
+
+    def named(self, name: str) -> Resolved:
+        """The same settings under another name."""
+        config = RunConfig.model_validate({**self.config.to_json(), "name": name})
+        return Resolved(config, {**self.origins, "name": "name"})
+
+    def rows(self) -> list[tuple[str, Any, str]]:
+        """Dotted key, value and origin of every setting, in the order of the tree."""
+        values = dict(flat(self.config.to_json()))
+        origins = {"loop.seed": "seed", **self.origins}
+        keys = [key for key in values if key.startswith("arm.")]
+        keys = [*keys, *(key for key in leaves(RunConfig) if key in values)]
+        return [(key, values[key], origins.get(key, "default")) for key in keys]
+
+
+def load_config(
+    source: str | Path | Mapping[str, Any] | RunConfig | None,
+    *,
+    sets: Sets = (),
+    environ: Mapping[str, str] | None = None,
+) -> Resolved:
+    """Resolve the settings of a run.
+
+    Args:
+        source: name of a preset, path of a TOML file, what such a file would hold, or a config;
+            None for the defaults.
+        sets: ``"section.key=value"`` each, as on the command line, or values by dotted key.
+        environ: environment variables; default: those of this process.
+
+    Raises:
+        ConfigError: naming the key, its origin and what may have been meant.
+    """
+    merged = {
+        **_from_source(source),
+        **_from_environment(os.environ if environ is None else environ),
+        **(_from_python(sets) if isinstance(sets, Mapping) else _from_command_line(sets)),
+    }
+    return resolve(merged)
+
+
+def resolve(merged: Mapping[str, Setting]) -> Resolved:
+    """The config of settings by dotted key.
+
+    Raises:
+        ConfigError: naming the key and its origin.
+    """
+    tree: dict[str, Any] = {}
+    for key, setting in merged.items():
+        place(tree, key, setting.value)
+    if isinstance(folder := tree.get("plugins", {}).get("methods"), str):
+        tree["plugins"]["methods"] = str(Path(folder).expanduser().resolve())
+    try:
+        config = RunConfig.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_explain(error, merged))) from None
+    try:
+        arm_configs(config)
+    except ArmError as error:
+        where, problem = error.key, error.problem
+        if where in merged:
+            value, origin = merged[where]
+            raise ConfigError(f"{where} = {value!r} (from {origin}): {problem}") from error
+        raise
+    return Resolved(config, {key: setting.origin for key, setting in merged.items()})
+
+
+def preset_names() -> list[str]:
+    """Names of the presets that come with the package."""
+    return sorted(path.stem for path in PRESETS.glob("*.toml"))
+
+
+def _from_source(
+    source: str | Path | Mapping[str, Any] | RunConfig | None,
+) -> dict[str, Setting]:
+    if source is None:
+        return {}
+    if isinstance(source, RunConfig):
+        data = source.to_json()
+        if source.loop.seed == source.seed:  # it is the run's, also of one that is set anew
+            del data["loop"]["seed"]
+        return dict(_settings_of(data, "", "the config"))
+    if isinstance(source, Mapping):
+        data = dict(source)
+        inherited = _from_preset(data.pop("extends", None), "the config")
+        return inherited | dict(_settings_of(data, "", "the config"))
+    return _from_file(str(source))
+
+
+def _from_python(sets: Mapping[str, Any]) -> dict[str, Setting]:
+    """Values by dotted key; texts are read as on the command line."""
+    settings = {}
+    for key, value in sets.items():
+        full = _full(key)
+        settings[full] = Setting(_parse(full, value, "sets"), "sets")
+    return settings
+
+
+def _from_file(source: str) -> dict[str, Setting]:
+    is_file = source.endswith(".toml") or os.sep in source
+    path = Path(source) if is_file else PRESETS / f"{source}.toml"
+    if not is_file and not path.is_file():
+        raise ConfigError(
+            f"There is no preset {source!r}. {suggest(source, preset_names())} "
+            "A file of your own is named with its .toml."
+        )
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"Cannot read {path}: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text: {error.reason}.") from error
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+    origin = str(path) if is_file else f"preset {source}"
+    inherited = _from_preset(data.pop("extends", None), origin)
+    settings = inherited | dict(_settings_of(data, "", origin))
+    if is_file and (own := settings.get(PLUGINS)) and own.origin == origin:
+        settings[PLUGINS] = own._replace(value=str(path.parent / Path(own.value).expanduser()))
+    if "name" not in data:
+        settings["name"] = Setting(path.stem, origin)
+    return settings
+
+
+def _from_preset(name: Any, origin: str) -> dict[str, Setting]:
+    """The settings of the preset that a file extends, if it extends one."""
+    if name is None:
+        return {}
+    if name not in preset_names():
+        hint = suggest(str(name), preset_names())
+        raise ConfigError(f"{origin} extends {name!r}, which is no preset. {hint}")
+    return _from_file(name)
+
+
+def _settings_of(
+    data: Mapping[str, Any], prefix: str, origin: str
+) -> Iterator[tuple[str, Setting]]:
+    """The values of a parsed file by dotted key."""
+    for name, value in data.items():
+        key = f"{prefix}{name}" if isinstance(value, Mapping) else _full(f"{prefix}{name}")
+        if isinstance(value, Mapping) and _is_section(key):
+            yield from _settings_of(value, f"{key}.", origin)
+        else:
+            yield key, Setting(_typed(key, _parse(key, value, origin), origin), origin)
+
+
+def _is_section(key: str) -> bool:
+    """Whether settings may lie under a key."""
+    section = re.sub(r"^arm\.[^.]+\.set\.?", "", key)
+    if section != key:  # what an arm sets is looked at where its method is known
+        return True
+    is_arm = re.fullmatch(r"arm(\.[^.]+)?", key) is not None
+    return is_arm or any(leaf.startswith(f"{key}.") for leaf in leaves(RunConfig))
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Setting]:
+    settings = {}
+    for name in sorted(environ):
+        if name.startswith(ENVIRONMENT):
+            key = _full(name.removeprefix(ENVIRONMENT).lower().replace("__", "."))
+            origin = f"environment variable {name}"
+            settings[key] = Setting(_parse(key, environ[name], origin), origin)
+    return settings
+
+
+def _from_command_line(sets: Sequence[str]) -> dict[str, Setting]:
+    settings = {}
+    for item in sets:
+        key, equals, text = item.partition("=")
+        if not equals:
+            raise ConfigError(f"--set takes section.key=value, actual: {item!r}.")
+        key, origin = _full(key.strip()), "command line"
+        settings[key] = Setting(_parse(key, text.strip(), origin), origin)
+    return settings
+
+
+def _full(key: str) -> str:
+    """The dotted key of a value; that of a section stands for the section's name or kind."""
+    known = leaves(RunConfig)
+    return next((full for full in (f"{key}.name", f"{key}.kind") if full in known), key)
+
+
+def _parse(key: str, value: Any, origin: str) -> Any:
+    """A text as its setting takes it."""
+    annotation = annotation_of(RunConfig, key)
+    if annotation is None:
+        hint = suggest_key(RunConfig, key)
+        raise ConfigError(f"There is no setting {key!r} (from {origin}). {hint}")
+    return parse_text(annotation, value)
+
+
+def _typed(key: str, value: Any, origin: str) -> Any:
+    """A value of a file, which must be of its setting's type: true is no 1, and "3" no 3.
+
+    The command line and the environment know texts only, so the model reads those as it can.
+    """
+    if key.endswith(".kind"):
+        return value  # which kinds there are is said in one sentence, by the section
+    try:
+        text = json.dumps(value, default=str)
+        annotation: Any = annotation_of(RunConfig, key)
+        TypeAdapter(annotation).validate_json(text, strict=True)
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"]
+        raise ConfigError(f"{key} = {value!r} (from {origin}): {problem}") from None
+    return value
+
+
+def _explain(error: ValidationError, merged: Mapping[str, Setting]) -> Iterator[str]:
+    """One line for each problem: the key, its value, where it came from and what is wrong.
+
+    A problem of a value that nobody set follows from another one, and is left out beside that.
+    """
+    consequences = []
+    named = False
+    for problem in problems(RunConfig, error):
+        key = next((k for k in problem.keys if k in merged), None)
+        key = key or next((k for k in merged if problem.message.startswith(k)), None)
+        if key is None:
+            consequences.append(problem.message)
+        else:
+            named = True
+            value, origin = merged[key]
+            yield f"{key} = {value!r} (from {origin}): {problem.message}"
+    if not named:
+        yield from consequences

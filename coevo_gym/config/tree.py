@@ -1,0 +1,104 @@
+"""All settings of a run, as one typed tree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator, model_validator
+
+from coevo_gym.config.keys import with_kinds
+from coevo_gym.config.sections import (
+    ArmSettings,
+    BenchmarkSettings,
+    EvaluationSettings,
+    ExplorerSettings,
+    PluginSettings,
+    PolicySettings,
+    RolloutSettings,
+    StoreSettings,
+    WarmupSettings,
+)
+from coevo_gym.core.registry import METHODS
+from coevo_gym.core.task import FrozenDict, FrozenModel
+from coevo_gym.curricula.methods.coevolve import CoEvolveConfig
+from coevo_gym.methods import DEFAULT_ARMS
+from coevo_gym.trainers.parts import LoopConfig
+from coevo_gym.trainers.settings import GRPOConfig
+
+DEFAULT_ENV_STEPS = 100_000
+RESERVED = frozenset({"random", "warm-up", "scripted"})
+"""Names of what arms are compared with."""
+ArmName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+
+
+class RunConfig(FrozenModel):
+    """All settings of a run.
+
+    Every arm is a method that trains its own copy of one warmed-up policy, with one budget, on the
+    same benchmark and against the same held-out tasks. Arms that look for equally many first tasks
+    begin with the same ones.
+    """
+
+    name: str = Field(default="run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Name of the folder under runs/."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of everything in the run."""
+    arms: tuple[ArmName, ...] = Field(default=DEFAULT_ARMS, min_length=1)
+    """Methods to train with, or arms of the section ``arm``, in order; the run is about the last
+    one."""
+    arm: Mapping[ArmName, ArmSettings] = FrozenDict()
+    """Arms with settings of their own, by name."""
+    benchmark: BenchmarkSettings = BenchmarkSettings()
+    policy: PolicySettings = PolicySettings()
+    warmup: WarmupSettings = WarmupSettings()
+    explorer: ExplorerSettings = ExplorerSettings()
+    curriculum: CoEvolveConfig = CoEvolveConfig()
+    rollout: RolloutSettings = RolloutSettings()
+    learner: GRPOConfig = GRPOConfig()
+    loop: LoopConfig = LoopConfig(max_env_steps=DEFAULT_ENV_STEPS)
+    evaluation: EvaluationSettings = EvaluationSettings()
+    store: StoreSettings = StoreSettings()
+    plugins: PluginSettings = PluginSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, data: Any) -> Any:
+        """Sections are of their default kind unless they say another.
+
+        ``loop.seed`` is the run's seed unless it is set, and there is always an end.
+        """
+        if not isinstance(data, Mapping):
+            return data
+        data = with_kinds(cls, data)
+        loop = data.get("loop", {})
+        loop = loop.model_dump(exclude_unset=True) if isinstance(loop, LoopConfig) else loop
+        if not isinstance(loop, Mapping):
+            return data
+        end = {} if "max_steps" in loop else {"max_env_steps": DEFAULT_ENV_STEPS}
+        return {**data, "loop": {"seed": data.get("seed", 0), **end, **loop}}
+
+    @field_validator("arms")
+    @classmethod
+    def _distinct(cls, arms: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(arms)) != len(arms):
+            raise ValueError("each arm may be named once")
+        taken = sorted(RESERVED & set(arms))
+        if taken:
+            raise ValueError(f"{taken[0]!r} names a baseline; call the arm something else")
+        return arms
+
+    @model_validator(mode="after")
+    def _consistent(self) -> RunConfig:
+        if "evolve" in self.curriculum.model_fields_set:
+            raise ValueError(
+                "curriculum.evolve is decided by each arm's method. List the methods in arms: "
+                f"{', '.join(METHODS.names())}"
+            )
+        if self.loop.max_steps is None and self.loop.max_env_steps is None:
+            raise ValueError("loop: set max_steps, max_env_steps, or both; training needs an end")
+        return self
+
+    def to_json(self) -> dict[str, Any]:
+        """The tree as JSON; ``RunConfig.model_validate`` reads it back."""
+        return self.model_dump(mode="json", exclude={"curriculum": {"evolve"}})

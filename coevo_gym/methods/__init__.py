@@ -1,0 +1,24 @@
+"""The methods: one file each, which assembles parts. Here are only their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "coevolve": "coevo_gym.methods.coevolve:coevolve",
+        "static": "coevo_gym.methods.coevolve:static",
+        "random_append": "coevo_gym.methods.coevolve:random_append",
+        "signal_blind": "coevo_gym.methods.coevolve:signal_blind",
+        "rloo": "coevo_gym.methods.gradients:rloo",
+        "gigpo": "coevo_gym.methods.gradients:gigpo",
+    }
+)
+"""Name → ``"module:object"``."""
+
+DEFAULT_ARMS = ("static", "coevolve")
+"""The arms of a run that names none; it is about the last one."""
+
+DEFAULT = DEFAULT_ARMS[-1]
+"""The method whose curriculum a sampler takes that is given none."""

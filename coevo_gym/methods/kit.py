@@ -1,0 +1,53 @@
+"""What a run hands to a method's file: makers of parts, and the settings of those parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import gymnasium as gym
+
+from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.evolution import Round
+from coevo_gym.core.seams import Evolver, Policy
+from coevo_gym.core.task import Task
+from coevo_gym.curricula.explore.evolver import GatesOf
+from coevo_gym.curricula.explore.explorer import Explorer
+from coevo_gym.curricula.methods.coevolve import CoEvolveConfig
+from coevo_gym.trainers.settings import GRPOConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kit:
+    """All that a method is made from. It holds no more of a run's settings than these parts need.
+
+    The settings are those of the arm: the run's, what defines the method, and what the arm sets.
+
+    Attributes:
+        benchmark: what is practised.
+        native_tasks: its training tasks.
+        max_steps: most steps of an episode.
+        curriculum: settings of the pool, of what is drawn from it and of its growth.
+        learner: settings of the learner.
+        make_env: one raw env on the training split.
+        policy: the policy under training. There is one, and it is made when it is first asked for.
+        explorer: who goes back into the env in a round, as ``explorer.kind`` says.
+        gates: the gates that a draft must pass.
+        evolver: carries out rounds with an explorer and the gates.
+        first_round: the round that finds the first ``n`` tasks. It is the same for all arms, so
+            arms that look for equally many begin with the same ones.
+        seed: the seed of one part of the run, by what it is for.
+    """
+
+    benchmark: Benchmark
+    native_tasks: Sequence[Task]
+    max_steps: int
+    curriculum: CoEvolveConfig
+    learner: GRPOConfig
+    make_env: Callable[[], gym.Env[str, str]]
+    policy: Callable[[], Policy]
+    explorer: Callable[[], Explorer]
+    gates: GatesOf
+    evolver: Callable[[Explorer], Evolver]
+    first_round: Callable[[int], Round]
+    seed: Callable[[str], int]

@@ -1,0 +1,140 @@
+"""A method is parts: what to practise, how to judge it, how to learn from it, how tasks evolve."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_type_hints
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.evolution import Round
+from coevo_gym.core.seams import Curriculum, Evolver
+from coevo_gym.core.task import FrozenModel
+from coevo_gym.methods.kit import Kit
+from coevo_gym.trainers.settings import GRPOConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """The parts of a method, fresh and ready to be trained with; what is left out does nothing.
+
+    Attributes:
+        curriculum: what to practise.
+        learner: settings of the learner.
+        evolver: carries out rounds; None for a curriculum that never plans one.
+        first_round: finds the tasks to begin with; None if the curriculum has some.
+    """
+
+    curriculum: Curriculum
+    learner: GRPOConfig
+    evolver: Evolver | None = None
+    first_round: Round | None = None
+
+
+class NoSettings(FrozenModel):
+    """Of a method that has no settings of its own."""
+
+
+@dataclass(frozen=True)
+class MethodSpec:
+    """How a method is made; what :func:`method` makes of a function.
+
+    Attributes:
+        name: what an arm calls it.
+        settings: model of its own settings, which an arm sets as ``method.KEY``.
+        assemble: makes its parts.
+        sets: settings of the run's parts that define it, by dotted key. They go over the run's,
+            and what the arm sets goes over them.
+        summary: what it is, in a sentence.
+    """
+
+    name: str
+    settings: type[FrozenModel]
+    assemble: Callable[[FrozenModel, Kit], Method]
+    sets: Mapping[str, Any] = field(default_factory=dict)
+    summary: str = ""
+
+    def __call__(self, settings: FrozenModel, kit: Kit) -> Method:
+        """The method's parts."""
+        made = self.assemble(settings, kit)
+        if not isinstance(made, Method):
+            raise ConfigError(
+                f"The method {self.name!r} gave no Method, but {type(made).__name__}. Its function "
+                "must return one."
+            )
+        return made
+
+    def preset(self, name: str, summary: str, **sections: Mapping[str, Any]) -> MethodSpec:
+        """The same parts under another name and with other settings.
+
+        Args:
+            name: what an arm calls it.
+            summary: what it is, in a sentence.
+            **sections: settings that define it, by section: ``learner={"epochs": 1}``.
+        """
+        sets = {**self.sets, **_dotted(sections)}
+        return MethodSpec(name, self.settings, self.assemble, sets, summary)
+
+
+def method(
+    name: str, **sections: Mapping[str, Any]
+) -> Callable[[Callable[..., Method]], MethodSpec]:
+    """Make a method of a function that assembles it.
+
+    The function takes the method's own settings, a :class:`FrozenModel` that its annotation names,
+    and the :class:`Kit`; or the kit alone. Its docstring's first line says what the method is.
+
+    Args:
+        name: what an arm calls it.
+        **sections: settings of the run's parts that define it, by section:
+            ``curriculum={"evolve": "off"}``.
+
+    Raises:
+        ConfigError: if the function is none that can assemble a method.
+
+    Example:
+        >>> from coevo_gym.methods.coevolve import coevolve
+        >>> @method("patient", learner={"epochs": 1})
+        ... def patient(kit: Kit) -> Method:
+        ...     '''Looks at each batch once.'''
+        ...     return coevolve(NoSettings(), kit)
+        >>> patient.summary, patient.sets["learner.epochs"]
+        ('Looks at each batch once.', 1)
+    """
+
+    def made(function: Callable[..., Method]) -> MethodSpec:
+        settings, assemble = _parameters(name, function)
+        summary = (inspect.getdoc(function) or "").partition("\n")[0]
+        return MethodSpec(name, settings, assemble, _dotted(sections), summary)
+
+    return made
+
+
+def _parameters(
+    name: str, function: Callable[..., Method]
+) -> tuple[type[FrozenModel], Callable[[FrozenModel, Kit], Method]]:
+    """The model of a method's settings, and its function as one of settings and kit."""
+    parameters = list(inspect.signature(function).parameters)
+    if len(parameters) == 1:
+        return NoSettings, lambda settings, kit: function(kit)
+    try:
+        annotation = get_type_hints(function).get(parameters[0]) if len(parameters) == 2 else None
+    except NameError as error:
+        raise ConfigError(
+            f"The method {name!r}: {error}. Import what its annotations name, also where only "
+            "types are meant."
+        ) from error
+    if not (isinstance(annotation, type) and issubclass(annotation, FrozenModel)):
+        raise ConfigError(
+            f"The method {name!r} must be a function of a Kit, or of its settings and a Kit, and "
+            "its first parameter must be annotated with its settings, a subclass of FrozenModel; "
+            f"actual: {function.__name__}{inspect.signature(function)}"
+        )
+    return annotation, function
+
+
+def _dotted(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        f"{name}.{key}": value for name, keys in sections.items() for key, value in keys.items()
+    }

@@ -1,0 +1,115 @@
+"""Methods from a folder of one's own."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import traceback
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.registry import METHODS
+from coevo_gym.methods.method import MethodSpec
+
+_known: dict[str, tuple[Path, dict[str, str]]] = {}
+"""The folder whose methods are known, with the hashes of its files."""
+
+
+def load_folder(folder: str | Path) -> None:
+    """Make the methods of a folder's ``.py`` files known, by the names that ``@method`` gives them.
+
+    Files are read again when one of them has changed. Those whose names begin with ``_`` are left
+    to the others, which find the folder on the import path.
+
+    Raises:
+        ConfigError: if there is no such folder, a file of it cannot be imported or defines no
+            method, or a name is taken.
+    """
+    now = (Path(folder), folder_hashes(folder))
+    if _known.get("methods") == now:
+        return
+    owners: dict[str, Path] = {}
+    for path in method_files(folder):
+        for spec in _specs(path):
+            if spec.name in owners:
+                raise ConfigError(
+                    f"plugins.methods: {owners[spec.name]} and {path} both define the method "
+                    f"{spec.name!r}."
+                )
+            owners[spec.name] = path
+            METHODS.add(spec.name, spec)
+    _known["methods"] = now
+
+
+def method_files(folder: str | Path) -> list[Path]:
+    """The files of a folder that define methods.
+
+    Raises:
+        ConfigError: if there is no such folder, or it has none.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise ConfigError(f"plugins.methods: {root} is no folder.")
+    files = [path for path in sorted(root.glob("*.py")) if not path.name.startswith("_")]
+    if not files:
+        raise ConfigError(f"plugins.methods: {root} holds no .py file.")
+    return files
+
+
+def folder_hashes(folder: str | Path) -> dict[str, str]:
+    """Content hash of each file of a folder that defines methods, by its name."""
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        for path in method_files(folder)
+    }
+
+
+def _specs(path: Path) -> list[MethodSpec]:
+    module = _import(path)
+    found = [
+        thing
+        for thing in vars(module).values()
+        if isinstance(thing, MethodSpec) and not _comes_with_us(thing)
+    ]
+    if not found:
+        raise ConfigError(
+            f'plugins.methods: {path} defines no method. Decorate a function with @method("name"), '
+            "or begin the file's name with _ if it is not meant to."
+        )
+    return found
+
+
+def _comes_with_us(spec: MethodSpec) -> bool:
+    return spec.name in METHODS.built_in and METHODS.load(spec.name) is spec
+
+
+def _import(path: Path) -> ModuleType:
+    """A file as a module of its own, whatever else has its name."""
+    name = f"coevo_gym_plugins.{path.stem}"
+    spec = spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # it is not ours: anything may happen
+        del sys.modules[name]
+        raise ConfigError(
+            f"plugins.methods: {path}{_line(error, path)} cannot be imported: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    return module
+
+
+def _line(error: Exception, path: Path) -> str:
+    """Where in the file it went wrong, as far as the file is to blame."""
+    if isinstance(error, SyntaxError):
+        return f", line {error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+    return f", line {lines[-1]}" if lines else ""

@@ -1,0 +1,95 @@
+"""One arm of a run: the parts of its method at work, and their state as one."""
+
+from __future__ import annotations
+
+import json
+
+from coevo_gym.config import ArmConfig
+from coevo_gym.core.errors import StoreError
+from coevo_gym.curricula.session.groups import GroupLedger
+from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.run.assembly import Assembly, OnVerdict, weights_hash
+from coevo_gym.run.events import ArmEvents, SignalTap
+from coevo_gym.run.rounds import StoredEvolver, carried_out_by
+from coevo_gym.run.table import WARMUP
+from coevo_gym.store.checkpoint import Checkpoint, Checkpoints
+from coevo_gym.store.database import RunStore
+from coevo_gym.trainers.grpo import GRPO
+from coevo_gym.trainers.loop import Loop
+
+
+class Arm:
+    """A method at work.
+
+    Args:
+        settings: of the arm.
+        assembly: makes the parts.
+        envs: where training episodes run.
+        store: keeps the results of rounds.
+        on_verdict: called after each draft.
+    """
+
+    events: ArmEvents
+
+    def __init__(
+        self,
+        settings: ArmConfig,
+        assembly: Assembly,
+        envs: EnvPool,
+        store: RunStore,
+        on_verdict: OnVerdict,
+    ) -> None:
+        config, self.name, self.policy = assembly.config, settings.name, assembly.policy
+        method = assembly.method(settings, on_verdict)
+        agent = assembly.agent(self.policy)
+        self.learner = GRPO(self.policy, method.learner, seed=assembly.seed("learner"))
+        # The reference is what the arm starts from. That is saved once, for all arms; a checkpoint
+        # only says which it was.
+        self.start = weights_hash(self.policy) if method.learner.kl_coef else ""
+        self.first_round = method.first_round
+        self.tap = SignalTap(method.curriculum)
+        self.evolver: StoredEvolver | None = None
+        if method.evolver is not None:
+            by = carried_out_by(config, settings, method.evolver)
+            self.evolver = StoredEvolver(method.evolver, store, by=by, shared=method.first_round)
+        self.loop = Loop(
+            settings.loop,
+            curriculum=self.tap,
+            ledger=GroupLedger(
+                self.tap, group_size=config.rollout.group_size, seed=assembly.seed("ledger")
+            ),
+            agent=agent,
+            learner=self.learner,
+            envs=envs,
+            evolver=self.evolver,
+            evaluate=lambda: assembly.evaluate(agent.greedy()),
+        )
+
+    def save(self, checkpoints: Checkpoints) -> None:
+        """Save all that the arm needs to go on."""
+        state = {
+            "policy": self.policy.state_dict(),
+            "learner": self.learner.state_dict(reference=False),
+            "start": self.start,
+            "loop": json.dumps(self.loop.state_dict()),
+            "evaluation": self.events.evaluation,
+        }
+        checkpoints.save(self.loop.state.step, state)
+
+    def load(self, saved: Checkpoint) -> None:
+        """Restore :meth:`save`.
+
+        Raises:
+            StoreError: if the arm had begun with other weights, which are its reference.
+        """
+        # One that an older version wrote does not say its start, and holds the reference itself.
+        if saved.state.get("start", self.start) != self.start:
+            raise StoreError(
+                f"{saved.path} was trained from other first weights than those that this run has "
+                f"now: the checkpoint in {saved.path.parent.with_name(WARMUP)} was lost or "
+                "replaced. Bring it back, or train anew with --overwrite."
+            )
+        self.policy.load_state_dict(saved.state["policy"])
+        self.learner.load_state_dict(saved.state["learner"])
+        self.loop.load_state_dict(json.loads(saved.state["loop"]))
+        self.events.evaluation = dict(saved.state["evaluation"])

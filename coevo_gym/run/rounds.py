@@ -1,0 +1,58 @@
+"""Rounds that are carried out once, whoever asks for them."""
+
+from __future__ import annotations
+
+from coevo_gym.config import ArmConfig, RunConfig
+from coevo_gym.core.evolution import Round, RoundResult, digest
+from coevo_gym.core.seams import Evolver
+from coevo_gym.curricula.explore.evolver import GatedEvolver
+from coevo_gym.curricula.explore.explorer import ScriptedExplorer
+from coevo_gym.store.database import RunStore
+
+
+class StoredEvolver:
+    """Keeps the result of every round, and gives it again when the same round is asked for.
+
+    So arms that look for equally many first tasks begin with the same ones, and a resumed run does
+    not depend on its explorer saying the same thing twice.
+
+    Args:
+        inner: who carries out rounds that were not.
+        store: where results are kept.
+        by: what the results depend on beside the round, see :func:`carried_out_by`.
+        shared: the round that all arms find the same tasks with, whoever they explore with later.
+    """
+
+    def __init__(
+        self, inner: Evolver, store: RunStore, *, by: str = "", shared: Round | None = None
+    ) -> None:
+        self.inner, self.store = inner, store
+        self._by, self._shared = by, shared
+
+    def by(self, round: Round) -> str:
+        """What the result of a round depends on beside the round."""
+        return "" if round == self._shared else self._by
+
+    def run(self, round: Round) -> RoundResult:
+        """See :class:`~coevo_gym.core.seams.Evolver`."""
+        known = self.store.result(round, by=self.by(round))
+        if known is not None:
+            return known
+        result = self.inner.run(round)
+        self.store.add_result(round, result, by=self.by(round))
+        return result
+
+
+def carried_out_by(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:
+    """What tells an arm's rounds from equal ones of others that explore in another way.
+
+    Returns:
+        A short hash; "" for an arm that explores as the run does.
+    """
+    explorer = getattr(evolver, "explorer", None)
+    usual = type(evolver) is GatedEvolver and type(explorer) is ScriptedExplorer
+    if usual and arm.explorer == config.explorer:
+        return ""
+    settings = [part.model_dump(mode="json") for part in (arm.explorer, arm.settings)]
+    kinds = [type(part).__qualname__ for part in (evolver, explorer)]
+    return digest([*settings, *kinds])
