@@ -1,83 +1,72 @@
 """How good each rollout of a group was, and each of its steps, against the others.
 
-Pure functions of numbers, and :func:`judge`, which applies them to a group. GRPO (arXiv
-2402.03300), Dr. GRPO (arXiv 2503.20783), RLOO (arXiv 2402.14740), GiGPO (arXiv 2505.10978), the
-length penalty of DAPO (arXiv 2503.14476).
+Pure functions of numbers, without PyTorch; :mod:`coevo_gym.trainers.credit` applies them to groups.
+GRPO (arXiv 2402.03300), Dr. GRPO (arXiv 2503.20783), RLOO (arXiv 2402.14740), GiGPO (arXiv
+2505.10978), the length penalty of DAPO (arXiv 2503.14476).
+
+Sums are correctly rounded (``math.fsum``): what a rollout is worth does not depend on its place.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from coevo_gym.core.trajectory import Group, Trajectory
-from coevo_gym.curricula.session.groups import LOST
-from coevo_gym.provision import extra_advice
-from coevo_gym.trainers.parts import Advantage
-from coevo_gym.trainers.segments import n_sampled
-from coevo_gym.trainers.settings import GRPOConfig
-
-try:
-    import torch
+if TYPE_CHECKING:
     from torch import Tensor
-except ModuleNotFoundError as error:
-    raise ImportError(f"GRPO needs PyTorch. {extra_advice('train')}.") from error
+
+EPS = 1e-6
+"""Added to the standard deviation of a group."""
 
 
-def group_advantages(
-    rewards: Tensor, mask: Tensor | None = None, *, normalise_std: bool = True, eps: float = 1e-6
-) -> Tensor:
+def relative_to_group(
+    rewards: Sequence[float],
+    valid: Sequence[bool] | None = None,
+    *,
+    normalise_std: bool = True,
+    eps: float = EPS,
+) -> list[float]:
     """Judge each rollout against the mean of its group (GRPO; without the division Dr. GRPO).
 
     Args:
-        rewards: (G, K) outcome of each of the K rollouts of G tasks, any scale.
-        mask: (G, K) bool, False where a rollout was lost; it is left out of mean and deviation.
+        rewards: (K,) outcome of each rollout of a task, any scale.
+        valid: (K,) False where a rollout was lost; it is left out of mean and deviation.
         normalise_std: divide by the group's sample standard deviation.
         eps: added to the standard deviation.
 
     Returns:
-        (G, K) advantages; 0 where masked, and all 0 in a group whose rewards are equal or of
-        which fewer than two are left.
-
-    Raises:
-        ValueError: if K < 2, because a group of one has no baseline.
+        (K,) advantages; 0 where a rollout was lost, and all 0 in a group whose rewards are equal
+        or of which fewer than two are left.
     """
-    if rewards.ndim != 2 or rewards.shape[1] < 2:
-        raise ValueError(
-            f"group_advantages needs (G, K) rewards with K >= 2, actual shape: "
-            f"{tuple(rewards.shape)}"
-        )
-    valid = torch.ones_like(rewards, dtype=torch.bool) if mask is None else mask
-    count = valid.sum(dim=1, keepdim=True)
-    kept = rewards.masked_fill(~valid, 0.0)
-    centred = (kept - kept.sum(dim=1, keepdim=True) / count.clamp(min=1)).masked_fill(~valid, 0.0)
+    kept = _kept(rewards, valid)
+    if len(kept) < 2 or min(kept) == max(kept):  # rounding in a mean, divided by eps, is not 0
+        return [0.0] * len(rewards)
+    mean = math.fsum(kept) / len(kept)
+    scale = 1.0
     if normalise_std:
-        variance = centred.square().sum(dim=1, keepdim=True) / (count - 1).clamp(min=1)
-        centred = centred / (variance.sqrt() + eps)
-    highest = rewards.masked_fill(~valid, -math.inf).amax(dim=1, keepdim=True)
-    lowest = rewards.masked_fill(~valid, math.inf).amin(dim=1, keepdim=True)
-    # Rounding in the mean of equal rewards, divided by eps, would not be 0.
-    return centred.masked_fill((highest <= lowest) | (count < 2), 0.0)
+        squares = math.fsum((reward - mean) * (reward - mean) for reward in kept)
+        scale = math.sqrt(squares / (len(kept) - 1)) + eps
+    found = ((reward - mean) / scale for reward in rewards)
+    return _where(valid, found)
 
 
-def leave_one_out_advantages(rewards: Tensor, mask: Tensor | None = None) -> Tensor:
+def relative_to_others(
+    rewards: Sequence[float], valid: Sequence[bool] | None = None
+) -> list[float]:
     """Judge each rollout against the mean of the others (RLOO).
 
     Args:
-        rewards: (G, K) outcome of each of the K rollouts of G tasks, any scale.
-        mask: (G, K) bool, False where a rollout was lost; it is no baseline to the others.
+        rewards: (K,) outcome of each rollout of a task, any scale.
+        valid: (K,) False where a rollout was lost; it is no baseline to the others.
 
     Returns:
-        (G, K) advantages, n / (n - 1) times the distance from the mean of the n that are left;
-        0 as in :func:`group_advantages`.
-
-    Raises:
-        ValueError: if K < 2.
+        (K,) advantages, n / (n - 1) times the distance from the mean of the n that are left; 0 as
+        in :func:`relative_to_group`.
     """
-    centred = group_advantages(rewards, mask, normalise_std=False)
-    valid = torch.ones_like(rewards, dtype=torch.bool) if mask is None else mask
-    count = valid.sum(dim=1, keepdim=True)
-    return centred * count / (count - 1).clamp(min=1)
+    n = len(_kept(rewards, valid))
+    centred = relative_to_group(rewards, valid, normalise_std=False)
+    return [value * n / max(n - 1, 1) for value in centred]
 
 
 def returns(rewards: Sequence[float], gamma: float) -> list[float]:
@@ -88,77 +77,99 @@ def returns(rewards: Sequence[float], gamma: float) -> list[float]:
     return found[::-1]
 
 
-def step_advantages(
-    states: Sequence[Sequence[str]],
-    rewards: Sequence[Sequence[float]],
+def gae(
+    rewards: Sequence[float], values: Sequence[float], *, gamma: float, lam: float
+) -> list[float]:
+    """Judge each step against what was expected of it (generalised advantage estimation).
+
+    Args:
+        rewards: (T,) what each step of one trajectory earned.
+        values: (T,) what was expected to be earned from each step on.
+        gamma: discount.
+        lam: 1 for the return less the value, 0 for one step's surprise.
+
+    Returns:
+        (T,) advantages; with the values added they are what the values should have been. After the
+        last step nothing is expected.
+
+    Source: Schulman et al., arXiv 1506.02438, Eq. 16.
+    """
+    expected = [*values[1:], 0.0]
+    surprises = [
+        reward + gamma * later - value
+        for reward, value, later in zip(rewards, values, expected, strict=True)
+    ]
+    return returns(surprises, gamma * lam)
+
+
+def relative_to_state(
+    states: Sequence[Sequence[Hashable]],
+    worth: Sequence[Sequence[float]],
     *,
-    gamma: float = 0.95,
     normalise_std: bool = True,
 ) -> list[list[float]]:
     """Judge steps of a group of rollouts that were taken in one and the same state (GiGPO's A_S).
 
     Args:
-        states: of each trajectory, the state that each step was taken in; equal means equal text.
-        rewards: of each trajectory, the reward of each step.
-        gamma: discount.
-        normalise_std: divide by the sample standard deviation of a state's returns.
+        states: of each trajectory, the state that each step was taken in; hashable, and equal
+            where the state is the same.
+        worth: of each trajectory, what each step is worth, such as its return.
+        normalise_std: divide by the sample standard deviation within a state.
 
     Returns:
-        For each step, its return against the mean of the returns of all steps in its state; 0 in
-        a state that was met once.
+        For each step, its worth against the mean of all steps in its state; 0 in a state that was
+        met once.
 
     Source: GiGPO, Eq. 6-8; states are compared within a group only.
     """
-    values = [returns(trajectory, gamma) for trajectory in rewards]
-    places: dict[str, list[tuple[int, int]]] = {}
+    places: dict[Hashable, list[tuple[int, int]]] = {}
     for i, trajectory in enumerate(states):
         for j, state in enumerate(trajectory):
             places.setdefault(state, []).append((i, j))
     found = [[0.0] * len(trajectory) for trajectory in states]
     for members in places.values():
-        if len(members) < 2:
-            continue
-        met = torch.tensor([[values[i][j] for i, j in members]], dtype=torch.float64)
-        judged = group_advantages(met, normalise_std=normalise_std)[0].tolist()
+        judged = relative_to_group([worth[i][j] for i, j in members], normalise_std=normalise_std)
         for (i, j), value in zip(members, judged, strict=True):
             found[i][j] = value
     return found
 
 
-def gigpo_advantages(
-    outcomes: Tensor,
-    states: Sequence[Sequence[str]],
-    rewards: Sequence[Sequence[float]],
-    mask: Tensor | None = None,
+def relative_to_group_and_state(
+    rewards: Sequence[float],
+    states: Sequence[Sequence[Hashable]],
+    worth: Sequence[Sequence[float]],
+    valid: Sequence[bool] | None = None,
     *,
-    gamma: float = 0.95,
-    weight: float = 1.0,
+    outcome_weight: float = 1.0,
+    state_weight: float = 1.0,
     normalise_std: bool = True,
 ) -> list[list[float]]:
-    """Judge each step of a group by its episode and by its state: A = A_E + weight * A_S (GiGPO).
+    """Judge each step of a group by its trajectory and by its state: w_o A_E + w_s A_S (GiGPO).
 
     Args:
-        outcomes: (1, K) outcome of each trajectory; it makes A_E.
-        states: as in :func:`step_advantages`.
-        rewards: as in :func:`step_advantages`; they make A_S.
-        mask: (1, K) bool, False where a rollout was lost; neither part sees it.
-        gamma: discount of A_S.
-        weight: of A_S.
+        rewards: (K,) outcome of each trajectory; it makes A_E.
+        states: as in :func:`relative_to_state`.
+        worth: as in :func:`relative_to_state`; it makes A_S.
+        valid: (K,) False where a rollout was lost; neither part sees it.
+        outcome_weight: of A_E.
+        state_weight: of A_S.
         normalise_std: of both parts.
 
     Returns:
-        One advantage for each step of each trajectory; 0 where masked.
+        One advantage for each step of each trajectory; 0 where a rollout was lost.
 
     Source: GiGPO, Eq. 3-8. A trajectory counts once in A_E, however long it is.
     """
-    episodes = group_advantages(outcomes, mask, normalise_std=normalise_std)[0].tolist()
-    valid = [True] * len(states) if mask is None else mask[0].tolist()
-    seen = [one if ok else [] for one, ok in zip(states, valid, strict=True)]
-    earned = [one if ok else [] for one, ok in zip(rewards, valid, strict=True)]
-    steps = step_advantages(seen, earned, gamma=gamma, normalise_std=normalise_std)
+    taken = [True] * len(rewards) if valid is None else valid
+    of_trajectory = relative_to_group(rewards, taken, normalise_std=normalise_std)
+    of_step = relative_to_state(
+        [one if ok else () for one, ok in zip(states, taken, strict=True)],
+        [one if ok else () for one, ok in zip(worth, taken, strict=True)],
+        normalise_std=normalise_std,
+    )
     return [
-        [a + weight * s for s in judged] if ok else [0.0] * len(one)
-        for a, judged, one, ok in zip(episodes, steps, states, valid, strict=True)
+        [outcome_weight * a + state_weight * s for s in judged] if ok else [0.0] * len(one)
+        for a, judged, one, ok in zip(of_trajectory, of_step, states, taken, strict=True)
     ]
 
 
@@ -177,35 +188,55 @@ def overlong_penalty(tokens: int, *, max_tokens: int, buffer_tokens: int) -> flo
     return -min(max(over, 0) / buffer_tokens, 1.0)
 
 
-def judge(group: Group, config: GRPOConfig) -> list[Advantage]:
-    """Advantages of a group's trajectories; lost rollouts have 0, and no other is compared to them.
+# The same on tensors, for learners that hold their rewards in one.
 
-    With GiGPO one for each step: a step's state is its observation, and the outcome is earned by
-    the last step.
+
+def group_advantages(
+    rewards: Tensor, mask: Tensor | None = None, *, normalise_std: bool = True, eps: float = EPS
+) -> Tensor:
+    """:func:`relative_to_group` of each row of (G, K) rewards, with a (G, K) bool mask.
+
+    Raises:
+        ValueError: if K < 2, because a group of one has no baseline.
     """
-    trajectories, std = group.trajectories, config.normalise_std
-    rewards = [_reward(trajectory, config) for trajectory in trajectories]
-    outcomes = torch.tensor([rewards], dtype=torch.float64)
-    mask = torch.tensor([[t.end_reason not in LOST for t in trajectories]])
-    if config.advantage == "gigpo":
-        states = [[step.observation for step in t.steps] for t in trajectories]
-        earned = [
-            [0.0] * (len(t.steps) - 1) + [reward] if t.steps else []
-            for t, reward in zip(trajectories, rewards, strict=True)
-        ]
-        return [*gigpo_advantages(outcomes, states, earned, mask, normalise_std=std)]
-    if config.advantage == "rloo":
-        return [*leave_one_out_advantages(outcomes, mask)[0].tolist()]
-    return [*group_advantages(outcomes, mask, normalise_std=std)[0].tolist()]
+
+    def judge(row: list[float], valid: list[bool] | None) -> list[float]:
+        return relative_to_group(row, valid, normalise_std=normalise_std, eps=eps)
+
+    return _by_row(judge, rewards, mask)
 
 
-def _reward(trajectory: Trajectory, config: GRPOConfig) -> float:
-    outcome = float(getattr(trajectory, config.outcome))
-    if config.overlong != "penalty":
-        return outcome
-    decisions = (step.decision for step in trajectory.steps)
-    return outcome + overlong_penalty(
-        sum(n_sampled(decision) for decision in decisions if decision is not None),
-        max_tokens=config.overlong_max_tokens,
-        buffer_tokens=config.overlong_buffer_tokens,
-    )
+def leave_one_out_advantages(rewards: Tensor, mask: Tensor | None = None) -> Tensor:
+    """:func:`relative_to_others` of each row of (G, K) rewards, with a (G, K) bool mask.
+
+    Raises:
+        ValueError: if K < 2.
+    """
+    return _by_row(relative_to_others, rewards, mask)
+
+
+def _by_row(
+    judge: Callable[[list[float], list[bool] | None], list[float]],
+    rewards: Tensor,
+    mask: Tensor | None,
+) -> Tensor:
+    if rewards.ndim != 2 or rewards.shape[1] < 2:
+        raise ValueError(
+            "Advantages within groups need (G, K) rewards with K >= 2, actual shape: "
+            f"{tuple(rewards.shape)}"
+        )
+    valid = [None] * len(rewards) if mask is None else mask.tolist()
+    rows = zip(rewards.tolist(), valid, strict=True)
+    return rewards.new_tensor([judge(row, one) for row, one in rows])
+
+
+def _kept(rewards: Sequence[float], valid: Sequence[bool] | None) -> list[float]:
+    if valid is None:
+        return list(rewards)
+    return [reward for reward, ok in zip(rewards, valid, strict=True) if ok]
+
+
+def _where(valid: Sequence[bool] | None, values: Iterator[float]) -> list[float]:
+    if valid is None:
+        return list(values)
+    return [value if ok else 0.0 for value, ok in zip(values, valid, strict=True)]

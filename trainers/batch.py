@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import chain
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coevo_gym.core.trajectory import ChoiceDecision, Decision, Group, Sample, Step, Trajectory
+from coevo_gym.core.seams import Advantage, TrainablePolicy
+from coevo_gym.core.trajectory import Group, Sample, Trajectory
 from coevo_gym.curricula.session.groups import LOST
 from coevo_gym.provision import extra_advice
-from coevo_gym.trainers.parts import Advantage, teaches
-from coevo_gym.trainers.segments import n_sampled, n_tokens, recorded_logprobs, samples
+from coevo_gym.trainers.parts import teaches
+from coevo_gym.trainers.segments import n_sampled, n_tokens, recorded_logprobs
+from coevo_gym.trainers.spread import spread
 
 try:
     import torch
@@ -20,6 +23,8 @@ try:
     from torch.nn.utils.rnn import pad_sequence
 except ModuleNotFoundError as error:
     raise ImportError(f"GRPO needs PyTorch. {extra_advice('train')}.") from error
+
+ValueT = TypeVar("ValueT")
 
 
 class Batch(NamedTuple):
@@ -32,27 +37,35 @@ class Batch(NamedTuple):
     advantage: Sequence[Tensor]  # D rows
     recorded: Sequence[Tensor]  # D rows, log-probabilities under the sampler
     n_decisions: int
+    clip_high: Tensor | None = None  # (D,), upper clip of a sample's trajectory
 
 
-def flatten(trajectories: Sequence[Trajectory], advantages: Sequence[Advantage]) -> Batch:
-    """All samples of the trajectories, each position with its trajectory's or step's advantage."""
+def flatten(
+    trajectories: Sequence[Trajectory],
+    advantages: Sequence[Advantage],
+    *,
+    clip_high: Sequence[float] | None = None,
+) -> Batch:
+    """All samples of the trajectories, each position with its trajectory's or step's advantage.
+
+    Args:
+        trajectories: what was sampled.
+        advantages: of each of them.
+        clip_high: upper clip of each of them; default: one for all, which the batch does not hold.
+    """
     found: list[Sample] = []
     owner: list[int] = []
     per_position: list[float] = []
+    clips: list[float] = []
     n_decisions = 0
-    for trajectory, value in zip(trajectories, advantages, strict=True):
-        per_step = value if isinstance(value, Sequence) else [value] * len(trajectory.steps)
-        taken = [
-            (_checked(step), one)
-            for step, one in zip(trajectory.steps, per_step, strict=True)
-            if step.decision is not None
-        ]
-        mine = samples([decision for decision, _ in taken])
-        found += mine
-        owner += [owner[-1] + 1 if owner else 0] * len(mine)
-        # The positions of the samples, in order, are those of the decisions.
-        per_position += [one for decision, one in taken for _ in range(n_sampled(decision))]
-        n_decisions += len(taken)
+    upper = [0.0] * len(trajectories) if clip_high is None else clip_high
+    for trajectory, value, clip in zip(trajectories, advantages, upper, strict=True):
+        mine = spread(trajectory, value)
+        clips += [clip] * len(mine.samples)
+        found += mine.samples
+        owner += [owner[-1] + 1 if owner else 0] * len(mine.samples)
+        per_position += chain.from_iterable(mine.advantages)
+        n_decisions += len(mine.decisions)
     lengths = [n_sampled(sample) for sample in found]
     recorded = [value for sample in found for value in recorded_logprobs(sample)]
     return Batch(
@@ -63,6 +76,7 @@ def flatten(trajectories: Sequence[Trajectory], advantages: Sequence[Advantage])
         torch.split(torch.tensor(per_position), lengths),
         torch.split(torch.tensor(recorded), lengths),
         n_decisions,
+        None if clip_high is None else torch.tensor(clips),
     )
 
 
@@ -80,19 +94,6 @@ def trajectory_weights(owner: Tensor, lengths: Tensor) -> Tensor:
     return lengths.sum() / len(per_trajectory) / per_trajectory[owner]
 
 
-def _checked(step: Step) -> Decision:
-    decision = step.decision
-    assert decision is not None
-    if isinstance(decision, ChoiceDecision):
-        chosen = decision.choices[decision.index]
-        if chosen != step.action:
-            raise ValueError(
-                f"A step's decision chose {chosen!r}, but its action was {step.action!r}; "
-                "only what was sampled can be learned from."
-            )
-    return decision
-
-
 def parts(rows: NDArray[np.int64], tokens: NDArray[np.int64], most: int) -> list[NDArray[np.int64]]:
     """``rows`` in pieces of at most ``most`` tokens, or of one row."""
     cuts, inside = [], 0
@@ -102,6 +103,61 @@ def parts(rows: NDArray[np.int64], tokens: NDArray[np.int64], most: int) -> list
             inside = 0
         inside += int(tokens[row])
     return np.split(rows, cuts)
+
+
+def check_positions(logp: Tensor, mask: Tensor, lengths: Tensor) -> None:
+    """Refuse log-probabilities of other positions than those that were sampled.
+
+    Args:
+        logp: (B, T) what a policy gave.
+        mask: (B, T) bool, what counts of it.
+        lengths: (B,) sampled positions of each sample.
+
+    Raises:
+        ValueError: if they differ.
+    """
+    expected = torch.arange(int(lengths.max())) < lengths.unsqueeze(1)
+    if logp.shape != expected.shape or not torch.equal(mask.cpu(), expected):
+        raise ValueError(
+            f"The policy gave log-probabilities of {mask.sum(dim=1).tolist()} positions for "
+            f"samples with {lengths.tolist()}; what is trained on must be what was sampled."
+        )
+
+
+def logprobs(
+    policy: TrainablePolicy, batch: Batch, part: NDArray[np.int64]
+) -> tuple[Tensor, Tensor]:
+    """(B, T) log-probabilities of some samples, and the mask of their sampled positions.
+
+    Raises:
+        ValueError: as :func:`check_positions`.
+    """
+    logp, mask = policy.logprobs([batch.samples[i] for i in part])
+    check_positions(logp, mask, batch.lengths[part])
+    return logp, mask
+
+
+def evaluated(policy: TrainablePolicy, batch: Batch, most: int) -> list[Tensor]:
+    """Log-probabilities without gradients, a row for each sample.
+
+    Args:
+        policy: whose.
+        batch: the samples.
+        most: tokens in one forward pass.
+    """
+    rows: list[Tensor] = []
+    with torch.no_grad():
+        for part in parts(np.arange(len(batch.samples)), batch.tokens, most):
+            logp, mask = logprobs(policy, batch, part)
+            rows += torch.split(logp[mask], batch.lengths[part].tolist())
+    return rows
+
+
+def whole_only(groups: Sequence[Group], values: Sequence[ValueT]) -> list[ValueT]:
+    """Values of whole groups, from those of all groups, or of the whole ones already."""
+    if len(values) != len(groups):
+        return list(values)
+    return [value for group, value in zip(groups, values, strict=True) if group.whole]
 
 
 def padded(rows: Sequence[Tensor], part: NDArray[np.int64], like: Tensor) -> Tensor:

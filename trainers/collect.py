@@ -8,6 +8,7 @@ from typing import NamedTuple
 from coevo_gym.core.errors import EnvBackendError, ModelError
 from coevo_gym.core.seams import Agent
 from coevo_gym.core.trajectory import EndReason, Group
+from coevo_gym.curricula.session.groups import LOST
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import rollout
 from coevo_gym.trainers.parts import Learner, Ledger, LoopConfig, LoopState, Metrics, teaches
@@ -37,10 +38,11 @@ def gather(
 ) -> Gathered:
     """Run the episodes of one step of the loop, and have the curriculum record them as one batch.
 
-    With ``max_resamples`` (dynamic sampling, DAPO, arXiv 2503.14476) a group whose advantages are
-    all 0 is set aside, and another is run in its place, until there are ``groups_per_step`` to
-    learn from or so many times more have been drawn. What is set aside is recorded and paid for
-    like all others.
+    With ``max_resamples`` (dynamic sampling, DAPO, arXiv 2503.14476) a group that teaches nothing
+    is set aside, and another is run in its place, until there are ``groups_per_step`` to learn from
+    or so many times more have been drawn. A group teaches if some of its episodes solved the task
+    and some did not, or if the learner's advantages are not all 0 before anything is noted about
+    them. What is set aside is recorded and paid for like all others.
 
     Raises:
         EnvBackendError: if no episode could be finished.
@@ -55,7 +57,7 @@ def gather(
             whole = [group for group in found if group.whole]
             if config.max_resamples:
                 judged = zip(whole, learner.advantages(whole), strict=True)
-                whole = [group for group, advantages in judged if teaches(advantages)]
+                whole = [group for group, values in judged if _differs(group) or teaches(values)]
             kept += whole
             draws += 1
     finally:
@@ -78,6 +80,11 @@ def learn(config: LoopConfig, state: LoopState, learner: Learner, kept: Sequence
         solved = [float(t.success) for group in kept for t in group.trajectories]
         return {"success": sum(solved) / max(1, len(solved))}
     return learner.update(kept, learner.advantages(kept))
+
+
+def _differs(group: Group) -> bool:
+    """Whether some episodes solved the task and some did not; lost ones say nothing."""
+    return len({t.success for t in group.trajectories if t.end_reason not in LOST}) > 1
 
 
 def collect(

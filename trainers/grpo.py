@@ -1,6 +1,6 @@
 """GRPO and its relatives: clip-higher, several means of the loss, a KL term, and what DAPO adds.
 
-The learner. How rollouts are judged is in ``advantages.py``, how decisions become samples in
+The learner. How rollouts are judged is in ``credit.py``, how decisions become samples in
 ``segments.py``, these a batch in ``batch.py``; what is minimised is in ``loss.py``, how the weights
 change in ``optimizer.py``, the settings in ``settings.py``.
 
@@ -13,29 +13,34 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, compress
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coevo_gym.core.seams import TrainablePolicy
+from coevo_gym.core.notes import NO_NOTES, Notes
+from coevo_gym.core.seams import Advantage, TrainablePolicy
 from coevo_gym.core.trajectory import EndReason, Group, Segment, Trajectory
 from coevo_gym.curricula.session.groups import LOST
 from coevo_gym.provision import extra_advice
-from coevo_gym.trainers.advantages import group_advantages, judge
+from coevo_gym.trainers.advantages import group_advantages
 from coevo_gym.trainers.batch import (
     Batch,
     batch_metrics,
+    evaluated,
     flatten,
     group_metrics,
+    logprobs,
     padded,
     parts,
     trajectory_weights,
+    whole_only,
 )
+from coevo_gym.trainers.credit import Credit, credit_of
 from coevo_gym.trainers.loss import LossTerms, bounded_exp, grpo_loss, k3
-from coevo_gym.trainers.optimizer import GuardedOptimizer
-from coevo_gym.trainers.parts import Advantage
+from coevo_gym.trainers.optimizer import guarded_adamw
 from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig
 
 try:
@@ -102,38 +107,29 @@ class _Objective(NamedTuple):
     total: float
 
 
-_FUSED_FROM = 1_000_000
-"""Weights from which on AdamW's fused kernel, which takes a quarter of the time on a CPU, is worth
-its other rounding. Runs of smaller policies stay equal to the last bit."""
-
-
 class GRPO:
     """Learns from whole groups; one update is one policy version.
 
     Args:
         policy: what to train. Choices must be sampled at temperature 1; a segment says its own.
         config: settings.
+        credit: how rollouts are judged; default: as the settings say.
         seed: seed of the order of minibatches.
     """
 
     def __init__(
-        self, policy: Learnable, config: GRPOConfig | None = None, *, seed: int = 0
+        self,
+        policy: Learnable,
+        config: GRPOConfig | None = None,
+        *,
+        credit: Credit | None = None,
+        seed: int = 0,
     ) -> None:
         self.policy = policy
         self.config = config or GRPOConfig()
+        self.credit = credit or credit_of(self.config)
         self.updates = 0
-        weights = list(policy.parameters())
-        adamw = torch.optim.AdamW(
-            weights,
-            lr=self.config.lr,
-            weight_decay=self.config.weight_decay,
-            fused=sum(weight.numel() for weight in weights) >= _FUSED_FROM,
-        )
-        self._optimizer = GuardedOptimizer(
-            adamw,
-            max_grad_norm=self.config.max_grad_norm,
-            warmup_steps=self.config.lr_warmup_steps,
-        )
+        self._optimizer = guarded_adamw(self.config, (list(policy.parameters()), self.config.lr))
         if self.config.clips_never_act:
             _LOG.warning("%s", CLIPS_NEVER_ACT)
         self._reference = policy.frozen_copy() if self.config.kl_coef else None
@@ -144,12 +140,16 @@ class GRPO:
         """Version of the policy under training."""
         return self.policy.version
 
-    def advantages(self, groups: Sequence[Group]) -> list[list[Advantage]]:
+    def advantages(self, groups: Sequence[Group], notes: Notes = NO_NOTES) -> list[list[Advantage]]:
         """One advantage for each trajectory of each group, or with GiGPO one for each step."""
-        return [judge(group, self.config) for group in groups]
+        return self.credit(groups, notes)
 
     def update(
-        self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]] | None = None
+        self,
+        groups: Sequence[Group],
+        advantages: Sequence[Sequence[Advantage]] | None = None,
+        *,
+        clip_high: Sequence[Sequence[float]] | None = None,
     ) -> dict[str, float]:
         """Learn from a batch of groups.
 
@@ -157,6 +157,8 @@ class GRPO:
             groups: what to learn from; those that are not whole are left out and counted.
             advantages: one for each trajectory of each group, or one for each of its steps;
                 default: :meth:`advantages`. Of whole groups only, or of all.
+            clip_high: the upper clip of each trajectory, in the place of the settings' for all; of
+                the same groups as ``advantages``.
 
         Returns:
             Every term of the loss, averaged over the steps that the optimiser took, and counts.
@@ -171,17 +173,17 @@ class GRPO:
         whole = [group for group in groups if group.whole]
         if advantages is None:
             advantages = self.advantages(whole)
-        elif len(advantages) == len(groups):
-            advantages = [a for g, a in zip(groups, advantages, strict=True) if g.whole]
+        advantages = whole_only(groups, advantages)
         metrics = group_metrics(groups, whole, advantages, self.config.outcome)
-        judged = [
-            pair
-            for group, values in zip(whole, advantages, strict=True)
-            for pair in zip(group.trajectories, values, strict=True)
-        ]
-        kept = [pair for pair in judged if not self._masked(pair[0])]
-        metrics["masked_share"] = 1.0 - len(kept) / len(judged) if judged else 0.0
-        batch = flatten([trajectory for trajectory, _ in kept], [value for _, value in kept])
+        trajectories = [t for group in whole for t in group.trajectories]
+        judged = chain.from_iterable(advantages)
+        learned = [not self._masked(trajectory) for trajectory in trajectories]
+        metrics["masked_share"] = 1.0 - sum(learned) / len(learned) if learned else 0.0
+        clips = None
+        if clip_high is not None:
+            clips = list(compress(chain.from_iterable(whole_only(groups, clip_high)), learned))
+        kept = list(compress(trajectories, learned))
+        batch = flatten(kept, list(compress(judged, learned)), clip_high=clips)
         if not batch.samples:
             return metrics | {"decisions": 0.0}
         metrics |= self._optimise(batch)
@@ -193,16 +195,6 @@ class GRPO:
         """Whether the loss leaves a trajectory out."""
         overlong = self.config.overlong == "mask" and trajectory.end_reason in OVERLONG
         return overlong or trajectory.end_reason in LOST
-
-    def _evaluated(self, policy: Learnable, batch: Batch) -> list[Tensor]:
-        """Log-probabilities without gradients, a row for each sample."""
-        rows: list[Tensor] = []
-        size, most = len(batch.samples), self.config.microbatch_tokens
-        with torch.no_grad():
-            for part in parts(np.arange(size), batch.tokens, most):
-                logp, mask = _logprobs(policy, batch, part)
-                rows += torch.split(logp[mask], batch.lengths[part].tolist())
-        return rows
 
     def _importance(
         self, old_logp: Tensor, recorded: Tensor, mask: Tensor
@@ -246,10 +238,10 @@ class GRPO:
         old: Sequence[Tensor] | None = batch.recorded
         if config.old_logprobs == "recomputed":
             only_step = config.epochs * minibatches == 1
-            old = None if only_step else self._evaluated(self.policy, batch)
+            old = None if only_step else evaluated(self.policy, batch, config.microbatch_tokens)
         old_done, reference = perf_counter(), None
         if self._reference is not None:
-            reference = self._evaluated(self._reference, batch)
+            reference = evaluated(self._reference, batch, config.microbatch_tokens)
         times = {"old_s": old_done - started, "reference_s": perf_counter() - old_done}
         weight, total = torch.ones(len(batch.samples)), float(batch.lengths.sum())
         if config.loss_mean == "trajectory":
@@ -266,7 +258,8 @@ class GRPO:
         positions = float(batch.lengths[rows].sum())
         sums = dict.fromkeys(LossTerms._fields, 0.0)
         for part in parts(rows, batch.tokens, self.config.microbatch_tokens):
-            logp, mask = _logprobs(self.policy, batch, part)
+            logp, mask = logprobs(self.policy, batch, part)
+            clip_high = self.config.clip_high if batch.clip_high is None else batch.clip_high[part]
             old_logp = ref_logp = logp.detach()
             if objective.old is not None:
                 old_logp = padded(objective.old, part, logp)
@@ -285,7 +278,7 @@ class GRPO:
                 padded(batch.advantage, part, logp),
                 mask,
                 clip_low=self.config.clip_low,
-                clip_high=self.config.clip_high,
+                clip_high=clip_high,
                 kl_coef=self.config.kl_coef,
                 weight=objective.weight[part].to(logp),
                 total=objective.total,
@@ -329,16 +322,3 @@ class GRPO:
         self.updates = int(state["updates"])
         self._rng.bit_generator.state = state["rng"]
         return self
-
-
-def _logprobs(policy: Learnable, batch: Batch, part: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-    """(B, T) log-probabilities of some samples, and the mask of their sampled positions."""
-    logp, mask = policy.logprobs([batch.samples[i] for i in part])
-    lengths = batch.lengths[part]
-    expected = torch.arange(int(lengths.max())) < lengths.unsqueeze(1)
-    if logp.shape != expected.shape or not torch.equal(mask.cpu(), expected):
-        raise ValueError(
-            f"The policy gave log-probabilities of {mask.sum(dim=1).tolist()} positions for "
-            f"samples with {lengths.tolist()}; what is trained on must be what was sampled."
-        )
-    return logp, mask

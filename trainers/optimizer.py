@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from coevo_gym.core.errors import TrainingDiverged
 from coevo_gym.provision import extra_advice
+from coevo_gym.trainers.settings import UpdateConfig
 
 try:
     import torch
@@ -19,6 +20,31 @@ except ModuleNotFoundError as error:
 _LOG = logging.getLogger(__name__)
 MAX_NONFINITE_IN_A_ROW = 3
 """So many steps in a row without a finite loss and gradient end the training."""
+
+
+_FUSED_FROM = 1_000_000
+"""Weights from which on AdamW's fused kernel, which takes a quarter of the time on a CPU, is worth
+its other rounding. Runs of smaller policies stay equal to the last bit."""
+
+
+def guarded_adamw(
+    config: UpdateConfig, *parts: tuple[Sequence[torch.nn.Parameter], float]
+) -> GuardedOptimizer:
+    """AdamW as the settings want it.
+
+    Args:
+        config: warm-up, weight decay and the largest norm of a gradient.
+        parts: weights, and the learning rate of each part of them.
+    """
+    n_weights = sum(weight.numel() for weights, _ in parts for weight in weights)
+    adamw = torch.optim.AdamW(
+        [{"params": list(weights), "lr": lr} for weights, lr in parts],
+        weight_decay=config.weight_decay,
+        fused=n_weights >= _FUSED_FROM,
+    )
+    return GuardedOptimizer(
+        adamw, max_grad_norm=config.max_grad_norm, warmup_steps=config.lr_warmup_steps
+    )
 
 
 class GuardedOptimizer:

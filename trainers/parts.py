@@ -9,19 +9,18 @@ from typing import Any, Protocol
 from pydantic import Field
 
 from coevo_gym.core.evolution import Round, RoundResult
-from coevo_gym.core.seams import ClosedStep, Ticket
+from coevo_gym.core.notes import NO_NOTES, Notes
+from coevo_gym.core.seams import Advantage, ClosedStep, Ticket
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
 from coevo_gym.episodes.evaluation import Evaluation
 
 Metrics = dict[str, float]
-Advantage = float | Sequence[float]
-"""Of a trajectory: one value for all it did, or one for each of its steps."""
 
 
 def teaches(advantages: Iterable[Advantage]) -> bool:
     """Whether any advantage of a group is not 0."""
-    return any(any(a) if isinstance(a, Sequence) else a for a in advantages)
+    return any(teaches(a) if isinstance(a, Sequence) else a for a in advantages)
 
 
 def training_success(numbers: Mapping[str, Any]) -> float | None:
@@ -112,8 +111,13 @@ class Learner(Protocol):
         """Version of the policy under training."""
         ...
 
-    def advantages(self, groups: Sequence[Group]) -> Sequence[Sequence[Advantage]]:
-        """One advantage for each trajectory of each group, or for each of its steps."""
+    def advantages(
+        self, groups: Sequence[Group], notes: Notes = NO_NOTES
+    ) -> Sequence[Sequence[Advantage]]:
+        """One advantage for each trajectory of each group, or for each of its steps.
+
+        Without notes it is asked which groups teach anything, before studies have run.
+        """
         ...
 
     def update(self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]]) -> Metrics:

@@ -1,16 +1,21 @@
-"""Settings of the learners, apart from them: reading a config needs no PyTorch."""
+"""Settings of the learners, apart from them: reading a config needs no PyTorch.
+
+A ``[learner]`` section has a ``kind``, and the keys of that learner: ``pg``, which it is unless it
+says otherwise, ``ppo`` or ``rest``.
+"""
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from coevo_gym.core.task import FrozenModel
 
 
-class GRPOConfig(FrozenModel):
-    """Settings of the learner; the defaults suit the tiny policy.
+class UpdateConfig(FrozenModel):
+    """How a clipped surrogate changes the weights; the defaults suit the tiny policy.
 
     Attributes:
         lr: AdamW's learning rate, the same in every step after the warm-up.
@@ -25,8 +30,35 @@ class GRPOConfig(FrozenModel):
         clip_high: the ratio is clipped above at ``1 + clip_high``.
         kl_coef: weight of the KL term towards the frozen reference; 0 leaves the reference out.
         max_grad_norm: the gradient's norm is clipped there.
+    """
+
+    lr: float = Field(default=1e-3, gt=0)
+    lr_warmup_steps: int = Field(default=0, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    epochs: int = Field(default=4, ge=1)
+    minibatches: int = Field(default=1, ge=1)
+    microbatch_tokens: int = Field(default=4096, ge=1)
+    clip_low: float = Field(default=0.20, gt=0, lt=1)
+    clip_high: float = Field(default=0.28, gt=0)
+    kl_coef: float = Field(default=1e-3, ge=0)
+    max_grad_norm: float = Field(default=1.0, gt=0)
+
+
+class GRPOConfig(UpdateConfig):
+    """Settings of the learner that compares the rollouts of a group: GRPO and its relatives.
+
+    Attributes:
+        kind: names this learner.
         advantage: a rollout is judged against its group's mean (``grpo``), against the mean of the
             others (``rloo``), or step by step against steps in the same state too (``gigpo``).
+        states: with ``gigpo``, steps are compared where their observations are the same (``exact``)
+            or alike (``similar``: by more than 0.9).
+        state_likeness: what alike observations have in common: characters in order (``lcs``),
+            blocks of them (``difflib``), or ``words`` in order, the sharper scale.
+        state_rewards: with ``gigpo``, the outcome is earned ``at_the_end``, or each step earns
+            what the env gave for it (``earned``).
+        outcome_weight: with ``gigpo``, weight of the trajectory's advantage.
+        state_weight: with ``gigpo``, weight of the step's advantage.
         normalise_std: divide advantages by the group's standard deviation (False: Dr. GRPO); RLOO
             never divides.
         outcome: what is learned from: the binary success or the benchmark's score.
@@ -46,17 +78,13 @@ class GRPOConfig(FrozenModel):
             learner's probability over the sampler's, at most this; None leaves that out.
     """
 
-    lr: float = Field(default=1e-3, gt=0)
-    lr_warmup_steps: int = Field(default=0, ge=0)
-    weight_decay: float = Field(default=0.0, ge=0)
-    epochs: int = Field(default=4, ge=1)
-    minibatches: int = Field(default=1, ge=1)
-    microbatch_tokens: int = Field(default=4096, ge=1)
-    clip_low: float = Field(default=0.20, gt=0, lt=1)
-    clip_high: float = Field(default=0.28, gt=0)
-    kl_coef: float = Field(default=1e-3, ge=0)
-    max_grad_norm: float = Field(default=1.0, gt=0)
+    kind: Literal["pg"] = "pg"
     advantage: Literal["grpo", "rloo", "gigpo"] = "grpo"
+    states: Literal["exact", "similar"] = "exact"
+    state_likeness: Literal["lcs", "difflib", "words"] = "lcs"
+    state_rewards: Literal["at_the_end", "earned"] = "at_the_end"
+    outcome_weight: float = Field(default=1.0, ge=0)
+    state_weight: float = Field(default=1.0, ge=0)
     normalise_std: bool = True
     outcome: Literal["success", "score"] = "success"
     loss_mean: Literal["token", "trajectory", "constant"] = "token"
@@ -112,3 +140,74 @@ class ImitationConfig(FrozenModel):
     holdout: float = Field(default=0.2, ge=0, lt=1)
     min_improvement: float = Field(default=0.01, ge=0)
     patience_epochs: int = Field(default=3, ge=1)
+
+
+class PPOConfig(UpdateConfig):
+    """Settings of the learner with a value head, which needs no group to compare with.
+
+    Old log-probabilities are those that the sampler recorded.
+
+    Attributes:
+        kind: names this learner.
+        outcome: what is learned from: the binary success or the benchmark's score.
+        level: one value and one advantage for each decision, shared by its tokens (``turn``), or
+            for each ``token``.
+        gamma: discount from one decision, or token, to the next.
+        lam: lambda of generalised advantage estimation: 1 trusts what was earned, 0 the values.
+        value_clip: values may move by this much from what they were before the update.
+        value_weight: weight of the value loss.
+        value_lr: AdamW's learning rate of the value head; None for what suits the policy.
+    """
+
+    kind: Literal["ppo"] = "ppo"
+    outcome: Literal["success", "score"] = "success"
+    level: Literal["turn", "token"] = "turn"
+    gamma: float = Field(default=1.0, gt=0, le=1)
+    lam: float = Field(default=0.95, ge=0, le=1)
+    value_clip: float = Field(default=0.5, gt=0)
+    value_weight: float = Field(default=0.5, ge=0)
+    value_lr: float | None = Field(default=None, gt=0)
+
+
+class RestConfig(FrozenModel):
+    """Settings of the learner that imitates the best of its own rollouts.
+
+    Attributes:
+        kind: names this learner.
+        grow_steps: steps of the loop whose rollouts are gathered before they are learned from.
+        thresholds: each Improve imitates rollouts with a score above one of these, one Improve
+            after the other; a single one of 0.5 makes rejection-sampling fine-tuning (RFT).
+        improve_from: whether an Improve begins at the policy that the rollouts were sampled from
+            (``start``), or goes on from the one before (``last``).
+        imitation: settings of each Improve.
+    """
+
+    kind: Literal["rest"] = "rest"
+    grow_steps: int = Field(default=4, ge=1)
+    thresholds: tuple[Annotated[float, Field(ge=0, lt=1)], ...] = Field(
+        default=(0.0, 0.5, 0.8), min_length=1
+    )
+    improve_from: Literal["start", "last"] = "last"
+    imitation: ImitationConfig = ImitationConfig(max_epochs=20)
+
+    @model_validator(mode="after")
+    def _rising(self) -> Self:
+        if list(self.thresholds) != sorted(set(self.thresholds)):
+            raise ValueError(f"thresholds must rise, actual: {list(self.thresholds)}")
+        return self
+
+
+def _kind(data: Any) -> str | None:
+    """Which learner a section is about."""
+    if isinstance(data, Mapping):
+        return str(data.get("kind", "pg"))
+    return getattr(data, "kind", None)
+
+
+LearnerConfig = Annotated[
+    Annotated[GRPOConfig, Tag("pg")]
+    | Annotated[PPOConfig, Tag("ppo")]
+    | Annotated[RestConfig, Tag("rest")],
+    Discriminator(_kind),
+]
+"""Settings of any learner, told apart by ``kind``; without one it is ``pg``."""

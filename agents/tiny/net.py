@@ -81,6 +81,15 @@ class Scorer(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Scores of all candidates, (N,)."""
+        return self.scores(self.hidden(batch))
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Scores (N,) of candidates with these hidden rows, (N, hidden)."""
+        scores: Tensor = self.score(hidden).squeeze(1)
+        return scores
+
+    def hidden(self, batch: Batch) -> Tensor:
+        """The hidden rows of all candidates, (N, hidden)."""
         candidates = embedding_bag(batch.words, self.embedding, batch.word_offsets, mode="mean")
         page = embedding_bag(batch.page, self.embedding, batch.page_offsets, mode="mean")
         wanted = embedding_bag(
@@ -90,9 +99,12 @@ class Scorer(nn.Module):
         views = [self._drop(x)[batch.owner] for x in (page, wanted)]  # (N, dim)
         hidden = relu(self.first(torch.cat([*words, *views, batch.dense], dim=1)))  # (N, hidden)
         pooled = torch.cat(self._pool(hidden, batch), dim=1)[batch.owner]  # (N, 2 hidden)
-        hidden = relu(self.second(torch.cat([hidden, pooled], dim=1)))
-        scores: Tensor = self.score(hidden).squeeze(1)
-        return scores
+        return relu(self.second(torch.cat([hidden, pooled], dim=1)))
+
+    def mean(self, hidden: Tensor, batch: Batch) -> Tensor:
+        """Mean over the candidates of each choice, (B, hidden)."""
+        zeros = hidden.new_zeros(len(batch.sizes), hidden.shape[1])
+        return zeros.index_add(0, batch.owner, hidden) / batch.sizes.unsqueeze(1)
 
     def log_softmax(self, scores: Tensor, batch: Batch) -> Tensor:
         """Log-probabilities within each choice, (N,)."""
@@ -108,9 +120,7 @@ class Scorer(nn.Module):
         zeros = hidden.new_zeros(len(batch.sizes), hidden.shape[1])
         owner = batch.owner.unsqueeze(1).expand_as(hidden)
         # Values after relu are >= 0, so starting from 0 changes no maximum.
-        highest = zeros.scatter_reduce(0, owner, hidden, "amax")
-        mean = zeros.index_add(0, batch.owner, hidden) / batch.sizes.unsqueeze(1)
-        return [highest, mean]
+        return [zeros.scatter_reduce(0, owner, hidden, "amax"), self.mean(hidden, batch)]
 
     def _drop(self, values: Tensor) -> Tensor:
         if not self.training or self.dropout == 0:

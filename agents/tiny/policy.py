@@ -17,7 +17,10 @@ from coevo_gym.provision import extra_advice
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torch.nn import Parameter
+    from torch.nn import Module, Parameter
+
+    from coevo_gym.agents.tiny.net import Batch
+    from coevo_gym.agents.value_head import ValueHead
 
 
 class TinyConfig(FrozenModel):
@@ -48,9 +51,14 @@ class TinyPolicy:
         config: its size.
         seed: seed of its weights, its draws and its dropout.
 
+    Attributes:
+        value_lr: learning rate that suits a value head.
+
     Raises:
         ImportError: if PyTorch is missing.
     """
+
+    value_lr = 1e-2
 
     def __init__(self, config: TinyConfig | None = None, *, seed: int = 0) -> None:
         try:
@@ -110,9 +118,33 @@ class TinyPolicy:
 
     def logprobs(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
         """Log-probabilities of decisions at temperature 1, (B, 1), and a mask of ones."""
+        taken, batch = self._batch(samples)
+        return self._picked(taken, batch, self._net(batch))
+
+    def value_head(self) -> ValueHead:
+        """A new head that values what can be chosen, by the mean of the candidates."""
+        from coevo_gym.agents.value_head import ValueHead
+
+        return ValueHead(self.config.hidden)
+
+    def logprobs_and_values(
+        self, samples: Sequence[Sample], head: Module
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """As :meth:`logprobs`, and (B, 1) values of the choices, from one pass."""
+        taken, batch = self._batch(samples)
+        hidden = self._net.hidden(batch)
+        values: Tensor = head(self._net.mean(hidden, batch)).unsqueeze(1)
+        return *self._picked(taken, batch, self._net.scores(hidden)), values
+
+    def _batch(self, samples: Sequence[Sample]) -> tuple[list[ChoiceDecision], Batch]:
         taken = [_as_choice_decision(sample) for sample in samples]
-        batch = self._collate([self._encoder.encode(d.context, d.choices) for d in taken])
-        logps = self._net.log_softmax(self._net(batch), batch)
+        return taken, self._collate([self._encoder.encode(d.context, d.choices) for d in taken])
+
+    def _picked(
+        self, taken: Sequence[ChoiceDecision], batch: Batch, scores: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of the candidates that were taken, (B, 1), and a mask of ones."""
+        logps = self._net.log_softmax(scores, batch)
         starts = batch.sizes.cumsum(0) - batch.sizes
         index = self._torch.tensor([decision.index for decision in taken])
         picked = logps[starts + index].unsqueeze(1)  # (B, 1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from numpy.random import Generator
 
 from coevo_gym.core.evolution import Round, RoundResult, Signal
+from coevo_gym.core.notes import Notes
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Decision, EndReason, Group, Sample, View
 
@@ -214,4 +215,28 @@ class TrainablePolicy(Policy, Protocol):
             (B, T) log-probabilities of the sampled positions of each sample, one after the other
             and padded to the longest, and a (B, T) bool mask of what counts; a choice has T = 1.
         """
+        ...
+
+
+StepAdvantage = float | Sequence[float]
+"""Of a step: one number for all that was sampled in it, or one for each sampled token."""
+Advantage = float | Sequence[StepAdvantage]
+"""Of a trajectory: one number for all that was done in it, or one for each step."""
+
+
+class Estimator(Protocol):
+    """Says how good each trajectory of a group was, or each of its steps. Pure, and no PyTorch."""
+
+    def __call__(self, groups: Sequence[Group], notes: Notes) -> list[list[Advantage]]:
+        """One advantage for each trajectory of each group; those of lost rollouts are 0."""
+        ...
+
+
+class Transform(Protocol):
+    """Changes advantages, by what was noted about the trajectories for example. Pure."""
+
+    def __call__(
+        self, groups: Sequence[Group], notes: Notes, advantages: list[list[Advantage]]
+    ) -> list[list[Advantage]]:
+        """The advantages as they are to be learned from; those given stay as they are."""
         ...

@@ -1,0 +1,96 @@
+"""Notes: what a study says about a trajectory or about one of its steps.
+
+A study reads finished training groups and writes notes; memories grow from them, and credit may
+weigh a step by what was noted about it. Notes are data: frozen, and looked up by what they are
+about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, overload
+
+from pydantic import Field
+
+from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, Text
+
+
+class Note(FrozenModel):
+    """One finding about a trajectory.
+
+    Attributes:
+        kind: what sort of finding it is; a study names its own, such as ``"attribution"``.
+        task_id: id of the task.
+        group_id: id of the group that the trajectory belongs to.
+        index: 0 … K - 1, the trajectory's place in the group.
+        step: the step that it is about, counted from 0; -1 for the whole trajectory.
+        label: a word of the study's own list, or "".
+        value: a number, 0 if the finding has none.
+        evidence: the study's own JSON.
+        source: who found it: a rule, a replay on the engine, or a model.
+    """
+
+    kind: str = Field(min_length=1)
+    task_id: str
+    group_id: str
+    index: int = Field(ge=0)
+    step: int = Field(default=-1, ge=-1)
+    label: Text = ""
+    value: float = 0.0
+    evidence: JsonObject = FrozenDict()
+    source: Literal["rule", "replay", "model"] = "rule"
+
+
+class Notes(Sequence[Note]):
+    """Notes in the order they were written, looked up by what they are about; immutable.
+
+    Args:
+        notes: all of them.
+
+    Example:
+        >>> note = Note(kind="attribution", task_id="t", group_id="g", index=1, step=0, value=1.0)
+        >>> notes = Notes([note])
+        >>> [found.step for found in notes.of("attribution", "g", 1)]
+        [0]
+        >>> notes.of("attribution", "g", 0)
+        ()
+    """
+
+    __slots__ = ("_about", "_notes")
+
+    def __init__(self, notes: Iterable[Note] = ()) -> None:
+        self._notes = tuple(notes)
+        about: dict[tuple[str, str, int], list[Note]] = {}
+        for note in self._notes:
+            about.setdefault((note.kind, note.group_id, note.index), []).append(note)
+        self._about = {key: tuple(found) for key, found in about.items()}
+
+    def of(self, kind: str, group_id: str, index: int) -> tuple[Note, ...]:
+        """The notes of one kind about one trajectory, in the order they were written."""
+        return self._about.get((kind, group_id, index), ())
+
+    @overload
+    def __getitem__(self, place: int) -> Note: ...
+    @overload
+    def __getitem__(self, place: slice) -> Notes: ...
+    def __getitem__(self, place: int | slice) -> Note | Notes:
+        return Notes(self._notes[place]) if isinstance(place, slice) else self._notes[place]
+
+    def __len__(self) -> int:
+        return len(self._notes)
+
+    def __iter__(self) -> Iterator[Note]:
+        return iter(self._notes)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Notes) and self._notes == other._notes
+
+    def __hash__(self) -> int:
+        return hash(self._notes)
+
+    def __repr__(self) -> str:
+        return f"Notes({list(self._notes)!r})"
+
+
+NO_NOTES = Notes()
+"""What credit is given where nobody has studied anything."""
