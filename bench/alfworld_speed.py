@@ -18,9 +18,10 @@ import gymnasium as gym
 import coevo_gym
 from coevo_gym.core.task import Task
 from coevo_gym.envs.alfworld.data import UNKNOWN
-from coevo_gym.envs.alfworld.engine import Game, open_scene
+from coevo_gym.envs.alfworld.engine.game import Game, open_scene
 from coevo_gym.envs.alfworld.env import ALFWorldEnv
-from coevo_gym.envs.alfworld.tasks import ALFWorldWorld, scene_problem
+from coevo_gym.envs.alfworld.tasks import scene_problem
+from coevo_gym.envs.alfworld.world import ALFWorldWorld
 
 N_STOCK, N_GAMES, N_RESETS, N_STEPS = 4, 50, 200, 30
 PAGE = 4096

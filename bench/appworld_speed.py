@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import coevo_gym
-from coevo_gym.envs.appworld.engine import World
-from coevo_gym.envs.appworld.pool import pool
-from coevo_gym.envs.appworld.prefix import engine_environment, engine_python
-from coevo_gym.envs.appworld.tasks import AppWorldWorld, root_of
+from coevo_gym.envs.appworld.engine.pool import pool
+from coevo_gym.envs.appworld.engine.prefix import engine_environment, engine_python
+from coevo_gym.envs.appworld.engine.session import World
+from coevo_gym.envs.appworld.tasks import root_of
+from coevo_gym.envs.appworld.world import AppWorldWorld
 
 PAIRS, ROUNDS, CALLS = 8, 15, 50
 NOTHING = "x = 1"

@@ -18,10 +18,11 @@ from typing import cast
 import gymnasium as gym
 
 from coevo_gym.core.task import Split, Task
-from coevo_gym.envs.bfcl.calls import Call, parse_truth
-from coevo_gym.envs.bfcl.engine import Toolbox
-from coevo_gym.envs.bfcl.tasks import BFCLVerifier, BFCLWorld, native_tasks
-from coevo_gym.envs.bfcl.wheel import CATEGORIES, official
+from coevo_gym.envs.bfcl.engine.calls import Call, parse_truth
+from coevo_gym.envs.bfcl.engine.toolbox import Toolbox
+from coevo_gym.envs.bfcl.engine.wheel import CATEGORIES, official
+from coevo_gym.envs.bfcl.tasks import native_tasks
+from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
 
 SECONDS = 5.0
 EPISODES = 50_000

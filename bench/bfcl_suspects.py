@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from coevo_gym.core.task import Split, Task
-from coevo_gym.envs.bfcl.calls import parse_truth
-from coevo_gym.envs.bfcl.engine import Toolbox
-from coevo_gym.envs.bfcl.tasks import BFCLVerifier, BFCLWorld, native_tasks
-from coevo_gym.envs.bfcl.tools import functions_of, schemas_text
+from coevo_gym.envs.bfcl.engine.calls import parse_truth
+from coevo_gym.envs.bfcl.engine.toolbox import Toolbox
+from coevo_gym.envs.bfcl.engine.tools import functions_of, schemas_text
+from coevo_gym.envs.bfcl.tasks import native_tasks
 from coevo_gym.envs.bfcl.words import Known
+from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
 
 _WORD = re.compile(r"[^\W_]+")
 _GUESSABLE = re.compile(r"\d{4}-\d\d-\d\d|\b[A-Z]{2,5}\b")

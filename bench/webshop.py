@@ -16,8 +16,8 @@ import gymnasium as gym
 import coevo_gym
 from coevo_gym.core.task import Task
 from coevo_gym.envs.webshop.builtin import builtin_items
-from coevo_gym.envs.webshop.catalogue import Catalogue
-from coevo_gym.envs.webshop.engine import Session
+from coevo_gym.envs.webshop.engine.catalogue import Catalogue
+from coevo_gym.envs.webshop.engine.session import Session
 from coevo_gym.envs.webshop.tasks import builtin_catalogue
 
 COUNT = 10_000

@@ -14,14 +14,14 @@ from numpy.random import Generator, default_rng
 
 from coevo_gym.core.task import Split
 from coevo_gym.envs.webshop.builtin import builtin_goals
-from coevo_gym.envs.webshop.catalogue import Catalogue
 from coevo_gym.envs.webshop.choices import searches
-from coevo_gym.envs.webshop.engine import Session
-from coevo_gym.envs.webshop.goals import Goal
+from coevo_gym.envs.webshop.engine.catalogue import Catalogue
+from coevo_gym.envs.webshop.engine.goals import Goal
+from coevo_gym.envs.webshop.engine.pages import PAGE_SIZE, Page
+from coevo_gym.envs.webshop.engine.product import Product
+from coevo_gym.envs.webshop.engine.reward import score
+from coevo_gym.envs.webshop.engine.session import Session
 from coevo_gym.envs.webshop.judge import judge
-from coevo_gym.envs.webshop.pages import PAGE_SIZE, Page
-from coevo_gym.envs.webshop.product import Product
-from coevo_gym.envs.webshop.reward import score
 from coevo_gym.envs.webshop.tasks import builtin_catalogue, reference, split_of
 
 MAX_STEPS = 15

@@ -114,10 +114,11 @@ def _register() -> None:
                 env_id=f"CoEvolve-{camel}-v0",
                 benchmark=f"{package}:BENCHMARK",
                 env=f"{package}.env:{camel}Env",
-                world=f"{package}.tasks:{camel}World",
-                verifier=f"{package}.tasks:{camel}Verifier",
+                world=f"{package}.world:{camel}World",
+                verifier=f"{package}.world:{camel}Verifier",
                 title=title,
                 setup=f"{package}.setup",
+                escapes=f"{package}.escapes.suite:escape_suite" if name == "appworld" else "",
             )
         )
 

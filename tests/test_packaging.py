@@ -19,7 +19,8 @@ for benchmark in ("alfworld", "appworld", "bfcl", "webshop"):
 package = pathlib.Path(coevo_gym.__file__).parent
 assert {site!r} in str(package), package
 for file in ("py.typed", "prompts/__init__.py", "envs/webshop/builtin_words.json",
-             "envs/webshop/templates/shop.html"):
+             "envs/webshop/engine/templates/shop.html", "envs/appworld/engine/engine.txt",
+             "envs/appworld/mini/main.py", "envs/bfcl/splits.json"):
     assert (package / file).read_text() is not None
 import gymnasium
 print(gymnasium.make("CoEvolve-WebShop-v0").reset(seed=0)[0][:7])

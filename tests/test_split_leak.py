@@ -16,8 +16,9 @@ from coevo_gym.core.errors import CoevoError, ResetNeeded, SplitLeakError, TaskE
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.task_file import write_tasks
 from coevo_gym.envs.alfworld.goals import Goal
-from coevo_gym.envs.alfworld.tasks import ALFWorldWorld, goal_of
-from coevo_gym.envs.bfcl.tasks import BFCLWorld
+from coevo_gym.envs.alfworld.tasks import goal_of
+from coevo_gym.envs.alfworld.world import ALFWorldWorld
+from coevo_gym.envs.bfcl.world import BFCLWorld
 from coevo_gym.envs.webshop import tasks as webshop_tasks
 from coevo_gym.testing import make_env
 

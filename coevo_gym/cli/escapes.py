@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import typer
@@ -60,6 +61,6 @@ def escape_suites() -> Iterator[Suite]:
 
     yield generic_suite()
     for spec in benchmark_specs():
-        make = getattr(setup_of(spec), "escape_suite", None) if spec.setup else None
-        if make is not None and setup_of(spec).installation().ready:
-            yield make()
+        if spec.escapes and setup_of(spec).installation().ready:
+            module, _, make = spec.escapes.partition(":")
+            yield getattr(import_module(module), make)()

@@ -181,8 +181,10 @@ class BenchmarkSpec:
         verifier: ``"module:Class"`` of its verifier model.
         title: one line for people.
         setup: module with ``install(source: Path | None) -> Path`` and
-            ``installation() -> Installation``; perhaps ``download() -> Path`` and
-            ``escape_suite() -> Suite``, too. "" if there is nothing to install.
+            ``installation() -> Installation``; perhaps ``download() -> Path``, too. "" if there is
+            nothing to install.
+        escapes: ``"module:function"`` that gives the benchmark's own
+            :class:`~coevo_gym.escapes.Suite` of attempts to get out of its sandbox; "" for none.
     """
 
     name: str
@@ -193,6 +195,7 @@ class BenchmarkSpec:
     verifier: str
     title: str
     setup: str = ""
+    escapes: str = ""
 
 
 _SPECS: dict[str, BenchmarkSpec] = {}

@@ -10,13 +10,10 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
-import gymnasium as gym
 from numpy.random import Generator
 
-from coevo_gym.core.benchmark import check_claim, find_task, get_benchmark
 from coevo_gym.core.errors import (
     ConfigError,
     EnvBackendError,
@@ -25,11 +22,11 @@ from coevo_gym.core.errors import (
     TaskError,
 )
 from coevo_gym.core.spaces import UnicodeText, clean_text
-from coevo_gym.core.task import FrozenDict, Split, Task, Verifier, World, freeze, parse_split
-from coevo_gym.core.task_file import read_tasks
+from coevo_gym.core.task import FrozenDict, Split, Task, Verifier, World, freeze
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Step, Trajectory, Turn, View
-from coevo_gym.envs.checks import check_action, is_positive_int, names_of
+from coevo_gym.envs.checks import check_action, is_positive_int
 from coevo_gym.envs.frame import PRIVATE_INFO, Frame, Grade, Info
+from coevo_gym.envs.selection import SelectingEnv
 from coevo_gym.envs.time_limit import let_time_limits_tell
 
 OBSERVATION_CAP = 100_000
@@ -38,7 +35,7 @@ OBSERVATION_SPACE = UnicodeText(OBSERVATION_CAP)
 ACTION_SPACE = UnicodeText(ACTION_CAP)
 
 
-class TaskEnv(gym.Env[str, str]):
+class TaskEnv(SelectingEnv):
     """A benchmark as a Gymnasium env: text in, text out, one task an episode.
 
     Subclasses set the class variables and implement the three hooks.
@@ -53,7 +50,6 @@ class TaskEnv(gym.Env[str, str]):
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (as Gymnasium reads it)
-    benchmark: ClassVar[str]
     default_max_steps: ClassVar[int] = 15
     reward_modes: ClassVar[tuple[str, ...]] = ("success", "score")
     max_live: ClassVar[int] = 128
@@ -76,7 +72,6 @@ class TaskEnv(gym.Env[str, str]):
         reward_mode: str = "success",
         render_mode: str | None = None,
     ) -> None:
-        self.split = parse_split(split)
         self.max_steps, self._limited = self.default_max_steps, False
         if max_steps is not None:
             self.limit_steps(max_steps)
@@ -92,7 +87,7 @@ class TaskEnv(gym.Env[str, str]):
             )
         self.reward_mode = reward_mode
         self.render_mode = render_mode
-        self._tasks = self._select(subset, tasks)
+        super().__init__(split, subset, tasks)
         self._task: Task | None = None
         self._begun = False
         self._frame = Frame("")
@@ -135,11 +130,6 @@ class TaskEnv(gym.Env[str, str]):
         if self._task is None:
             raise ResetNeeded("No episode has begun. Call reset() first.")
         return self._task
-
-    @property
-    def tasks(self) -> Sequence[Task]:
-        """The tasks that ``reset`` picks from when it is told none."""
-        return self._tasks
 
     @property
     def instruction(self) -> str:
@@ -356,71 +346,6 @@ class TaskEnv(gym.Env[str, str]):
             raise ResetNeeded("No episode has begun. Call reset() first.")
         if self._end_reason is not None:
             raise ResetNeeded(f"The episode is over; {what}() needs a reset() first.")
-
-    def _select(self, subset: str | None, tasks: Sequence[str] | str | None) -> Sequence[Task]:
-        """The tasks that ``reset`` picks from."""
-        if tasks is None:
-            return self._native(subset)
-        if isinstance(tasks, str):
-            chosen: Sequence[Task] = read_tasks(Path(tasks))
-        else:
-            chosen = tuple(map(self._find, names_of(tasks)))
-        for task in chosen:
-            self._check(task)
-            if task.split is not self.split:
-                raise TaskError(
-                    f"{task.name} is a {task.split} task, but this env was made with "
-                    f"split={str(self.split)!r}. Pass split={str(task.split)!r}."
-                )
-        if not chosen:
-            raise TaskError(f"tasks={tasks!r} names no task.")
-        return chosen
-
-    def _native(self, subset: str | None) -> Sequence[Task]:
-        """Native tasks of the env's split."""
-        return get_benchmark(self.benchmark).tasks(self.split, subset)
-
-    def _find(self, name_or_id: str) -> Task:
-        """The native task with this name or id."""
-        return find_task(self.benchmark, name_or_id)
-
-    def _check(self, task: Task) -> None:
-        if task.benchmark != self.benchmark:
-            raise TaskError(
-                f"{task.name} is a task of {task.benchmark}, not of {self.benchmark}. "
-                f"Make its own env instead."
-            )
-        if task.split is Split.TRAIN:  # what is only evaluated needs no claim
-            try:
-                side = self._side_of(task)
-            except TaskError as error:
-                raise TaskError(f"{task.name} cannot be played: {error}") from error
-            check_claim(task, side, "play")
-
-    def _side_of(self, task: Task) -> Split:
-        """The side of the border that a task lies on, whatever split it claims."""
-        return get_benchmark(self.benchmark).side_of(task)
-
-    def _choose(self, options: Mapping[str, Any]) -> Task:
-        unknown = set(options) - {"task", "task_id"}
-        if unknown or len(options) > 1:
-            raise ConfigError(
-                'reset takes options={"task": Task} or {"task_id": id or name}, '
-                f"actual keys: {sorted(options)}"
-            )
-        if "task" in options:
-            task = options["task"]
-            if not isinstance(task, Task):
-                raise TaskError(
-                    f'options["task"] must be a Task, actual: {type(task).__name__}. '
-                    'Pass a name or id as options={"task_id": …}.'
-                )
-            return task
-        if "task_id" in options:
-            wanted = options["task_id"]
-            own = next((t for t in self._tasks if wanted in (t.id, t.name)), None)
-            return own or self._find(wanted)
-        return self._tasks[int(self.np_random.integers(len(self._tasks)))]
 
     def _finish(self, terminated: bool) -> float:
         """Grade the episode and say why it ended; returns its reward."""

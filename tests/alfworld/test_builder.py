@@ -21,10 +21,11 @@ from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.alfworld import builder, trial
 from coevo_gym.envs.alfworld.builtin import builtin_domain, builtin_games, builtin_grammar
 from coevo_gym.envs.alfworld.data import UNKNOWN, open_games
-from coevo_gym.envs.alfworld.engine import Game, open_scene
+from coevo_gym.envs.alfworld.engine.game import Game, open_scene
 from coevo_gym.envs.alfworld.goals import HEAT, KINDS, LOOK, PICK, Goal, plan, words
-from coevo_gym.envs.alfworld.tasks import BUILTIN, ALFWorldWorld, goal_of, scene_problem
+from coevo_gym.envs.alfworld.tasks import BUILTIN, goal_of, scene_problem
 from coevo_gym.envs.alfworld.trial import Trial, try_out
+from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.testing import make_env
 
 ALFWORLD = get_benchmark("alfworld")

@@ -16,7 +16,7 @@ from coevo_gym.envs.alfworld.builtin import (
     builtin_games,
     builtin_grammar,
 )
-from coevo_gym.envs.alfworld.engine import Game, open_scene
+from coevo_gym.envs.alfworld.engine.game import Game, open_scene
 from coevo_gym.envs.alfworld.goals import KINDS, conditions, is_plain
 
 GAMES = builtin_games()

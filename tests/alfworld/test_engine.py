@@ -16,7 +16,7 @@ from textworld.envs.pddl import PddlEnv
 
 from coevo_gym.envs.alfworld.builtin import builtin_domain, builtin_games, builtin_grammar
 from coevo_gym.envs.alfworld.data import UNKNOWN, open_games
-from coevo_gym.envs.alfworld.engine import NOTHING, Game, open_scene
+from coevo_gym.envs.alfworld.engine.game import NOTHING, Game, open_scene
 
 BUILTIN = builtin_games()[::40][:5]
 N_STEPS = 30

@@ -18,9 +18,10 @@ from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.signals.patterns import sequence_pattern
 from coevo_gym.envs.alfworld.builtin import BUILTIN_SPLIT
-from coevo_gym.envs.alfworld.engine import NOTHING
+from coevo_gym.envs.alfworld.engine.game import NOTHING
 from coevo_gym.envs.alfworld.goals import KINDS, PICK, Goal
-from coevo_gym.envs.alfworld.tasks import ALFWorldWorld, goal_of, leaked, scenario_of, split_of
+from coevo_gym.envs.alfworld.tasks import goal_of, leaked, scenario_of, split_of
+from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.testing import make_env, replay
 
 ENV_ID = "CoEvolve-ALFWorld-v0"

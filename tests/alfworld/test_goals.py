@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from coevo_gym.envs.alfworld.data import open_games
-from coevo_gym.envs.alfworld.engine import Game, open_scene
+from coevo_gym.envs.alfworld.engine.game import Game, open_scene
 from coevo_gym.envs.alfworld.goals import (
     CLEAN,
     HEAT,

@@ -11,8 +11,8 @@ import pytest
 
 from coevo_gym.envs.alfworld.builtin import builtin_domain, builtin_games
 from coevo_gym.envs.alfworld.data import open_games
-from coevo_gym.envs.alfworld.sas import Rules, State
-from coevo_gym.envs.alfworld.translation import translate
+from coevo_gym.envs.alfworld.engine.sas import Rules, State
+from coevo_gym.envs.alfworld.engine.translation import translate
 
 N_STEPS = 40
 KINDS = """\

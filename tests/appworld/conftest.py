@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from coevo_gym.envs.appworld import pool, prefix
-from coevo_gym.envs.appworld.engine import World
+from coevo_gym.envs.appworld.engine import pool, prefix
+from coevo_gym.envs.appworld.engine.session import World
 
 STOCK = Path(__file__).with_name("stock.py")
 
@@ -32,7 +32,7 @@ def stock(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Stock:
 
     def play(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         done = subprocess.run(
-            [prefix.engine_python(), "-s", STOCK, Path(pool.__file__).parent],
+            [prefix.engine_python(), "-s", STOCK, Path(pool.__file__).parents[1]],
             input="".join(json.dumps(job) + "\n" for job in jobs),
             env=prefix.engine_environment(folder),
             cwd=folder,

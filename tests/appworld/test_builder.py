@@ -22,7 +22,7 @@ from coevo_gym.envs.appworld import BENCHMARK
 from coevo_gym.envs.appworld.builder import replay
 from coevo_gym.envs.appworld.env import AppWorldEnv
 from coevo_gym.envs.appworld.moves import FINISH, LOOKS, act_code, answer_code, look_code, sign_in
-from coevo_gym.envs.appworld.tasks import AppWorldVerifier
+from coevo_gym.envs.appworld.world import AppWorldVerifier
 
 LIBRARY = LOOKS[0]
 SEEN = [sign_in("spotify"), look_code(LIBRARY)]

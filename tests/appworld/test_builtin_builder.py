@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from coevo_gym.envs.appworld import builtin, prefix
+from coevo_gym.envs.appworld import builtin
+from coevo_gym.envs.appworld.engine import prefix
 from tests.appworld.test_engine import wait_for_end
 
-SCRIPT = Path(builtin.__file__).parent / "inside" / "mini_world.py"
+SCRIPT = Path(builtin.__file__).parent / "mini" / "main.py"
 START = (
     "import os, subprocess, sys\n"
     "made = subprocess.Popen([*sys.argv[1:], str(os.getpid())])\n"

@@ -6,7 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from coevo_gym.envs.appworld import pool, prefix
+from coevo_gym.envs.appworld.engine import pool, prefix
 from tests.appworld.door_script import PATHS
 
 SCRIPT = Path(__file__).with_name("door_script.py")
@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).with_name("door_script.py")
 def test_it_opens_to_one_api_at_a_time(root: Path, tmp_path: Path) -> None:
     (tmp_path / "data").symlink_to(root / "data")
     done = subprocess.run(
-        [prefix.engine_python(), "-s", SCRIPT, Path(pool.__file__).parent],
+        [prefix.engine_python(), "-s", SCRIPT, Path(pool.__file__).parents[1]],
         env=prefix.engine_environment(tmp_path),
         cwd=tmp_path,
         capture_output=True,

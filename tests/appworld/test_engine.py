@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 
 from coevo_gym.core.errors import BenchmarkNotInstalled, EnvBackendError, ResetNeeded
-from coevo_gym.envs.appworld import engine as engine_module
-from coevo_gym.envs.appworld import pool as pool_module
-from coevo_gym.envs.appworld.engine import Diff, ErrorKind, World
+from coevo_gym.envs.appworld.engine import pool as pool_module
+from coevo_gym.envs.appworld.engine import session as engine_module
+from coevo_gym.envs.appworld.engine.pool import Engine, Pool, pool
+from coevo_gym.envs.appworld.engine.session import Diff, ErrorKind, World
 from coevo_gym.envs.appworld.inside.changes import Model, Row, new_names
 from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
-from coevo_gym.envs.appworld.pool import Engine, Pool, pool
 from tests.appworld.conftest import Stock
 from tests.appworld.test_executor import ALIVE, LOGIN
 
@@ -711,7 +711,7 @@ class TestDeath:
         code = (
             "import os, signal, sys\n"
             "from pathlib import Path\n"
-            "from coevo_gym.envs.appworld.engine import World\n"
+            "from coevo_gym.envs.appworld.engine.session import World\n"
             f"world = World(Path({str(root)!r}))\n"
             f"world.begin({task_id!r})\n"
             "pool = world._pool\n"

@@ -9,9 +9,10 @@ import pytest
 
 from coevo_gym.cli.escapes import escape_suites
 from coevo_gym.core.errors import EnvBackendError
-from coevo_gym.envs.appworld import escapes
-from coevo_gym.envs.appworld.cheats import PAYLOADS, Seen
-from coevo_gym.envs.appworld.escapes import CheatSetup, cheat_setup
+from coevo_gym.envs.appworld.escapes import setup
+from coevo_gym.envs.appworld.escapes.seen import Seen
+from coevo_gym.envs.appworld.escapes.setup import CheatSetup, cheat_setup
+from coevo_gym.envs.appworld.escapes.suite import PAYLOADS
 from coevo_gym.escapes import Attempt, Payload, Verdict, compare
 from coevo_gym.sandbox import Level
 from tests.sandbox.levels import needs
@@ -90,7 +91,7 @@ def test_what_comes_of_a_run_is_seen(protected: bool, root: Path, cheats: CheatS
 def test_an_attempt_that_does_not_run_proves_nothing(
     cheats: CheatSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(escapes, "PRELUDE", "no_such_name")
+    monkeypatch.setattr(setup, "PRELUDE", "no_such_name")
     with pytest.raises(EnvBackendError, match="'models-read' did not run"):
         cheats.attempt(next(p for p in PAYLOADS if p.name == "models-read"), protected=True)
 

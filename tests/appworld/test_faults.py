@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from coevo_gym.core.errors import EnvBackendError, ResetNeeded
-from coevo_gym.envs.appworld import engine as engine_module
-from coevo_gym.envs.appworld import executor as executor_module
-from coevo_gym.envs.appworld import pool as pool_module
-from coevo_gym.envs.appworld.engine import ErrorKind, World
-from coevo_gym.envs.appworld.pool import Engine, Pool
+from coevo_gym.envs.appworld.engine import executor as executor_module
+from coevo_gym.envs.appworld.engine import pool as pool_module
+from coevo_gym.envs.appworld.engine import session as engine_module
+from coevo_gym.envs.appworld.engine.pool import Engine, Pool
+from coevo_gym.envs.appworld.engine.session import ErrorKind, World
 from tests.appworld.test_engine import wait_for_end
 from tests.appworld.test_executor import ALIVE
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from coevo_gym.envs.appworld.engine import Test as Check
+from coevo_gym.envs.appworld.engine.session import Test as Check
 from coevo_gym.envs.appworld.judge import EARNED, KEPT, Verdict, compared, plain
-from coevo_gym.envs.appworld.tasks import AppWorldVerifier
+from coevo_gym.envs.appworld.world import AppWorldVerifier
 
 LIKE = {"spotify.SongLike": {"added": [{"song_id": 3}], "updated": [], "removed": []}}
 NOTE = {"simple_note.Note": {"added": [], "updated": [], "removed": [{"title": "a"}]}}

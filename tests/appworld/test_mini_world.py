@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from coevo_gym.envs.appworld import builtin, prefix
+from coevo_gym.envs.appworld import builtin
+from coevo_gym.envs.appworld.engine import prefix
 from tests.appworld.conftest import Stock
 
-SCRIPT = Path(builtin.__file__).parent / "inside" / "mini_world.py"
+SCRIPT = Path(builtin.__file__).parent / "mini" / "main.py"
 SPLITS = ("train", "dev", "test_normal")
 NOTHING = "apis.supervisor.complete_task()"
 SIDE_EFFECT = """

@@ -11,7 +11,8 @@ from coevo_gym.core.errors import BenchmarkNotInstalled, BuildError, DataError, 
 from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import Split
 from coevo_gym.envs.appworld.builder import build
-from coevo_gym.envs.appworld.tasks import OFFICIAL, AppWorldWorld, root_of, split_of
+from coevo_gym.envs.appworld.tasks import OFFICIAL, root_of, split_of
+from coevo_gym.envs.appworld.world import AppWorldWorld
 
 
 @pytest.fixture

@@ -16,10 +16,11 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from coevo_gym.core.task import Split, Task
-from coevo_gym.envs.bfcl import wheel
-from coevo_gym.envs.bfcl.calls import Call, parse_truth, python
-from coevo_gym.envs.bfcl.engine import bind
-from coevo_gym.envs.bfcl.tasks import BFCLWorld, native_tasks
+from coevo_gym.envs.bfcl.engine import wheel
+from coevo_gym.envs.bfcl.engine.calls import Call, parse_truth, python
+from coevo_gym.envs.bfcl.engine.toolbox import bind
+from coevo_gym.envs.bfcl.tasks import native_tasks
+from coevo_gym.envs.bfcl.world import BFCLWorld
 
 Turns = Sequence[Sequence[Call]]
 """The calls of an episode, turn by turn."""

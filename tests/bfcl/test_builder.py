@@ -16,11 +16,12 @@ from coevo_gym.core.evolution import Context, Draft
 from coevo_gym.core.task import Split, Task, UnknownWorld, thaw
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.bfcl import builder
-from coevo_gym.envs.bfcl.calls import Call, hermes, parse_message, parse_truth, python
-from coevo_gym.envs.bfcl.engine import bind, failed
-from coevo_gym.envs.bfcl.tasks import BFCLVerifier, BFCLWorld, native_tasks
-from coevo_gym.envs.bfcl.tools import functions_of
+from coevo_gym.envs.bfcl.engine.calls import Call, hermes, parse_message, parse_truth, python
+from coevo_gym.envs.bfcl.engine.toolbox import bind, failed
+from coevo_gym.envs.bfcl.engine.tools import functions_of
+from coevo_gym.envs.bfcl.tasks import native_tasks
 from coevo_gym.envs.bfcl.words import Known, purpose, request, spoken, tells, wish
+from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
 from coevo_gym.testing import make_env, replay
 
 BFCL = get_benchmark("bfcl")

@@ -13,7 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coevo_gym.core.errors import TaskError
-from coevo_gym.envs.bfcl.calls import Call, Malformed, hermes, parse_message, parse_truth, python
+from coevo_gym.envs.bfcl.engine.calls import (
+    Call,
+    Malformed,
+    hermes,
+    parse_message,
+    parse_truth,
+    python,
+)
 
 LS = Call("ls", {})
 CD = Call("cd", {"folder": "a"})

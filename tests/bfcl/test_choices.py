@@ -18,13 +18,14 @@ from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.evolution import Context
 from coevo_gym.core.task import FrozenDict, Split, Task
 from coevo_gym.core.trajectory import Turn, View
-from coevo_gym.envs.bfcl.calls import Call, parse_message
 from coevo_gym.envs.bfcl.choices import MAX_CHOICES, single_calls
+from coevo_gym.envs.bfcl.engine.calls import Call, parse_message
+from coevo_gym.envs.bfcl.engine.tools import schemas_text
 from coevo_gym.envs.bfcl.env import BFCLEnv
-from coevo_gym.envs.bfcl.tasks import CLOSING, BFCLVerifier, native_tasks
-from coevo_gym.envs.bfcl.tools import schemas_text
+from coevo_gym.envs.bfcl.tasks import CLOSING, native_tasks
 from coevo_gym.envs.bfcl.values import in_result, in_words, kind_of
 from coevo_gym.envs.bfcl.words import purpose
+from coevo_gym.envs.bfcl.world import BFCLVerifier
 
 BFCL = get_benchmark("bfcl")
 SOME = [task for c in BFCL.subsets for task in native_tasks(Split.TRAIN, c)[::30]]

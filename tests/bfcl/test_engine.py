@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from coevo_gym.core.task import Task
-from coevo_gym.envs.bfcl import wheel
-from coevo_gym.envs.bfcl.calls import Call, parse_truth
-from coevo_gym.envs.bfcl.dialogue import Attempt, Dialogue
-from coevo_gym.envs.bfcl.engine import MAX_PATHS, Toolbox, bind, failed
+from coevo_gym.envs.bfcl.engine import wheel
+from coevo_gym.envs.bfcl.engine.calls import Call, parse_truth
+from coevo_gym.envs.bfcl.engine.dialogue import Attempt, Dialogue
+from coevo_gym.envs.bfcl.engine.toolbox import MAX_PATHS, Toolbox, bind, failed
+from coevo_gym.envs.bfcl.engine.tools import functions_of
 from coevo_gym.envs.bfcl.judge import Judge
-from coevo_gym.envs.bfcl.tasks import BFCLVerifier, BFCLWorld
-from coevo_gym.envs.bfcl.tools import functions_of
+from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
 from tests.bfcl.official import entries, entry, everything, executor
 
 OUTPUTS = {
@@ -426,9 +426,9 @@ def test_the_long_texts_of_the_module_stay_as_they_are() -> None:
 
 
 UNORDERED = """
-from coevo_gym.envs.bfcl.calls import parse_truth
-from coevo_gym.envs.bfcl.engine import Toolbox
-from coevo_gym.envs.bfcl.tasks import BFCLWorld
+from coevo_gym.envs.bfcl.engine.calls import parse_truth
+from coevo_gym.envs.bfcl.engine.toolbox import Toolbox
+from coevo_gym.envs.bfcl.world import BFCLWorld
 card = {"credit_card_list": {"1": {"balance": 9}}, "access_token": "t", "token_expires_in": 9}
 ticket = {"ticket_queue": [{"id": 1, "created_by": "a"}], "current_user": "a"}
 config = {"TravelAPI": card, "TicketAPI": ticket}

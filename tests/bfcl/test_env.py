@@ -21,12 +21,12 @@ from coevo_gym.core.task import Split, Task, thaw
 from coevo_gym.core.task_file import read_tasks
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.envs.bfcl import wheel
-from coevo_gym.envs.bfcl.calls import hermes, parse_truth, python
-from coevo_gym.envs.bfcl.dialogue import END, MAX_CALLS, RESULT_CAP
+from coevo_gym.envs.bfcl.engine import wheel
+from coevo_gym.envs.bfcl.engine.calls import hermes, parse_truth, python
+from coevo_gym.envs.bfcl.engine.dialogue import END, MAX_CALLS, RESULT_CAP
+from coevo_gym.envs.bfcl.engine.tools import functions_of, schema
 from coevo_gym.envs.bfcl.env import BFCLEnv
 from coevo_gym.envs.bfcl.tasks import split_of
-from coevo_gym.envs.bfcl.tools import functions_of, schema
 from coevo_gym.testing import make_env
 from tests.bfcl.official import Entry, entries, entry
 

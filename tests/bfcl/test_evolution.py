@@ -14,7 +14,8 @@ from coevo_gym.core.task import Split, Task
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.gates.gates import default_gates, run_gates
-from coevo_gym.envs.bfcl.tasks import BFCLWorld, native_tasks, split_of
+from coevo_gym.envs.bfcl.tasks import native_tasks, split_of
+from coevo_gym.envs.bfcl.world import BFCLWorld
 from coevo_gym.testing import replay
 from tests.bfcl.test_builder import DONE, HOME, SOLUTION, WORDS, draft_of, native_draft
 

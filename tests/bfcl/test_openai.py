@@ -10,7 +10,7 @@ import gymnasium as gym
 import pytest
 
 from coevo_gym.core.task import Task
-from coevo_gym.envs.bfcl.calls import Call, parse_message
+from coevo_gym.envs.bfcl.engine.calls import Call, parse_message
 from coevo_gym.envs.bfcl.openai import OpenAIToolCalls
 
 

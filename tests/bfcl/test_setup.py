@@ -16,7 +16,8 @@ import pytest
 
 from coevo_gym import provision
 from coevo_gym.core.errors import BenchmarkNotInstalled, DataError, EnvBackendError
-from coevo_gym.envs.bfcl import setup, wheel
+from coevo_gym.envs.bfcl import setup
+from coevo_gym.envs.bfcl.engine import wheel
 from tests.conftest import BFCL_PACKAGES
 
 FILE = "constants/executable_backend_config.py"
@@ -35,7 +36,7 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = Hide
 """
 USE = """
 before = list(sys.path)
-from coevo_gym.envs.bfcl import wheel
+from coevo_gym.envs.bfcl.engine import wheel
 print(wheel.backend("MathAPI")().logarithm(value=8, base=2, precision=5))
 print(sys.modules["bfcl_eval"].__file__)
 print(sys.modules["mpmath"].__file__)
@@ -252,7 +253,8 @@ def test_installations_at_once_all_end_well(wheels: Path, home: Path) -> None:
 
 def test_what_a_killed_installation_left_is_cleared_away(wheels: Path, home: Path) -> None:
     code = (
-        "import os, signal; from pathlib import Path; from coevo_gym.envs.bfcl import setup, wheel;"
+        "import os, signal; from pathlib import Path; from coevo_gym.envs.bfcl import setup;"
+        "from coevo_gym.envs.bfcl.engine import wheel;"
         "wheel.verify_packages = lambda _: os.kill(os.getpid(), signal.SIGKILL);"
         "setup._is_complete = lambda _: False;"
         f"setup.install(Path({str(wheels)!r}))"

@@ -10,7 +10,8 @@ import numpy as np
 import coevo_gym
 from coevo_gym.core.task import Split
 from coevo_gym.envs import bfcl
-from coevo_gym.envs.bfcl.tasks import BFCLWorld, native_tasks
+from coevo_gym.envs.bfcl.tasks import native_tasks
+from coevo_gym.envs.bfcl.world import BFCLWorld
 
 COMMITTED = json.loads(Path(bfcl.__file__).with_name("splits.json").read_text())
 

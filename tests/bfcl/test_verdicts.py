@@ -13,9 +13,9 @@ import gymnasium as gym
 import pytest
 
 from coevo_gym.core.task import Task
-from coevo_gym.envs.bfcl import wheel
-from coevo_gym.envs.bfcl.calls import Call, hermes, python
-from coevo_gym.envs.bfcl.dialogue import max_steps_of_a_turn
+from coevo_gym.envs.bfcl.engine import wheel
+from coevo_gym.envs.bfcl.engine.calls import Call, hermes, python
+from coevo_gym.envs.bfcl.engine.dialogue import max_steps_of_a_turn
 from coevo_gym.envs.bfcl.tasks import CLOSING
 from tests.bfcl.families import FAMILIES
 from tests.bfcl.official import Entry, Turns, Verdict, entries, entry, executor, verdict

@@ -20,7 +20,7 @@ from coevo_gym.curricula.gates.gates import OPTIONAL, default_gates, run_gates
 from coevo_gym.curricula.gates.substance import SubstanceGate
 from coevo_gym.envs.alfworld.goals import plan, words
 from coevo_gym.envs.appworld.moves import FINISH, LOOKS, act_code, look_code, sign_in
-from coevo_gym.envs.webshop.tasks import WebShopVerifier
+from coevo_gym.envs.webshop.world import WebShopVerifier
 from tests.alfworld.test_builder import POTATO, facts
 from tests.alfworld.test_builder import draft_of as alfworld_draft
 from tests.bfcl.test_builder import DONE, SOLUTION, WORDS

@@ -6,8 +6,8 @@ from typing import Any
 
 from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import Task
-from coevo_gym.envs.webshop.catalogue import Catalogue
-from coevo_gym.envs.webshop.goals import Goal
+from coevo_gym.envs.webshop.engine.catalogue import Catalogue
+from coevo_gym.envs.webshop.engine.goals import Goal
 
 
 def item(asin: str, name: str, **fields: Any) -> dict[str, Any]:

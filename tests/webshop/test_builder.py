@@ -14,8 +14,9 @@ from coevo_gym.core.evolution import Context
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.webshop.builder import price_cap
-from coevo_gym.envs.webshop.goals import NO_CAP
-from coevo_gym.envs.webshop.tasks import WebShopVerifier, builtin_catalogue, split_of
+from coevo_gym.envs.webshop.engine.goals import NO_CAP
+from coevo_gym.envs.webshop.tasks import builtin_catalogue, split_of
+from coevo_gym.envs.webshop.world import WebShopVerifier
 from coevo_gym.testing import make_env
 from tests.webshop.handmade import draft_of
 

@@ -20,12 +20,12 @@ from bench.webshop_difficulty import (
 )
 from coevo_gym.core.task import Split
 from coevo_gym.envs.webshop.builtin import builtin_goals, builtin_items
-from coevo_gym.envs.webshop.catalogue import Catalogue
 from coevo_gym.envs.webshop.choices import searches
-from coevo_gym.envs.webshop.goals import Goal
-from coevo_gym.envs.webshop.pages import PAGE_SIZE
-from coevo_gym.envs.webshop.product import NO_PRICE
-from coevo_gym.envs.webshop.reward import normalise_colour, score
+from coevo_gym.envs.webshop.engine.catalogue import Catalogue
+from coevo_gym.envs.webshop.engine.goals import Goal
+from coevo_gym.envs.webshop.engine.pages import PAGE_SIZE
+from coevo_gym.envs.webshop.engine.product import NO_PRICE
+from coevo_gym.envs.webshop.engine.reward import normalise_colour, score
 from coevo_gym.envs.webshop.tasks import builtin_catalogue, reference, split_of
 
 ITEMS_SHA256 = "a38e0ab9cbd77cb562aff1f4b074e0a071017b939be45bc4fbd75ff3648f666b"
@@ -34,7 +34,7 @@ GOALS_SHA256 = "003a522b0535adc7926e4e7bf7b50f0ad0c43105fd1ba22edd157a725bd6c3dd
 DIGESTS = """
 import hashlib, json
 from coevo_gym.envs.webshop.builtin import builtin_goals, builtin_items
-from coevo_gym.envs.webshop.catalogue import Catalogue
+from coevo_gym.envs.webshop.engine.catalogue import Catalogue
 goals = builtin_goals(Catalogue.from_items("builtin", *builtin_items()))
 fields = [[g.asin, g.instruction, g.attributes, g.options, g.price_cap] for g in goals]
 for part in (builtin_items(), fields):

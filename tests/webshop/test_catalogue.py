@@ -11,8 +11,8 @@ import pytest
 
 from coevo_gym.core.errors import BenchmarkNotInstalled, DataError
 from coevo_gym.envs.webshop import official
-from coevo_gym.envs.webshop.catalogue import Catalogue
-from coevo_gym.envs.webshop.goals import NO_CAP, human_goals, synthetic_goals
+from coevo_gym.envs.webshop.engine.catalogue import Catalogue
+from coevo_gym.envs.webshop.engine.goals import NO_CAP, human_goals, synthetic_goals
 from coevo_gym.envs.webshop.official import load_official
 from tests.webshop import handmade
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coevo_gym.envs.webshop.engine import Session, parse_action
-from coevo_gym.envs.webshop.html import render_html
+from coevo_gym.envs.webshop.engine.html import render_html
+from coevo_gym.envs.webshop.engine.pages import Page
+from coevo_gym.envs.webshop.engine.reward import normalise_colour, score, similar
+from coevo_gym.envs.webshop.engine.session import Session, parse_action
 from coevo_gym.envs.webshop.judge import judge
-from coevo_gym.envs.webshop.pages import Page
-from coevo_gym.envs.webshop.reward import normalise_colour, score, similar
 from tests.webshop import handmade
 
 SHOP = handmade.catalogue()

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from coevo_gym.envs.webshop.catalogue import Catalogue
-from coevo_gym.envs.webshop.engine import Session
-from coevo_gym.envs.webshop.goals import Goal, human_goals, synthetic_goals
+from coevo_gym.envs.webshop.engine.catalogue import Catalogue
+from coevo_gym.envs.webshop.engine.goals import Goal, human_goals, synthetic_goals
+from coevo_gym.envs.webshop.engine.reward import score
+from coevo_gym.envs.webshop.engine.session import Session
 from coevo_gym.envs.webshop.judge import judge
 from coevo_gym.envs.webshop.official import load_official
-from coevo_gym.envs.webshop.reward import score
 
 _BESIDE = Path(__file__).parents[3] / "shared" / "data" / "webshop"
 DATA = Path(os.environ.get("COEVO_WEBSHOP_DATA", _BESIDE))

@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from coevo_gym.envs.webshop.analysis import analyze, words
-from coevo_gym.envs.webshop.nouns import title_nouns
-from coevo_gym.envs.webshop.porter import stem
-from coevo_gym.envs.webshop.search import SearchIndex, quantised_length
+from coevo_gym.envs.webshop.engine.analysis import analyze, words
+from coevo_gym.envs.webshop.engine.nouns import title_nouns
+from coevo_gym.envs.webshop.engine.porter import stem
+from coevo_gym.envs.webshop.engine.search import SearchIndex, quantised_length
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from coevo_gym.core.errors import BenchmarkNotInstalled, BuildError, DataError, 
 from coevo_gym.core.evolution import Context, Draft, digest
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Trajectory
+from coevo_gym.envs.alfworld.engine.translation import fast_downward
 from coevo_gym.envs.alfworld.goals import (
     CHANGES,
     CLEAN,
@@ -30,8 +31,6 @@ from coevo_gym.envs.alfworld.goals import (
     words,
 )
 from coevo_gym.envs.alfworld.tasks import (
-    ALFWorldVerifier,
-    ALFWorldWorld,
     goal_of,
     leaked,
     scenario_of,
@@ -39,11 +38,11 @@ from coevo_gym.envs.alfworld.tasks import (
     side_of_game,
     split_of,
 )
-from coevo_gym.envs.alfworld.translation import fast_downward
 from coevo_gym.envs.alfworld.trial import Trial, try_out
+from coevo_gym.envs.alfworld.world import ALFWorldVerifier, ALFWorldWorld
 
 if TYPE_CHECKING:
-    from coevo_gym.envs.alfworld.engine import Fact, Game
+    from coevo_gym.envs.alfworld.engine.game import Fact, Game
 
 DRAFTS_PER_TRACE = 2
 MIN_COMMANDS = 3
@@ -150,7 +149,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
 
     What is won once stays won. A command that only looks at something changes nothing.
     """
-    from coevo_gym.envs.alfworld.engine import Game, open_scene
+    from coevo_gym.envs.alfworld.engine.game import Game, open_scene
 
     assert isinstance(task.world, ALFWorldWorld)
     game = Game(open_scene(*scene_problem(task.world)), task.instruction)
@@ -195,7 +194,7 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
 
     Goals are drawn from those that the scene's first facts allow, until there is a plan for two.
     """
-    from coevo_gym.envs.alfworld.engine import Game, open_scene
+    from coevo_gym.envs.alfworld.engine.game import Game, open_scene
 
     world = context.task.world
     assert isinstance(world, ALFWorldWorld)

@@ -17,8 +17,8 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from coevo_gym.core.task import Split
+from coevo_gym.envs.alfworld.engine.translation import fast_downward
 from coevo_gym.envs.alfworld.goals import KINDS, LOOK, Goal, plan, with_goal, words
-from coevo_gym.envs.alfworld.translation import fast_downward
 
 SEED = 20
 TASKS_A_KIND = 3

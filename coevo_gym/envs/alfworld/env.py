@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 from numpy.random import Generator
 
 from coevo_gym.core.task import FrozenDict, Verifier, World
+from coevo_gym.envs.alfworld.engine.translation import fast_downward
 from coevo_gym.envs.alfworld.goals import PROGRESS, Goal, conditions
-from coevo_gym.envs.alfworld.tasks import ALFWorldWorld, goal_of, scene_problem
-from coevo_gym.envs.alfworld.translation import fast_downward
+from coevo_gym.envs.alfworld.tasks import goal_of, scene_problem
+from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.checks import check_flag
 from coevo_gym.envs.frame import PRIVATE_INFO, Frame, Grade
@@ -91,7 +92,7 @@ class ALFWorldEnv(TaskEnv):
         super().__init__(**kwargs)
 
     def _begin(self, world: World, instruction: str, rng: Generator) -> Frame:
-        from coevo_gym.envs.alfworld.engine import Game, open_scene
+        from coevo_gym.envs.alfworld.engine.game import Game, open_scene
 
         assert isinstance(world, ALFWorldWorld)
         self._goal: Goal = goal_of(world)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pydantic import field_validator, model_validator
 
 from coevo_gym.core.task import FrozenModel
-from coevo_gym.envs.alfworld.translation import fast_downward
+from coevo_gym.envs.alfworld.engine.translation import fast_downward
 
 PICK = "pick_and_place_simple"
 LOOK = "look_at_obj_in_light"

@@ -18,7 +18,7 @@ from coevo_gym.envs.alfworld.data import (
     read_official,
     write_store,
 )
-from coevo_gym.envs.alfworld.translation import fast_downward
+from coevo_gym.envs.alfworld.engine.translation import fast_downward
 from coevo_gym.provision import (
     Installation,
     benchmark_home,

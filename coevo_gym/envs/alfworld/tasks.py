@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from coevo_gym.core.errors import DataError, TaskError
-from coevo_gym.core.task import Split, Task, Verifier, World, strictest
+from coevo_gym.core.task import Split, Task, strictest
 from coevo_gym.envs.alfworld.builtin import (
     BUILTIN_SPLIT,
     BuiltinGame,
@@ -18,6 +18,7 @@ from coevo_gym.envs.alfworld.builtin import (
 )
 from coevo_gym.envs.alfworld.data import Entry, Games, open_games
 from coevo_gym.envs.alfworld.goals import Goal, with_goal
+from coevo_gym.envs.alfworld.world import ALFWorldVerifier, ALFWorldWorld
 from coevo_gym.provision import data_folder
 
 BUILTIN = "builtin"
@@ -32,24 +33,6 @@ _OFFICIAL_SPLIT = {
 }
 _INIT = re.compile(r"\(:init(.*?)\(:goal", re.DOTALL)
 _FACT = re.compile(r"\(([^()]+)\)")
-
-
-class ALFWorldWorld(World):
-    """A scene and what is wanted there.
-
-    Attributes:
-        game: id of the official or built-in game whose scene it is.
-        digest: first 16 digits of the content hash of the official games; "builtin".
-        goal: what is wanted; None for the game's own.
-    """
-
-    game: str
-    digest: str
-    goal: Goal | None = None
-
-
-class ALFWorldVerifier(Verifier):
-    """Nothing: the engine itself knows whether the goal of its world holds."""
 
 
 def scenario_of(game: str) -> str:

@@ -20,7 +20,7 @@ from functools import cache
 from typing import NamedTuple
 
 from coevo_gym.core.errors import EnvBackendError, TaskError
-from coevo_gym.envs.alfworld.translation import fast_downward
+from coevo_gym.envs.alfworld.engine.translation import fast_downward
 
 LIMIT_S = 60.0
 _SERVE = "from coevo_gym.envs.alfworld import engine, trial; trial.serve()"
@@ -199,7 +199,7 @@ def serve() -> None:
 
 def _play(domain: str, grammar: str, problem: str, commands: Sequence[str]) -> Trial:
     """Play commands in this process."""
-    from coevo_gym.envs.alfworld.engine import Game, open_scene
+    from coevo_gym.envs.alfworld.engine.game import Game, open_scene
 
     try:
         game = Game(open_scene(domain, grammar, problem), "")

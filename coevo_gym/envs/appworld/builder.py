@@ -16,7 +16,7 @@ from coevo_gym.core.evolution import Context, Draft, digest
 from coevo_gym.core.spaces import spaced
 from coevo_gym.core.task import Split, Task, canonical_json, thaw
 from coevo_gym.core.trajectory import Trajectory
-from coevo_gym.envs.appworld.engine import Diff, Ran, World
+from coevo_gym.envs.appworld.engine.session import Diff, Ran, World
 from coevo_gym.envs.appworld.env import code_of
 from coevo_gym.envs.appworld.judge import compared, grade
 from coevo_gym.envs.appworld.moves import (
@@ -29,13 +29,8 @@ from coevo_gym.envs.appworld.moves import (
     look_code,
     sign_in,
 )
-from coevo_gym.envs.appworld.tasks import (
-    AppWorldVerifier,
-    AppWorldWorld,
-    root_of,
-    scenario_of,
-    split_of,
-)
+from coevo_gym.envs.appworld.tasks import root_of, scenario_of, split_of
+from coevo_gym.envs.appworld.world import AppWorldVerifier, AppWorldWorld
 
 MAX_ACTS = 2
 """Of a draft from a walk."""

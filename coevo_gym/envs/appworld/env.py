@@ -11,9 +11,10 @@ from numpy.random import Generator
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenDict, Verifier
 from coevo_gym.core.task import World as TaskWorld
-from coevo_gym.envs.appworld.engine import STEP_LIMIT_S, Brief, World
+from coevo_gym.envs.appworld.engine.session import STEP_LIMIT_S, Brief, World
 from coevo_gym.envs.appworld.judge import grade
-from coevo_gym.envs.appworld.tasks import AppWorldVerifier, AppWorldWorld, root_of
+from coevo_gym.envs.appworld.tasks import root_of
+from coevo_gym.envs.appworld.world import AppWorldVerifier, AppWorldWorld
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.checks import is_positive_number
 from coevo_gym.envs.frame import Frame, Grade

@@ -8,8 +8,8 @@ from math import isfinite, nan
 from typing import Any, NamedTuple
 
 from coevo_gym.core.task import thaw
-from coevo_gym.envs.appworld.engine import Test, World
-from coevo_gym.envs.appworld.tasks import AppWorldVerifier
+from coevo_gym.envs.appworld.engine.session import Test, World
+from coevo_gym.envs.appworld.world import AppWorldVerifier
 
 EARNED = "no_op_fail"
 KEPT = "no_op_pass"

@@ -13,11 +13,10 @@ import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from coevo_gym.core.errors import DataError, EnvBackendError
 from coevo_gym.envs.appworld.builtin import builtin_made, builtin_root
-from coevo_gym.envs.appworld.prefix import (
+from coevo_gym.envs.appworld.engine.prefix import (
     PINS,
     VERSION,
     engine_environment,
@@ -34,9 +33,6 @@ from coevo_gym.provision import (
     staged,
 )
 from coevo_gym.sandbox import probe
-
-if TYPE_CHECKING:
-    from coevo_gym.escapes import Suite
 
 _ENGINE = f"AppWorld {VERSION}, in processes of its own"
 _NOT_MADE = "built-in world, not made yet (`coevo install appworld`, or the first episode)"
@@ -123,13 +119,6 @@ def installation() -> Installation:
     except DataError as error:
         return Installation(False, engine, str(error), isolation)
     return Installation(ready, engine, data, isolation)
-
-
-def escape_suite() -> Suite:
-    """Attempts to cheat, for ``coevo doctor --escape-suite``."""
-    from coevo_gym.envs.appworld import escapes
-
-    return escapes.escape_suite()
 
 
 def _install_engine(folder: Path) -> None:

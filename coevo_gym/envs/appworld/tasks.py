@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from coevo_gym.core.errors import BenchmarkNotInstalled, DataError, TaskError
-from coevo_gym.core.task import JsonObject, Split, Task, Verifier, World, strictest
+from coevo_gym.core.task import Split, Task, strictest
 from coevo_gym.envs.appworld.builtin import builtin_root
 from coevo_gym.envs.appworld.setup import data_in
+from coevo_gym.envs.appworld.world import AppWorldVerifier, AppWorldWorld
 from coevo_gym.provision import data_folder
 
 BUILTIN = "builtin"
@@ -23,31 +24,6 @@ _SPLITS = {
     "test_challenge": Split.TEST,
 }
 SUBSETS = (*_SPLITS, BUILTIN)
-
-
-class AppWorldWorld(World):
-    """Where a task begins: the databases, clock and supervisor of a native task.
-
-    Attributes:
-        data: ``official``, or the version of the built-in world, such as ``builtin-0123456789ab``.
-        base: id of the native task, such as ``82e2fac_1``.
-    """
-
-    data: str
-    base: str
-
-
-class AppWorldVerifier(Verifier):
-    """How a task is judged.
-
-    Attributes:
-        changes: what the databases must differ by in the end, see :mod:`builder`; None for the
-            tests that came with the native task.
-        answer: the answer that must be given, as JSON text; "" for those tests.
-    """
-
-    changes: JsonObject | None = None
-    answer: str = ""
 
 
 def scenario_of(data: str, base: str) -> str:

@@ -6,8 +6,8 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Step
 from coevo_gym.envs.bfcl import builder, tasks
 from coevo_gym.envs.bfcl.choices import choices, single_calls
-from coevo_gym.envs.bfcl.tools import functions_of
-from coevo_gym.envs.bfcl.wheel import CATEGORIES
+from coevo_gym.envs.bfcl.engine.tools import functions_of
+from coevo_gym.envs.bfcl.engine.wheel import CATEGORIES
 from coevo_gym.envs.folder import FolderBenchmark
 
 

@@ -17,20 +17,21 @@ from coevo_gym.core.spaces import clean_text, spaced
 from coevo_gym.core.task import Split, Task, thaw
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.base import ACTION_CAP
-from coevo_gym.envs.bfcl.calls import Call, Malformed, hermes, parse_message, parse_truth, python
-from coevo_gym.envs.bfcl.dialogue import MAX_CALLS, Dialogue, max_steps_of_a_turn
-from coevo_gym.envs.bfcl.engine import Toolbox, as_object, bind, failed
-from coevo_gym.envs.bfcl.judge import Judge
-from coevo_gym.envs.bfcl.tasks import (
-    CLOSING,
-    BFCLVerifier,
-    BFCLWorld,
-    native_tasks,
-    solution_of,
-    split_of,
+from coevo_gym.envs.bfcl.engine.calls import (
+    Call,
+    Malformed,
+    hermes,
+    parse_message,
+    parse_truth,
+    python,
 )
-from coevo_gym.envs.bfcl.tools import functions_of, schemas_text
+from coevo_gym.envs.bfcl.engine.dialogue import MAX_CALLS, Dialogue, max_steps_of_a_turn
+from coevo_gym.envs.bfcl.engine.toolbox import Toolbox, as_object, bind, failed
+from coevo_gym.envs.bfcl.engine.tools import functions_of, schemas_text
+from coevo_gym.envs.bfcl.judge import Judge
+from coevo_gym.envs.bfcl.tasks import CLOSING, native_tasks, solution_of, split_of
 from coevo_gym.envs.bfcl.words import Known, default, purpose, request, tells
+from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
 
 DRAFTS_PER_TRACE = 2
 MAX_TURNS, MAX_CALLS_PER_TURN, MAX_SPELLING = 2, 2, 500

@@ -11,11 +11,11 @@ from typing import Any
 
 from coevo_gym.core.trajectory import View
 from coevo_gym.envs.bfcl.arguments import Pool, column, pool_of, rows
-from coevo_gym.envs.bfcl.calls import Call, parse_message, python
-from coevo_gym.envs.bfcl.engine import bind
+from coevo_gym.envs.bfcl.engine.calls import Call, parse_message, python
+from coevo_gym.envs.bfcl.engine.toolbox import bind
+from coevo_gym.envs.bfcl.engine.tools import schemas_text
 from coevo_gym.envs.bfcl.signatures import Function, functions
 from coevo_gym.envs.bfcl.tasks import CLOSING
-from coevo_gym.envs.bfcl.tools import schemas_text
 from coevo_gym.envs.bfcl.values import hashable, plain, words_of
 from coevo_gym.envs.bfcl.words import purpose
 

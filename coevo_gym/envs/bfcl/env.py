@@ -13,16 +13,10 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenDict, Split, Task, Verifier, World
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.envs.bfcl.dialogue import Dialogue, Reply
+from coevo_gym.envs.bfcl.engine.dialogue import Dialogue, Reply
 from coevo_gym.envs.bfcl.judge import Judge
-from coevo_gym.envs.bfcl.tasks import (
-    SCHEMES,
-    BFCLVerifier,
-    BFCLWorld,
-    native_tasks,
-    relabelled,
-    side_of,
-)
+from coevo_gym.envs.bfcl.tasks import SCHEMES, native_tasks, relabelled, side_of
+from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
 from coevo_gym.envs.checks import check_flag
 from coevo_gym.envs.frame import Frame, Grade
 from coevo_gym.envs.vector import TaskVectorEnv

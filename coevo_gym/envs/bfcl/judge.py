@@ -15,12 +15,12 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any, Literal
 
-from coevo_gym.envs.bfcl.calls import Call, parse_truth
-from coevo_gym.envs.bfcl.dialogue import Attempt, Dialogue, Reply
-from coevo_gym.envs.bfcl.engine import Toolbox, bind, failed
-from coevo_gym.envs.bfcl.tasks import BFCLVerifier, BFCLWorld
-from coevo_gym.envs.bfcl.tools import functions_of
-from coevo_gym.envs.bfcl.wheel import official
+from coevo_gym.envs.bfcl.engine.calls import Call, parse_truth
+from coevo_gym.envs.bfcl.engine.dialogue import Attempt, Dialogue, Reply
+from coevo_gym.envs.bfcl.engine.toolbox import Toolbox, bind, failed
+from coevo_gym.envs.bfcl.engine.tools import functions_of
+from coevo_gym.envs.bfcl.engine.wheel import official
+from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
 
 Outcome = Literal[
     "passed",

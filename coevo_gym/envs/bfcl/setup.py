@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from coevo_gym.core.errors import BenchmarkNotInstalled, DataError, EnvBackendError
-from coevo_gym.envs.bfcl import wheel
+from coevo_gym.envs.bfcl.engine import wheel
 from coevo_gym.provision import Installation, locked, pip_install, staged
 
 PACKAGES = (f"bfcl-eval=={wheel.VERSION}", f"mpmath=={wheel.MPMATH_VERSION}")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from coevo_gym.envs.bfcl.calls import literal
+from coevo_gym.envs.bfcl.engine.calls import literal
 
 OPENING = "<tool_response>"
 """What the result of a call begins with."""

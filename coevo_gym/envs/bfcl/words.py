@@ -16,9 +16,9 @@ from typing import Any
 from numpy.random import Generator
 
 from coevo_gym.core.spaces import spaced
-from coevo_gym.envs.bfcl.calls import Call
-from coevo_gym.envs.bfcl.engine import as_object
-from coevo_gym.envs.bfcl.tools import functions_of, schema
+from coevo_gym.envs.bfcl.engine.calls import Call
+from coevo_gym.envs.bfcl.engine.toolbox import as_object
+from coevo_gym.envs.bfcl.engine.tools import functions_of, schema
 
 _OPENINGS = ("Please {}.", "Could you {}?", "I need you to {}.", "I would like you to {}.")
 _LATER_OPENINGS = ("Now {}.", "Next, please {}.", "Thanks. Could you now {}?", "Also, {}.")

@@ -14,22 +14,21 @@ from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context, Draft, digest
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Trajectory
-from coevo_gym.envs.webshop.catalogue import Catalogue
 from coevo_gym.envs.webshop.choices import searches
-from coevo_gym.envs.webshop.engine import Session
-from coevo_gym.envs.webshop.goals import NO_CAP
+from coevo_gym.envs.webshop.engine.catalogue import Catalogue
+from coevo_gym.envs.webshop.engine.goals import NO_CAP
+from coevo_gym.envs.webshop.engine.pages import PAGE_SIZE, Page
+from coevo_gym.envs.webshop.engine.product import Product
+from coevo_gym.envs.webshop.engine.session import Session
 from coevo_gym.envs.webshop.judge import goal_of, judge
-from coevo_gym.envs.webshop.pages import PAGE_SIZE, Page
-from coevo_gym.envs.webshop.product import Product
 from coevo_gym.envs.webshop.tasks import (
-    WebShopVerifier,
-    WebShopWorld,
     active_catalogue,
     builtin_catalogue,
     open_catalogue,
     split_of,
     world_of,
 )
+from coevo_gym.envs.webshop.world import WebShopVerifier, WebShopWorld
 
 DRAFTS_PER_TRACE = 2
 _AMOUNT = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"

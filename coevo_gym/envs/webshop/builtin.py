@@ -20,9 +20,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from numpy.random import PCG64, SeedSequence
 
-from coevo_gym.envs.webshop.catalogue import Catalogue
-from coevo_gym.envs.webshop.goals import Goal
-from coevo_gym.envs.webshop.product import Product
+from coevo_gym.envs.webshop.engine.catalogue import Catalogue
+from coevo_gym.envs.webshop.engine.goals import Goal
+from coevo_gym.envs.webshop.engine.product import Product
 
 SEED = 7013
 """Seed of the shop; another one is another shop, and other tasks."""

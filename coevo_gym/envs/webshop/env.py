@@ -14,12 +14,13 @@ from coevo_gym.core.task import FrozenDict, Verifier, World
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.frame import PRIVATE_INFO, Frame, Grade
 from coevo_gym.envs.vector import TaskVectorEnv
-from coevo_gym.envs.webshop.engine import Session, StepResult, parse_action
-from coevo_gym.envs.webshop.goals import Goal
-from coevo_gym.envs.webshop.html import render_html
+from coevo_gym.envs.webshop.engine.goals import Goal
+from coevo_gym.envs.webshop.engine.html import render_html
+from coevo_gym.envs.webshop.engine.pages import SUB_PAGES, Page
+from coevo_gym.envs.webshop.engine.session import Session, StepResult, parse_action
 from coevo_gym.envs.webshop.judge import goal_of, judge
-from coevo_gym.envs.webshop.pages import SUB_PAGES, Page
-from coevo_gym.envs.webshop.tasks import WebShopWorld, open_catalogue
+from coevo_gym.envs.webshop.tasks import open_catalogue
+from coevo_gym.envs.webshop.world import WebShopWorld
 
 _SYMBOLS = {"product": "item", "option": "option"}
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from coevo_gym.core.task import Verifier
-from coevo_gym.envs.webshop.catalogue import Catalogue
-from coevo_gym.envs.webshop.engine import Session
-from coevo_gym.envs.webshop.goals import Goal
-from coevo_gym.envs.webshop.pages import Page
-from coevo_gym.envs.webshop.reward import score
-from coevo_gym.envs.webshop.tasks import WebShopVerifier, product_of
+from coevo_gym.envs.webshop.engine.catalogue import Catalogue
+from coevo_gym.envs.webshop.engine.goals import Goal
+from coevo_gym.envs.webshop.engine.pages import Page
+from coevo_gym.envs.webshop.engine.reward import score
+from coevo_gym.envs.webshop.engine.session import Session
+from coevo_gym.envs.webshop.tasks import product_of
+from coevo_gym.envs.webshop.world import WebShopVerifier
 
 
 def goal_of(verifier: Verifier, catalogue: Catalogue) -> Goal:

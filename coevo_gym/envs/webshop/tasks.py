@@ -7,18 +7,17 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, overload
 
-from pydantic import Field
-
 from coevo_gym.core.errors import BenchmarkNotInstalled, DataError, TaskError
-from coevo_gym.core.task import Split, Task, Verifier, World, strictest
+from coevo_gym.core.task import Split, Task, strictest
 from coevo_gym.core.task_list import described
 from coevo_gym.envs.webshop.builtin import builtin_goals, builtin_items
-from coevo_gym.envs.webshop.catalogue import Catalogue
 from coevo_gym.envs.webshop.choices import searches
-from coevo_gym.envs.webshop.goals import NO_CAP, Goal, human_goals, synthetic_goals
+from coevo_gym.envs.webshop.engine.catalogue import Catalogue
+from coevo_gym.envs.webshop.engine.goals import Goal, human_goals, synthetic_goals
+from coevo_gym.envs.webshop.engine.pages import PAGE_SIZE
+from coevo_gym.envs.webshop.engine.product import Product
 from coevo_gym.envs.webshop.official import load_official
-from coevo_gym.envs.webshop.pages import PAGE_SIZE
-from coevo_gym.envs.webshop.product import Product
+from coevo_gym.envs.webshop.world import WebShopVerifier, WebShopWorld
 from coevo_gym.provision import data_folder
 
 BUILTIN = "builtin"
@@ -26,34 +25,6 @@ SUBSETS = ("synthetic", "human", "official_test", BUILTIN)
 OFFICIAL_TEST = range(500)
 """Goal numbers of the original's test split. Its products also occur in the original's training
 goals, so it serves comparison with published numbers only."""
-
-
-class WebShopWorld(World):
-    """The shop.
-
-    Attributes:
-        catalogue: name of the catalogue.
-        digest: first 16 digits of its content hash.
-    """
-
-    catalogue: str
-    digest: str
-
-
-class WebShopVerifier(Verifier):
-    """What the purchase is compared with.
-
-    Attributes:
-        asin: the product that the task was made from.
-        attributes: properties that the purchase should have.
-        options: wanted (name, value) pairs.
-        price_cap: highest acceptable price in dollars.
-    """
-
-    asin: str
-    attributes: tuple[str, ...]
-    options: tuple[tuple[str, str], ...] = ()
-    price_cap: float = Field(default=NO_CAP, gt=0)
 
 
 def split_of(asin: str) -> Split:

@@ -1,7 +1,7 @@
 """The trusted processes: one that has imported the engine, and its forks, a world in each.
 
-Runs in the engine's own virtual environment, see :mod:`coevo_gym.envs.appworld.pool`. Time stands
-still in a process that holds a world, so none of them measures time.
+Runs in the engine's own virtual environment, see :mod:`coevo_gym.envs.appworld.engine.pool`. Time
+stands still in a process that holds a world, so none of them measures time.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""The text game: its rules, its words, and a game that is played."""

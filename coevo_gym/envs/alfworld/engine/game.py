@@ -1,0 +1,251 @@
+"""One running game on the real TextWorld engine, said in the words of the real grammar.
+
+The planner's translation decides what is possible, what an action changes and whether the goal
+holds; TextWorld's grammar says it; ALFWorld's demangler names the objects. What ``PddlEnv`` does
+between them is done here without doing it twice. Every text is the stock engine's, byte by byte.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Container
+from contextlib import suppress
+from functools import lru_cache
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from alfworld.agents.utils.misc import Demangler
+from textworld.envs.pddl.logic import PddlState
+from textworld.generator.game import EntityInfo
+from textworld.logic import Placeholder, Proposition, Type, TypeHierarchy, Variable
+from textworld.logic import State as FactState
+
+from coevo_gym.core.errors import TaskError
+from coevo_gym.envs.alfworld.data import UNKNOWN
+from coevo_gym.envs.alfworld.engine.grammar import Grammar, Setting, open_grammar
+from coevo_gym.envs.alfworld.engine.sas import Rules, State
+from coevo_gym.envs.alfworld.engine.translation import Translation, translate
+
+NOTHING = "Nothing happens."
+
+
+class Fact(NamedTuple):
+    """Something that is true, in the objects' own names.
+
+    Attributes:
+        name: the predicate.
+        objects: such as ``desk 1``.
+    """
+
+    name: str
+    objects: tuple[str, ...]
+
+
+class Scene:
+    """What all runs of one problem have in common.
+
+    Args:
+        domain: PDDL of the domain.
+        grammar: text of the grammar, with :data:`UNKNOWN` in it.
+        problem: PDDL of the problem.
+
+    Raises:
+        EnvBackendError: if the planner cannot read the problem.
+        TaskError: if no command can make a difference to the goal.
+    """
+
+    def __init__(self, domain: str, grammar: str, problem: str) -> None:
+        self.grammar: Grammar = open_grammar(grammar)
+        self.translation: Translation = translate(domain, problem)
+        self.types = TypeHierarchy()
+        for name, bases in self.translation.types:
+            with suppress(ValueError):  # as in the original: one that is there already
+                self.types.add(Type(name, bases))
+        self._propositions: dict[str, Proposition] = {}
+        first = [
+            Proposition(name, [self._variable(item) for item in objects])
+            for name, objects in self.translation.facts
+        ]
+        self.rules = Rules(self.translation.sas)
+        if not self.rules.operators:  # the translator has left nothing of the problem
+            raise TaskError(
+                "The goal never holds, or always: no command can make a difference. "
+                "Ask for something that the scene has and allows."
+            )
+        self.start = State(self.rules)
+        atoms = [self.proposition(atom) for atom in self.start.atoms()]
+        self.facts = [*first, *(fact for fact in atoms if not fact.is_negation)]
+        self.infos = self._named(_Facts(self).facts)
+        self._actions: dict[int, Action] = {}
+        self._facts: dict[Proposition, Fact] = {}
+
+    def proposition(self, atom: str) -> Proposition:
+        """An atom of the planner as TextWorld's fact."""
+        found = self._propositions.get(atom)
+        if found is None:
+            kind, _, rest = atom.partition(" ")
+            name, _, objects = rest[:-1].partition("(")
+            arguments = [self._variable(item) for item in objects.split(", ") if item]
+            negated = "not_" if kind == "NegatedAtom" else ""
+            found = self._propositions[atom] = Proposition(negated + name, arguments)
+        return found
+
+    def fact(self, proposition: Proposition) -> Fact:
+        """TextWorld's fact in the objects' own names."""
+        found = self._facts.get(proposition)
+        if found is None:
+            names = tuple(self.infos[v.name].name.strip() for v in proposition.arguments)
+            found = self._facts[proposition] = Fact(proposition.name, names)
+        return found
+
+    def action(self, index: int, facts: Any) -> Action:
+        """What an operator is called; of no consequence which facts it is asked in."""
+        found = self._actions.get(index)
+        if found is None:
+            operator = self.rules.operators[index]
+            name, *objects = operator.name.split()
+            parameters = self.translation.parameters[name]
+            mapping = {
+                Placeholder(parameter, type_): Variable(item, type_)
+                for (parameter, type_), item in zip(parameters, objects, strict=False)
+            }
+            spoken = self.grammar.actions[name]
+            text = self.grammar.derive(spoken.template, self.setting(facts, mapping))
+            names = {ph.name: self.infos[var.name].name for ph, var in mapping.items()}
+            changes = [self.rules.atoms[e.variable][e.value] for e in operator.effects]
+            found = self._actions[index] = Action(
+                name=name,
+                command=text.format(**names),
+                feedback=spoken.feedback_rule,
+                mapping=mapping,
+                changes=tuple(self.proposition(atom) for atom in changes),
+            )
+        return found
+
+    def setting(self, facts: Any, mapping: dict[Placeholder, Variable]) -> Setting:
+        """Where the grammar speaks of some objects."""
+        named = {ph.name: self.infos[var.name] for ph, var in mapping.items()}
+        return Setting(facts, self.infos, named, mapping)
+
+    def _variable(self, name: str) -> Variable:
+        shown = name.upper() if name in ("i", "p") else name
+        return Variable(shown, self.translation.objects[name])
+
+    def _named(self, facts: Any) -> dict[str, EntityInfo]:
+        """What is known of each object: the names that ALFWorld's demangler gives."""
+        infos = {v.name: EntityInfo(v.name, v.type) for fact in facts for v in fact.arguments}
+        for info in infos.values():
+            info.name, info.definite, info.indefinite = info.id, "the", "a"
+        demangler = Demangler(game_infos=infos, shuffle=False)
+        for info in infos.values():
+            info.name = demangler.demangle_alfred_name(info.id)
+        return infos
+
+
+class Action(NamedTuple):
+    """An operator in words.
+
+    Attributes:
+        name: the action.
+        command: what a player types.
+        feedback: the grammar's symbol for what it leads to.
+        mapping: its objects by placeholder.
+        changes: the facts it makes true, and the negations of those it makes false. As in the
+            original, all of them are told, even those of an effect whose condition fails.
+    """
+
+    name: str
+    command: str
+    feedback: str
+    mapping: dict[Placeholder, Variable]
+    changes: tuple[Proposition, ...]
+
+
+class _Facts(PddlState):  # type: ignore[misc]
+    """What TextWorld's grammar knows to be true; the facts of a scene, at first.
+
+    Each query sorts the facts of a kind. Here they are kept in that order until one changes, and
+    sorting them again is quick.
+    """
+
+    def __init__(self, scene: Scene) -> None:
+        self._facts: Any = defaultdict(set)
+        self._vars_by_name: Any = {}
+        self._vars_by_type: Any = defaultdict(set)
+        self._var_counts: Any = Counter()
+        self._logic = SimpleNamespace(types=scene.types)
+        self._sorted: dict[Any, list[Proposition]] = {}
+        FactState.add_facts(self, scene.facts)
+
+    def facts_with_signature(self, sig: Any) -> Any:
+        found = self._sorted.get(sig)
+        if found is None:
+            found = self._sorted[sig] = sorted(super().facts_with_signature(sig))
+        return found
+
+    def add_fact(self, prop: Proposition) -> None:
+        self._sorted.pop(prop.signature, None)
+        super().add_fact(prop)
+
+    def remove_fact(self, prop: Proposition) -> None:
+        self._sorted.pop(prop.signature, None)
+        super().remove_fact(prop)
+
+
+class Game:
+    """A scene that is being played.
+
+    Args:
+        scene: what is played.
+        goal: the task in words, as the first observation says it.
+
+    Attributes:
+        observation: what the engine said last.
+        admissible: commands that do something now, sorted.
+        won: whether the goal holds.
+    """
+
+    def __init__(self, scene: Scene, goal: str) -> None:
+        self.scene = scene
+        self._state = scene.start.copy()
+        self._facts = _Facts(scene)
+        intro = scene.grammar.derive("#intro#", scene.setting(self._facts, {}))
+        self.observation = intro.replace(UNKNOWN, goal)
+        self._look()
+
+    def step(self, command: str) -> str:
+        """Carry out a command; returns the name of the action that ran, "" if none did."""
+        index = self._operators.get(command.strip())
+        if index is None:
+            self.observation = NOTHING
+            return ""
+        self._state.apply(index)
+        action = self.scene.action(index, self._facts)
+        for change in action.changes:
+            self._facts.remove_fact(change.negate())
+            self._facts.add_fact(change)
+        setting = self.scene.setting(self._facts, action.mapping)
+        self.observation = self.scene.grammar.derive(action.feedback, setting)
+        self._look()
+        return action.name
+
+    def facts(self, predicates: Container[str] | None = None) -> frozenset[Fact]:
+        """What is true now: all of it, or what some predicates say."""
+        return frozenset(
+            self.scene.fact(proposition)
+            for proposition in self._facts.facts
+            if predicates is None or proposition.name in predicates
+        )
+
+    def _look(self) -> None:
+        """Learn what is possible, and whether the goal holds."""
+        possible = sorted(self._state.possible, reverse=True)  # of two alike, the first wins
+        self._operators = {self.scene.action(i, self._facts).command: i for i in possible}
+        self.admissible = tuple(sorted(self._operators))
+        self.won = self._state.solved()
+
+
+@lru_cache(maxsize=16)
+def open_scene(domain: str, grammar: str, problem: str) -> Scene:
+    """The scene of a problem; the latest ones are kept."""
+    return Scene(domain, grammar, problem)

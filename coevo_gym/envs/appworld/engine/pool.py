@@ -1,0 +1,276 @@
+"""Processes of the stock engine, kept warm between episodes.
+
+One process imports the engine, which takes seconds, and forks a copy for each world, which takes
+milliseconds and shares its memory. It has no threads: those of a world start after the fork.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import select
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from coevo_gym.core.errors import EnvBackendError
+from coevo_gym.envs.appworld.engine.prefix import engine_environment, engine_python
+from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
+
+EPISODES = 50
+"""After how many episodes an engine is replaced: it leaks about a megabyte in each."""
+
+IDLE = 8
+"""How many engines are kept that nobody uses."""
+
+_PACKAGE = Path(__file__).parents[1]
+_MAIN = (
+    f"import sys; sys.path.append({str(_PACKAGE)!r}); from inside.engine_main import main; main()"
+)
+_LINE_BYTES = 1 << 26
+_START_S = 180.0
+_ANSWER_S = 300.0
+
+logger = logging.getLogger(__name__)
+
+
+class Engine:
+    """A process that holds one world after the other.
+
+    Args:
+        control: where it takes orders.
+        pid: its process.
+
+    Attributes:
+        episodes: how many worlds it has opened.
+        broken: whether an order has failed, or was not waited for: nothing more may be asked of it.
+    """
+
+    def __init__(self, control: Channel, pid: int) -> None:
+        self._control = control
+        self.pid = pid
+        self.episodes = 0
+        self.broken = False
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can open another world: it is alive, and neither broken nor worn out.
+
+        One that has no order says nothing; what can be read from it is its end.
+        """
+        if self.broken or self.episodes >= EPISODES:
+            return False
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        return not poll.poll(0)
+
+    def ask(self, op: str, descriptors: Sequence[int] = (), **arguments: Any) -> dict[str, Any]:
+        """Give an order and wait for the answer.
+
+        Raises:
+            EnvBackendError: if it fails, or the process has died.
+        """
+        self.order(op, descriptors, **arguments)
+        return self.answer()
+
+    def order(self, op: str, descriptors: Sequence[int] = (), **arguments: Any) -> None:
+        """Give an order; :meth:`answer` tells what came of it."""
+        self.broken = True  # until the answer is here
+        try:
+            self._control.send({"op": op, **arguments}, descriptors)
+        except ChannelError as error:
+            raise self._lost(str(error)) from error
+
+    def answer(self) -> dict[str, Any]:
+        """Wait for the answer to an order; errors are those of :meth:`ask`."""
+        try:
+            answer = self._control.receive(_ANSWER_S)
+        except (ChannelError, TimeoutError) as error:
+            raise self._lost(str(error)) from error
+        if "fault" in answer:
+            raise self._lost(answer["fault"])
+        self.broken = False
+        return answer
+
+    def hang_up(self) -> None:
+        """Let the process end."""
+        self._control.hang_up()
+
+    def _lost(self, reason: str) -> EnvBackendError:
+        return EnvBackendError(
+            f"The AppWorld engine failed (process {self.pid}): {reason.strip()}\n"
+            "The next reset starts another one."
+        )
+
+
+class _Zygote:
+    """The process that has imported the engine.
+
+    Args:
+        root: what it takes as ``APPWORLD_ROOT``, in which it only reads ``data``.
+    """
+
+    def __init__(self, root: Path) -> None:
+        python = engine_python()
+        scratch = Path(tempfile.mkdtemp(prefix="coevo-appworld-"))
+        (scratch / "data").symlink_to((root / "data").absolute())
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 (our own script)
+                [str(python), "-s", "-c", _MAIN, str(theirs.fileno()), str(os.getpid()), scratch],
+                env=engine_environment(scratch),
+                cwd=scratch,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        self._scratch = scratch
+        self._control = Channel(ours, max_bytes=_LINE_BYTES)
+        try:
+            started = self._control.receive(_START_S)
+        except (ChannelError, TimeoutError) as error:
+            self.close()
+            raise self._failed(str(error)) from error
+        if "fault" in started:
+            self.close()
+            raise self._failed(started["fault"])
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs; its engines end with it."""
+        return self._process.poll() is None
+
+    def spawn(self) -> Engine:
+        """Fork an engine.
+
+        Raises:
+            ChannelError: if the process is gone.
+            TimeoutError: if it is stuck.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._control.send({"op": "spawn"}, [theirs.fileno()])
+                pid = self._control.receive(_ANSWER_S)["pid"]
+            except (ChannelError, TimeoutError):
+                ours.close()
+                raise
+        return Engine(Channel(ours, max_bytes=_LINE_BYTES), pid)
+
+    def bury(self, engine: Engine) -> None:
+        """Kill an engine and remove its folder; errors are those of :meth:`spawn`."""
+        self._control.send({"op": "bury", "pid": engine.pid})
+        self._control.receive(_ANSWER_S)
+
+    def close(self) -> None:
+        """End the process with all its engines, and remove its folder."""
+        self._control.hang_up()
+        try:
+            self._process.wait(_ANSWER_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _failed(self, reason: str) -> EnvBackendError:
+        return EnvBackendError(
+            f"The AppWorld engine does not start: {reason.strip()}\n"
+            "Run `coevo install appworld` to install it again."
+        )
+
+
+class Pool:
+    """The engines over one folder of data.
+
+    Args:
+        root: what they take as ``APPWORLD_ROOT``; they only read ``data`` in it.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._zygote: _Zygote | None = None
+        self._idle: list[Engine] = []
+        self._lock = threading.Lock()
+
+    def take(self) -> Engine:
+        """An engine for the caller alone: a warm one, or a new one.
+
+        Raises:
+            BenchmarkNotInstalled: if the engine is not installed.
+            EnvBackendError: if none can be started.
+        """
+        with self._lock:
+            if self._zygote is not None and not self._zygote.alive:
+                logger.warning("engines lost reason=their first process has died")
+                self._close()
+            while self._idle:
+                engine = self._idle.pop()
+                if engine.usable:
+                    return engine
+                engine.hang_up()
+            for attempt in (1, 2):
+                self._zygote = zygote = self._zygote or _Zygote(self._root)
+                try:
+                    return zygote.spawn()
+                except (ChannelError, TimeoutError) as error:
+                    logger.warning("engines lost attempt=%d reason=%s", attempt, error)
+                    self._close()
+            raise EnvBackendError("No AppWorld engine can be started: they die at once.")
+
+    def give_back(self, engine: Engine) -> None:
+        """Return an engine: it is kept for the next, or buried if it is worn out or broken."""
+        keep = False
+        if engine.usable:
+            try:
+                keep = not engine.ask("end")["worn"]
+            except EnvBackendError as error:
+                logger.warning("engine lost pid=%d reason=%s", engine.pid, error)
+        with self._lock:
+            if keep and engine.usable and len(self._idle) < IDLE and self._zygote is not None:
+                self._idle.append(engine)
+                return
+            engine.hang_up()
+            try:
+                if self._zygote is not None:
+                    self._zygote.bury(engine)
+            except (ChannelError, TimeoutError) as error:
+                logger.warning("engine not buried pid=%d reason=%s", engine.pid, error)
+                self._close()
+
+    def close(self) -> None:
+        """End all engines, also those in use."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        while self._idle:
+            self._idle.pop().hang_up()
+        if self._zygote is not None:
+            self._zygote.close()
+            self._zygote = None
+
+
+def pool(root: Path) -> Pool:
+    """This process's engines over a folder of data; a fork has its own."""
+    return _pool(os.getpid(), root.absolute())
+
+
+@cache
+def _pool(owner: int, root: Path) -> Pool:
+    made = Pool(root)
+
+    def close() -> None:
+        if os.getpid() == owner:  # a fork exits, too, and the engines are not its own
+            made.close()
+
+    atexit.register(close)
+    return made

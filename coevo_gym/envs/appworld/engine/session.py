@@ -1,0 +1,269 @@
+"""A world of AppWorld: the stock engine in one process, model-written code in another.
+
+The engine is trusted; it holds databases, clock and ground truth. The executor is not; it reaches
+the public APIs of the task's apps, over a socket that leads to the engine, and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import coevo_gym
+from coevo_gym.core.errors import EnvBackendError, ResetNeeded
+from coevo_gym.core.spaces import clean_text
+from coevo_gym.envs.appworld.engine.executor import Executor
+from coevo_gym.envs.appworld.engine.pool import Engine, Pool, pool
+from coevo_gym.envs.appworld.engine.prefix import code_packages, engine_python
+from coevo_gym.envs.appworld.inside.channel import ChannelError
+from coevo_gym.provision import home
+from coevo_gym.sandbox import Level
+
+SEED = 100
+MAX_CALLS = 1000
+STEP_LIMIT_S = 60.0
+"""How long the code of a step may run."""
+MAX_CHARS = 20_000
+"""How much of what the code of a step prints is shown."""
+
+_FAILED = "Execution failed. Traceback:\n"
+_REPLACED = "All variables are lost; the apps are as they were left."
+
+
+class ErrorKind(StrEnum):
+    """Why a step did not do what was asked."""
+
+    NONE = ""
+    SYNTAX = "syntax"
+    UNSAFE = "unsafe"
+    EXCEPTION = "exception"
+    TIMEOUT = "timeout"
+    CRASH = "crash"
+
+
+class Brief(NamedTuple):
+    """What an agent is told at the start.
+
+    Attributes:
+        instruction: what is to be done.
+        supervisor: who asks for it: first_name, last_name, email, phone_number.
+        datetime: the time in the world, which stands still, in ISO format.
+        apps: the APIs of each app, by name.
+    """
+
+    instruction: str
+    supervisor: Mapping[str, str]
+    datetime: str
+    apps: Mapping[str, tuple[str, ...]]
+
+
+class Ran(NamedTuple):
+    """What a step led to.
+
+    Attributes:
+        output: what the code printed, or its error.
+        kind: of error.
+        calls: the APIs that were called, as ``app.api``.
+        completed: whether the task was declared complete, now or earlier.
+    """
+
+    output: str
+    kind: ErrorKind
+    calls: tuple[str, ...]
+    completed: bool
+
+
+class Test(NamedTuple):
+    """One of a task's own tests.
+
+    Attributes:
+        requirement: what is checked, in words.
+        label: ``no_op_fail`` if doing nothing fails it, ``no_op_pass`` if doing nothing passes.
+        passed: whether it holds.
+    """
+
+    requirement: str
+    label: str
+    passed: bool
+
+
+class Diff(NamedTuple):
+    """What differs from the start of the episode.
+
+    Attributes:
+        changes: by model, rows ``added``, ``updated`` and ``removed``; equal for two runs that do
+            the same in another order.
+        answer: the answer that was given, a JSON value; None for none.
+        status: how the task was declared complete, "" if it was not.
+    """
+
+    changes: dict[str, Any]
+    answer: Any
+    status: str
+
+
+class World:
+    """One world at a time, from one episode to the next.
+
+    Model-written code never raises here: whatever it does to its process is told in a :class:`Ran`.
+
+    Args:
+        root: folder that holds the engine's ``data``.
+        level: how model-written code is kept apart; None for the strongest way that holds here.
+    """
+
+    def __init__(self, root: Path, level: Level | None = None) -> None:
+        self._root = root
+        self._level = level
+        self._owner = os.getpid()
+        self._pool: Pool | None = None
+        self._engine: Engine | None = None
+        self._executor: Executor | None = None
+        self._brief: Brief | None = None
+
+    def begin(self, task_id: str, instruction: str | None = None) -> Brief:
+        """Open the world of a native task; the one before is gone.
+
+        Args:
+            task_id: such as ``82e2fac_1``.
+            instruction: what to ask for instead of the task's own.
+
+        Raises:
+            BenchmarkNotInstalled: if the engine is not there.
+            EnvBackendError: if it, or the sandbox, does not start; try again.
+        """
+        self._drop_executor()
+        engine = self._usable_engine()
+        engine.episodes += 1
+        engine.order(
+            "begin", task_id=task_id, instruction=instruction, seed=SEED, max_calls=MAX_CALLS
+        )
+        self._executor = self._launched()  # while the engine opens the world
+        told = engine.answer()
+        apps = {app: tuple(apis) for app, apis in told["apps"].items()}
+        self._brief = Brief(told["instruction"], told["supervisor"], told["datetime"], apps)
+        self._start_executor()
+        return self._brief
+
+    def step(
+        self, code: str, *, time_limit_s: float = STEP_LIMIT_S, max_chars: int = MAX_CHARS
+    ) -> Ran:
+        """Run code.
+
+        Args:
+            code: Python; its variables persist over steps.
+            time_limit_s: wall-clock limit; then the process is killed and replaced.
+            max_chars: longest output; the rest is cut, and the output says so.
+
+        Raises:
+            ResetNeeded: if no world is open.
+            EnvBackendError: if the engine fails.
+        """
+        engine, executor = self._open()
+        checked = engine.ask("check", code=code)
+        if checked["kind"]:
+            return Ran(_clean(checked["message"]), ErrorKind(checked["kind"]), (), False)
+        engine.ask("step_begin")
+        try:
+            output, failed = executor.run(code, time_limit_s, max_chars)
+            kind = ErrorKind.EXCEPTION if failed else ErrorKind.NONE
+        except TimeoutError:
+            kind = ErrorKind.TIMEOUT
+            output = f"{_FAILED}Execution timed out after {time_limit_s:g} seconds. {_REPLACED}"
+        except ChannelError:
+            kind = ErrorKind.CRASH
+            output = f"{_FAILED}The Python process has died. {_REPLACED}"
+        if kind in (ErrorKind.TIMEOUT, ErrorKind.CRASH):
+            self._drop_executor()
+        ended = engine.ask("step_end")
+        if not ended["attached"] or self._executor is None:
+            if self._executor is not None:
+                output = f"{output.rstrip()}\n[cut off from the apps: {_REPLACED}]"
+            self._drop_executor()
+            self._executor = self._launched()
+            self._start_executor()
+        return Ran(_clean(output), kind, tuple(ended["calls"]), ended["completed"])
+
+    def grade(self) -> tuple[Test, ...]:
+        """Run the task's own tests on the world as it is.
+
+        All of them hold if, and only if, the engine's own verdict is success.
+
+        Raises:
+            ResetNeeded: if no world is open.
+            EnvBackendError: if the engine fails, or its verdict contradicts its tests.
+        """
+        engine, _ = self._open()
+        told = engine.ask("grade")
+        tests = tuple(
+            Test(row["requirement"], row["label"], row["passed"]) for row in told["tests"]
+        )
+        if told["success"] is not (bool(tests) and all(test.passed for test in tests)):
+            engine.broken = True
+            passed = sum(test.passed for test in tests)
+            raise EnvBackendError(
+                f"The AppWorld engine contradicts itself: success is {told['success']}, but "
+                f"{passed} of {len(tests)} tests hold. Look at the task's tests."
+            )
+        return tests
+
+    def diff(self) -> Diff:
+        """What differs from the start of the episode; errors are those of :meth:`grade`."""
+        told = self._open()[0].ask("diff")
+        return Diff(told["diff"], told["answer"], told["status"] or "")
+
+    def close(self) -> None:
+        """Give up the processes; nothing happens the second time, and the world may begin anew."""
+        if os.getpid() != self._owner:
+            return  # a fork: they are not its own
+        self._drop_executor()
+        self._give_up_engine()
+
+    def _open(self) -> tuple[Engine, Executor]:
+        if self._engine is None or self._executor is None:
+            raise ResetNeeded("No AppWorld world is open. Call begin() first.")
+        if self._engine.broken:  # a late answer would be taken for that to the next order
+            raise ResetNeeded("The AppWorld world was lost with its engine. Call begin() first.")
+        return self._engine, self._executor
+
+    def _usable_engine(self) -> Engine:
+        if self._engine is not None and not self._engine.usable:
+            self._give_up_engine()
+        if self._engine is None:
+            self._pool = pool(self._root)
+            self._engine = self._pool.take()
+        return self._engine
+
+    def _give_up_engine(self) -> None:
+        if self._engine is not None and self._pool is not None:
+            engine, self._engine = self._engine, None
+            self._pool.give_back(engine)
+
+    def _launched(self) -> Executor:
+        data = (self._root, self._root / "data")
+        private = (*data, home(), Path(coevo_gym.__file__).parent, Path.cwd())
+        return Executor(engine_python().resolve(), code_packages(), private, self._level)
+
+    def _start_executor(self) -> None:
+        engine, executor = self._open()
+        assert self._brief is not None
+        try:
+            engine.ask("attach", [executor.apps.fileno()])
+            executor.apps.close()
+            executor.start(self._brief.datetime, SEED, self._brief.apps)
+        except EnvBackendError:
+            self._drop_executor()
+            raise
+
+    def _drop_executor(self) -> None:
+        if self._executor is not None:
+            self._executor.kill()
+            self._executor = None
+
+
+def _clean(text: str) -> str:
+    """Text without lone surrogates."""
+    return clean_text(text, max(64, len(text)))

@@ -1,0 +1,65 @@
+"""Make the built-in data of AppWorld with the real engine.
+
+Run with the engine's own Python: ``python main.py DATA_ROOT PARENT``. The folder becomes
+what the engine takes as ``APPWORLD_ROOT``. When the parent, the process of this number, ends, so
+does this one with all that it has started. Two runs write the same tasks.
+"""
+
+import gc
+import os
+import shutil
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+_MOST_PROCESSES = 4  # each of them takes about 300 MB
+_SPLITS = ("train", "dev", "test_normal")
+
+if not __package__:
+    # Started by its path: the modules beside it are reached as a package all the same, and by no
+    # other name, and so is the folder of what runs with the engine.
+    sys.path[:1] = []
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+    __package__ = "mini"
+
+
+def main() -> None:
+    """Write API docs, base databases, tasks and data sets into the folder that is named."""
+    if len(sys.argv) != 3:
+        sys.exit("Usage: python main.py DATA_ROOT PARENT")
+    from inside.parent import die_with  # type: ignore[import-not-found]  # found by its path
+
+    die_with(int(sys.argv[2]))
+    root = Path(sys.argv[1]).resolve()
+    scratch = root / "experiments"
+    scratch.mkdir(parents=True)
+    # The engine reads these when it is imported. Whatever else it writes goes into its scratch.
+    os.environ |= {"APPWORLD_ROOT": str(root), "IPYTHONDIR": str(scratch / "ipython")}
+    sys.dont_write_bytecode = True
+    gc.disable()  # the process does not live long enough to need it
+    from appworld.common.random import set_random_seed
+
+    from .build import build_api_docs, build_base
+    from .catalogue import SCENARIOS
+    from .tasks import write_task
+
+    data = root / "data"
+    set_random_seed(100)
+    build_base(data, build_api_docs(data))
+    jobs = [(data, scenario, task) for scenario in SCENARIOS for task in scenario.task_ids]
+    # A process can have one world at a time; an executor, unlike a Pool, notices if one is killed.
+    cores = min(_MOST_PROCESSES, len(os.sched_getaffinity(0)))
+    own = os.getpid()
+    with ProcessPoolExecutor(cores, get_context("fork"), die_with, (own,)) as pool:
+        list(pool.map(write_task, *zip(*jobs, strict=True)))
+    shutil.rmtree(scratch)
+    for split in _SPLITS:
+        ids = [task for s in SCENARIOS if s.split == split for task in s.task_ids]
+        file = data / "datasets" / f"{split}.txt"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("\n".join(ids) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The official backends: where they are, how they are called, and a conversation with them."""

@@ -1,0 +1,232 @@
+"""One conversation: what the user says, which functions are offered, what came of the calls.
+
+It knows no reference. When a turn ends it waits, so that the judge (``judge.py``) can look at the
+backends, and at what was done in the turn, before the user goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from coevo_gym.core.errors import TaskError
+from coevo_gym.envs.bfcl.engine.calls import Call, Malformed, parse_message
+from coevo_gym.envs.bfcl.engine.toolbox import ERROR, Toolbox, failed
+from coevo_gym.envs.bfcl.engine.tools import functions_of, schemas_text
+from coevo_gym.envs.bfcl.engine.wheel import official
+from coevo_gym.envs.bfcl.world import BFCLWorld
+
+MAX_CALLS = 100
+"""Calls of one message that are run; the rest are answered with an error."""
+RESULT_CAP = 32_000
+"""Characters shown of one result; the judge always reads all of it."""
+END = "(The conversation is over.)"
+
+
+class Reply(NamedTuple):
+    """What a message led to.
+
+    Attributes:
+        observation: the results, or what the user says next.
+        calls: functions that ran.
+        error_kind: ``parse``, ``unknown_function``, ``too_many_calls`` or ``call`` (a call that
+            returned an error): the first that occurred; "".
+        reason: the same in words.
+        results: what is shown of each call's result.
+    """
+
+    observation: str
+    calls: tuple[str, ...] = ()
+    error_kind: str = ""
+    reason: str = ""
+    results: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What the agent did in one turn.
+
+    Attributes:
+        calls: its calls, in order.
+        results: what came of each; None for a call that was not run.
+        malformed: whether something in its messages could not be read as a call.
+        steps: its messages with calls.
+    """
+
+    calls: list[Call] = field(default_factory=list)
+    results: list[str | None] = field(default_factory=list)
+    malformed: bool = False
+    steps: int = 0
+
+
+class Dialogue:
+    """Runs the turns of one episode.
+
+    A message with calls is answered with their results; one without calls ends the turn. Then
+    :meth:`go_on` or :meth:`stop` comes next, unless the conversation is over.
+
+    Args:
+        world: backends and user turns.
+        lenient: answer an unreadable message with an error, where the official protocol ends the
+            turn.
+
+    Attributes:
+        turn: number of the current turn, from 0.
+        request: what the user said last.
+        offered: names of the functions that may be called now.
+        ended: what was done in the turn that the latest message ended, for the judge; None if it
+            ended none, or one that is not judged.
+        over: no message is taken any more.
+        cut: over, because a turn took more steps than the protocol allows.
+
+    Raises:
+        TaskError: if a backend cannot start so, the setup holds something other than calls, or a
+            function is held out that the backends do not have.
+    """
+
+    def __init__(
+        self,
+        world: BFCLWorld,
+        *,
+        lenient: bool = False,
+    ) -> None:
+        self._world = world
+        self._toolbox = Toolbox(world)
+        self._lenient = lenient
+        self._outputs: list[str] = []
+        self.ended: Attempt | None = None
+        held_out = {name for _, names in world.held_out for name in names}
+        known = functions_of(world.classes)
+        if unknown := held_out - known.keys():
+            raise TaskError(
+                f"held_out names {min(unknown)!r}, which is no function of "
+                f"{', '.join(world.classes)}"
+            )
+        self.offered = tuple(name for name in known if name not in held_out)
+        self.turn, self.over, self.cut = 0, False, False
+        self.request = self._begin_turn()
+
+    @property
+    def tools(self) -> str:
+        """OpenAI schemas of the offered functions, as JSON text."""
+        return schemas_text(self.offered)
+
+    @property
+    def toolbox(self) -> Toolbox:
+        """The agent's backends."""
+        return self._toolbox
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Raw results of all calls so far."""
+        return tuple(self._outputs)
+
+    @property
+    def n_turns(self) -> int:
+        """Turns of the whole conversation."""
+        return len(self._world.turns)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a turn has ended, and the user has more to say."""
+        return self.ended is not None and not self.over
+
+    def go_on(self) -> str:
+        """Begin the next turn; returns what the user says."""
+        self.turn += 1
+        self.request = self._begin_turn()
+        return self.request
+
+    def stop(self) -> str:
+        """End the conversation between two turns; returns what is shown."""
+        self.over = True
+        return END
+
+    def send(self, message: str) -> Reply:
+        """Take the agent's next message."""
+        self.ended = None
+        items = parse_message(message)
+        bad = [item for item in items if isinstance(item, Malformed)]
+        self._attempt.malformed |= bool(bad)
+        if not self._lenient:
+            spoiled = any(item.spoils for item in bad)
+            items = () if spoiled else tuple(item for item in items if isinstance(item, Call))
+        if items:
+            return self._run(items)
+        reason = bad[0].reason if bad else ""
+        return Reply(self._end_turn(), error_kind="parse" if bad else "", reason=reason)
+
+    def _run(self, items: Sequence[Call | Malformed]) -> Reply:
+        """Run the calls of a message and show what came of each."""
+        shown, ran, kind, reason = [], [], "", ""
+        for number, item in enumerate(items):
+            problem, text = self._run_one(item, number)
+            if problem in ("", "call"):
+                ran.append(item.name if isinstance(item, Call) else "")
+            if problem and not kind:
+                kind, reason = problem, text
+            shown.append(_clipped(text))
+        self._attempt.steps += 1
+        lines = [f"<tool_response>\n{text}\n</tool_response>" for text in shown]
+        if self._attempt.steps > max_steps_of_a_turn():
+            self.cut = True
+            lines.append(self._end_turn(cut=True))
+        return Reply("\n".join(lines), tuple(ran), kind, reason, tuple(shown))
+
+    def _run_one(self, item: Call | Malformed, number: int) -> tuple[str, str]:
+        """Run one call; returns what kind of error it was, and its result."""
+        if isinstance(item, Malformed):
+            return "parse", f"{ERROR}{item.reason}"
+        result: str | None = None
+        if number >= MAX_CALLS:
+            kind = "too_many_calls"
+            text = f"{ERROR}only the first {MAX_CALLS} calls of a message are run."
+        elif item.name not in self.offered and item.name not in self._world.unlisted:
+            kind = "unknown_function"
+            text = (
+                f"{ERROR}there is no function {item.name[:80]!r}. "
+                f"Call one of: {', '.join(self.offered)}."
+            )
+        else:
+            text = result = self._toolbox.call(item)
+            kind = "call" if failed(text) else ""
+        self._attempt.calls.append(item)
+        self._attempt.results.append(result)
+        self._outputs.append(text)
+        return kind, text
+
+    def _end_turn(self, *, cut: bool = False) -> str:
+        """Leave the turn to the judge; returns what is shown if it was the last one."""
+        last = self.turn + 1 == self.n_turns
+        if last or not cut:  # the official runner fails a conversation that is cut before
+            self.ended = self._attempt
+        return self.stop() if last or cut else ""
+
+    def _begin_turn(self) -> str:
+        """Hand out this turn's functions; returns what the user says."""
+        self._attempt = Attempt()
+        for turn, names in self._world.held_out:
+            if turn == self.turn:
+                self.offered += names
+        return self._world.turns[self.turn] or hand_out_sentence()
+
+
+def _clipped(text: str) -> str:
+    if len(text) <= RESULT_CAP:
+        return text
+    return f"{text[:RESULT_CAP]}… ({RESULT_CAP:,} of {len(text):,} characters shown)"
+
+
+@lru_cache(maxsize=1)
+def hand_out_sentence() -> str:
+    """What the official user says when functions are handed out."""
+    prompts = official("constants.default_prompts")
+    return str(prompts.DEFAULT_USER_PROMPT_FOR_ADDITIONAL_FUNCTION_FC)
+
+
+@lru_cache(maxsize=1)
+def max_steps_of_a_turn() -> int:
+    """Messages with calls that the official runner takes in a turn; one more ends the episode."""
+    return int(official("constants.default_prompts").MAXIMUM_STEP_LIMIT)

@@ -1,0 +1,344 @@
+"""The official backends behind a dispatcher that evaluates no code and shares no state.
+
+The stock executor builds Python source, calls ``eval`` on it and keeps its instances in module
+globals for ever. Here every :class:`Toolbox` owns its instances, a call is looked up among the
+documented functions, and its arguments are copied, because some backends keep what they are
+given. The text of a result is the stock executor's, character by character.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from decimal import MAX_PREC, localcontext
+from functools import lru_cache
+from importlib import import_module
+from inspect import Signature, signature
+from typing import TYPE_CHECKING, Any
+
+from coevo_gym.core.errors import TaskError
+from coevo_gym.envs.bfcl.engine.calls import Call
+from coevo_gym.envs.bfcl.engine.tools import functions_of
+from coevo_gym.envs.bfcl.engine.wheel import backend, official
+
+if TYPE_CHECKING:
+    from coevo_gym.envs.bfcl.world import BFCLWorld
+
+ERROR = "Error during execution: "
+MAX_DIGITS = 1_000
+"""Highest precision of `logarithm` and `square_root`; the stock executor hangs on a million."""
+MAX_PATHS = 20_000
+"""Most entries of a file tree, counted by path: `cp` lets directories share what they hold."""
+MAX_PLACES = 100_000
+"""Most places before the point that `round_number` rounds a whole number to."""
+MAX_TEXT = 300
+"""Longest number in a text that `logarithm` reads, if it has an exponent or an imaginary part."""
+_MAX_INT_DIGITS = 4_300  # Python writes no longer int
+_NUMERIC = re.compile(r"[\d+\-.e()]*")
+
+
+class Toolbox:
+    """The backends of one side of an episode, the agent's or the reference's.
+
+    Args:
+        world: which backends, and how they start.
+
+    Attributes:
+        instances: backend objects by class name.
+
+    Raises:
+        TaskError: if a backend cannot start so, or the setup holds something other than calls.
+    """
+
+    def __init__(self, world: BFCLWorld) -> None:
+        states = json.loads(world.config)
+        self.instances = {
+            name: _start(name, states.get(name, {}), long_context=world.long_context)
+            for name in world.classes
+        }
+        self._owners = functions_of(world.classes)
+        for call in world.setup_calls:
+            self.call(call)
+
+    def call(self, call: Call) -> str:
+        """Run a call of a documented function; returns the text of its result or of its error."""
+        owner = self._owners.get(call.name)
+        if owner is None:
+            return f"{ERROR}there is no function {call.name!r}"
+        try:
+            positional = [_own(value) for value in call.positional]
+            arguments = {_own(name): _own(value) for name, value in call.arguments.items()}
+            method = getattr(self.instances[owner], call.name)
+            bound, defaults = _BOUNDS.get(call.name), _shared_defaults(call.name)
+            with _GUARDS.get(call.name, nullcontext)():
+                if bound or defaults:
+                    with suppress(TypeError):  # arguments that do not fit the method refuses itself
+                        given = _signature(call.name).bind(*positional, **arguments).arguments
+                        arguments |= {key: [*value] for key, value in defaults if key not in given}
+                        if bound:
+                            bound(self.instances[owner], given)
+                return _text(method(*positional, **arguments), call.name)
+        except Exception as error:  # whatever a backend raises is an answer, as in the original
+            return f"{ERROR}{error}"
+
+    def state(self) -> dict[str, dict[str, Any]]:
+        """The public attributes that verdicts compare, as JSON."""
+        return {
+            name: {
+                key: _plain(value)
+                for key, value in vars(instance).items()
+                if not key.startswith("_")
+            }
+            for name, instance in self.instances.items()
+        }
+
+
+def failed(result: str) -> bool:
+    """Whether a result tells of an error, the executor's or the backend's own.
+
+    Example:
+        >>> failed('{"booking_status": false, "error": "Token expired"}')
+        True
+    """
+    return result.startswith(ERROR) or ('"error":' in result and "error" in as_object(result))
+
+
+def as_object(result: str) -> Mapping[str, Any]:
+    """A result that is a JSON object; else an empty one."""
+    try:
+        value = json.loads(result)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def bind(call: Call) -> Call:
+    """The same call with a name for every argument.
+
+    Raises:
+        TypeError: if its arguments do not fit the function.
+        KeyError: if there is no such function.
+    """
+    if not call.positional:
+        return call
+    names = _parameters(call.name)
+    if len(call.positional) > len(names):
+        raise TypeError(f"{call.name} takes {len(names)} arguments")
+    given = dict(zip(names, call.positional, strict=False))
+    return Call(call.name, {**given, **call.arguments})
+
+
+@lru_cache(maxsize=256)
+def _signature(name: str) -> Signature:
+    """Parameters of a documented function, without its backend."""
+    whole = signature(getattr(backend(functions_of()[name]), name))
+    return whole.replace(parameters=list(whole.parameters.values())[1:])
+
+
+def _parameters(name: str) -> tuple[str, ...]:
+    """Names of a documented function's parameters, in order."""
+    return tuple(_signature(name).parameters)
+
+
+@lru_cache(maxsize=256)
+def _shared_defaults(name: str) -> tuple[tuple[str, list[Any]], ...]:
+    """Defaults that are lists: `post_tweet` keeps them, and other functions write to them."""
+    parameters = _signature(name).parameters.values()
+    return tuple((p.name, p.default) for p in parameters if isinstance(p.default, list))
+
+
+def _start(name: str, state: Mapping[str, Any], *, long_context: bool) -> Any:
+    """A backend in its first state."""
+    instance = backend(name)()
+    if name not in _stateless():
+        try:
+            instance._load_scenario(state, long_context=long_context)
+        except Exception as error:  # the backends check nothing of what they are given
+            raise TaskError(
+                f"{name} cannot start as config says: {type(error).__name__}: {error}"
+            ) from error
+    if name == "TravelAPI" and long_context:
+        # The cards and bookings that the original adds are objects of the module, and bookings
+        # write to them.
+        instance.credit_card_list = copy.deepcopy(instance.credit_card_list)
+        instance.booking_record = copy.deepcopy(instance.booking_record)
+    return instance
+
+
+@lru_cache(maxsize=1)
+def _stateless() -> frozenset[str]:
+    return frozenset(official("constants.executable_backend_config").STATELESS_CLASSES)
+
+
+def _text(result: Any, name: str) -> str:
+    """A result as the stock executor writes it."""
+    if type(result) is str:
+        return result
+    if type(result) is not dict:
+        return str(result)
+    if "error" in result and name in _UNORDERED:
+        result = {**result, "error": _UNORDERED[name](str(result["error"]))}
+    try:
+        return json.dumps(result)
+    except (TypeError, ValueError, RecursionError):
+        return str(result)
+
+
+def _sorted_after(mark: str, end: str) -> Callable[[str], str]:
+    """Sorts the words that an error message lists after ``mark``."""
+
+    def fix(message: str) -> str:
+        head, found, rest = message.partition(mark)
+        body = rest.removesuffix(end) if end else rest
+        return head + found + ", ".join(sorted(body.split(", "))) + (end if found else "")
+
+    return fix
+
+
+_UNORDERED = {
+    "book_flight": _sorted_after("Must be one of {", "}"),
+    "edit_ticket": _sorted_after("Invalid fields for update: ", ""),
+}
+"""Messages that print a set, whose order differs between processes."""
+
+
+def _own(value: Any) -> Any:
+    """A copy that shares no container with the original.
+
+    Raises:
+        ValueError: if it holds something that JSON has no word for.
+    """
+    kind = type(value)
+    if kind is str:
+        if not value.isascii():
+            value.encode()
+        return value
+    if value is None or kind is int or kind is bool:
+        return value
+    if kind is float and math.isfinite(value):
+        return value
+    if kind is list or kind is tuple:
+        return kind(_own(item) for item in value)
+    if kind is dict:
+        return {_own(key): _own(item) for key, item in value.items()}
+    what = value if kind is float else f"a {kind.__name__}"
+    raise ValueError(f"an argument holds {what}, which JSON has no word for")
+
+
+# Numbers that would keep the backend busy for seconds, or for ever. Whatever it answers by itself,
+# an error of its own above all, it is left to answer.
+
+
+def _bound_power(_: Any, given: Mapping[str, Any]) -> None:
+    base, exponent = given["base"], given["exponent"]
+    whole = isinstance(base, int) and isinstance(exponent, int)
+    if whole and abs(base) > 1 and exponent > (_MAX_INT_DIGITS + 1) / math.log10(abs(base)):
+        str(10**_MAX_INT_DIGITS)  # raises what writing the result would raise
+        raise OverflowError(f"the result has more than {_MAX_INT_DIGITS:,} digits")
+
+
+def _bound_rounding(_: Any, given: Mapping[str, Any]) -> None:
+    number, places = given["number"], given.get("decimal_places", 0)
+    if isinstance(number, int) and isinstance(places, int) and places < -MAX_PLACES:
+        raise OverflowError(f"decimal_places must be at least {-MAX_PLACES}, actual: {places}")
+
+
+def _bound_logarithm(instance: Any, given: Mapping[str, Any]) -> None:
+    try:
+        digits = int(given["precision"])
+        bits = digits * math.log2(10)  # which mpmath computes, too
+    except (TypeError, ValueError, OverflowError):
+        return
+    for number in (given["value"], given["base"]):
+        if isinstance(number, str) and _takes_long(number):
+            raise OverflowError(f"a number in a text has at most {MAX_TEXT} characters")
+    if digits > MAX_DIGITS and math.isfinite(bits):
+        if "error" in instance.logarithm(given["value"], 2, 15):
+            return  # it has no logarithm, with any precision
+        raise OverflowError(f"precision must be at most {MAX_DIGITS}, actual: {given['precision']}")
+
+
+def _takes_long(text: str) -> bool:
+    """Whether mpmath may read a text for seconds: a long exponent, or a long complex number."""
+    if len(text) <= MAX_TEXT:
+        return False
+    text = text.lower().replace(" ", "")
+    if "j" in text:
+        run = _NUMERIC.match(text)
+        return run is not None and run.end() > MAX_TEXT
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "e" in text
+
+
+def _bound_square_root(_: Any, given: Mapping[str, Any]) -> None:
+    number, precision = given["number"], given["precision"]
+    long = isinstance(precision, int) and MAX_DIGITS < precision <= MAX_PREC
+    if long and isinstance(number, (int, float)) and number >= 0:
+        raise OverflowError(f"precision must be at most {MAX_DIGITS}, actual: {precision}")
+
+
+def _bound_tree(instance: Any, _: Mapping[str, Any]) -> None:
+    waiting, count = [instance.root], 0
+    while waiting:
+        for item in waiting.pop().contents.values():
+            count += 1
+            if hasattr(item, "contents"):
+                waiting.append(item)
+        if count > MAX_PATHS:
+            raise ValueError(f"the file system has more than {MAX_PATHS:,} entries")
+
+
+_BOUNDS: dict[str, Callable[[Any, Mapping[str, Any]], None]] = {
+    "power": _bound_power,
+    "round_number": _bound_rounding,
+    "logarithm": _bound_logarithm,
+    "square_root": _bound_square_root,
+    "cp": _bound_tree,
+}
+
+
+# State of modules that some functions write to.
+
+_LOCK = threading.Lock()
+
+
+@contextmanager
+def _mpmath_precision() -> Iterator[None]:
+    """One call at a time, and the precision as it was before."""
+    context = import_module("mpmath").mp
+    with _LOCK:
+        before = context.prec
+        try:
+            yield
+        finally:
+            context.prec = before
+
+
+_GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "logarithm": _mpmath_precision,
+    "square_root": localcontext,
+    "get_outside_temperature_from_google": lambda: _LOCK,  # returns an object of its module
+}
+
+
+def _plain(value: Any) -> Any:
+    """A public attribute as JSON, the same in every process."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(repr, value))
+    if hasattr(value, "contents"):
+        return _plain(value.contents)
+    if hasattr(value, "content"):
+        return value.content
+    return value if value is None or isinstance(value, (str, bool, int, float)) else repr(value)

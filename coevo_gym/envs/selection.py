@@ -1,0 +1,107 @@
+"""Which tasks an env plays: those of its split or of its list, and what a reset picks from them.
+
+Every task is checked before it is played: whose it is, and that one which claims to be a training
+task is none of the validation or test tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium as gym
+
+from coevo_gym.core.benchmark import check_claim, find_task, get_benchmark
+from coevo_gym.core.errors import ConfigError, TaskError
+from coevo_gym.core.task import Split, Task, parse_split
+from coevo_gym.core.task_file import read_tasks
+from coevo_gym.envs.checks import names_of
+
+
+class SelectingEnv(gym.Env[str, str]):
+    """The part of an env that knows its tasks; a benchmark with tasks of its own kind overrides it.
+
+    Args:
+        split: ``"train"``, ``"val"`` or ``"test"``: which native tasks ``reset`` picks from.
+        subset: the benchmark's own name for a part of the split; None for all.
+        tasks: names or ids of the tasks to pick from, or the path of a JSONL file of tasks.
+    """
+
+    benchmark: ClassVar[str]
+
+    def __init__(self, split: str, subset: str | None, tasks: Sequence[str] | str | None) -> None:
+        self.split = parse_split(split)
+        self._tasks = self._select(subset, tasks)
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """The tasks that ``reset`` picks from when it is told none."""
+        return self._tasks
+
+    def _select(self, subset: str | None, tasks: Sequence[str] | str | None) -> Sequence[Task]:
+        """The tasks that ``reset`` picks from."""
+        if tasks is None:
+            return self._native(subset)
+        if isinstance(tasks, str):
+            chosen: Sequence[Task] = read_tasks(Path(tasks))
+        else:
+            chosen = tuple(map(self._find, names_of(tasks)))
+        for task in chosen:
+            self._check(task)
+            if task.split is not self.split:
+                raise TaskError(
+                    f"{task.name} is a {task.split} task, but this env was made with "
+                    f"split={str(self.split)!r}. Pass split={str(task.split)!r}."
+                )
+        if not chosen:
+            raise TaskError(f"tasks={tasks!r} names no task.")
+        return chosen
+
+    def _native(self, subset: str | None) -> Sequence[Task]:
+        """Native tasks of the env's split."""
+        return get_benchmark(self.benchmark).tasks(self.split, subset)
+
+    def _find(self, name_or_id: str) -> Task:
+        """The native task with this name or id."""
+        return find_task(self.benchmark, name_or_id)
+
+    def _check(self, task: Task) -> None:
+        """Refuse a task that this env may not play."""
+        if task.benchmark != self.benchmark:
+            raise TaskError(
+                f"{task.name} is a task of {task.benchmark}, not of {self.benchmark}. "
+                f"Make its own env instead."
+            )
+        if task.split is Split.TRAIN:  # what is only evaluated needs no claim
+            try:
+                side = self._side_of(task)
+            except TaskError as error:
+                raise TaskError(f"{task.name} cannot be played: {error}") from error
+            check_claim(task, side, "play")
+
+    def _side_of(self, task: Task) -> Split:
+        """The side of the border that a task lies on, whatever split it claims."""
+        return get_benchmark(self.benchmark).side_of(task)
+
+    def _choose(self, options: Mapping[str, Any]) -> Task:
+        """The task that the options of a reset name, else one that the seed picks."""
+        unknown = set(options) - {"task", "task_id"}
+        if unknown or len(options) > 1:
+            raise ConfigError(
+                'reset takes options={"task": Task} or {"task_id": id or name}, '
+                f"actual keys: {sorted(options)}"
+            )
+        if "task" in options:
+            task = options["task"]
+            if not isinstance(task, Task):
+                raise TaskError(
+                    f'options["task"] must be a Task, actual: {type(task).__name__}. '
+                    'Pass a name or id as options={"task_id": …}.'
+                )
+            return task
+        if "task_id" in options:
+            wanted = options["task_id"]
+            own = next((t for t in self._tasks if wanted in (t.id, t.name)), None)
+            return own or self._find(wanted)
+        return self._tasks[int(self.np_random.integers(len(self._tasks)))]

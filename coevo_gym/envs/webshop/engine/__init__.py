@@ -1,0 +1,1 @@
+"""The shop: products, search, pages, the reward, and one shopper in it."""

@@ -1,0 +1,175 @@
+"""The catalogue: every product of one shop, read once and shared by all sessions of a process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, replace
+from functools import cached_property, lru_cache
+from typing import Any
+from weakref import WeakValueDictionary
+
+from coevo_gym.core.errors import DataError
+from coevo_gym.envs.webshop.engine.product import Product, read_product
+from coevo_gym.envs.webshop.engine.search import SearchIndex
+
+MAX_RESULTS = 50
+"""A search returns at most so many products."""
+
+_MAX_ASIN = 10
+_CACHED_SEARCHES = 2_048
+_MAX_CACHED_QUERY = 500
+
+
+class Catalogue:
+    """All products of a shop. Immutable: one object serves every session of a process.
+
+    It pickles without its caches, and unpickling a catalogue that the process already holds
+    returns that one.
+
+    Attributes:
+        name: short name, part of task names.
+        products: the products in file order.
+        seed: seed of the drawn prices and, in ``goals.py``, of the price caps.
+        digest: sha256 of the content, whatever the name.
+
+    Args:
+        name: see above.
+        products: products with distinct asins, prices drawn.
+        seed: see above.
+    """
+
+    def __init__(self, name: str, products: Iterable[Product], *, seed: int = 0) -> None:
+        self.name = name
+        self.seed = seed
+        self.products = tuple(products)
+        self._by_asin = {product.asin: product for product in self.products}
+        if len(self._by_asin) != len(self.products):
+            raise DataError(f"catalogue {name!r}: two products share an asin. Remove one of them.")
+
+    @classmethod
+    def from_items(
+        cls,
+        name: str,
+        items: Sequence[Mapping[str, Any]],
+        attributes: Mapping[str, Mapping[str, Any]],
+        *,
+        human: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+        title_nouns: Mapping[str, Sequence[str]] | None = None,
+        prices: Mapping[str, float] | None = None,
+        seed: int = 0,
+    ) -> Catalogue:
+        """Build a catalogue from the original's raw JSON.
+
+        Items without a usable asin, and repeats of an asin, are skipped as in the original.
+
+        Args:
+            name: short name of the catalogue.
+            items: raw products, as in ``items_shuffle_1000.json``.
+            attributes: asin to attributes and instruction, as in ``items_ins_v2_1000.json``.
+            human: asin to instructions by people, as in ``items_human_ins.json``.
+            title_nouns: asin to the tagged nouns of the title; others are cut without a tagger.
+            prices: asin to price, in place of the drawn one.
+            seed: the price of a product with a price range is drawn from it, like the original's
+                under ``random.seed(seed)``.
+
+        Raises:
+            DataError: if an item is malformed; the message names it.
+        """
+        nouns, human = title_nouns or {}, human or {}
+        products: dict[str, Product] = {}
+        for position, item in enumerate(items):
+            asin = item.get("asin") if isinstance(item, Mapping) else None
+            if not isinstance(asin, str):
+                raise DataError(f"catalogue {name!r}: item {position} has no asin: {item!r:.60}")
+            if asin == "nan" or len(asin) > _MAX_ASIN or asin in products:
+                continue
+            products[asin] = read_product(
+                item, attributes.get(asin, {}), human.get(asin, ()), nouns=nouns.get(asin)
+            )
+        drawn = draw_prices(products.values(), twister(seed)) | dict(prices or {})
+        return cls(name, (replace(p, price=drawn[p.asin]) for p in products.values()), seed=seed)
+
+    @cached_property
+    def digest(self) -> str:
+        """Sha256 of the content as hex digits."""
+        sha = hashlib.sha256(str(self.seed).encode())
+        for product in self.products:
+            sha.update(json.dumps(astuple(product)).encode())
+        return sha.hexdigest()
+
+    @cached_property
+    def index(self) -> SearchIndex:
+        """The search index, built at first use."""
+        return SearchIndex((product.asin, product.search_text) for product in self.products)
+
+    def search(self, query: str) -> tuple[Product, ...]:
+        """Find up to 50 products, best first."""
+        return self._search(query) if len(query) > _MAX_CACHED_QUERY else self._recall(query)
+
+    @cached_property
+    def _recall(self) -> Callable[[str], tuple[Product, ...]]:
+        return lru_cache(maxsize=_CACHED_SEARCHES)(self._search)
+
+    def _search(self, query: str) -> tuple[Product, ...]:
+        return tuple(self._by_asin[asin] for asin in self.index.search(query, MAX_RESULTS))
+
+    def get(self, asin: str) -> Product | None:
+        """Look a product up, None if the shop does not have it."""
+        return self._by_asin.get(asin)
+
+    def __getitem__(self, asin: str) -> Product:
+        """Look a product up by its asin."""
+        return self._by_asin[asin]
+
+    def __contains__(self, asin: object) -> bool:
+        """Tell whether the shop has this asin."""
+        return asin in self._by_asin
+
+    def __iter__(self) -> Iterator[Product]:
+        """Go through the products in file order."""
+        return iter(self.products)
+
+    def __len__(self) -> int:
+        """Number of products."""
+        return len(self.products)
+
+    def __repr__(self) -> str:
+        """Show name and size."""
+        return f"Catalogue({self.name!r}, {len(self)} products)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the products, not the caches."""
+        return _restore, (self.name, self.products, self.seed, self.digest)
+
+    def __deepcopy__(self, memo: object) -> Catalogue:
+        """Return itself: nothing in it ever changes."""
+        return self
+
+
+_restored: WeakValueDictionary[tuple[str, str], Catalogue] = WeakValueDictionary()
+
+
+def _restore(name: str, products: tuple[Product, ...], seed: int, digest: str) -> Catalogue:
+    """Unpickle a catalogue, once per process."""
+    known = _restored.get((name, digest))
+    if known is None:
+        known = Catalogue(name, products, seed=seed)
+        known.__dict__["digest"] = digest
+        _restored[name, digest] = known
+    return known
+
+
+def twister(seed: int) -> random.Random:
+    """Return the generator that the original uses, apart from the global one."""
+    return random.Random(seed)  # noqa: S311 - parity of draws, nothing secret
+
+
+def draw_prices(products: Iterable[Product], rng: random.Random) -> dict[str, float]:
+    """Draw the price of each product with a price range, in catalogue order."""
+    return {
+        product.asin: rng.uniform(*product.prices) if len(product.prices) > 1 else product.prices[0]
+        for product in products
+    }

@@ -1,0 +1,167 @@
+"""What a shopper is sent to buy: the original's synthetic and human goals."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal
+
+from coevo_gym.envs.webshop.engine.catalogue import Catalogue, draw_prices, twister
+from coevo_gym.envs.webshop.engine.product import Product, Wish
+
+NO_CAP = 1_000_000.0
+"""Price cap of a goal that names no price."""
+
+_PRICE_STEPS = tuple(10.0 * i for i in range(1, 100))
+_ORDER_SEED = 233
+
+GoalKind = Literal["synthetic", "human", "evolved"]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What is to be bought, with everything that the reward compares.
+
+    Attributes:
+        asin: the product that the goal was made from.
+        title: its title.
+        nouns: naming words of the title.
+        query: the search words under which it is listed.
+        category: its department.
+        product_category: its path of categories.
+        instruction: what the shopper is told.
+        attributes: properties that the bought product should have.
+        options: wanted (name, value) pairs; a person's goal names no options: ("", value).
+        price_cap: highest acceptable price in dollars, 1,000,000 for none.
+        weight: how often the original draws this goal, relative to the others.
+        kind: where it comes from.
+    """
+
+    asin: str
+    title: str
+    nouns: tuple[str, ...]
+    query: str
+    category: str
+    product_category: str
+    instruction: str
+    attributes: tuple[str, ...]
+    options: tuple[tuple[str, str], ...] = ()
+    price_cap: float = NO_CAP
+    weight: float = 1.0
+    kind: GoalKind = "evolved"
+
+    @classmethod
+    def for_product(
+        cls,
+        product: Product,
+        *,
+        instruction: str,
+        attributes: Sequence[str] = (),
+        options: Mapping[str, str] | Sequence[tuple[str, str]] = (),
+        price_cap: float = NO_CAP,
+        kind: GoalKind = "evolved",
+    ) -> Goal:
+        """Ask for a product of the catalogue."""
+        pairs = options.items() if isinstance(options, Mapping) else options
+        return cls(
+            asin=product.asin,
+            title=product.title,
+            nouns=product.nouns,
+            query=product.query,
+            category=product.category,
+            product_category=product.product_category,
+            instruction=instruction,
+            attributes=tuple(attributes),
+            options=tuple((name, value) for name, value in pairs),
+            price_cap=price_cap,
+            kind=kind,
+        )
+
+
+@lru_cache(maxsize=4)
+def synthetic_goals(catalogue: Catalogue) -> tuple[Goal, ...]:
+    """List every product template with every combination of options, in the original's order.
+
+    The position of a goal is its number in the original (order seed 233); price caps are those
+    that the original draws under ``random.seed(catalogue.seed)``.
+    """
+    rng = _after_prices(catalogue)
+    goals = [
+        goal
+        for product in catalogue
+        if product.wish is not None
+        for goal in _combinations(product, product.wish, rng)
+    ]
+    counts = Counter(name for goal in goals for name in goal.attributes)
+    goals = [replace(goal, weight=_rarity(goal, counts)) for goal in goals]
+    twister(_ORDER_SEED).shuffle(goals)
+    return tuple(goals)
+
+
+@lru_cache(maxsize=4)
+def human_goals(catalogue: Catalogue) -> tuple[Goal, ...]:
+    """List the goals that people wrote, in the original's order.
+
+    Wishes without attributes are left out, as in the original.
+    """
+    rng = _after_prices(catalogue)
+    goals = []
+    for product in catalogue:
+        for wish in product.human_wishes:
+            if not wish.attributes:
+                continue
+            cap = _draw_cap(product.price, rng)
+            goal = Goal.for_product(
+                product,
+                instruction=wish.text.strip(".") + _cap_text(cap),
+                attributes=wish.attributes,
+                options=[("", value) for value in wish.option_values],
+                price_cap=cap,
+                kind="human",
+            )
+            goals.append(goal)
+    twister(_ORDER_SEED).shuffle(goals)
+    return tuple(goals)
+
+
+def _after_prices(catalogue: Catalogue) -> random.Random:
+    """Return the generator as it stands once all prices are drawn: caps continue its stream."""
+    rng = twister(catalogue.seed)
+    draw_prices(catalogue, rng)
+    return rng
+
+
+def _draw_cap(price: float, rng: random.Random) -> float:
+    """Draw a cap among the next four multiples of $10 above the price."""
+    steps = [step for step in _PRICE_STEPS if step > price][:4]
+    return max(rng.sample(steps, 2)) if len(steps) >= 2 else NO_CAP
+
+
+def _cap_text(cap: float) -> str:
+    return "" if cap == NO_CAP else f", and price lower than {cap:.2f} dollars"
+
+
+def _combinations(product: Product, wish: Wish, rng: random.Random) -> Iterator[Goal]:
+    """Make one goal for each combination of the product's options; all share one cap."""
+    cap = _draw_cap(product.price, rng)
+    options = dict(product.options)
+    names = sorted(options)
+    for values in itertools.product(*(options[name] for name in names)):
+        pairs = tuple(zip(names, values, strict=True))
+        asked = ", and ".join(f"{name}: {value}" for name, value in pairs)
+        yield Goal.for_product(
+            product,
+            instruction=wish.text + (f" with {asked}" if asked else "") + _cap_text(cap),
+            attributes=wish.attributes,
+            options=pairs,
+            price_cap=cap,
+            kind="synthetic",
+        )
+
+
+def _rarity(goal: Goal, counts: Counter[str]) -> float:
+    return sum(1.0 / counts[name] for name in goal.attributes) / len(goal.attributes)

@@ -1,0 +1,196 @@
+"""One product of the shop, and how it is read from the original's raw item."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from coevo_gym.core.errors import DataError
+from coevo_gym.envs.webshop.engine.nouns import title_nouns
+
+NO_PRICE = 100.0
+"""What a product without a price costs, in dollars."""
+
+NO_ATTRIBUTES = ("DUMMY_ATTR",)
+"""Attributes of a product that the attribute file does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a shopper asks for: a sentence, attributes, and (people only) option values."""
+
+    text: str
+    attributes: tuple[str, ...]
+    option_values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """One product as the shop sells it.
+
+    Attributes:
+        asin: its id, at most ten characters.
+        title: its name.
+        category: one of the shop's departments.
+        query: the search words under which it was listed.
+        product_category: path of categories, separated by ``›``.
+        description: running text, may be "".
+        bullets: feature lines.
+        attributes: hidden properties that goals ask for and the reward checks.
+        options: option names with their values in order, all in lower case.
+        prices: one price, or the ends of a range, in dollars.
+        price: what the reward compares with a goal's cap; within a range it is drawn once.
+        nouns: naming words of the title.
+        wish: the template of its synthetic goals, if it has one.
+        human_wishes: instructions that people wrote for it.
+    """
+
+    asin: str
+    title: str
+    category: str
+    query: str
+    product_category: str
+    description: str
+    bullets: tuple[str, ...]
+    attributes: tuple[str, ...]
+    options: tuple[tuple[str, tuple[str, ...]], ...]
+    prices: tuple[float, ...]
+    price: float
+    nouns: tuple[str, ...]
+    wish: Wish | None = None
+    human_wishes: tuple[Wish, ...] = ()
+
+    @property
+    def price_tag(self) -> str:
+        """The price as the shop shows it."""
+        return " to ".join(f"${price}" for price in self.prices)
+
+    @property
+    def search_text(self) -> str:
+        """What the search index knows of the product."""
+        options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in self.options)
+        bullet = self.bullets[0] if self.bullets else ""
+        return f"{self.title} {self.description} {bullet} {options}".lower()
+
+
+def read_product(
+    item: Mapping[str, Any],
+    attributes: Mapping[str, Any],
+    human: Sequence[Mapping[str, Any]],
+    *,
+    nouns: Sequence[str] | None,
+) -> Product:
+    """Read one raw item; a range price is not drawn yet and stands at its first end.
+
+    Args:
+        item: the item's raw JSON object.
+        attributes: its entry of the attribute file, {} for none.
+        human: the instructions that people wrote for it.
+        nouns: tagged nouns of the title, if they are known.
+
+    Raises:
+        DataError: if a field is missing or malformed.
+    """
+    title = _text(item, "name")
+    prices = _prices(item)
+    return Product(
+        asin=_text(item, "asin"),
+        title=title,
+        category=_text(item, "category"),
+        query=_text(item, "query").lower().strip(),
+        product_category=_text(item, "product_category"),
+        description=_text(item, "full_description", optional=True),
+        bullets=_bullets(item),
+        attributes=_texts(item, attributes, "attributes", default=NO_ATTRIBUTES),
+        options=_options(item),
+        prices=prices,
+        price=prices[0],
+        nouns=title_nouns(title) if nouns is None else tuple(nouns),
+        wish=_wish(item, attributes),
+        human_wishes=tuple(_human_wish(item, entry) for entry in human),
+    )
+
+
+def _fail(item: Mapping[str, Any], key: str, problem: str) -> DataError:
+    name = f"product {item.get('asin', '?')}"
+    return DataError(f"{name}: {key!r} {problem}. Compare it with a fresh copy of the data.")
+
+
+def _text(item: Mapping[str, Any], key: str, *, optional: bool = False) -> str:
+    value = item.get(key)
+    if value is None and optional:
+        return ""
+    if not isinstance(value, str):
+        raise _fail(item, key, f"must be text, got {value!r:.60}")
+    return value
+
+
+def _texts(
+    item: Mapping[str, Any], holder: Mapping[str, Any], key: str, default: tuple[str, ...]
+) -> tuple[str, ...]:
+    values = holder.get(key, default)
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise _fail(item, key, f"must be a list of texts, got {values!r:.60}")
+    if not all(isinstance(value, str) for value in values):
+        raise _fail(item, key, f"must hold only texts, got {values!r:.60}")
+    return tuple(values)
+
+
+def _bullets(item: Mapping[str, Any]) -> tuple[str, ...]:
+    if isinstance(item.get("small_description"), list):
+        return _texts(item, item, "small_description", default=())
+    return (_text(item, "small_description", optional=True),)
+
+
+def _prices(item: Mapping[str, Any]) -> tuple[float, ...]:
+    """Read "$9.99", "$9.99$14.99" or "$1,299.00 - $1,499.00"; without a price it is $100."""
+    pricing = item.get("pricing")
+    if not pricing:
+        return (NO_PRICE,)
+    if not isinstance(pricing, str):
+        raise _fail(item, "pricing", f"must be text, got {pricing!r:.60}")
+    amounts = [re.sub(r"[^\d.]", "", part) for part in pricing.split("$")[1:]]
+    try:
+        prices = tuple(float(Decimal(amount)) for amount in amounts)
+    except InvalidOperation:
+        prices = ()
+    if not prices:
+        raise _fail(item, "pricing", f"must look like '$9.99' or '$9.99$14.99', got {pricing!r}")
+    return prices[:2]
+
+
+def _options(item: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    raw = item.get("customization_options") or {}
+    if not isinstance(raw, Mapping):
+        raise _fail(item, "customization_options", f"must be an object, got {raw!r:.60}")
+    options: dict[str, tuple[str, ...]] = {}
+    for name, choices in raw.items():
+        if choices is None:
+            continue
+        try:
+            values = tuple(choice["value"].strip() for choice in choices)
+        except (TypeError, KeyError, AttributeError):
+            problem = f"must list objects with a text 'value' under {name!r}"
+            raise _fail(item, "customization_options", problem) from None
+        options[name.lower()] = tuple(value.replace("/", " | ").lower() for value in values)
+    return tuple(options.items())
+
+
+def _wish(item: Mapping[str, Any], attributes: Mapping[str, Any]) -> Wish | None:
+    if attributes.get("instruction") is None:
+        return None
+    wanted = _texts(item, attributes, "instruction_attributes", default=())
+    if not wanted:
+        raise _fail(item, "instruction_attributes", "must not be empty beside an instruction")
+    return Wish(_text(attributes, "instruction"), wanted)
+
+
+def _human_wish(item: Mapping[str, Any], entry: Mapping[str, Any]) -> Wish:
+    return Wish(
+        _text(entry, "instruction"),
+        _texts(item, entry, "instruction_attributes", default=()),
+        _texts(item, entry, "instruction_options", default=()),
+    )

@@ -1,0 +1,231 @@
+"""One shopper in the shop: a small state machine over an immutable catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+from coevo_gym.envs.webshop.engine import pages
+from coevo_gym.envs.webshop.engine.catalogue import Catalogue
+from coevo_gym.envs.webshop.engine.pages import Page, Target
+from coevo_gym.envs.webshop.engine.product import Product
+from coevo_gym.envs.webshop.engine.reward import Score
+
+ErrorKind = Literal["", "unparsable", "unknown_action", "empty_search", "not_clickable", "finished"]
+
+_QUOTED = 60
+
+
+class StepResult(NamedTuple):
+    """What an action did.
+
+    Attributes:
+        observation: text of the page after the action.
+        valid: whether the action was possible; if not, the page is unchanged.
+        error_kind: why it was not, "" if it was.
+        reason: the same for a reader, "" if it was.
+        done: whether the shopper has bought.
+    """
+
+    observation: str
+    valid: bool = True
+    error_kind: ErrorKind = ""
+    reason: str = ""
+    done: bool = False
+
+
+class Action(NamedTuple):
+    """An action cut into its verb and its argument; no argument where the form is wrong."""
+
+    verb: str
+    argument: str | None
+
+
+def parse_action(text: str) -> Action:
+    """Cut ``verb[argument]`` as the original does.
+
+    Only the first line counts; the argument lies between the last bracket that opens and the
+    last that closes, comes in lower case, and what follows is ignored.
+
+    Example:
+        >>> parse_action("click[Buy Now] please")
+        Action(verb='click', argument='buy now')
+        >>> parse_action("buy now")
+        Action(verb='buy now', argument=None)
+    """
+    line = text.partition("\n")[0]
+    end = line.rfind("]")
+    start = line.rfind("[", 1, max(end - 1, 1))
+    if start < 0:
+        return Action(text, None)
+    return Action(line[:start], line[start + 1 : end].lower())
+
+
+class Session:
+    """One shopper: the page, and what was told, searched, looked at, chosen and bought.
+
+    What the purchase is compared with is unknown here: the judge scores it (``judge.py``), and the
+    last page shows that score. All heavy data lives in the catalogue, so that thousands of
+    sessions cost a few hundred bytes each. Equal catalogue, instruction and actions give equal
+    texts.
+
+    Example:
+        >>> session = Session(catalogue)                      # doctest: +SKIP
+        >>> text = session.reset("Find me a red mug")         # doctest: +SKIP
+        >>> session.step("search[red mug]").valid             # doctest: +SKIP
+        True
+
+    Args:
+        catalogue: the shop.
+
+    Attributes:
+        instruction: what the shopper was told, "" before the first reset.
+        score: what the judge has given for the purchase, None before that.
+    """
+
+    __slots__ = (
+        "_begun",
+        "_chosen",
+        "catalogue",
+        "instruction",
+        "number",
+        "page",
+        "product",
+        "query",
+        "score",
+    )
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self.instruction = ""
+        self._begun = False
+        self.page = Page.SEARCH
+        self.query: str | None = None
+        self.number = 1
+        self.product: Product | None = None
+        self.score: Score | None = None
+        self._chosen: dict[str, str] = {}
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """Chosen option values by option name, in the order of choosing."""
+        return MappingProxyType(self._chosen)
+
+    @property
+    def results(self) -> tuple[Product, ...]:
+        """Everything that the last search found, best first; () before a search."""
+        return () if self.query is None else self.catalogue.search(self.query)
+
+    def reset(self, instruction: str) -> str:
+        """Start over with an instruction and return the text of the first page."""
+        self.instruction, self._begun = instruction, True
+        self._to_search()
+        return self.observation()
+
+    def step(self, action: str) -> StepResult:
+        """Do ``search[words]`` or ``click[thing]``; anything impossible changes nothing."""
+        if self.page is Page.DONE or not self._begun:
+            return self._refuse("finished", "The session is over: nothing more can be done.")
+        verb, argument = parse_action(action)
+        if argument is None:
+            return self._refuse_form(action)
+        if verb == "search":
+            self._to_results(argument, 1)
+            return self._result()
+        if verb != "click":
+            reason = f"Unknown action {verb[:_QUOTED]!r}: use search[words] or click[thing]."
+            return self._refuse("unknown_action", reason)
+        target = self.targets().get(argument)
+        if target is None or argument == "search":
+            reason = f"Nothing called {argument[:_QUOTED]!r} can be clicked on this page."
+            return self._refuse("not_clickable", reason)
+        self._click(argument, target)
+        return self._result()
+
+    def observation(self) -> str:
+        """Return the text of the page; "" for a purchase that has not been judged yet."""
+        if self.page is Page.SEARCH:
+            return pages.search_text(self.instruction)
+        if self.page is Page.RESULTS:
+            return pages.results_text(self.instruction, self.results, self.number)
+        product = self._product()
+        if self.page is Page.ITEM:
+            return pages.item_text(self.instruction, product)
+        if self.page is not Page.DONE:
+            return pages.sub_text(self.instruction, product, self.page)
+        if self.score is None:
+            return ""
+        return pages.done_text(product.asin, self._chosen, self.score.reward)
+
+    def targets(self) -> dict[str, Target]:
+        """Return what can be clicked, by the text to click, in the original's order.
+
+        The first page lists ``search`` as the original does, though clicking it does nothing.
+        """
+        if self.page is Page.SEARCH:
+            return pages.search_targets()
+        if self.page is Page.RESULTS:
+            return pages.results_targets(self.results, self.number)
+        if self.page is Page.ITEM:
+            return pages.item_targets(self._product())
+        return {} if self.page is Page.DONE else pages.sub_targets()
+
+    def clickables(self) -> list[str]:
+        """Return the texts of ``targets``."""
+        return list(self.targets())
+
+    def _product(self) -> Product:
+        if self.product is None:
+            raise RuntimeError(f"page {self.page} without a product: call reset first")
+        return self.product
+
+    def _click(self, text: str, target: Target) -> None:
+        """Follow a click. An option named like a button works as that button (as originally)."""
+        handlers: dict[str, Callable[[], None]] = {
+            "buy now": self._buy,
+            "back to search": self._to_search,
+        }
+        if text in handlers:
+            handlers[text]()
+        elif self.page is Page.RESULTS and text in ("next >", "< prev"):
+            self._to_results(self.query or "", self.number + (1 if text == "next >" else -1))
+        elif text == "< prev" and self.page is Page.ITEM:
+            self._to_results(self.query or "", self.number)
+        elif text in pages.SUB_PAGES:
+            self.page = Page(text)
+        else:
+            self._to_item(text, target)
+
+    def _to_search(self) -> None:
+        self.page, self.query, self.number = Page.SEARCH, None, 1
+        self.product, self.score, self._chosen = None, None, {}
+
+    def _to_results(self, query: str, number: int) -> None:
+        self._to_search()
+        self.page, self.query, self.number = Page.RESULTS, query, number
+
+    def _to_item(self, text: str, target: Target) -> None:
+        self.page = Page.ITEM
+        if target.kind == "product":
+            self.product = self.catalogue[target.name]
+        elif target.kind == "option":
+            self._chosen[target.name] = text
+
+    def _buy(self) -> None:
+        self._product()  # raises where nothing is looked at
+        self.page = Page.DONE
+
+    def _result(self) -> StepResult:
+        return StepResult(self.observation(), done=self.page is Page.DONE)
+
+    def _refuse(self, kind: ErrorKind, reason: str) -> StepResult:
+        return StepResult(self.observation(), False, kind, reason, self.page is Page.DONE)
+
+    def _refuse_form(self, action: str) -> StepResult:
+        if action.strip().lower() in ("search[]", "search"):
+            return self._refuse("empty_search", "A search needs words: search[words].")
+        shown = action[:_QUOTED]
+        return self._refuse(
+            "unparsable", f"{shown!r} is not of the form search[...] or click[...]."
+        )

@@ -1,0 +1,36 @@
+"""The models of a task: the shop it is set in, and what the purchase is compared with."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from coevo_gym.core.task import Verifier, World
+from coevo_gym.envs.webshop.engine.goals import NO_CAP
+
+
+class WebShopWorld(World):
+    """The shop.
+
+    Attributes:
+        catalogue: name of the catalogue.
+        digest: first 16 digits of its content hash.
+    """
+
+    catalogue: str
+    digest: str
+
+
+class WebShopVerifier(Verifier):
+    """What the purchase is compared with.
+
+    Attributes:
+        asin: the product that the task was made from.
+        attributes: properties that the purchase should have.
+        options: wanted (name, value) pairs.
+        price_cap: highest acceptable price in dollars.
+    """
+
+    asin: str
+    attributes: tuple[str, ...]
+    options: tuple[tuple[str, str], ...] = ()
+    price_cap: float = Field(default=NO_CAP, gt=0)
