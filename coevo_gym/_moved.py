@@ -42,6 +42,9 @@ MOVED = {
 }
 """Old name to new name."""
 
+RENAMED = {"coevo_gym.trajectory.Turn": "PastStep"}
+"""Names that are others in the module that took the place of theirs."""
+
 
 class _Moved(MetaPathFinder, Loader):
     def find_spec(
@@ -58,7 +61,11 @@ class _Moved(MetaPathFinder, Loader):
         )
         real = import_module(new)
         module.__doc__ = real.__doc__
-        module.__getattr__ = lambda name: getattr(real, name)  # type: ignore[method-assign]
+
+        def find(name: str) -> object:
+            return getattr(real, RENAMED.get(f"{module.__name__}.{name}", name))
+
+        module.__getattr__ = find  # type: ignore[method-assign]
 
 
 def install() -> None:

@@ -19,7 +19,7 @@ from coevo_gym.core.errors import (
 )
 from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.core.task_file import write_tasks
-from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Trajectory, Turn, View
+from coevo_gym.core.trajectory import EndReason, EvalTrajectory, PastStep, Trajectory, View
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.frame import Frame
 from coevo_gym.testing import make_env
@@ -80,7 +80,7 @@ def test_views_hold_no_task_and_no_outcome() -> None:
     assert {field.name for field in dataclasses.fields(View)} == {
         "instruction", "observation", "info", "history",
     }  # fmt: skip
-    assert view.history == (Turn(first.observation, "press red", info=first.info),)
+    assert view.history == (PastStep(first.observation, "press red", info=first.info),)
     assert (first.info["step"], view.info["step"]) == (0, 1)
     assert not {"task_id", "score", "success", "end_reason"} & set(view.info)
 

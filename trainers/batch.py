@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from coevo_gym.core.seams import Advantage, TrainablePolicy
 from coevo_gym.core.trajectory import Group, Sample, Trajectory
-from coevo_gym.curricula.session.groups import LOST
 from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.parts import teaches
 from coevo_gym.trainers.segments import n_sampled, n_tokens, recorded_logprobs
@@ -179,7 +178,7 @@ def group_metrics(
         advantages: of each of these.
         outcome: attribute of a trajectory that is learned from.
     """
-    arrived = [[t for t in group.trajectories if t.end_reason not in LOST] for group in whole]
+    arrived = [[t for t in group.trajectories if not t.end_reason.lost] for group in whole]
     outcomes = [[float(getattr(t, outcome)) for t in group] for group in arrived]
     flat = [value for values in outcomes for value in values]
     solved = [t.success for group in arrived for t in group]

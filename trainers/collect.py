@@ -8,7 +8,6 @@ from typing import NamedTuple
 from coevo_gym.core.errors import EnvBackendError, ModelError
 from coevo_gym.core.seams import Agent
 from coevo_gym.core.trajectory import EndReason, Group
-from coevo_gym.curricula.session.groups import LOST
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import rollout
 from coevo_gym.trainers.parts import Learner, Ledger, LoopConfig, LoopState, Metrics, teaches
@@ -84,7 +83,7 @@ def learn(config: LoopConfig, state: LoopState, learner: Learner, kept: Sequence
 
 def _differs(group: Group) -> bool:
     """Whether some episodes solved the task and some did not; lost ones say nothing."""
-    return len({t.success for t in group.trajectories if t.end_reason not in LOST}) > 1
+    return len({t.success for t in group.trajectories if not t.end_reason.lost}) > 1
 
 
 def collect(

@@ -21,7 +21,6 @@ from typing import Literal, NamedTuple, Protocol
 from coevo_gym.core.notes import NO_NOTES, Notes
 from coevo_gym.core.seams import Advantage, Estimator, Transform
 from coevo_gym.core.trajectory import Group, Trajectory
-from coevo_gym.curricula.session.groups import LOST
 from coevo_gym.trainers.advantages import (
     overlong_penalty,
     relative_to_group,
@@ -271,4 +270,4 @@ def credit_of(config: GRPOConfig) -> Credit:
 def _rewards(group: Group, outcome: Outcome) -> tuple[list[float], list[bool]]:
     """(K,) rewards, and (K,) whether the rollout was not lost."""
     rewards = [outcome(trajectory) for trajectory in group.trajectories]
-    return rewards, [t.end_reason not in LOST for t in group.trajectories]
+    return rewards, [not t.end_reason.lost for t in group.trajectories]

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from coevo_gym.core.notes import NO_NOTES, Notes
 from coevo_gym.core.seams import Advantage, TrainablePolicy
 from coevo_gym.core.trajectory import EndReason, Group, Segment, Trajectory
-from coevo_gym.curricula.session.groups import LOST
 from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.advantages import group_advantages
 from coevo_gym.trainers.batch import (
@@ -194,7 +193,7 @@ class GRPO:
     def _masked(self, trajectory: Trajectory) -> bool:
         """Whether the loss leaves a trajectory out."""
         overlong = self.config.overlong == "mask" and trajectory.end_reason in OVERLONG
-        return overlong or trajectory.end_reason in LOST
+        return overlong or trajectory.end_reason.lost
 
     def _importance(
         self, old_logp: Tensor, recorded: Tensor, mask: Tensor

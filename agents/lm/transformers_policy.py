@@ -96,7 +96,9 @@ class TransformersPolicy(LanguageModel):
         self.model.zero_grad(set_to_none=True)
         sampled = self._sample(list(asks.values()))
         for (i, ask), answer in zip(asks.items(), sampled, strict=True):
-            decision = TokenDecision(ask.prompt, answer.ids, answer.logprobs, ask.temperature)
+            decision = TokenDecision(
+                ask.prompt, answer.ids, answer.logprobs, ask.temperature, self.version
+            )
             stopped = answer.ids[-1] in self.format.stop_ids
             completions[i] = Completion(
                 self.format.decode(answer.ids), decision, Finish.STOP if stopped else Finish.LENGTH

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coevo_gym.core.trajectory import Turn, View
+from coevo_gym.core.trajectory import PastStep, View
 
 _TOKEN = re.compile(r"\w+(?:\.\d+)?")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -317,7 +317,7 @@ def _numbers(text: Text, wanted: Text) -> tuple[float, float, float, float]:
 
 def _history_rows(view: View, choices: tuple[str, ...], leading: Sequence[str]) -> Floats:
     """What the agent did before, seen from each candidate."""
-    past: tuple[Turn, ...] = view.history
+    past: tuple[PastStep, ...] = view.history
     here = {turn.action for turn in past if turn.observation == view.observation}
     taken = Counter(turn.action for turn in past)
     last = past[-1].action if past else ""
@@ -340,7 +340,7 @@ def _history_rows(view: View, choices: tuple[str, ...], leading: Sequence[str]) 
     return np.array(rows, dtype=np.float32).reshape(len(choices), _N_PAST)
 
 
-def _ahead(told: str, past: Sequence[Turn], choices: Sequence[str]) -> list[int]:
+def _ahead(told: str, past: Sequence[PastStep], choices: Sequence[str]) -> list[int]:
     """How far ahead each candidate's argument is in an instruction that is carried out in order.
 
     Each past action moves a pointer behind its argument, if the instruction names it from there

@@ -111,7 +111,7 @@ class TinyPolicy:
             stop = start + len(choice.choices)
             index = int(ranked[start:stop].argmax())
             logp = float(logps[start + index]) if sampled else 0.0
-            decision = ChoiceDecision(choice.context, choice.choices, index, logp)
+            decision = ChoiceDecision(choice.context, choice.choices, index, logp, self.version)
             completions.append(Completion(choice.choices[index], decision))
             start = stop
         return completions

@@ -31,7 +31,16 @@ class EndReason(StrEnum):
     MODEL_LOST = "model_lost"
     """The model behind the agent gave no answer. Only what runs episodes sees this one."""
     ABANDONED = "abandoned"
-    """Nobody ran it to its end, and it is to be run again. Only the group ledger sees this one."""
+    """Nobody ran it to its end: whoever acted gave it up. No trajectory ends so."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether an end says nothing about the agent: no grade, no trajectory, never a failure."""
+        return self in (EndReason.WORKER_LOST, EndReason.MODEL_LOST, EndReason.ABANDONED)
+
+
+UNKNOWN_VERSION = -1
+"""The policy version of a decision of which nobody said who took it, as in old files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +52,14 @@ class TokenDecision:
         ids: sampled token ids, the one that ended the answer included.
         logprobs: log-probability of each sampled id under the sampling policy at ``temperature``.
         temperature: what the logits were divided by; the trainer divides them likewise.
+        policy_version: version of the weights that sampled; :data:`UNKNOWN_VERSION` if nobody said.
     """
 
     prompt_ids: tuple[int, ...]
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     temperature: float = 1.0
+    policy_version: int = UNKNOWN_VERSION
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.logprobs):
@@ -58,7 +69,7 @@ class TokenDecision:
             )
 
 
-class Turn(NamedTuple):
+class PastStep(NamedTuple):
     """One past step as its agent remembers it.
 
     Attributes:
@@ -90,7 +101,7 @@ class View:
     instruction: str
     observation: str
     info: Mapping[str, Any] = FrozenDict()
-    history: tuple[Turn, ...] = ()
+    history: tuple[PastStep, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +113,14 @@ class ChoiceDecision:
         choices: the candidates, in the order it saw them.
         index: which one it took.
         logprob: log-probability of that choice under the sampling policy.
+        policy_version: version of the weights that chose; :data:`UNKNOWN_VERSION` if nobody said.
     """
 
     context: View
     choices: tuple[str, ...]
     index: int
     logprob: float
+    policy_version: int = UNKNOWN_VERSION
 
 
 Decision = TokenDecision | ChoiceDecision
@@ -158,6 +171,7 @@ class Step:
         calls: names of the engine operations that the action ran, in order.
         error_kind: why the action had no effect, or "".
         extras: the benchmark's own JSON about this step.
+        said: the agent's whole answer, where that is more than ``action``; or "".
     """
 
     observation: str
@@ -170,6 +184,7 @@ class Step:
     calls: tuple[str, ...] = ()
     error_kind: str = ""
     extras: Mapping[str, Any] = FrozenDict()
+    said: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +195,7 @@ class _Episode:
     success: bool
     end_reason: EndReason
     report: Mapping[str, Any] = field(default_factory=FrozenDict)
+    last_observation: str = ""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.score <= 1.0:
@@ -202,12 +218,28 @@ class Trajectory(_Episode):
         success: the binary outcome that signals and group filters read.
         end_reason: why it ended.
         report: the grader's JSON, for diagnosers; never shown to a policy.
+        last_observation: what the last action led to; without one, the first observation.
         group_id: the group it belongs to, or "".
-        policy_version: version of the policy that acted.
+        policy_version: version of the policy that acted when the episode began.
+        cue_ids: ids of what the agent was told beyond its task.
+        interface: version of the interface that the env's text was shown through; "" for none.
     """
 
     group_id: str = ""
     policy_version: int = 0
+    cue_ids: tuple[str, ...] = ()
+    interface: str = ""
+
+    @property
+    def policy_versions(self) -> frozenset[int]:
+        """The versions of the policy that acted in it.
+
+        There are several where the weights changed while it ran. What no decision tells,
+        ``policy_version`` does.
+        """
+        sampled = (step.decision for step in self.steps)
+        told = {decision.policy_version for decision in sampled if decision is not None}
+        return frozenset(told - {UNKNOWN_VERSION} or {self.policy_version})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,11 +21,13 @@ from coevo_gym.core.errors import (
     SplitLeakError,
     TaskError,
 )
+from coevo_gym.core.seams import Act
 from coevo_gym.core.spaces import UnicodeText, clean_text
 from coevo_gym.core.task import FrozenDict, Split, Task, Verifier, World, freeze
-from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Step, Trajectory, Turn, View
+from coevo_gym.core.trajectory import EndReason, EvalTrajectory, PastStep, Trajectory, View
 from coevo_gym.envs.checks import check_action, is_positive_int
 from coevo_gym.envs.frame import PRIVATE_INFO, Frame, Grade, Info
+from coevo_gym.envs.record import EpisodeRecord
 from coevo_gym.envs.selection import SelectingEnv
 from coevo_gym.envs.time_limit import let_time_limits_tell
 
@@ -91,8 +93,7 @@ class TaskEnv(SelectingEnv):
         self._task: Task | None = None
         self._begun = False
         self._frame = Frame("")
-        self._steps: list[Step] = []
-        self._infos: list[FrozenDict] = []  # public, of each step: what its agent was shown
+        self._log = EpisodeRecord()
         self._outcome: Grade | None = None
         self._end_reason: EndReason | None = None
         self._closed = False
@@ -139,11 +140,8 @@ class TaskEnv(SelectingEnv):
     @property
     def view(self) -> View:
         """What an agent may see now."""
-        history = tuple(
-            Turn(step.observation, step.action, info=info)
-            for step, info in zip(self._steps, self._infos, strict=True)
-        )
-        return View(self.instruction, self._frame.observation, self._public_info(), history)
+        frame, history = self._frame, self._log.history
+        return View(self.instruction, frame.observation, self._public_info(), history)
 
     @property
     def info(self) -> dict[str, Any]:
@@ -180,7 +178,7 @@ class TaskEnv(SelectingEnv):
         self._task = None
         task = self._choose(options or {})
         self._check(task)
-        self._steps, self._infos, self._outcome, self._end_reason = [], [], None, None
+        self._log, self._outcome, self._end_reason = EpisodeRecord(), None, None
         self._begun = True
         try:
             frame = self._begin(task.world, task.instruction, self.np_random)
@@ -226,23 +224,11 @@ class TaskEnv(SelectingEnv):
             frame = self._act(action)
             self._frame = self._clean(self._review(self.task.verifier, frame))
             terminated = self._frame.done
-            spent = self._frame.cut or len(self._steps) + 1 >= self.max_steps
+            spent = self._frame.cut or len(self._log) + 1 >= self.max_steps
             truncated = not terminated and spent
             reward = self._finish(terminated) if terminated or truncated else 0.0
-        self._infos.append(info)
-        self._steps.append(
-            Step(
-                observation=before,
-                shown=before,
-                action=action,
-                reward=reward,
-                terminated=terminated,
-                truncated=truncated,
-                calls=self._frame.calls,
-                error_kind=self._frame.error_kind,
-                extras=self._frame.extras,
-            )
-        )
+        past = PastStep(before, action, info=info)
+        self._log.add(past, self._frame, reward=reward, terminated=terminated, truncated=truncated)
         return self._frame.observation, reward, terminated, truncated, self._info()
 
     def cut(self, reason: EndReason) -> None:
@@ -278,8 +264,15 @@ class TaskEnv(SelectingEnv):
         outcome = {key: value for key, value in self._info().items() if key in self.private_info}
         return {**info, **outcome}
 
-    def trajectory(self, *, group_id: str = "", policy_version: int = 0) -> Trajectory:
+    def trajectory(
+        self, *, group_id: str = "", policy_version: int = 0, acts: Sequence[Act] = ()
+    ) -> Trajectory:
         """The finished episode as a training record.
+
+        Args:
+            group_id: the group it belongs to, or "".
+            policy_version: version of the policy that acted when it began.
+            acts: what the agent said and decided in each step; () if that is not known.
 
         Raises:
             SplitLeakError: if its task is not a training task.
@@ -290,15 +283,15 @@ class TaskEnv(SelectingEnv):
                 f"{self.task.name} is a {self.task.split} task; its episodes are evaluation only. "
                 "Use eval_trajectory()."
             )
-        return Trajectory(**self._record(), group_id=group_id, policy_version=policy_version)
+        return Trajectory(**self._record(acts), group_id=group_id, policy_version=policy_version)
 
-    def eval_trajectory(self) -> EvalTrajectory:
-        """The finished episode as an evaluation record.
+    def eval_trajectory(self, *, acts: Sequence[Act] = ()) -> EvalTrajectory:
+        """The finished episode as an evaluation record; for ``acts`` see :meth:`trajectory`.
 
         Raises:
             ResetNeeded: if the episode is not over, or was lost to a fault of the engine.
         """
-        return EvalTrajectory(**self._record())
+        return EvalTrajectory(**self._record(acts))
 
     def close(self) -> None:
         """Give up the engine; twice is fine.
@@ -313,11 +306,11 @@ class TaskEnv(SelectingEnv):
         if self.render_mode is None:
             return None
         lines = [f"task    {self.task.name}", f"wanted  {self.instruction}"]
-        if self._steps:
-            lines.append(f"action  {self._steps[-1].action}")
+        if self._log:
+            lines.append(f"action  {self._log.history[-1].action}")
         if self._end_reason and self._outcome:
             lines.append(f"end     {self._end_reason}, score {self._outcome.score:.2f}")
-        lines.append(f"step {len(self._steps)} of {self.max_steps}")
+        lines.append(f"step {len(self._log)} of {self.max_steps}")
         return "\n".join(lines) + f"\n\n{self._frame.observation}\n"
 
     def __getstate__(self) -> dict[str, Any]:
@@ -383,7 +376,7 @@ class TaskEnv(SelectingEnv):
         grade, frame = self._outcome, self._frame
         info: Info = {
             "task_id": self.task.id,
-            "step": len(self._steps),
+            "step": len(self._log),
             "success": grade.success if grade else False,
             "score": float(grade.score) if grade else -1.0,
             "end_reason": str(self._end_reason or ""),
@@ -396,17 +389,18 @@ class TaskEnv(SelectingEnv):
     def _public_info(self) -> FrozenDict:
         return FrozenDict({k: v for k, v in self._info().items() if k not in self.private_info})
 
-    def _record(self) -> dict[str, Any]:
+    def _record(self, acts: Sequence[Act]) -> dict[str, Any]:
         if self._outcome is None:
             why = "was lost to a fault of its engine" if self._end_reason else "is not over yet"
             raise ResetNeeded(f"The episode {why}; there is no record of it.")
         return {
             "task_id": self.task.id,
-            "steps": tuple(self._steps),
+            "steps": self._log.steps(acts),
             "score": float(self._outcome.score),
             "success": self._outcome.success,
             "end_reason": self._end_reason,
             "report": freeze(self._outcome.report),
+            "last_observation": self._frame.observation,
         }
 
 

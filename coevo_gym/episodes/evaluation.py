@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
-from coevo_gym.core.seams import Agent
+from coevo_gym.core.seams import Act, Agent
 from coevo_gym.core.stats import wilson_interval
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import EvalTrajectory
@@ -116,8 +116,8 @@ def evaluate_each(
             f"evaluate needs tasks of exactly one split, actual: {sorted(splits) or 'no tasks'}"
         )
 
-    def record(env: TaskEnv, index: int) -> EvalTrajectory:
-        return env.eval_trajectory()
+    def record(env: TaskEnv, index: int, acts: Sequence[Act]) -> EvalTrajectory:
+        return env.eval_trajectory(acts=acts)
 
     outcomes, env_steps = list[EvalTrajectory | Fault](), 0
     for agent, tasks in parts:

@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import gymnasium as gym
 
@@ -22,7 +22,6 @@ from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import (
     EndReason,
     EvalTrajectory,
-    Step,
     TokenDecision,
     Trajectory,
     View,
@@ -77,9 +76,9 @@ def rollout(
                 "Use evaluate() for the others."
             )
 
-    def record(env: TaskEnv, index: int) -> Trajectory:
+    def record(env: TaskEnv, index: int, acts: Sequence[Act]) -> Trajectory:
         group_id = tickets[index].group_id
-        return env.trajectory(group_id=group_id, policy_version=policy_version)
+        return env.trajectory(group_id=group_id, policy_version=policy_version, acts=acts)
 
     episodes = [(ticket.task, episode_seed(seed, ticket.id)) for ticket in tickets]
     outcomes, env_steps = play(episodes, agent, envs, record)
@@ -97,7 +96,7 @@ def play(
     episodes: Sequence[tuple[Task, int]],
     agent: Agent,
     envs: EnvPool,
-    record: Callable[[TaskEnv, int], RecordT],
+    record: Callable[[TaskEnv, int, Sequence[Act]], RecordT],
     on_done: Callable[[int], None] | None = None,
 ) -> tuple[list[RecordT | Fault], int]:
     """Run episodes in lock step; at most ``envs.max_envs`` of them live at once.
@@ -106,7 +105,7 @@ def play(
         episodes: task and env seed of each.
         agent: who acts.
         envs: where.
-        record: makes the record of a finished episode from its env and its position.
+        record: makes the record of a finished episode from its env, its position and its acts.
         on_done: told how many episodes are over, whenever that has changed.
 
     Returns:
@@ -136,7 +135,7 @@ def play(
                 if error is not None:
                     outcomes[episode.index] = error
                 elif done:
-                    outcomes[episode.index] = episode.finish(record)
+                    outcomes[episode.index] = record(episode.inner, episode.index, episode.acts)
                     envs.put(episode.env)
                 else:
                     still.append(episode)
@@ -202,12 +201,6 @@ class _Live:
         except EnvBackendError as error:
             return True, self._fault(error)
         return done, None
-
-    def finish(self, record: Callable[[TaskEnv, int], RecordT]) -> RecordT:
-        bare = record(self.inner, self.index)
-        pairs = zip(bare.steps, self.acts, strict=True)
-        steps: tuple[Step, ...] = tuple(replace(s, decision=act.decision) for s, act in pairs)
-        return cast(RecordT, replace(cast(Any, bare), steps=steps))
 
     def _fault(self, error: Fault) -> Fault:
         _LOG.warning("episode lost task=%s step=%d error=%s", self.task.name, len(self.acts), error)

@@ -27,9 +27,6 @@ from coevo_gym.envs.checks import is_positive_int
 
 logger = logging.getLogger(__name__)
 
-LOST = frozenset({EndReason.WORKER_LOST, EndReason.MODEL_LOST, EndReason.ABANDONED})
-"""Ends that say nothing about the agent: such an episode is given back, never a failure."""
-
 
 class GroupLedger:
     """Issues tickets, K for each task the curriculum chooses, and collects their episodes.
@@ -174,7 +171,9 @@ class GroupLedger:
             group = self._group_of(ticket)
             _check_fit(group, ticket, trajectory)
             self._take_in(group, ticket)
-            group.places[ticket.index].trajectory = replace(trajectory, group_id=group.id)
+            if not trajectory.group_id:  # a trainer of somebody else's need not know of groups
+                trajectory = replace(trajectory, group_id=group.id)
+            group.places[ticket.index].trajectory = trajectory
             return self._close_if_over(group)
 
     def give_back(self, ticket: Ticket, reason: EndReason) -> Group | None:
@@ -315,7 +314,7 @@ def group_trajectories(
 
     Trajectories belong together if they share their task and ``group_id``; without group ids, each
     run of ``group_size`` trajectories of a task is a group. Episodes whose end says nothing about
-    the agent (:data:`LOST`) are left out, and leave their group broken.
+    the agent (``EndReason.lost``) are left out, and leave their group broken.
 
     Args:
         trajectories: one batch, in any order.
@@ -342,7 +341,7 @@ def group_trajectories(
         counts[key] = seen = counts.get(key, -1) + 1
         id = trajectory.group_id or f"{trajectory.task_id[:12]}.{seen // group_size}"
         group = members.setdefault((trajectory.task_id, id), [])
-        if trajectory.end_reason not in LOST:
+        if not trajectory.end_reason.lost:
             group.append(trajectory)
     return [
         Group(id, found[task_id], group_size, tuple(group))
@@ -361,7 +360,7 @@ def _check_fit(group: OpenGroup, ticket: Ticket, trajectory: Trajectory) -> None
             f"Ticket {ticket.id} belongs to {group.id}, but the trajectory says "
             f"{trajectory.group_id!r}."
         )
-    if trajectory.end_reason in LOST:
+    if trajectory.end_reason.lost:
         raise TaskError(
             f"An episode that ended {str(trajectory.end_reason)!r} says nothing about the agent. "
             "Use give_back() instead of finish()."

@@ -21,7 +21,7 @@ from coevo_gym.core.trajectory import EndReason, Group
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.registry import make_curriculum
-from coevo_gym.curricula.session.groups import LOST, GroupLedger
+from coevo_gym.curricula.session.groups import GroupLedger
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.checks import is_positive_int
 
@@ -111,7 +111,7 @@ class TaskStream:
 
     def report(self, ticket: Ticket, env: TaskEnv) -> Group | None:
         """Take in the episode that has ended in ``env``; returns the group it closes."""
-        if (end := env.info["end_reason"]) in LOST:
+        if (end := env.info["end_reason"]) and EndReason(end).lost:
             return self.give_back(ticket, EndReason(end))
         trajectory = env.trajectory(group_id=ticket.group_id, policy_version=ticket.policy_version)
         closed = self.ledger.finish(ticket, trajectory)
@@ -186,7 +186,7 @@ def require_reason(reason: EndReason) -> EndReason:
     Raises:
         ConfigError: if it is none.
     """
-    if reason in LOST:
+    if EndReason(reason).lost:
         raise ConfigError(
             f"An episode that ends {str(reason)!r} says nothing about the agent and is not graded. "
             "Use abandon() instead of cut()."

@@ -8,10 +8,10 @@ from coevo_gym.agents.random import RandomAgent
 from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.seams import Choice, Completion, Sampling
-from coevo_gym.core.trajectory import Turn, View
+from coevo_gym.core.trajectory import PastStep, View
 
 VIEW = View("Press red.", "Pressed: nothing.")
-LATER = View("Press red.", "Pressed: red.", history=(Turn("Pressed: nothing.", "press red"),))
+LATER = View("Press red.", "Pressed: red.", history=(PastStep("Pressed: nothing.", "press red"),))
 
 
 class TestScripted:

@@ -13,7 +13,7 @@ from coevo_gym.agents.chat.agent import ChatAgent, ChatConfig
 from coevo_gym.core.errors import ConfigError, ModelError
 from coevo_gym.core.seams import Act, Completion, Finish, Message, Prompt, Request, Sampling, Ticket
 from coevo_gym.core.task import Split, Task
-from coevo_gym.core.trajectory import EndReason, TokenDecision, Trajectory, Turn, View
+from coevo_gym.core.trajectory import EndReason, PastStep, TokenDecision, Trajectory, View
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import Rollout, rollout
 from coevo_gym.prompts import load_prompt, parse_prompt
@@ -197,7 +197,7 @@ class TestEpisodes:
     def test_an_episode_out_of_tokens_leaves_its_siblings_alone(self) -> None:
         spent = TokenDecision((1,), tuple(range(9)), (0.0,) * 9)
         views = [
-            View("Press red.", "Red.", history=(Turn("None.", "press red", "", spent),)),
+            View("Press red.", "Red.", history=(PastStep("None.", "press red", "", spent),)),
             View("Press red.", "None."),
         ]
         policy = Fixed("<action>done</action>")
@@ -229,13 +229,13 @@ def test_thoughts_are_asked_for_and_dropped_later() -> None:
     assert act.text == "press red"
     assert "think" in policy.prompts[0].messages[0].content
     assert isinstance(act.decision, TokenDecision)
-    turn = Turn("None.", act.text, act.said, act.decision)
+    turn = PastStep("None.", act.text, act.said, act.decision)
     agent.act([View("Press red.", "Red.", history=(turn,))])
     assert policy.prompts[1].messages[2] == Message("assistant", "<action>press red</action>")
 
 
 def test_a_window_and_a_managed_context_by_their_settings() -> None:
-    history = tuple(Turn(f"{n}.", f"do {n}") for n in range(5))
+    history = tuple(PastStep(f"{n}.", f"do {n}") for n in range(5))
     view = View("Press red.", "Now.", history=history)
 
     def told(config: ChatConfig) -> list[str]:
@@ -277,7 +277,7 @@ class TestDemonstrations:
     def test_it_goes_on_from_what_was_demonstrated_before(self) -> None:
         agent = ChatAgent(Fixed(""), TOY)
         decision = agent.demonstrate(View("Press red.", "None."), "press red")
-        turn = Turn("None.", "press red", decision=decision)
+        turn = PastStep("None.", "press red", decision=decision)
         messages = agent.messages(View("Press red.", "Red.", history=(turn,)))
         answer = "<action>press red</action>"
         assert messages[2] == Message("assistant", answer, ids_of(answer))

@@ -16,7 +16,7 @@ from coevo_gym.agents.chat.contexts import (
 )
 from coevo_gym.core.seams import Message
 from coevo_gym.core.task import FrozenDict
-from coevo_gym.core.trajectory import TokenDecision, Turn, View
+from coevo_gym.core.trajectory import PastStep, TokenDecision, View
 from coevo_gym.prompts import PromptTemplate, parse_prompt
 from tests.toy import PROMPT
 
@@ -44,10 +44,10 @@ def decision(number: int, n: int = 2) -> TokenDecision:
 
 def view_of(answers: Sequence[str], instruction: str = "Press red.") -> View:
     """An episode in which these were the answers so far."""
-    history: list[Turn] = []
+    history: list[PastStep] = []
     for number, said in enumerate(answers, start=1):
         info = FrozenDict({"n": number})
-        history.append(Turn(f"It is {number}.", f"do {number}", said, decision(number), info))
+        history.append(PastStep(f"It is {number}.", f"do {number}", said, decision(number), info))
     now = len(answers) + 1
     return View(instruction, f"It is {now}.", FrozenDict({"n": now}), tuple(history))
 
@@ -121,7 +121,7 @@ class TestCausal:
         assert contents(messages) == ["Press red.\nIt is 1.", "It is 2. 2", "It is 3. 3"]
 
     def test_what_others_did_is_told_as_the_plainest_answer(self) -> None:
-        view = View("Press red.", "Red.", history=(Turn("None.", "press red"),))
+        view = View("Press red.", "Red.", history=(PastStep("None.", "press red"),))
         assert causal(Conversation(view, TOY))[2] == Message(
             "assistant", "<action>press red</action>"
         )

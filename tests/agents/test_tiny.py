@@ -21,7 +21,7 @@ from coevo_gym.agents.tiny.features import (  # noqa: E402
 from coevo_gym.agents.tiny.policy import TinyConfig, TinyPolicy  # noqa: E402
 from coevo_gym.core.errors import ConfigError  # noqa: E402
 from coevo_gym.core.seams import Choice, Prompt, Sampling  # noqa: E402
-from coevo_gym.core.trajectory import ChoiceDecision, Turn, View  # noqa: E402
+from coevo_gym.core.trajectory import ChoiceDecision, PastStep, View  # noqa: E402
 
 SHOP = View(
     "I want a red mug under 20 dollars",
@@ -36,7 +36,7 @@ def requests(n: int, temperature: float = 1.0) -> list[Choice]:
     found = []
     for i in range(n):
         words = [f"w{j}" for j in rng.integers(50, size=12)]
-        history = tuple(Turn(words[0], f"go {word}") for word in words[: i % 4])
+        history = tuple(PastStep(words[0], f"go {word}") for word in words[: i % 4])
         view = View(" ".join(words[:5]), " ".join(words), history=history)
         choices = tuple(f"go {word}" for word in dict.fromkeys(words[3 : 5 + i % 7]))
         found.append(Choice(view, choices, Sampling(temperature)))
@@ -233,7 +233,7 @@ class TestFeatures:
 
     @pytest.mark.parametrize("text", ["", "\x00", "[SEP]" * 500, "漢字 🙂 ٣", "1" * 400, "$"])
     def test_any_text_is_encoded(self, text: str) -> None:
-        view = View(text, text * 3, history=(Turn(text, text),))
+        view = View(text, text * 3, history=(PastStep(text, text),))
         encoded = Encoder(WordWeights(), buckets=64).encode(view, (text, f"click[{text}]"))
         assert np.isfinite(encoded.dense).all()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 
-from coevo_gym.core.trajectory import Turn, View
+from coevo_gym.core.trajectory import PastStep, View
 from coevo_gym.envs.appworld import apps_of
 from coevo_gym.envs.appworld.choices import choices
 from coevo_gym.envs.appworld.env import code_of
@@ -33,7 +33,7 @@ LIKE = act_code(LIBRARY, LIBRARY.acts[0], SONGS[0])
 def view(*turns: tuple[str, str], instruction: str = "Like Amber River.") -> View:
     """What an agent sees after (action, outcome) turns."""
     shown = [FIRST, *(outcome for _, outcome in turns)]
-    history = [Turn(before, action) for before, (action, _) in zip(shown, turns, strict=False)]
+    history = [PastStep(before, action) for before, (action, _) in zip(shown, turns, strict=False)]
     return View(instruction, shown[-1], {}, tuple(history))
 
 

@@ -17,7 +17,7 @@ import pytest
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.evolution import Context
 from coevo_gym.core.task import FrozenDict, Split, Task
-from coevo_gym.core.trajectory import Turn, View
+from coevo_gym.core.trajectory import PastStep, View
 from coevo_gym.envs.bfcl.choices import MAX_CHOICES, single_calls
 from coevo_gym.envs.bfcl.engine.calls import Call, parse_message
 from coevo_gym.envs.bfcl.engine.tools import schemas_text
@@ -46,7 +46,7 @@ def views(task: Task) -> Iterator[View]:
             return
 
 
-def view(request: str, *functions: str, history: tuple[Turn, ...] = (), now: str = "") -> View:
+def view(request: str, *functions: str, history: tuple[PastStep, ...] = (), now: str = "") -> View:
     info = FrozenDict({"bfcl.tools": schemas_text(functions)})
     return View(request, now or request, info, history)
 
@@ -175,7 +175,7 @@ def test_values_come_from_the_request(request_: str, function: str, expected: st
 
 def test_values_come_from_results_and_own_calls_too() -> None:
     result = '<tool_response>\n{"order_id": 12446, "status": "Open"}\n</tool_response>'
-    history = (Turn("Buy 3 AAPL at 10.", "[place_order('Buy', 'AAPL', 10, 3)]"),)
+    history = (PastStep("Buy 3 AAPL at 10.", "[place_order('Buy', 'AAPL', 10, 3)]"),)
     seen = view("Cancel it.", "place_order", "cancel_order", history=history, now=result)
     choices = calls(seen)
     assert choices.index("[cancel_order(12446)]") == 1

@@ -20,10 +20,10 @@ from coevo_gym.core.trajectory import (
     ChoiceDecision,
     EndReason,
     EvalTrajectory,
+    PastStep,
     Step,
     TokenDecision,
     Trajectory,
-    Turn,
     View,
 )
 from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
@@ -238,7 +238,7 @@ def test_a_saved_ledger_continues_the_same_stream(moves: list[str], data: st.Dat
 
 
 def test_decisions_survive_in_a_half_finished_group() -> None:
-    view = View("do it", "a room", {"admissible": ("go", "stay"), "n": 1}, (Turn("a", "b"),))
+    view = View("do it", "a room", {"admissible": ("go", "stay"), "n": 1}, (PastStep("a", "b"),))
     chosen = ChoiceDecision(view, ("go", "stay"), 0, -0.7)
     sampled = TokenDecision((1, 2), (3,), (-0.1,))
     steps = (
@@ -258,13 +258,13 @@ def test_decisions_survive_in_a_half_finished_group() -> None:
 
 
 def test_a_choice_is_saved_without_what_its_agent_was_told_in_earlier_steps() -> None:
-    old = Turn("a", "b", info=FrozenDict({"admissible": ("b", "c")}))
+    old = PastStep("a", "b", info=FrozenDict({"admissible": ("b", "c")}))
     view = View("do it", "a room", {"admissible": ("go", "stay")}, (old,))
     step = Step("a room", "a room", "go", decision=ChoiceDecision(view, ("go", "stay"), 0, -0.7))
     saved = trajectory_to_json(trajectory(TRAIN[0], steps=(step,)))
     (loaded,) = trajectory_from_json(json.loads(json.dumps(saved))).steps
     assert isinstance(loaded.decision, ChoiceDecision)
-    assert loaded.decision.context == replace(view, history=(Turn("a", "b"),))
+    assert loaded.decision.context == replace(view, history=(PastStep("a", "b"),))
 
 
 def test_group_trajectories_by_group_id_or_by_runs_of_k() -> None:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from numpy.random import Generator
 
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.seams import Act
 from coevo_gym.core.task import FrozenDict, Split, Task, Verifier, World
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.envs.base import TaskEnv
@@ -157,10 +158,10 @@ class BFCLEnv(TaskEnv):
         _ = self.task  # before the first reset and after a failed one there is none
         return self._dialogue.request
 
-    def eval_trajectory(self) -> EvalTrajectory:
+    def eval_trajectory(self, *, acts: Sequence[Act] = ()) -> EvalTrajectory:
         """See :meth:`TaskEnv.eval_trajectory`; only the official protocol counts."""
         self._require_official(None, "an evaluation")
-        return super().eval_trajectory()
+        return super().eval_trajectory(acts=acts)
 
     def _require_official(self, split: Split | None, what: str) -> None:
         if self.mode != "official" and split is not Split.TRAIN:

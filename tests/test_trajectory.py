@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coevo_gym.core.seams import Act
+from coevo_gym.core.task import FrozenDict, Split
+from coevo_gym.core.trajectory import (
+    UNKNOWN_VERSION,
+    ChoiceDecision,
+    Decision,
+    EndReason,
+    PastStep,
+    Step,
+    TokenDecision,
+    Trajectory,
+    View,
+)
+from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
+from tests.toy import BENCHMARK, ToyEnv
+
+TASK = BENCHMARK.tasks(Split.TRAIN)[0]
+OLD = """
+{"task_id": "t1", "steps": [
+  {"observation": "A room.", "shown": "A room.", "action": "go", "decision": {
+     "context": {"instruction": "Do.", "observation": "A room.",
+       "info": {"admissible": ["go", "stay"]},
+       "history": [["A door.", "open", "<t>open</t>", {"prompt_ids": [1, 2], "ids": [3],
+         "logprobs": [-0.5], "temperature": 1.0}, {}]]},
+     "choices": ["go", "stay"], "index": 0, "logprob": -0.7},
+   "reward": 0.0, "terminated": false, "truncated": false, "calls": ["go"], "error_kind": "",
+   "extras": {"x": [1]}},
+  {"observation": "B", "shown": "B", "action": "stay", "decision": {"prompt_ids": [1, 2],
+     "ids": [3, 4], "logprobs": [-0.5, -0.25], "temperature": 0.7},
+   "reward": 1.0, "terminated": true, "truncated": false, "calls": [], "error_kind": "",
+   "extras": {}}],
+ "score": 1.0, "success": true, "end_reason": "solved", "report": {"a": {"b": [1]}},
+ "group_id": "g", "policy_version": 3}
+"""
+
+
+def trajectory(*decisions: Decision | None, **fields: Any) -> Trajectory:
+    steps = tuple(Step("seen", "seen", "act", decision) for decision in decisions)
+    known = {"score": 0.0, "success": False, "end_reason": EndReason.FAILED, **fields}
+    return Trajectory(task_id=TASK.id, steps=steps, **known)
+
+
+def tokens(version: int = UNKNOWN_VERSION) -> TokenDecision:
+    return TokenDecision((1,), (2, 3), (-0.5, -0.25), policy_version=version)
+
+
+def choice(version: int = UNKNOWN_VERSION) -> ChoiceDecision:
+    return ChoiceDecision(View("Do.", "A room."), ("go", "stay"), 1, -0.7, version)
+
+
+def test_ends_that_say_nothing_about_the_agent() -> None:
+    lost = {reason for reason in EndReason if reason.lost}
+    assert lost == {EndReason.WORKER_LOST, EndReason.MODEL_LOST, EndReason.ABANDONED}
+
+
+def test_the_versions_of_a_policy_that_changed_while_the_episode_ran() -> None:
+    assert trajectory(policy_version=4).policy_versions == {4}
+    assert trajectory(None, tokens(), choice(), policy_version=4).policy_versions == {4}
+    assert trajectory(tokens(5), None, choice(6), policy_version=4).policy_versions == {5, 6}
+
+
+def test_files_from_before_are_read() -> None:
+    old = trajectory_from_json(json.loads(OLD))
+    assert [step.said for step in old.steps] == ["", ""]
+    assert (old.cue_ids, old.interface, old.last_observation) == ((), "", "")
+    assert old.policy_versions == {3}
+    chosen, sampled = (step.decision for step in old.steps)
+    assert isinstance(chosen, ChoiceDecision)
+    assert isinstance(sampled, TokenDecision)
+    assert chosen.policy_version == sampled.policy_version == UNKNOWN_VERSION
+    (past,) = chosen.context.history
+    assert isinstance(past, PastStep)
+    assert (past.said, past.decision) == ("<t>open</t>", TokenDecision((1, 2), (3,), (-0.5,)))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([None, tokens, choice]), st.integers(-1, 9), st.text())),
+    st.lists(st.text()),
+    st.text(),
+    st.text(),
+)
+def test_all_of_a_trajectory_survives_json(
+    said: list[tuple[Any, int, str]], cue_ids: list[str], interface: str, last: str
+) -> None:
+    steps = tuple(
+        Step("seen", "shown", "act", kind and kind(version), said=text)
+        for kind, version, text in said
+    )
+    whole = Trajectory(
+        task_id=TASK.id,
+        steps=steps,
+        score=0.5,
+        success=False,
+        end_reason=EndReason.MAX_STEPS,
+        report=FrozenDict(),
+        last_observation=last,
+        group_id="g",
+        policy_version=2,
+        cue_ids=tuple(cue_ids),
+        interface=interface,
+    )
+    assert trajectory_from_json(json.loads(json.dumps(trajectory_to_json(whole)))) == whole
+
+
+class TestRecord:
+    def played(self, *actions: str) -> ToyEnv:
+        env = ToyEnv()
+        env.reset(options={"task": TASK})
+        for action in actions:
+            env.step(action)
+        return env
+
+    def test_it_keeps_what_the_agent_said_and_what_it_saw_last(self) -> None:
+        acts = [Act("press red", tokens(3), "I press red."), Act("done", None)]
+        found = self.played("press red", "done").trajectory(acts=acts, policy_version=3)
+        assert [(s.action, s.said, s.decision) for s in found.steps] == [
+            ("press red", "I press red.", tokens(3)),
+            ("done", "", None),
+        ]
+        assert found.last_observation.endswith("Pressed: red.")
+        assert found.policy_versions == {3}
+
+    def test_an_episode_that_ends_before_it_began_shows_its_first_observation(self) -> None:
+        env = self.played()
+        env.cut(EndReason.CONTEXT_OVERFLOW)
+        found = env.eval_trajectory()
+        assert found.steps == ()
+        assert found.last_observation.endswith("Pressed: nothing.")
+
+    def test_an_evaluation_has_no_place_for_guidance(self) -> None:
+        found = self.played("done").eval_trajectory()
+        assert not {"cue_ids", "interface"} & set(type(found).__dataclass_fields__)
+
+    def test_every_step_needs_its_act(self) -> None:
+        env = self.played("press red", "done")
+        with pytest.raises(ValueError, match="2 steps needs an act for each, actual: 1"):
+            env.trajectory(acts=[Act("press red")])
+
+
+def test_the_old_name_of_a_past_step() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import coevo_gym.trajectory as old  # type: ignore[import-not-found]
+    assert old.Turn is PastStep
