@@ -1,13 +1,16 @@
-"""Engines that fail, in the envs of the toy benchmark."""
+"""Engines that fail, in the envs of the toy benchmark, and models that give no answer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import gymnasium as gym
 import pytest
 
 from coevo_gym.core.errors import EnvBackendError
+from coevo_gym.core.seams import Act, Agent
+from coevo_gym.core.trajectory import EndReason, View
 from tests.toy import ToyEnv
 
 
@@ -23,3 +26,34 @@ def break_engines(
         return sound(self, *args)
 
     patch.setattr(ToyEnv, hook, call)
+
+
+class BreaksOn(gym.Wrapper[str, str, str, str]):
+    """An engine that dies on one action."""
+
+    def __init__(self, env: gym.Env[str, str], action: str) -> None:
+        super().__init__(env)
+        self.action, self.closed = action, False
+
+    def step(self, action: str) -> Any:
+        if action == self.action:
+            raise EnvBackendError("the engine is gone")
+        return super().step(action)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class NoAnswer:
+    """An agent whose model gives no answer about one task, from its second step on."""
+
+    def __init__(self, agent: Agent, about: str) -> None:
+        self.agent, self.about = agent, about
+
+    def act(self, views: Sequence[View]) -> list[Act]:
+        acts = self.agent.act(views)
+        lost = Act("", said="the model is busy", end=EndReason.MODEL_LOST)
+        return [
+            lost if view.history and self.about in view.instruction else act
+            for view, act in zip(views, acts, strict=True)
+        ]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from coevo_gym.core.errors import EnvBackendError, ModelError
 from coevo_gym.core.seams import Agent
-from coevo_gym.core.trajectory import EndReason, Group
+from coevo_gym.core.trajectory import Group
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import rollout
 from coevo_gym.trainers.parts import Learner, Ledger, LoopConfig, LoopState, Metrics, teaches
@@ -121,15 +121,13 @@ def collect(
             zip(tickets, result.trajectories, strict=True)
         ):
             if trajectory is None:
-                lost = isinstance(result.faults[index], ModelError)
-                reason = EndReason.MODEL_LOST if lost else EndReason.WORKER_LOST
-                group = ledger.give_back(ticket, reason)
+                group = ledger.give_back(ticket, result.lost[index].reason)
             else:
                 group = ledger.finish(ticket, trajectory)
                 finished += 1
             groups += [group] if group else []
         if not finished:
-            fault = result.faults[0]
+            fault = result.lost[0].error
             kind = ModelError if isinstance(fault, ModelError) else EnvBackendError
             raise kind(
                 f"All {len(tickets)} episodes were lost, the first because: {fault}"

@@ -11,31 +11,30 @@ on samples with a reward above a threshold.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol
 
-import gymnasium as gym
 import numpy as np
 from numpy.random import Generator
 
 from coevo_gym.core.benchmark import Benchmark
-from coevo_gym.core.errors import ConfigError, EnvBackendError, SplitLeakError, TrainingDiverged
+from coevo_gym.core.errors import ConfigError, SplitLeakError, TrainingDiverged
 from coevo_gym.core.seams import Act
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import (
     ChoiceDecision,
     Decision,
+    EndReason,
     Group,
     Sample,
     Trajectory,
     View,
 )
-from coevo_gym.envs.base import TaskEnv
-from coevo_gym.episodes.pool import EnvPool
-from coevo_gym.episodes.runner import episode_seed, remember
+from coevo_gym.episodes import EnvPool, Finished, TrainingEpisode, run_one
+from coevo_gym.episodes.episode import Fault
+from coevo_gym.episodes.runner import episode_seed
 from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.grpo import Learnable
 from coevo_gym.trainers.optimizer import GuardedOptimizer
@@ -58,7 +57,6 @@ __all__ = [
 ]
 
 
-_LOG = logging.getLogger(__name__)
 _NEGLIGIBLE = 1e-3
 """A fall of the loss by less than this many nats a position is no progress either."""
 
@@ -126,45 +124,46 @@ def demonstrate(
         _check_split(task)
     decisions: list[tuple[Decision, ...]] = []
     skipped = env_steps = 0
-    fault: EnvBackendError | None = None
-    with envs.open() as take:
-        env = take()
-        for task in tasks:
-            acts: list[Act] = []
-            try:
-                solved = _recite(task, env, benchmark, agent, acts, seed)
-            except EnvBackendError as error:
-                _LOG.warning("reference lost task=%s step=%d error=%s", task.name, len(acts), error)
-                solved, fault, env = False, fault or error, take()
-            taken = tuple(act.decision for act in acts if act.decision is not None)
-            env_steps += len(acts)
-            skipped += len(acts) - len(taken)
-            if solved:
-                decisions.append(taken)
-        envs.put(env)
+    fault: Fault | None = None
+    for task in tasks:
+        reciter = _Reciter(benchmark.demonstration(task), agent)
+        found = run_one(TrainingEpisode(task, episode_seed(seed, task.id)), reciter, envs)
+        skipped += reciter.skipped
+        env_steps += found.env_steps
+        if isinstance(found, Finished):
+            if found.record.success:
+                taken = (step.decision for step in found.record.steps)
+                decisions.append(tuple(decision for decision in taken if decision is not None))
+        elif found.reason is not EndReason.ABANDONED:
+            fault = fault or found.error
     if fault and not decisions:
         raise fault
     return Demonstrations(tuple(decisions), skipped, len(tasks) - len(decisions), env_steps)
 
 
-def _recite(
-    task: Task,
-    env: gym.Env[str, str],
-    benchmark: Benchmark,
-    agent: Demonstrator,
-    acts: list[Act],
-    seed: int,
-) -> bool:
-    """Play a task's reference and add each step to ``acts``; whether it solved the task."""
-    inner = cast(TaskEnv, env.unwrapped)
-    _, info = env.reset(seed=episode_seed(seed, task.id), options={"task": task})
-    for action in benchmark.demonstration(task):
-        decision = agent.demonstrate(remember(inner.view, acts), action)
-        acts.append(Act(action, decision))
-        _, _, terminated, truncated, info = env.step(action)
-        if terminated or truncated:
-            break
-    return bool(info["success"])
+class _Reciter:
+    """Plays a reference, and asks a policy's agent which decisions would have led to it.
+
+    It gives up if the reference is over and the episode is not.
+    """
+
+    def __init__(self, actions: Sequence[str], agent: Demonstrator) -> None:
+        self.skipped = 0
+        self._actions = actions
+        self._agent = agent
+
+    def act(self, views: Sequence[View]) -> list[Act]:
+        """The reference's next action, and the decision that would have led to it."""
+        return [self._next(view) for view in views]
+
+    def _next(self, view: View) -> Act:
+        step = len(view.history)
+        if step == len(self._actions):
+            return Act("", said="The reference is over.", end=EndReason.ABANDONED)
+        action = self._actions[step]
+        decision = self._agent.demonstrate(view, action)
+        self.skipped += decision is None
+        return Act(action, decision)
 
 
 def accepted_rollouts(groups: Sequence[Group], *, above: float) -> Demonstrations:

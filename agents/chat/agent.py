@@ -57,7 +57,7 @@ class ChatAgent:
     """Turns views into chats for a policy, and its answers into acts.
 
     It keeps no state: what it said and sampled in earlier steps is in the view's history, where
-    :func:`coevo_gym.episodes.runner.play` puts it. An answer that was cut at its most tokens is
+    :class:`coevo_gym.episodes.Runner` puts it. An answer that was cut at its most tokens is
     read as far as it goes. A prompt that the model has no room for ends the episode with
     ``context_overflow``, a spent token budget with ``max_tokens``; an answer that is lost loses
     the episode.

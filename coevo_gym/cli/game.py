@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from functools import partial
 from typing import Annotated, cast
 
 import gymnasium as gym
@@ -14,10 +16,13 @@ from rich.panel import Panel
 
 from coevo_gym.cli.output import busy, console
 from coevo_gym.cli.sources import find_benchmark
-from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.benchmark import find_task, get_benchmark
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.seams import Act
 from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import EndReason, EvalTrajectory, View
 from coevo_gym.envs.base import TaskEnv
+from coevo_gym.episodes import EnvPool, EvalEpisode, Finished, run_one
 from coevo_gym.store.folder import RunFolder
 
 _SHOWN = 60
@@ -53,24 +58,24 @@ def play(
     """
     if (benchmark is None) is (run is None):
         raise ConfigError("What is to be played? Name a benchmark, or a run with --run.")
-    if run is not None:
-        if split is not None:
-            raise ConfigError("--split is for a benchmark; the tasks of a run are for training.")
-        env = _env_of_run(RunFolder.of(run), task, seed)
-    else:
-        spec = find_benchmark(cast(str, benchmark))
-        with busy(f"starting {spec.name}"):
+    if run is not None and split is not None:
+        raise ConfigError("--split is for a benchmark; the tasks of a run are for training.")
+    with ExitStack() as starting:
+        starting.enter_context(busy(f"starting {benchmark or run}"))
+        if run is not None:
+            env, chosen = _task_of_run(RunFolder.of(run), task, seed)
+        else:
+            spec = find_benchmark(cast(str, benchmark))
             made = gym.make(spec.env_id, split=split or "train", disable_env_checker=True)
             env = cast(TaskEnv, made.unwrapped)
-            env.reset(seed=seed, options={"task_id": task} if task is not None else None)
-    try:
-        play_episode(env, console, lambda: console.input("> "))
-    finally:
-        env.close()
+            chosen = _drawn(env.tasks, seed) if task is None else find_task(spec.name, task)
+        read = partial(console.input, "> ")
+        with closing(env):
+            play_episode(env, chosen, console, read, seed=seed or 0, ready=starting.close)
 
 
-def _env_of_run(folder: RunFolder, wanted: str | None, seed: int | None) -> TaskEnv:
-    """An env as the run made it, that has begun the wanted task, or one that evolved."""
+def _task_of_run(folder: RunFolder, wanted: str | None, seed: int | None) -> tuple[TaskEnv, Task]:
+    """An env as the run made it, and the wanted task or one that evolved."""
     from coevo_gym.run.assembly import Assembly
     from coevo_gym.run.listing import evolved_tasks, find_run_task
     from coevo_gym.run.manifest import read_manifest
@@ -81,60 +86,147 @@ def _env_of_run(folder: RunFolder, wanted: str | None, seed: int | None) -> Task
         evolved = evolved_tasks(folder)
         if not evolved:
             raise ConfigError(f"No task has evolved in {folder.path.name} yet.")
-        task = evolved[int(np.random.default_rng(seed).integers(len(evolved)))]
-    with busy(f"starting {task.benchmark}"):
-        env = cast(TaskEnv, Assembly(read_manifest(folder)[1]).make_env())
-        env.reset(seed=seed, options={"task": task})
-    return env
+        task = _drawn(evolved, seed)
+    return cast(TaskEnv, Assembly(read_manifest(folder)[1]).make_env()), task
 
 
-def play_episode(env: TaskEnv, console: Console, read: Callable[[], str]) -> bool:
-    """Let a person play the episode that ``env`` has begun.
+def _drawn(tasks: Sequence[Task], seed: int | None) -> Task:
+    """The task that an env with this seed would begin with."""
+    return tasks[int(np.random.default_rng(seed).integers(len(tasks)))]
+
+
+def play_episode(
+    env: TaskEnv,
+    task: Task,
+    console: Console,
+    read: Callable[[], str],
+    *,
+    seed: int = 0,
+    ready: Callable[[], None] = lambda: None,
+) -> bool:
+    """Let a person play an episode.
 
     A typo is explained and costs no step: where an action did nothing because it cannot be done,
     the episode is begun again and the steps before it are repeated, which leads to the same state.
 
     Args:
-        env: a reset env.
+        env: a bare env; it is reset here.
+        task: what to play.
         console: where to draw.
         read: gives one line of input; ``EOFError`` ends the game.
+        seed: seeds the env.
+        ready: called when the episode has begun.
 
     Returns:
         Whether the episode reached its end.
     """
-    benchmark, taken, shown = get_benchmark(env.benchmark), list[str](), ""
-    while True:
-        if env.instruction != shown:
-            shown = env.instruction
-            console.print(Panel(escape(shown), title=escape(env.task.name), expand=False))
-        choices = benchmark.choices(env.view)
-        _draw(console, env.view.observation, choices)
+    person = _Person(env, console, read, ready)
+    with closing(EnvPool(lambda: env, max_envs=1)) as envs:
         while True:
-            step = f"{len(taken) + 1} of {env.max_steps}"
-            console.print(f"[dim]step {step}: a number, an action as text, or q to leave[/]")
+            found = run_one(EvalEpisode(task, seed), person, envs)
+            if isinstance(found, Finished):
+                if not person.mistyped():
+                    _tell_outcome(console, found.record)
+                    return True
+            elif person.left:
+                return False
+            elif found.reason is not EndReason.ABANDONED:
+                raise found.error
+
+
+class _Person:
+    """An agent that asks somebody at a terminal.
+
+    A typo ends the episode; in the next one, what was done before it is done again by itself.
+
+    Args:
+        env: where the episode runs.
+        console: where to draw.
+        read: gives one line of input; ``EOFError`` ends the game.
+        ready: called when an episode has begun.
+
+    Attributes:
+        left: whether the person has left the game.
+    """
+
+    def __init__(
+        self,
+        env: TaskEnv,
+        console: Console,
+        read: Callable[[], str],
+        ready: Callable[[], None],
+    ) -> None:
+        self.left = False
+        self._env, self._console, self._read, self._ready = env, console, read, ready
+        self._choices = get_benchmark(env.benchmark).choices
+        self._taken: list[str] = []
+        self._typed = ""
+        self._asked_for = ""
+        self._drawn = -1  # steps before the page that was drawn last
+
+    def act(self, views: Sequence[View]) -> list[Act]:
+        """What the person types, or has typed before in another episode."""
+        (view,) = views
+        self._ready()
+        step = len(view.history)
+        if step < len(self._taken):
+            return [Act(self._taken[step])]
+        if step > len(self._taken):
+            if self.mistyped():
+                return [Act("", end=EndReason.ABANDONED)]
+            self._taken.append(self._typed)
+        choices = self._choices(view)
+        if self._drawn < step:
+            self._draw(view, choices)
+            self._drawn = step
+        typed = self._ask(choices)
+        if typed is None:
+            self.left = True
+            return [Act("", end=EndReason.ABANDONED)]
+        self._typed = typed
+        return [Act(typed)]
+
+    def mistyped(self) -> bool:
+        """Whether what was typed last could not be done; if so, it is explained."""
+        info = self._env.info
+        if info["action_valid"] or self._env.calls:
+            return False
+        reason = info.get(f"{self._env.benchmark}.reason") or info["error_kind"]
+        shown = escape(self._env.view.observation)
+        self._console.print(shown, style="dim", highlight=False)
+        self._console.print(f"[yellow]{escape(str(reason))}[/] [dim](this took no step)[/]")
+        return True
+
+    def _draw(self, view: View, choices: Sequence[str]) -> None:
+        """What is asked for, where that is new, and the page."""
+        if view.instruction != self._asked_for:
+            self._asked_for = view.instruction
+            title = escape(self._env.task.name)
+            self._console.print(Panel(escape(view.instruction), title=title, expand=False))
+        _draw(self._console, view.observation, choices)
+
+    def _ask(self, choices: Sequence[str]) -> str | None:
+        """The action that the person means; None if it leaves."""
+        step = f"{len(self._taken) + 1} of {self._env.max_steps}"
+        while True:
+            self._console.print(f"[dim]step {step}: a number, an action as text, or q to leave[/]")
             try:
-                line = _read_action(read)
+                line = _read_action(self._read)
             except EOFError:
-                return False
+                return None
             if line in ("q", "quit"):
-                return False
+                return None
             action = _meant(line, choices)
-            if action is None:
-                console.print(f"[yellow]Type a number from 1 to {len(choices)}, or an action.[/]")
-                continue
-            observation, reward, terminated, truncated, info = env.step(action)
-            if info["action_valid"] or env.calls:
-                break
-            reason = info.get(f"{env.benchmark}.reason") or info["error_kind"]
-            console.print(escape(observation), style="dim", highlight=False)
-            console.print(f"[yellow]{escape(str(reason))}[/] [dim](this took no step)[/]")
-            _begin_again(env, taken)
-        taken.append(action)
-        if terminated or truncated:
-            colour = "green" if info["success"] else "red"
-            outcome = f"score {info['score']:.2f}, reward {reward:.2f}"
-            console.print(f"[bold {colour}]{info['end_reason']}[/]: {outcome}")
-            return True
+            if action is not None:
+                return action
+            most = len(choices)
+            self._console.print(f"[yellow]Type a number from 1 to {most}, or an action.[/]")
+
+
+def _tell_outcome(console: Console, episode: EvalTrajectory) -> None:
+    colour = "green" if episode.success else "red"
+    outcome = f"score {episode.score:.2f}, reward {episode.steps[-1].reward:.2f}"
+    console.print(f"[bold {colour}]{episode.end_reason}[/]: {outcome}")
 
 
 def _draw(console: Console, observation: str, choices: Sequence[str]) -> None:
@@ -162,10 +254,3 @@ def _meant(line: str, choices: Sequence[str]) -> str | None:
         return line or None
     place = int(line) - 1 if len(line) < 6 else -1
     return choices[place] if 0 <= place < len(choices) else None
-
-
-def _begin_again(env: TaskEnv, taken: Sequence[str]) -> None:
-    """Bring the episode back to where it was after these actions."""
-    env.reset(options={"task": env.task})
-    for action in taken:
-        env.step(action)

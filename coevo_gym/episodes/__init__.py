@@ -1,7 +1,20 @@
 """Running episodes, and evaluating agents with them."""
 
+from coevo_gym.episodes.episode import EvalEpisode, Finished, Lost, TrainingEpisode
 from coevo_gym.episodes.evaluation import Evaluation, evaluate
 from coevo_gym.episodes.pool import EnvPool
-from coevo_gym.episodes.runner import Rollout, rollout
+from coevo_gym.episodes.runner import Rollout, Runner, rollout, run_one
 
-__all__ = ["EnvPool", "Evaluation", "Rollout", "evaluate", "rollout"]
+__all__ = [
+    "EnvPool",
+    "EvalEpisode",
+    "Evaluation",
+    "Finished",
+    "Lost",
+    "Rollout",
+    "Runner",
+    "TrainingEpisode",
+    "evaluate",
+    "rollout",
+    "run_one",
+]

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
-from coevo_gym.core.seams import Act, Agent
+from coevo_gym.core.seams import Agent
 from coevo_gym.core.stats import wilson_interval
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import EvalTrajectory
-from coevo_gym.envs.base import TaskEnv
+from coevo_gym.episodes.episode import EvalEpisode, Finished, Lost, Outcome
 from coevo_gym.episodes.pool import EnvPool
-from coevo_gym.episodes.runner import Fault, episode_seed, play
+from coevo_gym.episodes.runner import Mode, Runner, episode_seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +68,11 @@ def evaluate(
     *,
     seed: int = 0,
     on_done: Callable[[int], None] | None = None,
+    mode: Mode = "lock_step",
 ) -> Evaluation:
     """Run one episode of each task and count.
+
+    Nothing that guides an agent beyond its task can be passed.
 
     Args:
         agent: who acts; greedy for a policy under training, ``ChoiceAgent.greedy()``.
@@ -78,18 +80,14 @@ def evaluate(
         envs: raw envs, without a curriculum or an interface around them.
         seed: with the task's id, it seeds the episode's env.
         on_done: told how many episodes are over, whenever that has changed.
+        mode: see :class:`~coevo_gym.episodes.runner.Runner`.
 
     Raises:
         ConfigError: if there is no task, or the tasks are of several splits.
         EnvBackendError: if every episode was lost, the first one to its engine.
         ModelError: if every episode was lost, the first one to the model.
     """
-    return evaluate_each([(agent, tasks)], envs, seed=seed, on_done=on_done)
-
-
-def _tell_all(on_done: Callable[[int], None], before: int, now: int) -> None:
-    """Tell how many episodes are over, those of earlier agents included."""
-    on_done(before + now)
+    return evaluate_each([(agent, tasks)], envs, seed=seed, on_done=on_done, mode=mode)
 
 
 def evaluate_each(
@@ -98,6 +96,7 @@ def evaluate_each(
     *,
     seed: int = 0,
     on_done: Callable[[int], None] | None = None,
+    mode: Mode = "lock_step",
 ) -> Evaluation:
     """Evaluate each agent on tasks of its own, and count all of them together.
 
@@ -106,6 +105,7 @@ def evaluate_each(
         envs: raw envs.
         seed: with a task's id, it seeds the episode's env.
         on_done: told how many episodes are over, those of earlier agents included.
+        mode: see :class:`~coevo_gym.episodes.runner.Runner`.
 
     Raises:
         ConfigError, EnvBackendError, ModelError: as in :func:`evaluate`.
@@ -115,49 +115,55 @@ def evaluate_each(
         raise ConfigError(
             f"evaluate needs tasks of exactly one split, actual: {sorted(splits) or 'no tasks'}"
         )
-
-    def record(env: TaskEnv, index: int, acts: Sequence[Act]) -> EvalTrajectory:
-        return env.eval_trajectory(acts=acts)
-
-    outcomes, env_steps = list[EvalTrajectory | Fault](), 0
+    outcomes = list[Outcome[EvalTrajectory]]()
     for agent, tasks in parts:
-        seeded = [(task, episode_seed(seed, task.id)) for task in tasks]
-        tell = on_done and partial(_tell_all, on_done, len(outcomes))
-        found, steps = play(seeded, agent, envs, record, tell)
-        outcomes += found
-        env_steps += steps
-    faults = [outcome for outcome in outcomes if isinstance(outcome, Fault)]
-    episodes = tuple(outcome for outcome in outcomes if isinstance(outcome, EvalTrajectory))
+        wanted = [EvalEpisode(task, episode_seed(seed, task.id)) for task in tasks]
+        found = list[Outcome[EvalTrajectory]]()
+        for outcome in Runner(envs, mode).run(wanted, agent):
+            found.append(outcome)
+            if on_done:
+                on_done(len(outcomes) + len(found))
+        outcomes += sorted(found, key=lambda outcome: outcome.index)
+    return _counted(splits.pop(), [task for _, tasks in parts for task in tasks], outcomes)
+
+
+def _counted(
+    split: Split, tasks: Sequence[Task], outcomes: Sequence[Outcome[EvalTrajectory]]
+) -> Evaluation:
+    """The evaluation of what came of each task."""
+    episodes = tuple(found.record for found in outcomes if isinstance(found, Finished))
+    lost = [found for found in outcomes if isinstance(found, Lost)]
     if not episodes:
-        kind = ModelError if isinstance(faults[0], ModelError) else EnvBackendError
+        first = lost[0].error
+        kind = ModelError if isinstance(first, ModelError) else EnvBackendError
         raise kind(
-            f"All {len(faults)} evaluation episodes were lost, the first because: {faults[0]}"
-        ) from faults[0]
-    scenarios = [task.scenario for _, tasks in parts for task in tasks]
+            f"All {len(lost)} evaluation episodes were lost, the first because: {first}"
+        ) from first
     successes = sum(episode.success for episode in episodes)
     low, high = wilson_interval(successes, len(episodes))
     return Evaluation(
-        split=splits.pop(),
+        split=split,
         success_rate=successes / len(episodes),
-        scenario_success_rate=_scenario_success_rate(scenarios, outcomes),
+        scenario_success_rate=_scenario_success_rate(tasks, outcomes),
         low=low,
         high=high,
         mean_score=sum(episode.score for episode in episodes) / len(episodes),
-        env_steps=env_steps,
-        faults=len(faults),
+        env_steps=sum(found.env_steps for found in outcomes),
+        faults=len(lost),
         episodes=episodes,
     )
 
 
 def _scenario_success_rate(
-    scenarios: Sequence[str], outcomes: Sequence[EvalTrajectory | Fault]
+    tasks: Sequence[Task], outcomes: Sequence[Outcome[EvalTrajectory]]
 ) -> float:
     """The share of scenarios all of whose episodes succeeded, of those that lost none."""
-    solved: dict[str, bool] = {}
-    for scenario, outcome in zip(scenarios, outcomes, strict=True):
-        if isinstance(outcome, EvalTrajectory):
-            solved[scenario] = solved.get(scenario, True) and outcome.success
-    for scenario, outcome in zip(scenarios, outcomes, strict=True):
-        if isinstance(outcome, Fault):
-            solved.pop(scenario, None)
-    return sum(solved.values()) / len(solved) if solved else 0.0
+    of_scenario: dict[str, list[Outcome[EvalTrajectory]]] = {}
+    for task, outcome in zip(tasks, outcomes, strict=True):
+        of_scenario.setdefault(task.scenario, []).append(outcome)
+    solved = [
+        all(isinstance(outcome, Finished) and outcome.record.success for outcome in each)
+        for each in of_scenario.values()
+        if not any(isinstance(outcome, Lost) for outcome in each)
+    ]
+    return sum(solved) / len(solved) if solved else 0.0

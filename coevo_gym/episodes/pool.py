@@ -29,27 +29,29 @@ class EnvPool:
         self.max_envs = max_envs
         self._make_env = make_env
         self._idle: list[gym.Env[str, str]] = []
+        self._lent: dict[int, tuple[object, gym.Env[str, str]]] = {}  # to which scope
 
     @contextmanager
     def open(self) -> Iterator[Callable[[], gym.Env[str, str]]]:
         """A scope that lends envs; those not put back by its end are closed."""
-        lent: list[gym.Env[str, str]] = []
+        scope = object()
 
         def take() -> gym.Env[str, str]:
             env = self._idle.pop() if self._idle else self._make_env()
-            lent.append(env)
+            self._lent[id(env)] = scope, env
             return env
 
         try:
             yield take
         finally:
-            idle = {id(env) for env in self._idle}
-            for env in lent:
-                if id(env) not in idle:
+            for key, (borrower, env) in list(self._lent.items()):
+                if borrower is scope:
+                    del self._lent[key]
                     env.close()
 
     def put(self, env: gym.Env[str, str]) -> None:
         """Take an env back for later episodes."""
+        self._lent.pop(id(env), None)
         self._idle.append(env)
 
     def close(self) -> None:

@@ -1,38 +1,146 @@
-"""Many episodes in lock step, in one process.
+"""Many episodes at once, in lock step or each at its own pace.
 
-All live episodes ask the agent at once, so a policy answers in batches. An episode whose engine
-fails, or whose model gives no answer, is data, not a crash: its siblings go on, and its place in
-the result holds the error.
+An episode whose engine fails, or whose model gives no answer, is data, not a crash: its siblings go
+on, and what comes out in its place says what it was lost to.
 """
 
 from __future__ import annotations
 
-import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar, cast
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Literal, NamedTuple
 
 import gymnasium as gym
 
-from coevo_gym.core.errors import EnvBackendError, ModelError, SplitLeakError
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import digest
-from coevo_gym.core.seams import Act, Agent, Ticket
-from coevo_gym.core.task import Split, Task
-from coevo_gym.core.trajectory import (
-    EndReason,
-    EvalTrajectory,
-    TokenDecision,
-    Trajectory,
-    View,
+from coevo_gym.core.seams import Agent, Ticket
+from coevo_gym.core.trajectory import EndReason, Trajectory
+from coevo_gym.episodes.crew import Crew
+from coevo_gym.episodes.episode import (
+    Episode,
+    Fault,
+    Finished,
+    Lost,
+    Outcome,
+    RecordT,
+    TrainingEpisode,
 )
-from coevo_gym.envs.base import TaskEnv
+from coevo_gym.episodes.live import LiveEpisode
 from coevo_gym.episodes.pool import EnvPool
 
-_LOG = logging.getLogger(__name__)
-RecordT = TypeVar("RecordT", Trajectory, EvalTrajectory)
-Fault = EnvBackendError | ModelError
-"""Why an episode was lost: its engine failed, or the model behind its agent."""
+Mode = Literal["lock_step", "async"]
+_Take = Callable[[], gym.Env[str, str]]
+_Waiting = deque[tuple[int, Episode[RecordT]]]
+_Ends = Generator[tuple[LiveEpisode[RecordT], Outcome[RecordT]], None, None]
+
+
+class Runner:
+    """Runs episodes, at most ``envs.max_envs`` of them at once.
+
+    In lock step all live episodes ask the agent together, and each takes one step before any takes
+    the next. In ``"async"`` mode engines work in threads of their own: the agent is asked by those
+    that wait for it, as soon as it is free, and none waits for the engine of another. It is still
+    asked by the thread that the runner is used in, one batch at a time. What comes of an episode
+    does not depend on the mode, as long as what the agent does depends on the view alone; an agent
+    that draws its batches from one stream of chance draws others.
+
+    Args:
+        envs: where episodes run.
+        mode: ``"lock_step"`` or ``"async"``.
+
+    Raises:
+        ConfigError: if there is no such mode.
+
+    Example:
+        >>> import coevo_gym, gymnasium as gym
+        >>> from coevo_gym.agents.scripted import ScriptedAgent
+        >>> from coevo_gym.episodes import EnvPool, EvalEpisode, Runner
+        >>> envs = EnvPool(lambda: gym.make("CoEvolve-WebShop-v0"))
+        >>> task = coevo_gym.tasks("webshop")[0]
+        >>> for outcome in Runner(envs).run([EvalEpisode(task, 0)], ScriptedAgent(task.solution)):
+        ...     print(outcome.index, outcome.record.success)
+        0 True
+    """
+
+    def __init__(self, envs: EnvPool, mode: Mode = "lock_step") -> None:
+        if mode not in ("lock_step", "async"):
+            raise ConfigError(f"mode must be 'lock_step' or 'async', actual: {mode!r}")
+        self.envs = envs
+        self.mode = mode
+
+    def run(self, episodes: Sequence[Episode[RecordT]], agent: Agent) -> Iterator[Outcome[RecordT]]:
+        """Run episodes and yield what comes of each as it ends.
+
+        Whoever does not take all that is yielded should close the iterator: the episodes that are
+        still under way end there.
+
+        Args:
+            episodes: what to run.
+            agent: who acts.
+
+        Yields:
+            For each episode, that it has finished, or what it was lost to. Their order is that of
+            their ends; ``index`` is their place among ``episodes``.
+        """
+        drive = self._in_lock_step if self.mode == "lock_step" else self._each_at_its_pace
+        waiting = deque(enumerate(episodes))
+        with self.envs.open() as take, closing(drive(waiting, agent, take)) as ended:
+            for live, outcome in ended:
+                if not (isinstance(outcome, Lost) and outcome.reason is EndReason.WORKER_LOST):
+                    self.envs.put(live.env)
+                yield outcome
+
+    def _in_lock_step(
+        self, waiting: _Waiting[RecordT], agent: Agent, take: _Take
+    ) -> _Ends[RecordT]:
+        live: list[LiveEpisode[RecordT]] = []
+        while waiting or live:
+            while waiting and len(live) < self.envs.max_envs:
+                begun = LiveEpisode(*waiting.popleft(), take())
+                if (lost := begun.begin()) is None:
+                    live.append(begun)
+                else:
+                    yield begun, lost
+            if not live:
+                continue
+            acts = agent.act([episode.view for episode in live])
+            asked, live = live, []
+            for episode, act in zip(asked, acts, strict=True):
+                if (outcome := episode.step(act)) is None:
+                    live.append(episode)
+                else:
+                    yield episode, outcome
+
+    def _each_at_its_pace(
+        self, waiting: _Waiting[RecordT], agent: Agent, take: _Take
+    ) -> _Ends[RecordT]:
+        n_live = 0
+        with Crew[LiveEpisode[RecordT], Outcome[RecordT] | None](self.envs.max_envs) as crew:
+            while waiting or n_live:
+                while waiting and n_live < self.envs.max_envs:
+                    begun = LiveEpisode(*waiting.popleft(), take())
+                    crew.send(begun, begun.begin, alone=True)
+                    n_live += 1
+                asking: list[LiveEpisode[RecordT]] = []
+                for episode, outcome in crew.back():
+                    if outcome is None:
+                        asking.append(episode)
+                    else:
+                        n_live -= 1
+                        yield episode, outcome
+                asking.sort(key=lambda episode: episode.index)
+                acts = agent.act([episode.view for episode in asking]) if asking else ()
+                for episode, act in zip(asking, acts, strict=True):
+                    crew.send(episode, partial(episode.step, act))
+
+
+def run_one(episode: Episode[RecordT], agent: Agent, envs: EnvPool) -> Outcome[RecordT]:
+    """Run one episode by itself, for agents that act in no other."""
+    (outcome,) = Runner(envs).run([episode], agent)
+    return outcome
 
 
 class Rollout(NamedTuple):
@@ -40,13 +148,18 @@ class Rollout(NamedTuple):
 
     Attributes:
         trajectories: one per ticket, in order; None where the episode was lost.
-        faults: the errors of those that failed, by position.
-        env_steps: env steps taken, failed episodes included.
+        lost: what was lost, by position.
+        env_steps: env steps taken, those of lost episodes included.
     """
 
     trajectories: tuple[Trajectory | None, ...]
-    faults: dict[int, Fault]
+    lost: dict[int, Lost]
     env_steps: int
+
+    @property
+    def faults(self) -> dict[int, Fault]:
+        """The errors of the episodes that were lost, by position."""
+        return {index: lost.error for index, lost in self.lost.items()}
 
 
 def rollout(
@@ -56,6 +169,7 @@ def rollout(
     *,
     policy_version: int = 0,
     seed: int = 0,
+    mode: Mode = "lock_step",
 ) -> Rollout:
     """Run one training episode for each ticket.
 
@@ -65,143 +179,25 @@ def rollout(
         envs: where.
         policy_version: version of the policy behind ``agent``, put into the trajectories.
         seed: with the ticket's id, it seeds the episode's env.
+        mode: see :class:`Runner`.
 
     Raises:
         SplitLeakError: if a ticket's task is not a training task.
     """
-    for ticket in tickets:
-        if ticket.task.split is not Split.TRAIN:
-            raise SplitLeakError(
-                f"{ticket.task.name} is a {ticket.task.split} task; train on training tasks only. "
-                "Use evaluate() for the others."
-            )
-
-    def record(env: TaskEnv, index: int, acts: Sequence[Act]) -> Trajectory:
-        group_id = tickets[index].group_id
-        return env.trajectory(group_id=group_id, policy_version=policy_version, acts=acts)
-
-    episodes = [(ticket.task, episode_seed(seed, ticket.id)) for ticket in tickets]
-    outcomes, env_steps = play(episodes, agent, envs, record)
-    faults = {i: o for i, o in enumerate(outcomes) if isinstance(o, Fault)}
-    trajectories = tuple(o if isinstance(o, Trajectory) else None for o in outcomes)
-    return Rollout(trajectories, faults, env_steps)
+    episodes = [
+        TrainingEpisode(ticket.task, episode_seed(seed, ticket.id), ticket.group_id, policy_version)
+        for ticket in tickets
+    ]
+    outcomes = list(Runner(envs, mode).run(episodes, agent))
+    finished = {found.index: found.record for found in outcomes if isinstance(found, Finished)}
+    lost = {found.index: found for found in outcomes if isinstance(found, Lost)}
+    return Rollout(
+        tuple(finished.get(index) for index in range(len(tickets))),
+        {index: lost[index] for index in sorted(lost)},
+        sum(found.env_steps for found in outcomes),
+    )
 
 
 def episode_seed(seed: int, name: str) -> int:
     """A seed for one episode, the same in every process."""
     return int(digest([seed, name]), 16) % 2**31
-
-
-def play(
-    episodes: Sequence[tuple[Task, int]],
-    agent: Agent,
-    envs: EnvPool,
-    record: Callable[[TaskEnv, int, Sequence[Act]], RecordT],
-    on_done: Callable[[int], None] | None = None,
-) -> tuple[list[RecordT | Fault], int]:
-    """Run episodes in lock step; at most ``envs.max_envs`` of them live at once.
-
-    Args:
-        episodes: task and env seed of each.
-        agent: who acts.
-        envs: where.
-        record: makes the record of a finished episode from its env, its position and its acts.
-        on_done: told how many episodes are over, whenever that has changed.
-
-    Returns:
-        A record, or what it was lost to, for each episode in order; and the env steps taken.
-    """
-    outcomes: dict[int, RecordT | Fault] = {}
-    waiting = deque(enumerate(episodes))
-    live: list[_Live] = []
-    env_steps = 0
-    with envs.open() as take:
-        while waiting or live:
-            while waiting and len(live) < envs.max_envs:
-                index, (task, seed) = waiting.popleft()
-                episode = _Live(index, task, take())
-                error = episode.begin(seed)
-                if error is None:
-                    live.append(episode)
-                else:
-                    outcomes[index] = error
-            if not live:
-                continue
-            acts = agent.act([episode.view for episode in live])
-            still: list[_Live] = []
-            for episode, act in zip(live, acts, strict=True):
-                env_steps += act.end is None
-                done, error = episode.step(act)
-                if error is not None:
-                    outcomes[episode.index] = error
-                elif done:
-                    outcomes[episode.index] = record(episode.inner, episode.index, episode.acts)
-                    envs.put(episode.env)
-                else:
-                    still.append(episode)
-            if on_done and len(still) < len(live):
-                on_done(len(outcomes))
-            live = still
-    return [outcomes[index] for index in range(len(episodes))], env_steps
-
-
-def remember(view: View, acts: Sequence[Act]) -> View:
-    """Add what an agent said and sampled to its view, which holds only what the env knows.
-
-    Args:
-        view: what the env shows.
-        acts: the agent's earlier acts in the episode, one per turn of the view's history.
-    """
-    turns = tuple(
-        turn._replace(said=act.said, decision=act.decision)
-        if isinstance(act.decision, TokenDecision)
-        else turn._replace(said=act.said)
-        for turn, act in zip(view.history, acts, strict=True)
-    )
-    return replace(view, history=turns)
-
-
-@dataclass(slots=True)
-class _Live:
-    """An episode under way."""
-
-    index: int
-    task: Task
-    env: gym.Env[str, str]
-    acts: list[Act] = field(default_factory=list)
-
-    @property
-    def inner(self) -> TaskEnv:
-        return cast(TaskEnv, self.env.unwrapped)
-
-    @property
-    def view(self) -> View:
-        """What the env shows, with what the agent itself said and sampled so far."""
-        return remember(self.inner.view, self.acts)
-
-    def begin(self, seed: int) -> Fault | None:
-        try:
-            self.env.reset(seed=seed, options={"task": self.task})
-        except EnvBackendError as error:
-            return self._fault(error)
-        return None
-
-    def step(self, act: Act) -> tuple[bool, Fault | None]:
-        if act.end is EndReason.MODEL_LOST:
-            return True, self._fault(ModelError(act.said))
-        try:
-            if act.end is not None:
-                self.inner.cut(act.end)
-                return True, None
-            self.acts.append(act)
-            _, _, terminated, truncated, info = self.env.step(act.text)
-            done = bool(terminated or truncated)
-            if done:
-                self.inner.end_from_outside(info)
-        except EnvBackendError as error:
-            return True, self._fault(error)
-        return done, None
-
-    def _fault(self, error: Fault) -> Fault:
-        _LOG.warning("episode lost task=%s step=%d error=%s", self.task.name, len(self.acts), error)
-        return error

@@ -12,7 +12,7 @@ import pickle
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from typing import Any
 
@@ -30,10 +30,12 @@ from coevo_gym.core.benchmark import (
     register_benchmark,
 )
 from coevo_gym.core.errors import ResetNeeded, TaskError
+from coevo_gym.core.seams import Act
 from coevo_gym.core.task import Split, Task
-from coevo_gym.core.trajectory import EndReason
+from coevo_gym.core.trajectory import EndReason, View
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.testing.fixtures import make_env, replay
+from coevo_gym.episodes import Finished
+from coevo_gym.testing.fixtures import replay, run_fresh
 from coevo_gym.testing.poison import Poison
 
 HOSTILE_ACTIONS = {
@@ -224,10 +226,12 @@ def check_reference_and_empty_agent(env_id: str, tasks: Sequence[Task] | None = 
 
 def check_ground_truth_is_hidden(env_id: str) -> None:
     """Swapping verifier and solution changes nothing that a policy sees until the end."""
-    tasks = _sample_tasks(env_id)
-    for task, other in itertools.pairwise(tasks):
+    env = gym.make(env_id, disable_env_checker=True).unwrapped
+    assert isinstance(env, TaskEnv)
+    for task, other in itertools.pairwise(_sample_tasks(env_id)):
         swapped = task.model_copy(update={"verifier": other.verifier, "solution": other.solution})
-        assert _seen(task, task.solution) == _seen(swapped, task.solution)
+        seen = _seen(task, task.solution, env.private_info)
+        assert seen == _seen(swapped, task.solution, env.private_info)
 
 
 def check_engine_reads_no_ground_truth(env_id: str) -> None:
@@ -323,16 +327,32 @@ def _raises(error: type[Exception], use: Callable[[], object], words: str = "") 
     raise AssertionError(f"what cannot be done must raise {error.__name__}")
 
 
-def _seen(task: Task, actions: Sequence[str]) -> list[Any]:
+def _seen(task: Task, actions: Sequence[str], private: Set[str]) -> list[Any]:
     """All that a policy could see of an episode, without its last frame."""
-    benchmark, env = get_benchmark(task.benchmark), make_env(task.benchmark, task)
-    seen: list[Any] = []
-    for action in actions:
-        view = env.view
-        assert not env.private_info & set(view.info), "a view holds private info"
-        seen.append((view.observation, view.info, benchmark.choices(view)))
-        _, _, terminated, truncated, _ = env.step(action)
-        if terminated or truncated:
-            break
-    env.close()
-    return seen
+    onlooker = _Onlooker(get_benchmark(task.benchmark).choices, actions, private)
+    outcome = run_fresh(task, onlooker)
+    assert isinstance(outcome, Finished) or outcome.reason is EndReason.ABANDONED, outcome
+    return onlooker.seen
+
+
+class _Onlooker:
+    """An agent that plays actions, keeps all that it sees, and gives up when they are over."""
+
+    def __init__(
+        self,
+        choices: Callable[[View], tuple[str, ...]],
+        actions: Sequence[str],
+        private: Set[str],
+    ) -> None:
+        self.seen: list[Any] = []
+        self._choices = choices
+        self._actions = actions
+        self._private = private
+
+    def act(self, views: Sequence[View]) -> list[Act]:
+        (view,) = views
+        if len(view.history) == len(self._actions):
+            return [Act("", end=EndReason.ABANDONED)]
+        assert not self._private & set(view.info), "a view holds private info"
+        self.seen.append((view.observation, view.info, self._choices(view)))
+        return [Act(self._actions[len(view.history)])]

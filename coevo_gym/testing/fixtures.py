@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 import gymnasium as gym
@@ -10,9 +11,12 @@ import gymnasium as gym
 from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.benchmark import benchmark_specs, find_task
 from coevo_gym.core.errors import TaskError
+from coevo_gym.core.seams import Agent
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.envs.base import TaskEnv
+from coevo_gym.episodes import EnvPool, EvalEpisode, Lost, run_one
+from coevo_gym.episodes.episode import Outcome
 
 
 def make_env(benchmark: str, task: Task | str | None = None, **kwargs: Any) -> TaskEnv:
@@ -32,8 +36,7 @@ def make_env(benchmark: str, task: Task | str | None = None, **kwargs: Any) -> T
         task = find_task(benchmark, task)
     if task is not None:
         kwargs.setdefault("split", str(task.split))
-    env = gym.make(_env_id(benchmark), disable_env_checker=True, **kwargs).unwrapped
-    assert isinstance(env, TaskEnv)
+    env = _made(benchmark, **kwargs)
     env.reset(seed=0, options=None if task is None else {"task": task})
     return env
 
@@ -49,16 +52,24 @@ def replay(task: Task, actions: Sequence[str] | None = None) -> EvalTrajectory:
         The record of the episode. Actions left over are not played; if the actions run out
         first, empty ones follow until the env's own limit cuts the episode.
     """
-    env = make_env(task.benchmark, task)
     agent = ScriptedAgent(task.solution if actions is None else actions, after="")
-    try:
-        over = False
-        while not over:
-            _, _, terminated, truncated, _ = env.step(agent.act([env.view])[0].text)
-            over = terminated or truncated
-        return env.eval_trajectory()
-    finally:
-        env.close()
+    found = run_fresh(task, agent)
+    if isinstance(found, Lost):
+        raise found.error
+    return found.record
+
+
+def run_fresh(task: Task, agent: Agent) -> Outcome[EvalTrajectory]:
+    """Run one episode of a task in an env of its own; what comes of it."""
+    with closing(EnvPool(lambda: _made(task.benchmark, split=str(task.split)))) as envs:
+        return run_one(EvalEpisode(task, seed=0), agent, envs)
+
+
+def _made(benchmark: str, **kwargs: Any) -> TaskEnv:
+    """A bare env that has not been reset."""
+    env = gym.make(_env_id(benchmark), disable_env_checker=True, **kwargs).unwrapped
+    assert isinstance(env, TaskEnv)
+    return env
 
 
 def _env_id(benchmark: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -11,10 +12,12 @@ from numpy.random import Generator
 
 from coevo_gym.core.benchmark import Benchmark, check_claim
 from coevo_gym.core.evolution import Context, Draft
+from coevo_gym.core.seams import Act
 from coevo_gym.core.task import Task
-from coevo_gym.core.trajectory import Trajectory
+from coevo_gym.core.trajectory import EndReason, View
 from coevo_gym.curricula.pool.pool import require_train
 from coevo_gym.envs.base import TaskEnv
+from coevo_gym.episodes import EnvPool, Finished, TrainingEpisode, run_one
 
 MakeEnv = Callable[[], gym.Env[Any, Any]]
 
@@ -46,6 +49,36 @@ class Explorer(Protocol):
             SplitLeakError: if the context's task is not a training task.
         """
         ...
+
+
+class Walker:
+    """An agent without a model: it goes one way for a while, and then wherever chance leads.
+
+    It gives a walk up where there is nothing to choose from.
+
+    Args:
+        choices: what may be done in a view, ``benchmark.choices``.
+        lead: its first actions.
+        rng: all of its randomness.
+    """
+
+    def __init__(
+        self, choices: Callable[[View], Sequence[str]], lead: Sequence[str], rng: Generator
+    ) -> None:
+        self._choices = choices
+        self._lead = lead
+        self._rng = rng
+
+    def act(self, views: Sequence[View]) -> list[Act]:
+        """One draw a view, also where the way leaves no choice."""
+        return [self._next(view) for view in views]
+
+    def _next(self, view: View) -> Act:
+        step = len(view.history)
+        choices = self._lead[step : step + 1] or self._choices(view)
+        if not choices:
+            return Act("", said="There is nothing to choose from.", end=EndReason.ABANDONED)
+        return Act(choices[int(self._rng.integers(len(choices)))])
 
 
 class ScriptedExplorer:
@@ -80,34 +113,23 @@ class ScriptedExplorer:
         self._check(context.task)
         drafts: list[Draft] = []
         steps = 0
-        env = self.make_env()
-        try:
+        with closing(EnvPool(self._make_env, max_envs=1)) as envs:
             for _ in range(self.rounds):
-                walk, walked = self._walk(cast(TaskEnv, env.unwrapped), context, rng)
-                steps += walked
-                if walk is not None:
-                    drafts += self.benchmark.drafts(walk, context, rng)
-        finally:
-            env.close()
+                walk = TrainingEpisode(context.task, seed=int(rng.integers(2**31)))
+                lead = context.actions[: int(rng.integers(len(context.actions) + 1))]
+                found = run_one(walk, Walker(self.benchmark.choices, lead, rng), envs)
+                steps += found.env_steps
+                if isinstance(found, Finished):
+                    drafts += self.benchmark.drafts(found.record, context, rng)
+                elif found.reason is not EndReason.ABANDONED:
+                    raise found.error
         return Exploration(tuple(drafts), steps)
 
     def _check(self, task: Task) -> None:
         require_train(task, "explore from")
         check_claim(task, self.benchmark.side_of(task), "explore from")
 
-    def _walk(
-        self, env: TaskEnv, context: Context, rng: Generator
-    ) -> tuple[Trajectory | None, int]:
-        """One walk and its length; no trajectory if it stood before nothing to choose."""
+    def _make_env(self) -> gym.Env[Any, Any]:
+        env = cast(TaskEnv, self.make_env().unwrapped)
         env.max_steps = min(env.max_steps, self.max_steps)
-        env.reset(seed=int(rng.integers(2**31)), options={"task": context.task})
-        lead = context.actions[: int(rng.integers(len(context.actions) + 1))]
-        steps, over = 0, False
-        while not over:
-            choices: Sequence[str] = lead[steps : steps + 1] or self.benchmark.choices(env.view)
-            if not choices:
-                return None, steps
-            action = choices[int(rng.integers(len(choices)))]
-            _, _, terminated, truncated, _ = env.step(action)
-            steps, over = steps + 1, terminated or truncated
-        return env.trajectory(), steps
+        return env

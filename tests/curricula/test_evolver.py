@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.random import Generator
 
+from coevo_gym.core.benchmark import Benchmark, get_benchmark
 from coevo_gym.core.errors import ConfigError, EnvBackendError, SplitLeakError
 from coevo_gym.core.evolution import Context, Draft, Round, RoundResult, Verdict
 from coevo_gym.core.task import Split, Task
@@ -14,6 +18,7 @@ from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.curricula.explore.evolver import MAX_ATTEMPTS, GatedEvolver
 from coevo_gym.curricula.explore.explorer import Exploration, ScriptedExplorer
 from tests.curricula.episodes import HELD_OUT, TRAIN
+from tests.faults import break_engines
 from tests.toy import BENCHMARK, ToyBenchmark
 
 RNG = np.random.default_rng
@@ -36,6 +41,20 @@ def guided(n: int = 5, budget: int = 20, seed: int = 3) -> Round:
 
 def content(result: RoundResult) -> dict[str, object]:
     return result.model_dump(exclude={"seconds"})
+
+
+class OnLookout:
+    """A benchmark that keeps the walks it is asked to abstract."""
+
+    def __init__(self, inner: Benchmark, walks: list[Trajectory]) -> None:
+        self._inner, self._walks = inner, walks
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
+        self._walks.append(trace)
+        return self._inner.drafts(trace, context, rng)
 
 
 class Watched(ToyBenchmark):
@@ -72,6 +91,32 @@ def test_walks_end_at_the_explorers_limit_and_at_dead_ends() -> None:
     benchmark.choices = lambda view: ()  # type: ignore[method-assign]
     found = ScriptedExplorer(benchmark).explore(context(actions=()), RNG(0))
     assert found == Exploration((), 0)
+
+
+DRAWN = {
+    "toy": "f8413ca957b4df809376c07fa83d2c5edc9e9d3c7b035de615d20171518f5432",
+    "webshop": "af28d799064d55462123163768f1c10d369ab536952ddbee18e28cdc84d7b596",
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_walks_draw_what_they_have_always_drawn(name: str) -> None:
+    """What a run learns hangs on every draw: a change of them makes all runs incomparable."""
+    benchmark, walks, steps, rng = get_benchmark(name), list[Any](), 0, RNG(11)
+    explorer = ScriptedExplorer(OnLookout(benchmark, walks), rounds=3)
+    for task in benchmark.tasks(Split.TRAIN)[:6]:
+        known = Context(kind="boundary", task=task, actions=benchmark.demonstration(task))
+        steps += explorer.explore(known, rng).env_steps
+    told = [[t.task_id, list(t.actions), str(t.end_reason), t.score] for t in walks]
+    found = json.dumps([told, steps, int(rng.integers(2**31))])
+    assert len(walks) == 18
+    assert hashlib.sha256(found.encode()).hexdigest() == DRAWN[name]
+
+
+def test_a_lost_engine_is_the_evolvers_to_mend(monkeypatch: pytest.MonkeyPatch) -> None:
+    break_engines(monkeypatch, "_act", lambda env: True)
+    with pytest.raises(EnvBackendError, match="the engine is gone"):
+        ScriptedExplorer(BENCHMARK).explore(context(), RNG(0))
 
 
 def test_exploring_is_a_function_of_context_and_generator() -> None:

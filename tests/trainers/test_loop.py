@@ -21,8 +21,8 @@ from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.episodes.evaluation import Evaluation, evaluate
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.trainers.loop import Events, Loop, LoopConfig, Metrics
+from tests.faults import BreaksOn
 from tests.toy import BENCHMARK, ToyEnv
-from tests.trainers.test_rollout import BreaksOn
 
 TRAIN, VAL = BENCHMARK.tasks(Split.TRAIN), BENCHMARK.tasks(Split.VAL)
 REFERENCES = ScriptedAgent({task.instruction: task.solution for task in (*TRAIN, *VAL)})

@@ -43,8 +43,8 @@ from coevo_gym.trainers.sft import (  # noqa: E402
     demonstrate,
     imitate,
 )
+from tests.faults import BreaksOn  # noqa: E402
 from tests.toy import BENCHMARK, ToyBenchmark  # noqa: E402
-from tests.trainers.test_rollout import BreaksOn  # noqa: E402
 
 TRAIN, VAL = BENCHMARK.tasks(Split.TRAIN), BENCHMARK.tasks(Split.VAL)
 SMALL = TinyConfig(buckets=256, dim=8, hidden=32)

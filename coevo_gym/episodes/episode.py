@@ -1,0 +1,120 @@
+"""What is to be run, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from coevo_gym.core.errors import EnvBackendError, ModelError, SplitLeakError
+from coevo_gym.core.seams import Act
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Trajectory
+from coevo_gym.envs.base import TaskEnv
+
+RecordT = TypeVar("RecordT")
+RecordT_co = TypeVar("RecordT_co", covariant=True)
+Fault = EnvBackendError | ModelError
+"""Why an episode was lost: its engine failed, or the model behind its agent."""
+
+
+class Episode(Protocol[RecordT_co]):
+    """One run of one task: a training episode or an evaluation episode."""
+
+    @property
+    def task(self) -> Task:
+        """What is done in it."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """Seed of its env."""
+        ...
+
+    def record(self, env: TaskEnv, acts: Sequence[Act]) -> RecordT_co:
+        """The record of the episode that has ended in ``env``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingEpisode:
+    """An episode to learn or to explore from.
+
+    Attributes:
+        task: what is done in it.
+        seed: seed of its env.
+        group_id: the group it belongs to, or "".
+        policy_version: version of the policy that is about to act.
+
+    Raises:
+        SplitLeakError: if the task is not a training task.
+    """
+
+    task: Task
+    seed: int
+    group_id: str = ""
+    policy_version: int = 0
+
+    def __post_init__(self) -> None:
+        if self.task.split is not Split.TRAIN:
+            raise SplitLeakError(
+                f"{self.task.name} is a {self.task.split} task; train on training tasks only. "
+                "Use evaluate() for the others."
+            )
+
+    def record(self, env: TaskEnv, acts: Sequence[Act]) -> Trajectory:
+        """See :class:`Episode`."""
+        return env.trajectory(group_id=self.group_id, policy_version=self.policy_version, acts=acts)
+
+
+@dataclass(frozen=True, slots=True)
+class EvalEpisode:
+    """An episode that is only counted. It has no place for anything that guides an agent.
+
+    Attributes:
+        task: what is done in it, of any split.
+        seed: seed of its env.
+    """
+
+    task: Task
+    seed: int
+
+    def record(self, env: TaskEnv, acts: Sequence[Act]) -> EvalTrajectory:
+        """See :class:`Episode`."""
+        return env.eval_trajectory(acts=acts)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished(Generic[RecordT]):
+    """An episode that came to an end.
+
+    Attributes:
+        index: its place among those that were to be run.
+        record: what happened.
+        env_steps: env steps taken.
+    """
+
+    index: int
+    record: RecordT
+    env_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """An episode that says nothing about its agent.
+
+    Attributes:
+        index: its place among those that were to be run.
+        reason: what it was lost to.
+        error: the same in words.
+        env_steps: env steps taken until then, the one that failed included.
+    """
+
+    index: int
+    reason: EndReason
+    error: Fault
+    env_steps: int
+
+
+Outcome: TypeAlias = Finished[RecordT] | Lost
+"""What comes of an episode."""

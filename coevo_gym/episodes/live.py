@@ -1,0 +1,95 @@
+"""An episode under way: its env, and what its agent has said and sampled so far."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Generic, cast
+
+import gymnasium as gym
+
+from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
+from coevo_gym.core.seams import Act
+from coevo_gym.core.trajectory import EndReason, PastStep, TokenDecision, View
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.episodes.episode import Episode, Fault, Finished, Lost, Outcome, RecordT
+
+_LOG = logging.getLogger(__name__)
+
+
+class LiveEpisode(Generic[RecordT]):
+    """One episode in one env. It knows of no other.
+
+    Args:
+        index: its place among those that are run.
+        episode: what is run.
+        env: where; nobody else may use it in the meantime.
+
+    Attributes:
+        view: what the env shows its agent, with what the agent itself said and sampled so far.
+    """
+
+    def __init__(self, index: int, episode: Episode[RecordT], env: gym.Env[str, str]) -> None:
+        self.index = index
+        self.env = env
+        self._episode = episode
+        self._acts: list[Act] = []
+        self._past: list[PastStep] = []
+        self.view = View("", "")
+
+    def begin(self) -> Lost | None:
+        """Reset the env to the task; how the episode has ended, if it has."""
+        try:
+            self.env.reset(seed=self._episode.seed, options={"task": self._episode.task})
+        except EnvBackendError as error:
+            return self._lost(EndReason.WORKER_LOST, error)
+        self.view = self._inner.view
+        return None
+
+    def step(self, act: Act) -> Outcome[RecordT] | None:
+        """Do what the agent has decided; how the episode has ended, if it has.
+
+        Raises:
+            ConfigError: if a wrapper of the env makes another number of steps of this one.
+        """
+        if act.end is not None and act.end.lost:
+            return self._lost(act.end, ModelError(act.said))
+        try:
+            if act.end is not None:
+                self._inner.cut(act.end)
+                return self._finished()
+            self._acts.append(act)
+            _, _, terminated, truncated, info = self.env.step(act.text)
+            if terminated or truncated:
+                self._inner.end_from_outside(info)
+                return self._finished()
+        except EnvBackendError as error:
+            return self._lost(EndReason.WORKER_LOST, error)
+        self.view = self._looked(act)
+        return None
+
+    @property
+    def _inner(self) -> TaskEnv:
+        return cast(TaskEnv, self.env.unwrapped)
+
+    def _looked(self, act: Act) -> View:
+        """The view after a step; the env knows of it only what was seen and done."""
+        shown = self._inner.view
+        if len(shown.history) != len(self._acts):
+            raise ConfigError(
+                f"After {len(self._acts)} steps of {self.env}, the env inside has taken "
+                f"{len(shown.history)}. Run episodes in envs whose wrappers make one step of each."
+            )
+        decision = act.decision if isinstance(act.decision, TokenDecision) else None
+        self._past.append(shown.history[-1]._replace(said=act.said, decision=decision))
+        return replace(shown, history=tuple(self._past))
+
+    def _finished(self) -> Finished[RecordT]:
+        record = self._episode.record(self._inner, self._acts)
+        return Finished(self.index, record, len(self._acts))
+
+    def _lost(self, reason: EndReason, error: Fault) -> Lost:
+        if reason is not EndReason.ABANDONED:
+            name, step = self._episode.task.name, len(self._acts)
+            _LOG.warning("episode lost task=%s step=%d error=%s", name, step, error)
+        return Lost(self.index, reason, error, len(self._acts))

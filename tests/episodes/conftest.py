@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import gymnasium as gym
+import pytest
+
+from coevo_gym.episodes import EnvPool
+
+
+@pytest.fixture
+def envs() -> Iterator[EnvPool]:
+    pool = EnvPool(lambda: gym.make("Toy-v0", disable_env_checker=True))
+    yield pool
+    pool.close()

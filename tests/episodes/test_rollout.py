@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from coevo_gym.agents.choice import ChoiceAgent
+from coevo_gym.agents.scripted import ScriptedAgent
+from coevo_gym.core.errors import ConfigError, ModelError, SplitLeakError
+from coevo_gym.core.seams import Choice, Completion, Request, Ticket
+from coevo_gym.core.task import Split
+from coevo_gym.core.trajectory import ChoiceDecision
+from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.episodes.runner import rollout
+from tests.faults import BreaksOn, NoAnswer
+from tests.toy import BENCHMARK
+
+TRAIN, VAL = BENCHMARK.tasks(Split.TRAIN), BENCHMARK.tasks(Split.VAL)
+REFERENCES = {task.instruction: task.solution for task in (*TRAIN, *VAL)}
+
+
+def tickets(n: int) -> list[Ticket]:
+    return [Ticket(f"t{i}", TRAIN[i], f"g{i // 2}", i % 2) for i in range(n)]
+
+
+class FirstChoice:
+    """A policy that takes the first candidate and keeps the size of each batch."""
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+
+    def generate(self, requests: Any) -> list[Completion]:
+        self.batches.append(len(requests))
+        return [self._answer(request) for request in requests]
+
+    def _answer(self, request: Request) -> Completion:
+        assert isinstance(request, Choice)
+        decision = ChoiceDecision(request.context, request.choices, 0, -0.5)
+        return Completion(request.choices[0], decision)
+
+
+class TestRollout:
+    def test_a_model_without_an_answer_costs_its_own_episode_only(self, envs: EnvPool) -> None:
+        agent = NoAnswer(ScriptedAgent(REFERENCES), TRAIN[1].instruction)
+        found = rollout(tickets(3), agent, envs)
+        assert [t and t.success for t in found.trajectories] == [True, None, True]
+        assert isinstance(found.faults[1], ModelError)
+        assert str(found.faults[1]) == "the model is busy"
+
+    def test_trajectories_come_in_ticket_order_with_their_labels(self, envs: EnvPool) -> None:
+        found = rollout(tickets(6), ScriptedAgent(REFERENCES), envs, policy_version=3)
+        assert [t.task_id for t in found.trajectories if t] == [task.id for task in TRAIN[:6]]
+        assert all(t and t.success and t.policy_version == 3 for t in found.trajectories)
+        assert [t.group_id for t in found.trajectories if t] == ["g0", "g0", "g1", "g1", "g2", "g2"]
+        assert found.env_steps == 6 * 4
+        assert found.faults == {}
+
+    def test_decisions_lie_in_the_steps(self, envs: EnvPool) -> None:
+        policy = FirstChoice()
+        (found,) = rollout(tickets(1), ChoiceAgent(policy, BENCHMARK.choices), envs).trajectories
+        assert found is not None
+        assert len(found.steps) == 8
+        for number, step in enumerate(found.steps):
+            assert isinstance(step.decision, ChoiceDecision)
+            assert step.decision.choices[step.decision.index] == step.action
+            assert step.decision.context.observation == step.observation
+            assert len(step.decision.context.history) == number
+
+    def test_live_episodes_ask_together_and_are_bounded(self) -> None:
+        pool = EnvPool(lambda: gym.make("Toy-v0"), max_envs=4)
+        policy = FirstChoice()
+        found = rollout(tickets(6), ChoiceAgent(policy, BENCHMARK.choices), pool)
+        assert all(found.trajectories)
+        assert policy.batches == [4] * 8 + [2] * 8
+
+    def test_the_order_of_finishing_does_not_matter(self, envs: EnvPool) -> None:
+        small = EnvPool(lambda: gym.make("Toy-v0"), max_envs=1)
+        agent = ScriptedAgent(REFERENCES)
+        assert rollout(tickets(5), agent, envs) == rollout(tickets(5), agent, small)
+
+    def test_a_lost_engine_costs_its_own_episode_only(self) -> None:
+        made: list[BreaksOn] = []
+
+        def make() -> gym.Env[str, str]:
+            made.append(BreaksOn(gym.make("Toy-v0"), TRAIN[2].solution[2]))
+            return made[-1]
+
+        wanted = [task for task in TRAIN if TRAIN[2].solution[2] not in task.solution][:3]
+        chosen = [
+            Ticket(f"t{i}", task, "g", i)
+            for i, task in enumerate([*wanted[:2], TRAIN[2], wanted[2]])
+        ]
+        found = rollout(chosen, ScriptedAgent(REFERENCES), EnvPool(make))
+        assert [t is not None and t.success for t in found.trajectories] == [
+            True,
+            True,
+            False,
+            True,
+        ]
+        assert "the engine is gone" in str(found.faults[2])
+        assert found.env_steps == 3 * 4 + 1 + [
+            a == TRAIN[2].solution[2] for a in TRAIN[2].solution
+        ].index(True)
+        assert [env.closed for env in made] == [False, False, True, False]
+
+    def test_only_training_tasks(self, envs: EnvPool) -> None:
+        ticket = Ticket("t", VAL[0], "g", 0)
+        with pytest.raises(SplitLeakError, match="val task"):
+            rollout([ticket], ScriptedAgent(REFERENCES), envs)
+
+    def test_nothing_to_do(self, envs: EnvPool) -> None:
+        assert rollout([], ScriptedAgent([]), envs).trajectories == ()
+
+    def test_an_agent_that_fails_leaves_no_env_behind(self, envs: EnvPool) -> None:
+        with pytest.raises(ConfigError, match="script of 1 actions is over"):
+            rollout(tickets(2), ScriptedAgent(["press red"]), envs)
+        assert all(rollout(tickets(2), ScriptedAgent(REFERENCES), envs).trajectories)
+
+    @pytest.mark.parametrize("size", [0, 2.5, True, "3", None])
+    def test_a_pool_needs_room_for_one(self, size: Any) -> None:
+        message = f"max_envs must be a positive int, actual: {size!r}"
+        with pytest.raises(ConfigError, match=message):
+            EnvPool(lambda: gym.make("Toy-v0"), max_envs=size)

@@ -1,0 +1,347 @@
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coevo_gym.agents.scripted import ScriptedAgent
+from coevo_gym.core.errors import ConfigError, EnvBackendError, SplitLeakError
+from coevo_gym.core.evolution import digest
+from coevo_gym.core.seams import Act, Agent, Ticket
+from coevo_gym.core.task import Split
+from coevo_gym.core.trajectory import EndReason, EvalTrajectory, TokenDecision, Trajectory, View
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.episodes import (
+    EnvPool,
+    EvalEpisode,
+    Finished,
+    Lost,
+    Runner,
+    TrainingEpisode,
+    evaluate,
+    rollout,
+    run_one,
+)
+from coevo_gym.episodes.evaluation import evaluate_each
+from coevo_gym.episodes.runner import Mode
+from tests.faults import BreaksOn
+from tests.toy import BENCHMARK
+
+TRAIN, VAL = BENCHMARK.tasks(Split.TRAIN), BENCHMARK.tasks(Split.VAL)
+REFERENCES = {task.instruction: task.solution for task in (*TRAIN, *VAL)}
+MODES: tuple[Mode, ...] = ("lock_step", "async")
+BROKEN = "press the button that breaks the engine"
+PATIENCE_S = 60.0
+modes = pytest.mark.parametrize("mode", MODES)
+
+
+def toy() -> gym.Env[str, str]:
+    return gym.make("Toy-v0", disable_env_checker=True)
+
+
+def episodes(n: int) -> list[TrainingEpisode]:
+    return [TrainingEpisode(TRAIN[i], seed=i, group_id=f"g{i}") for i in range(n)]
+
+
+class Fickle:
+    """Does all that an agent may do; what it does is a function of the view, and it tells of it."""
+
+    def act(self, views: Sequence[View]) -> list[Act]:
+        return [self._one(view) for view in views]
+
+    def _one(self, view: View) -> Act:
+        told = [view.instruction, view.observation, [list(map(str, past)) for past in view.history]]
+        seen = digest(told)
+        number = int(seen, 16) % 40
+        if number == 0:
+            return Act("", said=seen, end=EndReason.MODEL_LOST)
+        if number == 1:
+            return Act("", said=seen, end=EndReason.CONTEXT_OVERFLOW)
+        if number == 2:
+            return Act("", end=EndReason.ABANDONED)
+        decision = TokenDecision((number,), (1,), (-0.5,), policy_version=7)
+        choices = (*view.info["admissible"], "what is this?")
+        action = BROKEN if number == 3 else choices[number % len(choices)]
+        return Act(action, decision, f"{seen}: {action}")
+
+
+def of_each(outcomes: Sequence[Finished[Any] | Lost]) -> dict[int, Any]:
+    """What came of each episode, in a form that can be compared."""
+    return {
+        found.index: (found.reason, str(found.error), found.env_steps)
+        if isinstance(found, Lost)
+        else (found.record, found.env_steps)
+        for found in outcomes
+    }
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.tuples(st.integers(0, len(TRAIN) - 1), st.integers(0, 9)), max_size=12),
+    st.integers(1, 5),
+    st.integers(1, 5),
+)
+def test_modes_and_sizes_change_nothing(
+    wanted: list[tuple[int, int]], at_once: int, at_once_too: int
+) -> None:
+    run = [TrainingEpisode(TRAIN[i], seed, "g", 7) for i, seed in wanted]
+    found = []
+    for mode, size in zip(MODES, (at_once, at_once_too), strict=True):
+        envs = EnvPool(lambda: BreaksOn(toy(), BROKEN), max_envs=size)
+        found.append(of_each(list(Runner(envs, mode).run(run, Fickle()))))
+        envs.close()
+    assert found[0] == found[1]
+    assert sorted(found[0]) == list(range(len(wanted)))
+
+
+def test_the_fickle_agent_does_all_that_an_agent_may_do() -> None:
+    envs = EnvPool(lambda: BreaksOn(toy(), BROKEN))
+    run = [TrainingEpisode(task, seed) for seed, task in enumerate(TRAIN)]
+    outcomes = list(Runner(envs).run(run, Fickle()))
+    lost = {found.reason for found in outcomes if isinstance(found, Lost)}
+    ends = {found.record.end_reason for found in outcomes if isinstance(found, Finished)}
+    assert lost == {EndReason.WORKER_LOST, EndReason.MODEL_LOST, EndReason.ABANDONED}
+    assert {EndReason.CONTEXT_OVERFLOW, EndReason.MAX_STEPS, EndReason.FAILED} <= ends
+
+
+class Pausing(gym.Wrapper[str, str, str, str]):
+    """Does something before each step, and keeps in which threads it was stepped."""
+
+    threads: set[int]
+
+    def __init__(self, env: gym.Env[str, str], before: Any = None) -> None:
+        super().__init__(env)
+        self.threads, self.before = set(), before
+        self.closed = self.closed_in_a_step = False
+
+    def step(self, action: str) -> Any:
+        assert not self.closed
+        self.threads.add(threading.get_ident())
+        if self.before is not None:
+            self.before(action)
+        self.closed_in_a_step |= self.closed
+        return super().step(action)
+
+    def close(self) -> None:
+        self.closed = True
+        super().close()
+
+
+class InOneThread:
+    """An agent that may be asked in the thread that it was made in only."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent, self.thread = agent, threading.get_ident()
+
+    def act(self, views: Sequence[View]) -> Sequence[Act]:
+        assert threading.get_ident() == self.thread
+        return self.agent.act(views)
+
+
+class TestAsync:
+    def test_engines_work_beside_each_other_and_off_the_agents_thread(self) -> None:
+        together = threading.Barrier(3, timeout=PATIENCE_S)
+        made: list[Pausing] = []
+
+        def make() -> gym.Env[str, str]:
+            made.append(Pausing(toy(), lambda action: together.wait()))
+            return made[-1]
+
+        agent = InOneThread(ScriptedAgent(REFERENCES))
+        outcomes = list(Runner(EnvPool(make), "async").run(episodes(3), agent))
+        assert all(isinstance(found, Finished) and found.record.success for found in outcomes)
+        assert threading.get_ident() not in set().union(*(env.threads for env in made))
+
+    def test_nobody_waits_for_an_engine_that_takes_long(self) -> None:
+        slow, others_are_done = TRAIN[0], threading.Event()
+
+        def make() -> gym.Env[str, str]:
+            env = toy()
+
+            def wait(action: str) -> None:
+                bare = env.unwrapped
+                assert isinstance(bare, TaskEnv)
+                if bare.task == slow:
+                    assert others_are_done.wait(PATIENCE_S)
+
+            return Pausing(env, wait)
+
+        order = []
+        for found in Runner(EnvPool(make), "async").run(episodes(4), ScriptedAgent(REFERENCES)):
+            order.append(found.index)
+            if len(order) == 3:
+                others_are_done.set()
+        assert sorted(order[:3]) == [1, 2, 3]
+        assert order[3] == 0
+
+    def test_no_env_is_closed_while_a_thread_is_in_it(self) -> None:
+        made: list[Pausing] = []
+        entered, left = threading.Event(), threading.Event()
+
+        def make() -> gym.Env[str, str]:
+            env = toy()
+
+            def linger(action: str) -> None:
+                assert isinstance(env.unwrapped, TaskEnv)
+                if env.unwrapped.task == TRAIN[0]:
+                    entered.set()
+                    assert left.wait(PATIENCE_S)
+                assert entered.wait(PATIENCE_S)
+
+            made.append(Pausing(env, linger))
+            return made[-1]
+
+        running = Runner(EnvPool(make), "async").run(episodes(2), ScriptedAgent(REFERENCES))
+        assert next(running).index == 1
+        threading.Timer(0.05, left.set).start()
+        running.close()  # type: ignore[attr-defined]
+        assert left.is_set()
+        assert not any(env.closed_in_a_step for env in made)
+        assert any(env.closed for env in made)
+
+
+@modes
+class TestBothModes:
+    def test_a_lost_engine_touches_no_other_episode(self, mode: Mode) -> None:
+        pool = EnvPool(lambda: BreaksOn(toy(), BROKEN))
+        run = episodes(5)
+        doomed = REFERENCES | {TRAIN[2].instruction: (TRAIN[2].solution[0], BROKEN)}
+        healthy = of_each(list(Runner(pool, mode).run(run, ScriptedAgent(REFERENCES))))
+        found = of_each(list(Runner(pool, mode).run(run, ScriptedAgent(doomed))))
+        assert found.pop(2) == (EndReason.WORKER_LOST, "the engine is gone", 2)
+        assert found == {index: one for index, one in healthy.items() if index != 2}
+        pool.close()
+
+    def test_an_engine_that_does_not_start_costs_its_own_episode_only(
+        self, mode: Mode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def reset(self: Any, **kwargs: Any) -> Any:
+            if kwargs["options"]["task"] == TRAIN[0]:
+                raise EnvBackendError("no engine")
+            return gym.Wrapper.reset(self, **kwargs)
+
+        monkeypatch.setattr(BreaksOn, "reset", reset, raising=False)
+        pool = EnvPool(lambda: BreaksOn(toy(), BROKEN), max_envs=2)
+        found = list(Runner(pool, mode).run(episodes(4), ScriptedAgent(REFERENCES)))
+        lost = [one for one in found if isinstance(one, Lost)]
+        assert [(one.index, one.reason, one.env_steps) for one in lost] == [
+            (0, EndReason.WORKER_LOST, 0)
+        ]
+        assert {one.index for one in found if isinstance(one, Finished)} == {1, 2, 3}
+
+    def test_what_an_agent_gives_up_is_not_graded_and_its_env_goes_on(
+        self, mode: Mode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        made: list[gym.Env[str, str]] = []
+
+        def make() -> gym.Env[str, str]:
+            made.append(toy())
+            return made[-1]
+
+        class GivesUp:
+            def act(self, views: Sequence[View]) -> list[Act]:
+                return [
+                    Act("", said="no way on", end=EndReason.ABANDONED) if view.history else
+                    Act("press red") for view in views
+                ]  # fmt: skip
+
+        graded: list[object] = []
+        monkeypatch.setattr("tests.toy.ToyEnv._grade", lambda *args: graded.append(args))
+        pool = EnvPool(make, max_envs=1)
+        with caplog.at_level(logging.WARNING):
+            found = of_each(list(Runner(pool, mode).run(episodes(3), GivesUp())))
+        assert set(found.values()) == {(EndReason.ABANDONED, "no way on", 1)}
+        assert (len(made), graded, caplog.records) == (1, [], [])
+
+    def test_an_error_that_is_no_fault_comes_through(self, mode: Mode) -> None:
+        closed: list[bool] = []
+
+        class Odd(gym.Wrapper[str, str, str, str]):
+            def step(self, action: str) -> Any:
+                raise KeyError("a mistake in an env")
+
+            def close(self) -> None:
+                closed.append(True)
+
+        pool = EnvPool(lambda: Odd(toy()))
+        with pytest.raises(KeyError, match="a mistake in an env"):
+            list(Runner(pool, mode).run(episodes(3), ScriptedAgent(REFERENCES)))
+        assert closed == [True] * 3
+
+    def test_who_stops_early_leaves_no_env_behind(self, mode: Mode) -> None:
+        made: list[Pausing] = []
+
+        def make() -> gym.Env[str, str]:
+            made.append(Pausing(toy()))
+            return made[-1]
+
+        pool = EnvPool(make, max_envs=2)
+        running = Runner(pool, mode).run(episodes(6), ScriptedAgent(REFERENCES))
+        next(running)
+        running.close()  # type: ignore[attr-defined]
+        pool.close()
+        assert all(env.closed for env in made)
+
+    def test_two_runs_may_share_a_pool(self, mode: Mode) -> None:
+        pool = EnvPool(lambda: Pausing(toy()), max_envs=2)
+        agent = ScriptedAgent(REFERENCES)
+        first, second = (Runner(pool, mode).run(episodes(5), agent) for _ in range(2))
+        pairs = list(zip(first, second, strict=True))
+        assert len(pairs) == 5
+        assert all(isinstance(one, Finished) for pair in pairs for one in pair)
+
+    def test_a_wrapper_that_steps_twice_is_refused(self, mode: Mode) -> None:
+        class Twice(gym.Wrapper[str, str, str, str]):
+            def step(self, action: str) -> Any:
+                self.env.step(action)
+                return self.env.step(action)
+
+        pool = EnvPool(lambda: Twice(toy()))
+        with pytest.raises(ConfigError, match=r"After 1 steps of .* has taken 2"):
+            list(Runner(pool, mode).run(episodes(1), ScriptedAgent(REFERENCES)))
+
+    def test_rollouts_and_evaluations_are_the_same(self, mode: Mode, envs: EnvPool) -> None:
+        agent = ScriptedAgent(REFERENCES)
+        tickets = [Ticket(f"t{i}", TRAIN[i], f"g{i // 2}", i % 2) for i in range(6)]
+        assert rollout(tickets, agent, envs, mode=mode) == rollout(tickets, agent, envs)
+        told: list[int] = []
+        found = evaluate(agent, VAL[:6], envs, on_done=told.append, mode=mode)
+        assert found == evaluate(agent, VAL[:6], envs)
+        assert told == [1, 2, 3, 4, 5, 6]
+
+
+def test_there_is_no_third_mode(envs: EnvPool) -> None:
+    with pytest.raises(ConfigError, match="mode must be 'lock_step' or 'async', actual: 'fast'"):
+        Runner(envs, "fast")  # type: ignore[arg-type]
+
+
+def test_only_training_tasks_are_practised(envs: EnvPool) -> None:
+    with pytest.raises(SplitLeakError, match="val task"):
+        TrainingEpisode(VAL[0], seed=0)
+    found = run_one(EvalEpisode(VAL[0], seed=0), ScriptedAgent(REFERENCES), envs)
+    assert isinstance(found, Finished)
+    assert type(found.record) is EvalTrajectory
+
+
+def test_the_kind_of_an_episode_is_the_kind_of_its_record(envs: EnvPool) -> None:
+    wanted = TrainingEpisode(TRAIN[0], seed=3, group_id="g", policy_version=4)
+    found = run_one(wanted, ScriptedAgent(REFERENCES), envs)
+    assert isinstance(found, Finished)
+    assert type(found.record) is Trajectory
+    assert (found.record.group_id, found.record.policy_version) == ("g", 4)
+    assert (found.index, found.env_steps) == (0, 4)
+
+
+def test_nothing_that_guides_an_agent_can_be_passed_to_an_evaluation() -> None:
+    known = {"envs", "seed", "on_done", "mode"}
+    assert set(inspect.signature(evaluate).parameters) == known | {"agent", "tasks"}
+    assert set(inspect.signature(evaluate_each).parameters) == known | {"parts"}
+    assert {field.name for field in dataclasses.fields(EvalEpisode)} == {"task", "seed"}

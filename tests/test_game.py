@@ -1,0 +1,76 @@
+"""``coevo play`` on the toy benchmark, without a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from coevo_gym.cli.game import play_episode
+from coevo_gym.core.errors import EnvBackendError
+from coevo_gym.core.task import Split
+from tests.faults import break_engines
+from tests.toy import BENCHMARK, ToyEnv
+
+TASK = BENCHMARK.tasks(Split.VAL)[0]
+WRONG = "press pink"
+
+
+def played(*lines: str) -> tuple[bool, str]:
+    """Whether the episode came to its end, and what was shown."""
+    typed: Iterator[str] = iter(lines)
+
+    def read() -> str:
+        try:
+            return next(typed)
+        except StopIteration:
+            raise EOFError from None
+
+    shown = StringIO()
+    console = Console(file=shown, width=300)
+    over = play_episode(ToyEnv(split="val"), TASK, console, read)
+    return over, shown.getvalue()
+
+
+def test_by_number_and_by_text() -> None:
+    numbers = {f"press {name}": str(i) for i, name in enumerate(TASK.world.buttons, start=1)}  # type: ignore[attr-defined]
+    first, *rest = TASK.solution
+    over, shown = played(numbers[first], *rest)
+    assert over
+    assert "solved: score 1.00, reward 1.00" in shown
+    assert shown.count(TASK.name) == 1  # what is asked for is shown once
+
+
+def test_a_typo_costs_no_step_and_the_page_is_not_drawn_again() -> None:
+    first, *rest = TASK.solution
+    over, shown = played(first, WRONG, "99", WRONG, *rest)
+    assert over
+    assert "solved" in shown
+    assert shown.count("this took no step") == 2
+    assert shown.count("step 2 of 8") == 4
+    assert "step 5 of 8" not in shown
+    page, explanations = 1, 2
+    assert shown.count(f"Pressed: {first.removeprefix('press ')}.\n") == page + explanations
+
+
+def test_a_typo_in_the_last_step_is_taken_back_too() -> None:
+    press = ["press red"] * 7
+    over, shown = played(*press, WRONG, "press red")
+    assert over
+    assert shown.count("step 8 of 8") == 2
+    assert "max_steps" in shown
+
+
+@pytest.mark.parametrize("lines", [("q",), ("press red", "quit"), ("press red",), ()])
+def test_who_leaves_ends_the_game(lines: tuple[str, ...]) -> None:
+    over, shown = played(*lines)
+    assert not over
+    assert "score" not in shown
+
+
+def test_a_lost_engine_ends_the_game(monkeypatch: pytest.MonkeyPatch) -> None:
+    break_engines(monkeypatch, "_act", lambda env: True)
+    with pytest.raises(EnvBackendError, match="the engine is gone"):
+        played("press red")
