@@ -10,14 +10,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from coevo_gym.curricula.pool.embed import Vectors, nearest, normalise
+from coevo_gym.curricula.pool.index import EXACT_UP_TO, VectorIndex
 
 Estimator = Literal["v", "u"]
+_ROWS = 1000
+"""Rows whose cosines to all others are held at once."""
 
 
 def self_similarity(embeddings: ArrayLike, k: int = 5) -> float:
     """SR@k: how alike the tasks of a set are (lower is more diverse).
 
     SR@k = mean over i of the mean of cos(y_i, y_j) over the k nearest j != i (Eq. 2).
+
+    Of more than 50,000 tasks the neighbours are those that :class:`VectorIndex` finds.
 
     Args:
         embeddings: (n, dim) vectors of any length, n >= 2.
@@ -29,9 +34,20 @@ def self_similarity(embeddings: ArrayLike, k: int = 5) -> float:
     y = normalise(np.asarray(embeddings, dtype=np.float64))
     if len(y) < 2 or k < 1:
         raise ValueError(f"SR@k needs k >= 1 and at least 2 tasks, actual: k={k}, n={len(y)}")
-    cosine = y @ y.T
-    np.fill_diagonal(cosine, -np.inf)
-    return float(np.sort(cosine, axis=1)[:, -min(k, len(y) - 1) :].mean())
+    k = min(k, len(y) - 1)
+    index = VectorIndex(y.shape[1], y) if len(y) > EXACT_UP_TO else None
+    total = 0.0
+    for at in range(0, len(y), _ROWS):
+        rows = y[at : at + _ROWS]
+        own = np.arange(at, at + len(rows))
+        if index is None:
+            cosine = rows @ y.T
+            cosine[own - at, own] = -np.inf
+        else:
+            near = index.nearest(rows, k + 1)
+            cosine = np.where(near.rows == own[:, None], -np.inf, near.cosine)
+        total += np.sort(cosine, axis=1)[:, -k:].sum()
+    return float(total / (k * len(y)))
 
 
 class EnergyDistance(NamedTuple):
@@ -120,12 +136,15 @@ def signal_shares(
     kinds: Iterable[str], all_kinds: Sequence[str] = ("forgetting", "boundary", "rare")
 ) -> SignalShares:
     """Counts and shares of signal kinds; a trajectory with two signals counts in both."""
-    seen = Counter(str(kind) for kind in kinds)
-    total = sum(seen.values())
-    counts = {str(kind): seen[str(kind)] for kind in all_kinds}
-    return SignalShares(
-        counts, {kind: count / total if total else 0.0 for kind, count in counts.items()}
-    )
+    seen = Counter(kinds)
+    counts = {kind: seen[kind] for kind in all_kinds}
+    return SignalShares(counts, shares_of(counts))
+
+
+def shares_of(counts: Mapping[str, int]) -> dict[str, float]:
+    """Each count as a share of them all; all 0 without any."""
+    total = sum(counts.values())
+    return {name: _ratio(count, total) for name, count in counts.items()}
 
 
 class Conversion(NamedTuple):

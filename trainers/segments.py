@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
+from operator import or_
+from typing import NamedTuple
 
 from coevo_gym.core.trajectory import ChoiceDecision, Decision, Sample, Segment, TokenDecision
 
@@ -46,14 +48,49 @@ def segments(decisions: Sequence[TokenDecision]) -> tuple[Segment, ...]:
     return (*found, _joined(open_)) if open_ else tuple(found)
 
 
+class Snapshot(NamedTuple):
+    """A context as it stood when something was sampled.
+
+    Attributes:
+        ids: its tokens, the sampled ones included.
+        sampled: which of them were sampled; as long as ``ids``.
+    """
+
+    ids: tuple[int, ...]
+    sampled: tuple[bool, ...]
+
+
+def merged(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
+    """Drop each snapshot that the next one goes on from; what it sampled stays marked.
+
+    Args:
+        snapshots: in order of time.
+
+    Returns:
+        Those that are left, in order.
+
+    Source: the merging of a context's timelines in AgentEvolver (arXiv 2511.10395).
+    """
+    kept: list[Snapshot] = []
+    for ids, sampled in snapshots:
+        before = kept[-1] if kept else Snapshot((), ())
+        n = len(before.ids)
+        if n and ids[:n] == before.ids:
+            both = map(or_, before.sampled, sampled)
+            kept[-1] = Snapshot(ids, (*both, *sampled[n:]))
+        else:
+            kept.append(Snapshot(ids, sampled))
+    return kept
+
+
 def _joined(decisions: Sequence[TokenDecision]) -> Segment:
     """One segment of decisions each of which goes on from the one before."""
-    last = decisions[-1]
-    sampled: list[bool] = []
-    for decision in decisions:
-        sampled += [False] * (len(decision.prompt_ids) - len(sampled)) + [True] * len(decision.ids)
+    (whole,) = merged(
+        Snapshot(d.prompt_ids + d.ids, (False,) * len(d.prompt_ids) + (True,) * len(d.ids))
+        for d in decisions
+    )
     logprobs = tuple(value for decision in decisions for value in decision.logprobs)
-    return Segment(last.prompt_ids + last.ids, tuple(sampled), logprobs, last.temperature)
+    return Segment(whole.ids, whole.sampled, logprobs, decisions[-1].temperature)
 
 
 def samples(decisions: Sequence[Decision]) -> tuple[Sample, ...]:

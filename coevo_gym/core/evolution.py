@@ -6,11 +6,11 @@ All of it is frozen and goes to JSON and back, so that a round can be stored and
 from __future__ import annotations
 
 import hashlib
-from enum import StrEnum
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, SerializeAsAny, model_validator
 
+from coevo_gym.core.kinds import KIND_NAME
 from coevo_gym.core.task import (
     FrozenDict,
     FrozenModel,
@@ -28,48 +28,37 @@ def digest(value: Any) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
 
 
-class SignalKind(StrEnum):
-    """The three weaknesses that CoEvolve reads from rollouts (arXiv 2604.15840, section 3.1)."""
-
-    FORGETTING = "forgetting"
-    BOUNDARY = "boundary"
-    RARE = "rare"
-
-
 class Signal(FrozenModel):
     """A detected weakness in one trajectory.
 
     Attributes:
-        kind: which rule fired.
+        kind: which rule fired; any name (``core/kinds.py`` has its label and colour).
         task_id: the task it fired on.
         group_id: the group of the trajectory.
         index: position of the trajectory within its group.
         evidence: the numbers that the rule read.
     """
 
-    kind: SignalKind
+    kind: str = Field(pattern=KIND_NAME)
     task_id: str
     group_id: str
     index: int = Field(ge=0)
     evidence: JsonObject = FrozenDict()
 
 
-ContextKind = Literal["forgetting", "boundary", "rare", "unguided", "blind"]
-"""Why an explorer is sent out: a signal, no guidance at all, or a task drawn blindly."""
-
-
 class Context(FrozenModel):
     """What the explorer is told about one weakness.
 
     Attributes:
-        kind: the signal behind it, or ``unguided`` / ``blind``.
+        kind: why an explorer is sent out: the signal behind it, or another name, such as
+            ``unguided`` (no guidance at all) or ``blind`` (a task drawn blindly).
         task: the training task to start from.
         actions: what the agent did there; () without a rollout.
         success: whether that rollout succeeded.
         summary: the weakness in a sentence.
     """
 
-    kind: ContextKind
+    kind: str = Field(pattern=KIND_NAME)
     task: Task
     actions: tuple[Text, ...] = ()
     success: bool = False

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from coevo_gym.core.evolution import Round, RoundResult, Signal
 from coevo_gym.core.notes import Notes
@@ -49,6 +51,70 @@ class ClosedStep(NamedTuple):
     signals: tuple[Signal, ...]
 
 
+class Memory(Protocol):
+    """State that grows from notes. Pure: no I/O, no clock, no framework."""
+
+    def note(self, notes: Notes) -> None:
+        """Take in the notes of a learner's step."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers about its state, for any sink."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of its state as JSON."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`; what follows is as if it had never stopped."""
+        ...
+
+
+class Selector(Memory, Protocol):
+    """Says which task of a pool is practised next. Pure.
+
+    It is told of every task that joins the pool, so that its numbers keep step with it; tasks never
+    leave. Its state holds all that it was told, the tasks included.
+    """
+
+    def added(self, tasks: Sequence[Task]) -> None:
+        """The pool has grown by these tasks, in this order."""
+        ...
+
+    def weights(self) -> NDArray[np.float64] | None:
+        """Weight of each task in the order of the pool; None to draw uniformly.
+
+        Returns:
+            (n,) finite numbers, at least 0 and not all 0, on any scale. A task of weight 0 is not
+            drawn.
+        """
+        ...
+
+    def record(self, groups: Sequence[Group]) -> None:
+        """Take in finished groups of training episodes."""
+        ...
+
+
+class Growth(Memory, Protocol):
+    """Says when a round explores, and from where. Pure."""
+
+    def record(self, groups: Sequence[Group]) -> list[Signal]:
+        """Take in finished groups of training episodes; returns the signals they fired."""
+        ...
+
+    def plan(self, pool: Sequence[Task], rng: Generator) -> Round | None:
+        """The round that is due, or None. Not asked while a round is in flight.
+
+        The curriculum gives the round its ``id`` and the tasks that are ``known``.
+        """
+        ...
+
+    def apply(self, result: RoundResult) -> None:
+        """A round is done, and its tasks are in the pool; called once for each round."""
+        ...
+
+
 class Curriculum(Protocol):
     """Decides what to practise next. Pure: no I/O, no clock, no framework."""
 
@@ -63,6 +129,9 @@ class Curriculum(Protocol):
     def record(self, groups: Sequence[Group]) -> list[Signal]:
         """Take in finished groups of training episodes; returns the signals they fired."""
         ...
+
+    def note(self, notes: Notes) -> None:
+        """Take in the notes of a learner's step; by default nothing comes of them."""
 
     def plan(self, rng: Generator) -> Round | None:
         """The next round of evolution, or None if none is due."""

@@ -84,14 +84,14 @@ def freeze(value: Any) -> Any:
     Raises:
         ValueError: on a float that is not finite, or a type that JSON does not have.
     """
-    if isinstance(value, Mapping):
-        return FrozenDict({str(key): freeze(item) for key, item in value.items()})
-    if isinstance(value, (list, tuple)):
-        return tuple(freeze(item) for item in value)
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} is not a finite number")
-    if value is None or isinstance(value, (str, bool, int, float)):
+    if value is None or isinstance(value, (str, bool, int, float)):  # the most, so they go first
         return value
+    if isinstance(value, (list, tuple)):
+        return tuple(freeze(item) for item in value)
+    if isinstance(value, Mapping):
+        return FrozenDict({str(key): freeze(item) for key, item in value.items()})
     raise ValueError(f"{type(value).__name__} is not a JSON value")
 
 

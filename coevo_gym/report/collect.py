@@ -21,7 +21,6 @@ from coevo_gym.curricula.metrics import (
     self_similarity,
 )
 from coevo_gym.curricula.pool.embed import HashingEmbedder
-from coevo_gym.curricula.signals.signals import ALL_SIGNALS
 from coevo_gym.report.data import (
     NAN,
     ArmCount,
@@ -43,6 +42,7 @@ from coevo_gym.store.reader import RunReader, StoredRound, TaskCount
 from coevo_gym.trainers.parts import training_success
 
 FIRST = "D_0"
+_SIGNALS = "curriculum.signals_"
 _MAX_REJECTED = 60
 
 Lines = Sequence[Mapping[str, Any]]
@@ -154,8 +154,11 @@ def _signals_before(applied: StoredRound, lines: Lines) -> dict[str, int]:
         if _is(line, "round", applied.arm) and line["step"] < applied.step
     ]
     now, before = counted.get(applied.step, {}), counted.get(max(earlier, default=0), {})
-    names = {str(kind): f"curriculum.signals_{kind}" for kind in ALL_SIGNALS}
-    return {kind: int(now.get(name, 0) - before.get(name, 0)) for kind, name in names.items()}
+    return {
+        name.removeprefix(_SIGNALS): int(count - before.get(name, 0))
+        for name, count in now.items()
+        if name.startswith(_SIGNALS)
+    }
 
 
 def _is(line: Mapping[str, Any], event: str, arm: str) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import coevo_gym.curricula.signals.kinds  # noqa: F401 (registers the kinds that come with us)
+from coevo_gym.core.kinds import kind_of, kinds
 from coevo_gym.report.bars import (
     Column,
     ColumnChart,
@@ -32,9 +34,6 @@ MAX_MARKS = 40
 """Points that a line may have before they are no longer marked one by one."""
 
 STEPS_LABEL = "env steps, exploration included"
-
-KINDS = ("forgetting", "boundary", "rare")
-"""The signal kinds in the order in which they are stacked."""
 
 
 _SET_STYLES = (5, 3, 4, 2)
@@ -126,19 +125,22 @@ def pool_panel(data: ReportData, height: float) -> Lines:
 
 def signals_figure(data: ReportData) -> Figure | None:
     """Signals of each round, stacked by kind, one panel an arm."""
-    found = dict.fromkeys(kind for row in data.rounds for kind in row.signals)
-    kinds = [k for k in KINDS if k in found] + sorted(k for k in found if k not in KINDS)
+    found = {kind for row in data.rounds for kind in row.signals}
+    known = [kind.name for kind in kinds() if kind.name in found]
+    stacked = known + sorted(found.difference(known))
     panels = []
     for arm in dict.fromkeys(row.arm for row in data.rounds):
         mine = [row for row in data.rounds if row.arm == arm]
         columns = tuple(
-            Column(str(i), tuple(float(row.signals.get(k, 0)) for k in kinds))
+            Column(str(i), tuple(float(row.signals.get(k, 0)) for k in stacked))
             for i, row in enumerate(mine)
         )
         if any(sum(column.values) > 0 for column in columns):
             panels.append(ColumnPanel(arm, columns))
     most = max((sum(c.values) for p in panels for c in p.columns), default=0.0)
-    fills = tuple(Fill(kind, _kind_class(kind), i % 4) for i, kind in enumerate(kinds))
+    fills = tuple(
+        Fill(kind_of(name).label, _kind_class(name), i % 4) for i, name in enumerate(stacked)
+    )
     return _columns(
         ColumnChart(
             "signals", "Signals of each round by kind",
@@ -247,8 +249,8 @@ def _rugs(data: ReportData) -> tuple[Rug, ...]:
     )
 
 
-def _kind_class(kind: str) -> str:
-    return f"k-{kind}" if kind in KINDS else "k-other"
+def _kind_class(name: str) -> str:
+    return f"k-{name}" if any(kind.name == name for kind in kinds()) else "k-other"
 
 
 def _lines(chart: LineChart) -> Figure | None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from coevo_gym.core.kinds import kinds
 from coevo_gym.report import words
 from coevo_gym.report.bars import whisker, whisker_axis
 from coevo_gym.report.charts import draw_lines
@@ -50,8 +51,6 @@ MAX_SETTINGS = 300
 
 PICTURE_WIDTH = 820
 
-_KINDS = ("forgetting", "boundary", "rare", "unguided", "blind")
-
 
 class Choice(NamedTuple):
     """One way to filter the lineage: a class of rows, its label, and how many rows have it."""
@@ -62,10 +61,11 @@ class Choice(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """An evolved task and the classes that filters see."""
+    """An evolved task, its kind and that one's label, and the classes that filters see."""
 
     row: LineageRow
     kind: str
+    label: str
     css: str
 
 
@@ -120,6 +120,7 @@ def render_report(data: ReportData) -> str:
         rejected=data.rejected[:MAX_REJECTED],
         settings=_settings(data),
         max_actions=MAX_ACTIONS,
+        kinds=kinds(),
     )
 
 
@@ -220,12 +221,14 @@ def _measures(rows: Sequence[EvolutionRow]) -> list[tuple[str, list[str]]]:
 
 def _lineage(data: ReportData, styles: dict[str, int]) -> Lineage:
     rows = _bounded(data.lineage)
+    labels = {kind.name: kind.label for kind in kinds()}
     shown = []
     for row in rows:
-        kind = row.signal if row.signal in _KINDS else "other"
-        shown.append(Origin(row, kind, f"is-{kind} arm-{styles[row.arm]}"))
-    kinds = [
-        (f"is-{kind}", kind, sum(o.kind == kind for o in shown)) for kind in (*_KINDS, "other")
+        kind = row.signal if row.signal in labels else "other"
+        shown.append(Origin(row, kind, labels.get(kind, kind), f"is-{kind} arm-{styles[row.arm]}"))
+    filters = [
+        (f"is-{kind}", labels.get(kind, kind), sum(o.kind == kind for o in shown))
+        for kind in dict.fromkeys((*labels, "other"))
     ]
     arms = [
         (
@@ -240,7 +243,7 @@ def _lineage(data: ReportData, styles: dict[str, int]) -> Lineage:
         tuple(tuple(shown[at : at + size]) for at in range(0, len(shown), size)),
         len(shown),
         len(data.lineage),
-        tuple(Choice(*item) for item in kinds if item[2]),
+        tuple(Choice(*item) for item in filters if item[2]),
         tuple(Choice(*item) for item in arms),
     )
 

@@ -21,6 +21,7 @@ from coevo_gym.curricula.gates.candidate import Gate
 from coevo_gym.curricula.gates.gates import default_gates, run_gates
 from coevo_gym.curricula.pool.known import KnownTasks
 from coevo_gym.curricula.pool.pool import require_train
+from coevo_gym.curricula.signals.kinds import UNGUIDED
 
 logger = logging.getLogger(__name__)
 
@@ -159,7 +160,7 @@ class GatedEvolver:
                 f"{self.benchmark.name} has no training task to explore from. Give the curriculum "
                 "tasks to start with, or the evolver native ones."
             )
-        return Context(kind="unguided", task=native[int(rng.integers(len(native)))])
+        return Context(kind=UNGUIDED, task=native[int(rng.integers(len(native)))])
 
     def _judge(self, progress: _Progress, gates: Sequence[Gate]) -> None:
         """Take the next draft through the gates."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
-
-import numpy as np
 
 from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import Task
-from coevo_gym.curricula.pool.embed import Embedder, HashingEmbedder, Vectors, nearest, words
+from coevo_gym.curricula.pool.embed import Embedder, HashingEmbedder, nearest, words
+
+Content = tuple[str, ...]
 
 _FILLER = frozenset({"a", "an", "the", "please", "and"})
 
@@ -29,8 +28,7 @@ class KnownTasks:
     def __init__(self, tasks: Iterable[Task] = (), *, embedder: Embedder | None = None) -> None:
         self.embedder = embedder or HashingEmbedder(bigrams=False)
         self._ids: set[str] = set()
-        self._by_scenario: dict[str, list[Task]] = {}
-        self._vectors: dict[str, Vectors] = {}
+        self._alike: dict[tuple[str, Content], list[Task]] = {}
         for task in tasks:
             self.add(task)
 
@@ -38,7 +36,7 @@ class KnownTasks:
         """Make a task known; doing so twice is fine."""
         if task.id not in self._ids:
             self._ids.add(task.id)
-            self._by_scenario.setdefault(task.scenario, []).append(task)
+            self._alike.setdefault((task.scenario, _content(task.instruction)), []).append(task)
 
     def has(self, id: str) -> bool:
         """Whether a task with this id is known."""
@@ -51,23 +49,18 @@ class KnownTasks:
         often. The cosine alone cannot tell a copy from a neighbour: one other colour among fifty
         words leaves 0.98 of it. So a reordered or retyped instruction is a copy, and one that
         differs in a colour, a number or a name is not.
+
+        Tasks are kept by their content words, so only those with the same ones are compared: the
+        time does not grow with the number of tasks, and no copy is missed.
         """
-        candidates = self._by_scenario.get(draft.scenario, [])
-        if not candidates:
+        alike = self._alike.get((draft.scenario, _content(draft.instruction)), [])
+        if not alike:
             return None
-        corpus = np.stack([self._vector(task) for task in candidates])
-        found = nearest(self.embedder([draft.instruction]), corpus, len(candidates))
-        for row, cosine in zip(found.rows[0], found.cosine[0], strict=True):
-            task = candidates[int(row)]
-            if cosine >= threshold and _content(task.instruction) == _content(draft.instruction):
-                return task
-        return None
-
-    def _vector(self, task: Task) -> Vectors:
-        if task.id not in self._vectors:
-            self._vectors[task.id] = self.embedder([task.instruction])[0]
-        return self._vectors[task.id]
+        corpus = self.embedder([task.instruction for task in alike])
+        found = nearest(self.embedder([draft.instruction]), corpus, 1)
+        return alike[int(found.rows[0, 0])] if found.cosine[0, 0] >= threshold else None
 
 
-def _content(text: str) -> Counter[str]:
-    return Counter(word for word in words(text) if word not in _FILLER)
+def _content(text: str) -> Content:
+    """The words that matter, each as often as it is there, in no order."""
+    return tuple(sorted(word for word in words(text) if word not in _FILLER))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from coevo_gym.core.errors import SplitLeakError, TaskError
@@ -77,6 +77,11 @@ class TaskPool:
                 added.append(task)
         self._order += added
         return tuple(added)
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """The tasks in order; grows with the pool, so copy it to keep it."""
+        return self._order
 
     def __len__(self) -> int:
         return len(self._order)

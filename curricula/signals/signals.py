@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from coevo_gym.core.benchmark import get_benchmark
-from coevo_gym.core.evolution import Signal, SignalKind
+from coevo_gym.core.evolution import Signal
 from coevo_gym.core.trajectory import Group, Trajectory
+from coevo_gym.curricula.signals.kinds import ALL_SIGNALS, BOUNDARY, FORGETTING, RARE, SignalName
 from coevo_gym.curricula.signals.patterns import Pattern, PatternOf, sequence_pattern
 
 logger = logging.getLogger(__name__)
 
 Outcome = Literal["success", "score"]
-ALL_SIGNALS = tuple(SignalKind)
 
 
 def forgetting(history: Sequence[float], s_now: float) -> bool:
@@ -112,7 +112,7 @@ class SignalDetector:
     def __init__(
         self,
         *,
-        signals: Sequence[SignalKind] = ALL_SIGNALS,
+        signals: Sequence[SignalName] = ALL_SIGNALS,
         window: int = 5,
         visit: Literal["mean", "max"] = "mean",
         theta: float = 5.0,
@@ -192,15 +192,15 @@ class SignalDetector:
         history = tuple(self._windows.get(group.task.id, ()))
         mixed = group.whole and boundary(scores)
         for index, (score, pattern) in enumerate(zip(scores, patterns, strict=True)):
-            fired: dict[SignalKind, dict[str, Any]] = {}
+            fired: dict[SignalName, dict[str, Any]] = {}
             if forgetting(history, score):
-                fired[SignalKind.FORGETTING] = {"history": history, "now": score}
+                fired[FORGETTING] = {"history": history, "now": score}
             if mixed:
-                fired[SignalKind.BOUNDARY] = {"outcomes": scores}
+                fired[BOUNDARY] = {"outcomes": scores}
             if self._rare(pattern):
                 count = self._counts[pattern]
                 evidence = {"pattern": pattern, "count": count, "total": self._total}
-                fired[SignalKind.RARE] = evidence
+                fired[RARE] = evidence
             for kind, numbers in fired.items():
                 if kind in self.signals:
                     yield Signal(
@@ -238,7 +238,7 @@ class SignalDetector:
         if self._total < self.n_min:
             return
         self._tested += episodes
-        self._flagged += sum(signal.kind is SignalKind.RARE for signal in found)
+        self._flagged += sum(signal.kind == RARE for signal in found)
         if self._warned or self._tested < self.n_min or 2 * self._flagged <= self._tested:
             return
         self._warned = True

@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coevo_gym.core.evolution import Signal, SignalKind
+from coevo_gym.core.evolution import Signal
+from coevo_gym.curricula.signals.kinds import BOUNDARY, FORGETTING, RARE
 from coevo_gym.curricula.signals.patterns import NOTHING, sequence_pattern, set_pattern
 from coevo_gym.curricula.signals.signals import SignalDetector, boundary, forgetting, rare
 from tests.curricula.episodes import TRAIN, group, trajectory
 
-FORGETTING, BOUNDARY, RARE = SignalKind
 
-
-def kinds(signals: list[Signal]) -> list[tuple[int, SignalKind]]:
+def kinds(signals: list[Signal]) -> list[tuple[int, str]]:
     return [(signal.index, signal.kind) for signal in signals]
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.random import Generator
 
 from coevo_gym.core.errors import ConfigError, SplitLeakError, TaskError
-from coevo_gym.core.evolution import Signal, SignalKind
+from coevo_gym.core.evolution import Signal
 from coevo_gym.core.seams import ClosedStep, Ticket
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, Group
@@ -91,7 +91,7 @@ def test_the_signals_of_a_step_are_those_that_the_curriculum_read() -> None:
         finish(book, [ticket], outcome=float(ticket.index))
     step = book.close_step()
     assert list(step.signals) == curriculum.signals
-    assert {signal.kind for signal in step.signals} == {SignalKind.BOUNDARY}
+    assert {signal.kind for signal in step.signals} == {"boundary"}
 
 
 def test_a_step_can_be_extended() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coevo_gym.core.evolution import SignalKind
 from coevo_gym.curricula import metrics
+from coevo_gym.curricula.signals.kinds import FORGETTING
 from coevo_gym.curricula.signals.signals import SignalDetector, boundary, forgetting, rare
 from tests.curricula.episodes import group
 
@@ -42,7 +42,7 @@ def test_a_group_is_judged_before_it_enters_the_window() -> None:
     for outcome in history:
         detector.detect([group([outcome])])
     signals = detector.detect([group(outcomes)])
-    fired = {s.index for s in signals if s.kind is SignalKind.FORGETTING}
+    fired = {s.index for s in signals if s.kind == FORGETTING}
     assert [index in fired for index in range(len(outcomes))] == vector["expected"]["correct"]
     one_by_one = []
     for outcome in outcomes:

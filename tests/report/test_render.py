@@ -13,12 +13,14 @@ from html.parser import HTMLParser
 
 import pytest
 
+from coevo_gym.core.kinds import Kind, kinds, register_kind
 from coevo_gym.report import render
 from coevo_gym.report.data import (
     ArmCount,
     Curve,
     CurvePoint,
     EvolutionRow,
+    LineageRow,
     ReportData,
     RoundRow,
     Similarity,
@@ -193,6 +195,25 @@ def test_stacked_signals_stand_on_one_another() -> None:
     assert y1 + h1 == pytest.approx(y0, abs=0.02)
     assert y2 + h2 == pytest.approx(y1, abs=0.02)
     assert (h0 / h2, h1 / h2) == (pytest.approx(2, abs=0.01), pytest.approx(3, abs=0.01))
+
+
+def test_a_kind_of_ones_own_has_its_label_and_its_colour(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("coevo_gym.core.kinds._KINDS", {kind.name: kind for kind in kinds()})
+    register_kind(Kind("stuck", "goes in circles", "#123456", "#abcdef"))
+    signals = {"nobodys": 1, "stuck": 2, "rare": 3}
+    row = LineageRow("t", "Buy it.", arm="A", signal="stuck")
+    data = ReportData("t", rounds=(RoundRow("A", "r", 5, signals),), lineage=(row,))
+    html = render_report(data)
+    drawn = chart(html, "signals")
+    bars = re.findall(r'class="bar (k-\w+)"', drawn)
+    assert list(dict.fromkeys(bars)) == ["k-rare", "k-stuck", "k-other"]
+    assert "goes in circles" in drawn
+    assert "nobodys" in drawn
+    assert ".k-stuck { --c: #123456; }" in html
+    assert ".k-stuck { --c: #abcdef; }" in html
+    assert '<span class="kind k-stuck"><b>goes in circles</b></span>' in html
 
 
 def test_similarity_is_a_share_of_each_set() -> None:

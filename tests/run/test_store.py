@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coevo_gym.core.errors import StoreError
-from coevo_gym.core.evolution import Context, Round, RoundResult, Signal, SignalKind, Verdict
+from coevo_gym.core.evolution import Context, Round, RoundResult, Signal, Verdict
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import ChoiceDecision, EndReason, Group, Step, Trajectory, View
 from coevo_gym.store.database import Record, RunStore
@@ -44,7 +44,7 @@ def group(task: Task, number: int) -> Group:
 
 def fired(of: Group) -> Signal:
     evidence = {"outcomes": (0.0, 1.0)}
-    kind = SignalKind.BOUNDARY
+    kind = "boundary"
     return Signal(kind=kind, task_id=of.task.id, group_id=of.id, index=0, evidence=evidence)
 
 

@@ -1,0 +1,235 @@
+"""What a curriculum costs beside training: recording, drawing, and looking for copies.
+
+    record     one group of 8 episodes of 15 steps, at a pool of 10,000 tasks
+    draw       32 tasks of 100,000, for each selector
+    copy       is a draft a near duplicate of one of 100,000 tasks, all of one scenario?
+    nearest    the 5 nearest of 100,000 instructions, exactly and by hnswlib's graph
+
+Times are the processor's, in the fastest of thirty runs, as others may share the machine. Run:
+python bench/curriculum_cost.py   (about 10 minutes, 3 GB; --tasks 20000 for a short look)
+It ends with 1 if a time or the graph's recall misses its bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+from pydantic import TypeAdapter
+
+import coevo_gym
+from coevo_gym.core.evolution import Draft
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
+from coevo_gym.curricula.pool.embed import HashingEmbedder, Vectors
+from coevo_gym.curricula.pool.index import VectorIndex
+from coevo_gym.curricula.pool.known import KnownTasks
+from coevo_gym.curricula.pool_curriculum import PoolCurriculum
+from coevo_gym.curricula.selectors.settings import SelectorConfig
+
+KINDS = ("uniform", "stages", "adarft", "plr", "learnable", "progress", "sec")
+SETTINGS: TypeAdapter[Any] = TypeAdapter(SelectorConfig)
+K, STEPS, BATCH, NEIGHBOURS = 8, 15, 32, 5
+RECORD_MS, DRAW_MS, CHECK_MS, RECALL = 1.0, 5.0, 5.0, 0.99
+
+
+class Line(NamedTuple):
+    """One line of the table; without a bound nothing is asked of the number."""
+
+    what: str
+    value: float
+    unit: str = "ms"
+    bound: float | None = None
+
+    @property
+    def missed(self) -> bool:
+        """Whether the bound is missed; a recall must not be below it, a time not above."""
+        if self.bound is None:
+            return False
+        return self.value < self.bound if self.unit == "recall" else self.value > self.bound
+
+
+def fastest_ms(call: Callable[[int], object], times: int) -> float:
+    """Milliseconds of one call in the fastest of thirty runs; calls are numbered from 0.
+
+    It is the processor's time, of all threads: where others share the machine the wall's says
+    more about them. On an idle machine both are the same here.
+    """
+    runs, numbers = [], count()
+    for _ in range(30):
+        begun = time.process_time()
+        for _ in range(times):
+            call(next(numbers))
+        runs.append(time.process_time() - begun)
+    return 1000 * min(runs) / times
+
+
+def made_tasks(n: int) -> list[Task]:
+    """Training tasks that differ in their words alone."""
+    model, rng = coevo_gym.tasks("webshop", "train")[0], np.random.default_rng(0)
+    tasks = []
+    for number in range(n):
+        thing, one, two, colour, size, price = (int(i) for i in rng.integers(1000, size=6))
+        said = (
+            f"find a thing{thing} that is quality{one % 200} and quality{two % 200}, "
+            f"colour{colour % 60}, size {size % 30}, item {number}, for less than {price} dollars"
+        )
+        fields = {"name": "", "scenario": "one", "instruction": said}
+        data = {name: getattr(model, name) for name in ("benchmark", "world", "verifier")}
+        tasks.append(Task(**data, **fields, solution=model.solution, split=Split.TRAIN))
+    return tasks
+
+
+def group_of(task: Task, rng: np.random.Generator) -> Group:
+    """A group of random outcomes."""
+    episodes = []
+    for solved in rng.integers(2, size=K):
+        habit = ["search", "page", "item", *["option"] * (STEPS - 4), "buy"]
+        calls = rng.permutation(habit) if rng.random() < 0.2 else habit
+        steps = tuple(Step("", "", str(call), calls=(str(call),)) for call in calls)
+        end = EndReason.SOLVED if solved else EndReason.FAILED
+        episodes.append(
+            Trajectory(
+                task_id=task.id, steps=steps, score=float(solved), success=bool(solved),
+                end_reason=end,
+            )
+        )  # fmt: skip
+    return Group(f"g{rng.integers(2**40)}", task, K, tuple(episodes))
+
+
+def curriculum_of(kind: str, tasks: Sequence[Task]) -> PoolCurriculum:
+    """A pool of which every task was visited, so that its selector has weights of its own."""
+    curriculum = PoolCurriculum(tasks, selector=SETTINGS.validate_python({"kind": kind}).make())
+    rng = np.random.default_rng(1)
+    table = getattr(curriculum.selector, "table", None)
+    for name in ("visits", "tries", "episodes") if table is not None else ():
+        if name in table:
+            table[name][:] = K
+    for name in ("successes", "score", "fast", "slow", "last") if table is not None else ():
+        if name in table:
+            counts = rng.integers(K + 1, size=len(tasks))
+            table[name][:] = counts if name == "successes" else counts / K
+    return curriculum
+
+
+def recorded(tasks: Sequence[Task]) -> Iterator[Line]:
+    """Recording at a pool of a tenth of the tasks."""
+    pool, rng = tasks[: len(tasks) // 10], np.random.default_rng(2)
+    groups = [group_of(pool[int(i)], rng) for i in rng.integers(len(pool), size=300)]
+    for kind in KINDS:
+        curriculum = curriculum_of(kind, pool)
+        took = fastest_ms(lambda i, c=curriculum: c.record([groups[i]]), 10)  # type: ignore[misc]
+        yield Line(f"record a group, {len(pool):,} tasks, {kind}", took, bound=RECORD_MS)
+
+
+def drawn(tasks: Sequence[Task]) -> Iterator[Line]:
+    """Draws, weights included."""
+    for kind in KINDS:
+        curriculum, rng = curriculum_of(kind, tasks), np.random.default_rng(3)
+        took = fastest_ms(lambda _, c=curriculum, r=rng: c.next(BATCH, r), 1)  # type: ignore[misc]
+        yield Line(f"draw {BATCH} of {len(tasks):,}, {kind}", took, bound=DRAW_MS)
+
+
+def checked(tasks: Sequence[Task]) -> Iterator[Line]:
+    """Looking for a copy among tasks of one scenario."""
+    known, rng = KnownTasks(tasks), np.random.default_rng(4)
+    drafts = []
+    for number in rng.integers(len(tasks), size=200):
+        task = tasks[int(number)]
+        words = task.instruction.split()
+        rng.shuffle(words)
+        # Every other draft is no copy: one word is another.
+        text = " ".join([*words[:-1], "otherwise"] if len(drafts) % 2 else words)
+        drafts.append((task, _draft(task, text)))
+    found = [known.copied_by(draft, 0.95) for _, draft in drafts]
+    wanted = [task if i % 2 == 0 else None for i, (task, _) in enumerate(drafts)]
+    right = sum(a is b for a, b in zip(found, wanted, strict=True)) / len(drafts)
+    took = fastest_ms(lambda i: known.copied_by(drafts[i % 200][1], 0.95), 10)
+    yield Line(f"near-duplicate check, {len(tasks):,} tasks", took, bound=CHECK_MS)
+    yield Line("  copies found and others let pass", right, "recall", 1.0)
+
+
+def _draft(task: Task, instruction: str) -> Draft:
+    return Draft(
+        benchmark=task.benchmark,
+        scenario=task.scenario,
+        instruction=instruction,
+        world=task.world,
+        solution=task.solution,
+    )
+
+
+def searched(tasks: Sequence[Task]) -> Iterator[Line]:
+    """Nearest neighbours, exactly and by the graph."""
+    embed, rng = HashingEmbedder(), np.random.default_rng(5)
+    texts = [task.instruction for task in tasks]
+    exact = VectorIndex(embed.dim, exact_up_to=len(tasks))
+    graph = VectorIndex(embed.dim, exact_up_to=0)
+    for at in range(0, len(texts), 5000):
+        vectors = embed(texts[at : at + 5000])
+        exact.add(vectors)
+        graph.add(vectors)
+    queries = embed([_changed(texts[int(i)], rng) for i in rng.integers(len(texts), size=200)])
+    took = fastest_ms(lambda i: exact.nearest(_one(queries, i), NEIGHBOURS), 1)
+    yield Line(f"{NEIGHBOURS} nearest of {len(tasks):,}, exactly", took)
+    if find_spec("hnswlib") is None:
+        print("hnswlib is not installed, so there is no graph: pip install '.[embed]'")
+        return
+    begun = time.process_time()
+    graph.nearest(queries[:1], NEIGHBOURS)
+    yield Line(f"  making the graph of {len(tasks):,}, once", time.process_time() - begun, "s")
+    took = fastest_ms(lambda i: graph.nearest(_one(queries, i), NEIGHBOURS), 2)
+    yield Line(f"{NEIGHBOURS} nearest of {len(tasks):,}, by the graph", took, bound=CHECK_MS)
+    pairs = zip(
+        exact.nearest(queries, NEIGHBOURS).cosine, graph.nearest(queries, NEIGHBOURS).cosine,
+        strict=True,
+    )  # fmt: skip
+    # By cosine, as equally near ones are equally good.
+    hits = [np.isclose(b, a, atol=1e-9).sum() for a, b in pairs]
+    recall = float(sum(hits)) / (NEIGHBOURS * len(queries))
+    yield Line(f"  of {len(queries)} queries", recall, "recall", RECALL)
+
+
+def _changed(text: str, rng: np.random.Generator) -> str:
+    """The text with two other words."""
+    words = text.split()
+    for _ in range(2):
+        words[int(rng.integers(len(words)))] = "otherwise"
+    return " ".join(words)
+
+
+def _one(queries: Vectors, i: int) -> Vectors:
+    return queries[i % len(queries)][None]
+
+
+def main() -> None:
+    """Print the table; end with 1 if a bound is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--tasks", type=int, default=100_000, help="tasks to draw from and to search"
+    )
+    arguments = parser.parse_args()
+    machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
+    print(f"{machine}, load {os.getloadavg()[0]:.0f} at the beginning, numpy {np.__version__}\n")
+    print("| what | measured | bound |\n|---|---|---|")
+    tasks, missed = made_tasks(arguments.tasks), 0
+    for part in (recorded, drawn, checked, searched):
+        for line in part(tasks):
+            number = f"{line.value:.3f}" + ("" if line.unit == "recall" else f" {line.unit}")
+            bound = "–" if line.bound is None else f"{line.bound:g}"
+            mark = " (missed)" if line.missed else ""
+            print(f"| {line.what} | {number} | {bound}{mark} |", flush=True)
+            missed += line.missed
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Growth: when a round explores, and from where."""

@@ -1,0 +1,177 @@
+"""Growth where rollouts show weaknesses, and its controls (arXiv 2604.15840)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from numpy.random import Generator
+from pydantic import Field
+
+from coevo_gym.core.evolution import Context, Round, RoundResult, Signal
+from coevo_gym.core.notes import Notes
+from coevo_gym.core.task import FrozenModel, Task, canonical_json
+from coevo_gym.core.trajectory import Group
+from coevo_gym.curricula.growth.choice import CHOICES, Blindly, Choice, Offer
+from coevo_gym.curricula.growth.contexts import Weaknesses, context_of, weaknesses
+from coevo_gym.curricula.signals.kinds import ALL_SIGNALS, BLIND, SignalName
+from coevo_gym.curricula.signals.patterns import PATTERNS
+from coevo_gym.curricula.signals.signals import Outcome, SignalDetector
+
+MAX_SEED = 2**63
+
+
+class GrowthConfig(FrozenModel):
+    """Settings of :class:`SignalGrowth`."""
+
+    initial_size: int = Field(default=100, gt=0)
+    """Tasks to find by unguided exploration before practice begins (the paper's N)."""
+    evolve: Literal["off", "random", "blind", "guided"] = "guided"
+    """Where a round explores: ``guided`` follows the signals; ``blind`` starts from practised tasks
+    without looking at what happened on them; ``random`` from anywhere in the training scenarios;
+    ``off`` never evolves (a static task set)."""
+    contexts: Literal["signals", "coverage", "learnable", "progress", "mixed"] = "signals"
+    """What a guided round starts from: where ``signals`` fired (the paper), or practised tasks that
+    are least like those explored before (``coverage``), that are solved about half of the time
+    (``learnable``) or near to which pass rates change (``progress``); ``mixed`` takes half of its
+    places from signals and half from coverage. A round is due when signals say so in any case."""
+    evolve_every_groups: int = Field(default=320, gt=0)
+    """Groups between two rounds: the paper's 10 steps of 32 tasks."""
+    max_contexts_per_round: int = Field(default=32, gt=0)
+    """Most places a round explores."""
+    drafts_per_round: int = Field(default=128, gt=0)
+    """Most drafts a round tries; the first one tries four for each task it looks for."""
+    signals: tuple[SignalName, ...] = Field(default=ALL_SIGNALS, min_length=1)
+    """The signals that are read."""
+    window: int = Field(default=5, gt=0)
+    """Visits of a task that forgetting looks back on."""
+    visit: Literal["mean", "max"] = "mean"
+    """What a visit leaves in that window: the mean or the largest outcome of its group."""
+    theta: float = Field(default=5.0, gt=0, le=100)
+    """A behaviour is rare below this share of all episodes, in per cent."""
+    n_min: int = Field(default=64, gt=0)
+    """Fewest episodes in all before any is called rare."""
+    min_support: int = Field(default=1, gt=0)
+    """Fewest episodes with a behaviour before it is called rare."""
+    outcome: Outcome = "success"
+    """What signals read: the binary outcome or the benchmark's own score."""
+    pattern: Literal["sequence", "set"] = "sequence"
+    """How an episode's behaviour is described; see ``patterns.py``."""
+
+
+class SignalGrowth:
+    """Rounds from where forgetting, boundary and rare signals fired, and the controls of that.
+
+    The first round, while the pool is empty, is unguided. Later ones are due every so many groups,
+    as soon as a signal is pending. The controls differ in *where* a round explores that the same
+    signals make due: ``blind`` explores as many contexts as ``guided``; ``random`` goes on until
+    ``drafts_per_round`` are tried, which is more while few signals are pending.
+
+    Args:
+        config: the settings.
+
+    Example:
+        >>> import numpy as np
+        >>> growth = SignalGrowth(GrowthConfig(initial_size=20))
+        >>> growth.plan([], np.random.default_rng(0)).n_unguided
+        20
+    """
+
+    def __init__(self, config: GrowthConfig | None = None) -> None:
+        self.config = config = config or GrowthConfig()
+        self.detector = SignalDetector(
+            signals=config.signals,
+            window=config.window,
+            visit=config.visit,
+            theta=config.theta,
+            n_min=config.n_min,
+            min_support=config.min_support,
+            outcome=config.outcome,
+            pattern_of=PATTERNS[config.pattern],
+        )
+        self._choice: Choice = Blindly() if config.evolve == "blind" else CHOICES[config.contexts]()
+        self._keeps_practised = config.evolve == "blind" or (
+            config.evolve == "guided" and config.contexts != "signals"
+        )
+        self._pending: Weaknesses = {}
+        self._practised: dict[str, Context] = {}
+        self._groups_since_round = 0
+
+    def record(self, groups: Sequence[Group]) -> list[Signal]:
+        """Read the signals of finished groups."""
+        signals = self.detector.detect(groups)
+        self._pending.update(weaknesses(signals, groups))
+        if self._keeps_practised:
+            self._choice.record(groups)
+            for group in groups:
+                for last in group.trajectories[-1:]:
+                    self._practised[group.task.id] = context_of(BLIND, group.task, last)
+        self._groups_since_round += len(groups)
+        return signals
+
+    def plan(self, pool: Sequence[Task], rng: Generator) -> Round | None:
+        """The round that is due, which uses up what is pending; None if none is.
+
+        A round that is due while no signal is pending waits for one.
+        """
+        config = self.config
+        if not len(pool):
+            return Round.unguided(config.initial_size, seed=_seed(rng))
+        due = self._groups_since_round >= config.evolve_every_groups and self._pending
+        if config.evolve == "off" or not due:
+            return None
+        contexts: Sequence[Context] = ()
+        if config.evolve != "random":
+            offer = Offer(list(self._pending.values()), list(self._practised.values()), pool)
+            n = min(len(self._pending), config.max_contexts_per_round)
+            contexts = self._choice.choose(offer, n, rng)
+        self._pending, self._practised, self._groups_since_round = {}, {}, 0
+        return Round(
+            id="",
+            contexts=tuple(contexts),
+            n_unguided=0 if contexts else config.drafts_per_round,
+            budget=config.drafts_per_round,
+            seed=_seed(rng),
+        )
+
+    def apply(self, result: RoundResult) -> None:
+        """What a round found changes nothing about where the next one explores."""
+
+    def note(self, notes: Notes) -> None:
+        """Signals are read from rollouts alone."""
+
+    def metrics(self) -> dict[str, float]:
+        """How much is pending, and how many patterns of behaviour were seen."""
+        return {
+            "pending_contexts": float(len(self._pending)),
+            "distinct_patterns": float(len(self.detector.patterns)),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of its state as JSON."""
+        return {
+            "detector": self.detector.state_dict(),
+            "pending": [_dump(context) for context in self._pending.values()],
+            "practised": [_dump(context) for context in self._practised.values()],
+            "groups_since_round": self._groups_since_round,
+            "choice": self._choice.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`, also one of before there was a choice."""
+        self.detector.load_state_dict(state["detector"])
+        pending = [Context.model_validate_json(text) for text in state["pending"]]
+        practised = [Context.model_validate_json(text) for text in state["practised"]]
+        self._pending = {(context.kind, context.task.id): context for context in pending}
+        self._practised = {context.task.id: context for context in practised}
+        self._groups_since_round = state["groups_since_round"]
+        if "choice" in state:
+            self._choice.load_state_dict(state["choice"])
+
+
+def _dump(context: Context) -> str:
+    return canonical_json(context.model_dump(mode="json"))
+
+
+def _seed(rng: Generator) -> int:
+    return int(rng.integers(MAX_SEED))

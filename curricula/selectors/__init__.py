@@ -1,0 +1,1 @@
+"""Selectors: which task of the pool is practised next."""

@@ -1,0 +1,168 @@
+"""Tasks whose pass rate is changing: learning progress."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from pydantic import Field, model_validator
+
+from coevo_gym.core.task import FrozenModel
+from coevo_gym.core.trajectory import Group
+from coevo_gym.curricula.pool.embed import normalise
+from coevo_gym.curricula.pool.table import Numbers
+from coevo_gym.curricula.selectors.base import TableSelector
+
+
+class Averages(NamedTuple):
+    """A fast and a slow moving average of the same outcomes."""
+
+    fast: float
+    slow: float
+
+
+def moved(before: Averages | None, outcome: float, *, fast: float, slow: float) -> Averages:
+    """Both averages after one more outcome; the first outcome is where both begin.
+
+    a' = a + rate * (outcome - a).
+
+    Args:
+        before: the averages so far; None before the first outcome.
+        outcome: what was seen.
+        fast: rate of the fast one, in (0, 1].
+        slow: rate of the slow one, in (0, fast].
+    """
+    if before is None:
+        return Averages(outcome, outcome)
+    return Averages(*(a + r * (outcome - a) for a, r in zip(before, (fast, slow), strict=True)))
+
+
+def reweighted(p: ArrayLike, theta: float = 0.1) -> Numbers:
+    """Stretch low pass rates, where progress is slow: f(p) = p(1 - theta) / (p + theta(1 - 2p)).
+
+    Args:
+        p: pass rates in [0, 1].
+        theta: in (0, 1); 1/2 changes nothing.
+
+    Source: Kanitscheider et al. (arXiv 2106.14876), section 2.1.
+    """
+    rate = np.asarray(p, dtype=np.float64)
+    stretched: Numbers = rate * (1.0 - theta) / (rate + theta * (1.0 - 2.0 * rate))
+    return stretched
+
+
+def learning_progress(fast: ArrayLike, slow: ArrayLike, theta: float = 0.1) -> Numbers:
+    """How fast each pass rate is changing, in either direction: abs(f(fast) - f(slow)).
+
+    Args:
+        fast: (n,) fast averages of outcomes.
+        slow: (n,) slow ones.
+        theta: see :func:`reweighted`.
+    """
+    return np.abs(reweighted(fast, theta) - reweighted(slow, theta))
+
+
+def progress_nearby(
+    vector: ArrayLike, others: ArrayLike, fast: ArrayLike, slow: ArrayLike
+) -> float:
+    """Progress on the tasks that are like one: mean of abs(fast - slow), by likeness.
+
+    Args:
+        vector: (dim,) the one, of any length.
+        others: (n, dim) the tasks that progress is known of.
+        fast: (n,) their fast averages.
+        slow: (n,) their slow averages.
+
+    Returns:
+        A number in [0, 1], weighted by the square of the cosine where that is positive, so that
+        near tasks count most and opposite ones not at all; 0 if none is positive.
+    """
+    cosine = (
+        normalise(np.asarray(others, dtype=np.float64))
+        @ normalise(np.asarray([vector], dtype=np.float64))[0]
+    )
+    likeness = np.maximum(cosine, 0.0) ** 2
+    total = likeness.sum()
+    change = np.abs(np.asarray(fast, dtype=np.float64) - np.asarray(slow, dtype=np.float64))
+    return float(likeness @ change / total) if total > 0 else 0.0
+
+
+class Progress(TableSelector):
+    """Weighs tasks by their learning progress, and draws some uniformly.
+
+    A task that was never visited comes first: without a visit there is no progress to see. An
+    outcome is the mean success of a visit's episodes.
+
+    Args:
+        fast: rate of the fast average.
+        slow: rate of the slow one.
+        theta: see :func:`reweighted`.
+        explore: share of the draws that is uniform over the pool.
+    """
+
+    columns: ClassVar = {"visits": 0.0, "fast": 0.0, "slow": 0.0}
+
+    def __init__(
+        self,
+        fast: float = 0.3,
+        slow: float = 0.05,
+        *,
+        theta: float = 0.1,
+        explore: float = 0.1,
+    ) -> None:
+        super().__init__()
+        self.fast, self.slow = fast, slow
+        self.theta, self.explore = theta, explore
+
+    @property
+    def progress(self) -> Numbers:
+        """(n,) learning progress of each task."""
+        return learning_progress(self.table["fast"], self.table["slow"], self.theta)
+
+    def weights(self) -> Numbers | None:
+        """Tasks that were never visited, each alike; without any, by progress."""
+        unseen = self.table["visits"] == 0
+        if unseen.any():
+            return unseen.astype(np.float64)
+        progress = self.progress
+        total = progress.sum()
+        if total <= 0:
+            return np.ones(len(progress))
+        return (1.0 - self.explore) * progress / total + self.explore / len(progress)
+
+    def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
+        """Move both averages."""
+        table = self.table
+        before = Averages(table["fast"][row], table["slow"][row]) if table["visits"][row] else None
+        after = moved(before, float(outcomes.mean()), fast=self.fast, slow=self.slow)
+        table["fast"][row], table["slow"][row] = after
+        table["visits"][row] += 1
+
+    def metrics(self) -> dict[str, float]:
+        """Mean progress of the pool."""
+        return {"mean_progress": float(self.progress.mean()) if len(self.table) else 0.0}
+
+
+class ProgressConfig(FrozenModel):
+    """Tasks whose pass rate is changing (learning progress, arXiv 2106.14876)."""
+
+    kind: Literal["progress"] = "progress"
+    fast: float = Field(default=0.3, gt=0, le=1)
+    """Rate of the fast average, for each visit."""
+    slow: float = Field(default=0.05, gt=0, le=1)
+    """Rate of the slow average; below that of the fast one."""
+    theta: float = Field(default=0.1, gt=0, lt=1)
+    """How much low pass rates are stretched; 0.5 does not."""
+    explore: float = Field(default=0.1, gt=0, le=1)
+    """Share of the draws that is uniform over the pool."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.slow >= self.fast:
+            raise ValueError(f"slow ({self.slow}) must be below fast ({self.fast})")
+        return self
+
+    def make(self) -> Progress:
+        """The selector."""
+        return Progress(self.fast, self.slow, theta=self.theta, explore=self.explore)

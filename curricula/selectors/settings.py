@@ -1,0 +1,27 @@
+"""Settings of the selectors: one union, told apart by ``kind``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from coevo_gym.curricula.selectors.adarft import AdaRFTConfig
+from coevo_gym.curricula.selectors.learnable import LearnableConfig
+from coevo_gym.curricula.selectors.plr import PLRConfig
+from coevo_gym.curricula.selectors.progress import ProgressConfig
+from coevo_gym.curricula.selectors.sec import SECConfig
+from coevo_gym.curricula.selectors.stages import StagesConfig
+from coevo_gym.curricula.selectors.uniform import UniformConfig
+
+SelectorConfig = Annotated[
+    UniformConfig
+    | StagesConfig
+    | AdaRFTConfig
+    | PLRConfig
+    | LearnableConfig
+    | ProgressConfig
+    | SECConfig,
+    Field(discriminator="kind"),
+]
+"""Any of them; each has ``make()``."""

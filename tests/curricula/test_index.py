@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import logging
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from coevo_gym.curricula import metrics
+from coevo_gym.curricula.pool.embed import nearest
+from coevo_gym.curricula.pool.index import VectorIndex
+
+hnswlib = pytest.mark.skipif(find_spec("hnswlib") is None, reason="hnswlib is not installed")
+RNG = np.random.default_rng
+
+
+def test_it_finds_what_a_search_of_all_finds() -> None:
+    vectors, queries = RNG(0).normal(size=(300, 8)), RNG(1).normal(size=(20, 8))
+    index = VectorIndex(8, vectors[:100])
+    index.add(vectors[100:])
+    assert len(index) == 300
+    found, wanted = index.nearest(queries, 5), nearest(queries, vectors, 5)
+    assert found.rows.tolist() == wanted.rows.tolist()
+    assert found.cosine == pytest.approx(wanted.cosine, abs=1e-6)
+
+
+def test_k_is_cut_to_what_there_is() -> None:
+    assert VectorIndex(2).nearest([[1, 0]], 3).rows.shape == (1, 0)
+    assert VectorIndex(2, [[1, 0], [0, 1]]).nearest([[1, 0.1]], 3).rows.tolist() == [[0, 1]]
+
+
+@hnswlib
+def test_beyond_the_limit_a_graph_finds_nearly_all_of_it() -> None:
+    vectors, queries = RNG(0).normal(size=(2000, 16)), RNG(1).normal(size=(100, 16))
+    index = VectorIndex(16, vectors[:1500], exact_up_to=1000)
+    index.nearest(queries[:1], 1)
+    index.add(vectors[1500:])  # after the graph was made
+    assert index.approximate
+    found, wanted = index.nearest(queries, 5), nearest(queries, vectors, 5)
+    hits = [len(set(a) & set(b)) for a, b in zip(found.rows, wanted.rows, strict=True)]
+    assert sum(hits) / 500 >= 0.99
+    again = VectorIndex(16, vectors[:1500], exact_up_to=1000)
+    again.nearest(queries[:1], 1)
+    again.add(vectors[1500:])
+    assert again.nearest(queries, 5).rows.tolist() == found.rows.tolist()
+
+
+def test_without_the_graph_the_search_is_exact_and_says_that_it_is_slow(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("coevo_gym.curricula.pool.index.find_spec", lambda name: None)
+    vectors, queries = RNG(0).normal(size=(200, 8)), RNG(1).normal(size=(20, 8))
+    index = VectorIndex(8, vectors, exact_up_to=100)
+    with caplog.at_level(logging.WARNING):
+        found = index.nearest(queries, 3)
+    assert found.rows.tolist() == nearest(queries, vectors, 3).rows.tolist()
+    assert "embed" in caplog.text
+
+
+def test_likeness_of_large_sets_goes_by_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = RNG(0).normal(size=(1500, 8))
+    exact = metrics.self_similarity(vectors, 5)
+    cosine = nearest(vectors, vectors, 6).cosine[:, 1:]
+    assert exact == pytest.approx(cosine.mean())
+    monkeypatch.setattr(metrics, "EXACT_UP_TO", 1000)
+    assert metrics.self_similarity(vectors, 5) == pytest.approx(exact, abs=1e-6)
+    same = np.ones((1500, 3))
+    assert metrics.self_similarity(same, 5) == pytest.approx(1.0)
