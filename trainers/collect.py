@@ -47,14 +47,14 @@ def gather(
         EnvBackendError: if no episode could be finished.
     """
     kept: list[Group] = []
-    draws = 0
+    draws, resamples = 0, 0 if _studies(config, state) else config.max_resamples
     try:
-        while draws == 0 or (draws <= config.max_resamples and len(kept) < config.groups_per_step):
+        while draws == 0 or (draws <= resamples and len(kept) < config.groups_per_step):
             ledger.open_step(config.groups_per_step - len(kept))
             version, seed = learner.version, config.seed
             found = collect(ledger, agent, envs, state, policy_version=version, seed=seed)
             whole = [group for group in found if group.whole]
-            if config.max_resamples:
+            if resamples:
                 judged = zip(whole, learner.advantages(whole), strict=True)
                 whole = [group for group, values in judged if _differs(group) or teaches(values)]
             kept += whole
@@ -63,7 +63,7 @@ def gather(
         groups = list(ledger.close_step().groups)
     n_whole = sum(group.whole for group in groups)
     metrics = {"broken_groups": float(len(groups) - n_whole)}
-    if config.max_resamples:
+    if resamples:
         solved = [float(t.success) for group in groups for t in group.trajectories]
         metrics |= {
             "resamples": float(draws - 1),
@@ -75,7 +75,7 @@ def gather(
 
 def learn(config: LoopConfig, state: LoopState, learner: Learner, kept: Sequence[Group]) -> Metrics:
     """Learn from the groups of a step, unless it is one that only studies."""
-    if state.step < config.study_only_steps:
+    if _studies(config, state):
         solved = [float(t.success) for group in kept for t in group.trajectories]
         return {"success": sum(solved) / max(1, len(solved))}
     return learner.update(kept, learner.advantages(kept))
@@ -84,6 +84,11 @@ def learn(config: LoopConfig, state: LoopState, learner: Learner, kept: Sequence
 def _differs(group: Group) -> bool:
     """Whether some episodes solved the task and some did not; lost ones say nothing."""
     return len({t.success for t in group.trajectories if not t.end_reason.lost}) > 1
+
+
+def _studies(config: LoopConfig, state: LoopState) -> bool:
+    """Whether nothing is learned in the step that is due."""
+    return state.step < config.study_only_steps
 
 
 def collect(

@@ -70,3 +70,19 @@ def test_a_step_that_fails_records_what_has_closed() -> None:
     run.run()
     assert [len(batch) for batch in curriculum.told] == [8]
     assert run.ledger.n_ready == 0
+
+
+def test_the_first_steps_may_only_study(envs: EnvPool) -> None:
+    curriculum, learner, seen = Batches(), Picky(), list[dict[str, float]]()
+
+    class Steps(Told):
+        def on_step(self, metrics: dict[str, float]) -> None:
+            seen.append(metrics)
+
+    run = loop(curriculum, envs, learner, max_steps=3, study_only_steps=2, max_resamples=8)
+    run.events = Steps()
+    run.run()
+    assert learner.version == 1
+    assert [len(batch) for batch in curriculum.told[:2]] == [4, 4]  # nothing is drawn anew
+    assert seen[0]["success"] == 1.0
+    assert "success_before_filter" not in seen[0]
