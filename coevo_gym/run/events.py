@@ -9,6 +9,7 @@ from typing import Any
 from numpy.random import Generator
 
 from coevo_gym.core.evolution import Round, RoundResult, Signal
+from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import Curriculum
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group
@@ -44,6 +45,10 @@ class SignalTap:
     def next(self, n: int, rng: Generator) -> list[Task]:
         """See :class:`~coevo_gym.core.seams.Curriculum`."""
         return self.inner.next(n, rng)
+
+    def note(self, notes: Notes) -> None:
+        """See :class:`~coevo_gym.core.seams.Curriculum`."""
+        self.inner.note(notes)
 
     def plan(self, rng: Generator) -> Round | None:
         """See :class:`~coevo_gym.core.seams.Curriculum`."""

@@ -43,7 +43,8 @@ def replay_probabilities(
     staleness = now - np.asarray(last, dtype=np.float64)
     if not staleness.any():
         return by_score
-    return (1.0 - rho) * by_score + rho * staleness / staleness.sum()
+    mixed: Numbers = (1.0 - rho) * by_score + rho * staleness / staleness.sum()
+    return mixed
 
 
 class PrioritisedReplay(TableSelector):

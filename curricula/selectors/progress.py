@@ -122,14 +122,15 @@ class Progress(TableSelector):
 
     def weights(self) -> Numbers | None:
         """Tasks that were never visited, each alike; without any, by progress."""
-        unseen = self.table["visits"] == 0
+        unseen = (self.table["visits"] == 0).astype(np.float64)
         if unseen.any():
-            return unseen.astype(np.float64)
+            return unseen
         progress = self.progress
         total = progress.sum()
         if total <= 0:
             return np.ones(len(progress))
-        return (1.0 - self.explore) * progress / total + self.explore / len(progress)
+        mixed: Numbers = (1.0 - self.explore) * progress / total + self.explore / len(progress)
+        return mixed
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
         """Move both averages."""

@@ -42,8 +42,9 @@ def arm_probabilities(values: ArrayLike, *, temperature: float = 0.5) -> Numbers
         temperature: above 0; the higher, the more alike.
     """
     scaled = np.asarray(values, dtype=np.float64) / temperature
-    weights: Numbers = np.exp(scaled - scaled.max())
-    return weights / weights.sum()
+    weights = np.exp(scaled - scaled.max())
+    chances: Numbers = weights / weights.sum()
+    return chances
 
 
 class BanditOfDifficulty(RatedSelector):
