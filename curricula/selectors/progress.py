@@ -122,7 +122,7 @@ class Progress(TableSelector):
 
     def weights(self) -> Numbers | None:
         """Tasks that were never visited, each alike; without any, by progress."""
-        unseen = (self.table["visits"] == 0).astype(np.float64)
+        unseen: Numbers = (self.table["visits"] == 0).astype(np.float64)
         if unseen.any():
             return unseen
         progress = self.progress
