@@ -2,6 +2,7 @@
 
     >>> import numpy as np
     >>> from coevo_gym import tasks
+    >>> from coevo_gym.curricula.selectors.learnable import Learnable
     >>> curriculum = PoolCurriculum(tasks("webshop", "train")[:9], selector=Learnable())
     >>> len(curriculum.next(4, np.random.default_rng(0)))
     4
