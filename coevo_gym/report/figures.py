@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import coevo_gym.curricula.signals.kinds  # noqa: F401 (registers the kinds that come with us)
-from coevo_gym.core.kinds import kind_of, kinds
+from coevo_gym.core.kinds import Kind, kind_of, kinds
 from coevo_gym.report.bars import (
     Column,
     ColumnChart,
@@ -121,6 +121,13 @@ def pool_panel(data: ReportData, height: float) -> Lines:
     top = nice_top(max((row.pool_size for row in data.rounds), default=0), 4, whole=True)
     ticks = nice_ticks(top, 4, whole=True)
     return Lines(tuple(series), "tasks in the pool", top, ticks, count, height)
+
+
+def shown_kinds(data: ReportData) -> list[Kind]:
+    """The registered kinds that a report has something of, in the order in which they came."""
+    found = {kind for row in data.rounds for kind in row.signals}
+    found |= {row.signal for row in data.lineage}
+    return [kind for kind in kinds() if kind.name in found]
 
 
 def signals_figure(data: ReportData) -> Figure | None:

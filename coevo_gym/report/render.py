@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from coevo_gym.core.kinds import kinds
 from coevo_gym.report import words
 from coevo_gym.report.bars import whisker, whisker_axis
 from coevo_gym.report.charts import draw_lines
@@ -22,6 +21,7 @@ from coevo_gym.report.figures import (
     gates_figure,
     pool_figure,
     pool_panel,
+    shown_kinds,
     signals_figure,
     similarity_figure,
     success_chart,
@@ -120,7 +120,7 @@ def render_report(data: ReportData) -> str:
         rejected=data.rejected[:MAX_REJECTED],
         settings=_settings(data),
         max_actions=MAX_ACTIONS,
-        kinds=kinds(),
+        kinds=shown_kinds(data),
     )
 
 
@@ -221,7 +221,7 @@ def _measures(rows: Sequence[EvolutionRow]) -> list[tuple[str, list[str]]]:
 
 def _lineage(data: ReportData, styles: dict[str, int]) -> Lineage:
     rows = _bounded(data.lineage)
-    labels = {kind.name: kind.label for kind in kinds()}
+    labels = {kind.name: kind.label for kind in shown_kinds(data)}
     shown = []
     for row in rows:
         kind = row.signal if row.signal in labels else "other"
