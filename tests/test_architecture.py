@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -168,6 +169,23 @@ def literals(annotation: Any) -> list[Any]:
     if get_origin(annotation) is Literal:
         return list(get_args(annotation))
     return [value for part in get_args(annotation) for value in literals(part)]
+
+
+def test_episodes_are_run_in_one_place() -> None:
+    """Above it, envs are stepped by what is an env itself, and by what tests them."""
+    stepping = {
+        module
+        for module, path in sources()
+        if module != "coevo_gym" and floor(module) > floor("coevo_gym.episodes")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and re.search(r"\benv(\.unwrapped)?\.step$", ast.unparse(node))
+    }
+    assert stepping == {
+        "coevo_gym.curricula.session.sampler",
+        "coevo_gym.curricula.session.vector_sampler",
+        "coevo_gym.testing.contract",
+    }
 
 
 def test_nothing_waits_by_select() -> None:
