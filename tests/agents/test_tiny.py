@@ -79,6 +79,11 @@ class TestPolicy:
             ]
             assert policy.logprobs(every)[0].exp().sum().item() == pytest.approx(1.0, abs=1e-5)
 
+    def test_a_decision_knows_the_version_that_took_it(self) -> None:
+        policy = shaken()
+        policy.version = 5
+        assert {decision.policy_version for decision in decisions(policy, requests(3))} == {5}
+
     def test_draws_follow_the_probabilities(self) -> None:
         policy, asked = shaken(), requests(7)[6]
         taken = decisions(policy, [asked] * 4000)

@@ -19,7 +19,7 @@ from coevo_gym.agents.lm.padded import Ask, _batches, sample_padded  # noqa: E40
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy  # noqa: E402
 from coevo_gym.core.errors import ConfigError, ModelError, ModelNotFetched  # noqa: E402
 from coevo_gym.core.seams import Choice, Completion, Finish, Message, Prompt, Sampling  # noqa: E402
-from coevo_gym.core.trajectory import Segment, TokenDecision, View  # noqa: E402
+from coevo_gym.core.trajectory import UNKNOWN_VERSION, Segment, TokenDecision, View  # noqa: E402
 from tests.agents.tiny_llama import make_tiny_llama  # noqa: E402
 
 SLOWLY = pytest.param("continuous", marks=pytest.mark.slow)
@@ -120,6 +120,15 @@ def test_logprobs_are_those_of_the_learner(folder: Path, engine: str) -> None:
     made = policy(folder)
     sampled = [p for p in MIXED if p.sampling.temperature]
     check_logprobs(made, made.generate(sampled * 3))
+
+
+def test_an_answer_knows_the_version_that_gave_it(folder: Path) -> None:
+    made = policy(folder)
+    made.version = 5
+    assert tokens(made.generate([ask("Hello.")])[0]).policy_version == 5
+    demonstrated = made.encode_demonstration(ask("Hello.").messages, "Hi.")
+    assert demonstrated is not None
+    assert demonstrated.policy_version == UNKNOWN_VERSION
 
 
 def test_greedy_answers_are_sure(folder: Path, engine: str) -> None:
