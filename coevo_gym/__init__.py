@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from coevo_gym.cli.python import evaluate as evaluate
     from coevo_gym.cli.python import train as train
     from coevo_gym.curricula.session.sampler import EvolvingTaskSampler as EvolvingTaskSampler
+    from coevo_gym.curricula.session.session import CurriculumSession as CurriculumSession
     from coevo_gym.curricula.session.vector_sampler import (
         EvolvingVectorSampler as EvolvingVectorSampler,
     )
@@ -37,6 +38,7 @@ __all__ = [
     "Benchmark",
     "BenchmarkSpec",
     "CoevoError",
+    "CurriculumSession",
     "EvolvingTaskSampler",
     "EvolvingVectorSampler",
     "Split",
@@ -51,6 +53,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "CurriculumSession": "coevo_gym.curricula.session.session",
     "EvolvingTaskSampler": "coevo_gym.curricula.session.sampler",
     "EvolvingVectorSampler": "coevo_gym.curricula.session.vector_sampler",
     "evaluate": "coevo_gym.cli.python",

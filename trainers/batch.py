@@ -152,11 +152,14 @@ def evaluated(policy: TrainablePolicy, batch: Batch, most: int) -> list[Tensor]:
     return rows
 
 
-def whole_only(groups: Sequence[Group], values: Sequence[ValueT]) -> list[ValueT]:
-    """Values of whole groups, from those of all groups, or of the whole ones already."""
+def of_usable(
+    groups: Sequence[Group], values: Sequence[ValueT], max_staleness: int
+) -> list[ValueT]:
+    """Values of the groups that are learned from: out of those of all groups, or as they are."""
     if len(values) != len(groups):
         return list(values)
-    return [value for group, value in zip(groups, values, strict=True) if group.whole]
+    both = zip(groups, values, strict=True)
+    return [value for group, value in both if group.comparable(max_staleness)]
 
 
 def padded(rows: Sequence[Tensor], part: NDArray[np.int64], like: Tensor) -> Tensor:
@@ -166,7 +169,7 @@ def padded(rows: Sequence[Tensor], part: NDArray[np.int64], like: Tensor) -> Ten
 
 def group_metrics(
     groups: Sequence[Group],
-    whole: Sequence[Group],
+    usable: Sequence[Group],
     advantages: Sequence[Sequence[Advantage]],
     outcome: str,
 ) -> dict[str, float]:
@@ -174,19 +177,19 @@ def group_metrics(
 
     Args:
         groups: all of them.
-        whole: those that are whole.
+        usable: those that are learned from.
         advantages: of each of these.
         outcome: attribute of a trajectory that is learned from.
     """
-    arrived = [[t for t in group.trajectories if not t.end_reason.lost] for group in whole]
+    arrived = [[t for t in group.trajectories if not t.end_reason.lost] for group in usable]
     outcomes = [[float(getattr(t, outcome)) for t in group] for group in arrived]
     flat = [value for values in outcomes for value in values]
     solved = [t.success for group in arrived for t in group]
     idle = sum(not teaches(values) for values in advantages)
     return {
         "groups": float(len(groups)),
-        "broken_groups": float(len(groups) - len(whole)),
-        "degenerate_share": idle / len(whole) if whole else 0.0,
+        "broken_groups": float(len(groups) - len(usable)),
+        "degenerate_share": idle / len(usable) if usable else 0.0,
         "reward": sum(flat) / len(flat) if flat else 0.0,
         "success": sum(solved) / len(solved) if solved else 0.0,
     }

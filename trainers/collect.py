@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from coevo_gym.core.errors import EnvBackendError, ModelError
-from coevo_gym.core.seams import Agent
+from coevo_gym.core.seams import Agent, Ticket
 from coevo_gym.core.trajectory import Group
+from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import rollout
-from coevo_gym.trainers.parts import Learner, Ledger, LoopConfig, LoopState, Metrics, teaches
+from coevo_gym.trainers.parts import Learner, LoopConfig, LoopState, Metrics, teaches
 
 
 class Gathered(NamedTuple):
@@ -29,7 +30,7 @@ class Gathered(NamedTuple):
 
 def gather(
     config: LoopConfig,
-    ledger: Ledger,
+    session: CurriculumSession,
     agent: Agent,
     envs: EnvPool,
     state: LoopState,
@@ -50,9 +51,9 @@ def gather(
     draws, resamples = 0, 0 if _studies(config, state) else config.max_resamples
     try:
         while draws == 0 or (draws <= resamples and len(kept) < config.groups_per_step):
-            ledger.open_step(config.groups_per_step - len(kept))
+            session.open_step(config.groups_per_step - len(kept))
             version, seed = learner.version, config.seed
-            found = collect(ledger, agent, envs, state, policy_version=version, seed=seed)
+            found = collect(session, agent, envs, state, policy_version=version, seed=seed)
             whole = [group for group in found if group.whole]
             if resamples:
                 judged = zip(whole, learner.advantages(whole), strict=True)
@@ -60,7 +61,7 @@ def gather(
             kept += whole
             draws += 1
     finally:
-        groups = list(ledger.close_step().groups)
+        groups = list(session.close_step().groups)
     n_whole = sum(group.whole for group in groups)
     metrics = {"broken_groups": float(len(groups) - n_whole)}
     if resamples:
@@ -92,7 +93,7 @@ def _studies(config: LoopConfig, state: LoopState) -> bool:
 
 
 def collect(
-    ledger: Ledger,
+    session: CurriculumSession,
     agent: Agent,
     envs: EnvPool,
     state: LoopState,
@@ -103,7 +104,7 @@ def collect(
     """Run all tickets that are ready; episodes lost to an engine are run again, until given up.
 
     Args:
-        ledger: issues them.
+        session: gives them out.
         agent: who acts.
         envs: where.
         state: what the episodes cost is added here.
@@ -118,17 +119,18 @@ def collect(
     """
     groups: list[Group] = []
     finished = 0
-    while n_ready := ledger.n_ready:
-        tickets = [ledger.issue(policy_version=policy_version) for _ in range(n_ready)]
+    while n_ready := session.n_ready:
+        taken = [session.take(policy_version=policy_version) for _ in range(n_ready)]
+        tickets = [ticket for ticket in taken if isinstance(ticket, Ticket)]
         result = rollout(tickets, agent, envs, policy_version=policy_version, seed=seed)
         state.env_steps += result.env_steps
         for index, (ticket, trajectory) in enumerate(
             zip(tickets, result.trajectories, strict=True)
         ):
             if trajectory is None:
-                group = ledger.give_back(ticket, result.lost[index].reason)
+                group = session.give_back(ticket.id, result.lost[index].reason)
             else:
-                group = ledger.finish(ticket, trajectory)
+                group = session.report(ticket.id, trajectory)
                 finished += 1
             groups += [group] if group else []
         if not finished:

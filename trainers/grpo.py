@@ -32,10 +32,10 @@ from coevo_gym.trainers.batch import (
     flatten,
     group_metrics,
     logprobs,
+    of_usable,
     padded,
     parts,
     trajectory_weights,
-    whole_only,
 )
 from coevo_gym.trainers.credit import Credit, credit_of
 from coevo_gym.trainers.loss import LossTerms, bounded_exp, grpo_loss, k3
@@ -153,9 +153,10 @@ class GRPO:
         """Learn from a batch of groups.
 
         Args:
-            groups: what to learn from; those that are not whole are left out and counted.
+            groups: what to learn from; those that are not whole, or staler than the settings
+                allow, are left out and counted.
             advantages: one for each trajectory of each group, or one for each of its steps;
-                default: :meth:`advantages`. Of whole groups only, or of all.
+                default: :meth:`advantages`. Of the groups that are not left out only, or of all.
             clip_high: the upper clip of each trajectory, in the place of the settings' for all; of
                 the same groups as ``advantages``.
 
@@ -169,18 +170,19 @@ class GRPO:
             TrainingDiverged: if three steps in a row, of this update and those before, have no
                 finite loss and gradient.
         """
-        whole = [group for group in groups if group.whole]
+        usable = [group for group in groups if group.comparable(self.config.max_staleness)]
         if advantages is None:
-            advantages = self.advantages(whole)
-        advantages = whole_only(groups, advantages)
-        metrics = group_metrics(groups, whole, advantages, self.config.outcome)
-        trajectories = [t for group in whole for t in group.trajectories]
+            advantages = self.advantages(usable)
+        advantages = of_usable(groups, advantages, self.config.max_staleness)
+        metrics = group_metrics(groups, usable, advantages, self.config.outcome)
+        trajectories = [t for group in usable for t in group.trajectories]
         judged = chain.from_iterable(advantages)
         learned = [not self._masked(trajectory) for trajectory in trajectories]
         metrics["masked_share"] = 1.0 - sum(learned) / len(learned) if learned else 0.0
         clips = None
         if clip_high is not None:
-            clips = list(compress(chain.from_iterable(whole_only(groups, clip_high)), learned))
+            own_clips = of_usable(groups, clip_high, self.config.max_staleness)
+            clips = list(compress(chain.from_iterable(own_clips), learned))
         kept = list(compress(trajectories, learned))
         batch = flatten(kept, list(compress(judged, learned)), clip_high=clips)
         if not batch.samples:

@@ -1,8 +1,8 @@
 """The loop: it orders calls between the parts, and knows nothing else.
 
-Open a step → issue tickets → roll out → finish → close the step (the ledger records) → advantages
-→ update; every so many steps plan a round, run it and apply it, and evaluate. All that it calls is
-a Protocol or a function.
+Open a step → take tickets → roll out → report → close the step (the curriculum records) →
+advantages → update; every so many steps run the round that is due, and evaluate. What is practised
+is the session's business, all else that it calls is a Protocol or a function.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ from dataclasses import asdict
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round, RoundResult
-from coevo_gym.core.seams import Agent, Curriculum, Evolver
+from coevo_gym.core.seams import Agent
+from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.trainers.collect import gather, learn
-from coevo_gym.trainers.parts import Events, Learner, Ledger, LoopConfig, LoopState, Metrics
+from coevo_gym.trainers.parts import Events, Learner, LoopConfig, LoopState, Metrics
 
-__all__ = ["Events", "Learner", "Ledger", "Loop", "LoopConfig", "LoopState", "Metrics"]
+__all__ = ["Events", "Learner", "Loop", "LoopConfig", "LoopState", "Metrics"]
 
 
 class Loop:
@@ -30,12 +29,10 @@ class Loop:
 
     Args:
         config: how long, and how often.
-        curriculum: what to practise.
-        ledger: issues the curriculum's tasks as tickets, and records groups.
+        session: gives out the curriculum's tasks, records groups, and runs rounds.
         agent: who acts in training; it samples.
         learner: learns from groups.
         envs: where training episodes run.
-        evolver: carries out rounds; None for a curriculum that does not evolve.
         evaluate: evaluates the agent as it is now; None for never.
         events: told what happens.
 
@@ -47,22 +44,18 @@ class Loop:
         self,
         config: LoopConfig,
         *,
-        curriculum: Curriculum,
-        ledger: Ledger,
+        session: CurriculumSession,
         agent: Agent,
         learner: Learner,
         envs: EnvPool,
-        evolver: Evolver | None = None,
         evaluate: Callable[[], Evaluation] | None = None,
         events: Events | None = None,
     ) -> None:
         if config.max_steps is None and config.max_env_steps is None:
             raise ConfigError("A loop needs an end. Set max_steps, max_env_steps, or both.")
         self.config, self.state = config, LoopState()
-        self.curriculum, self.ledger, self.agent = curriculum, ledger, agent
-        self.learner, self.envs, self.evolver = learner, envs, evolver
+        self.session, self.agent, self.learner, self.envs = session, agent, learner, envs
         self.evaluate, self.events = evaluate, events or Events()
-        self._rng = np.random.default_rng(config.seed)
 
     @property
     def over(self) -> bool:
@@ -85,7 +78,7 @@ class Loop:
     def step(self) -> Metrics:
         """One step of the learner, with the round and the evaluation that are due after it."""
         config, state, started = self.config, self.state, perf_counter()
-        parts = (self.ledger, self.agent, self.envs, state, self.learner)
+        parts = (self.session, self.agent, self.envs, state, self.learner)
         groups, kept, gathered = gather(config, *parts)
         self.events.on_groups(groups)
         rolled_out = perf_counter()
@@ -98,38 +91,29 @@ class Loop:
             self._evolve()
         self._evaluate(due=_due(state.step, config.evaluate_every_steps))
         metrics |= {name: float(value) for name, value in asdict(state).items()}
-        metrics |= {f"curriculum.{k}": v for k, v in self.curriculum.metrics().items()}
+        metrics |= {f"curriculum.{k}": v for k, v in self.session.metrics().items()}
         self.events.on_step(metrics)
         return metrics
 
     def run_round(self, round: Round) -> RoundResult:
         """Carry out a round, apply it, and count what it cost."""
-        if self.evolver is None:
-            raise ConfigError("This loop has no evolver; pass one to run rounds.")
-        result = self.evolver.run(round)
-        self.curriculum.apply(result)
+        result = self.session.run_round(round)
         self.state.env_steps += result.env_steps
         self.events.on_round(round, result)
         return result
 
     def state_dict(self) -> dict[str, Any]:
-        """Progress, curriculum and open groups as JSON; learner and policy keep their own state."""
-        return {
-            "state": asdict(self.state),
-            "rng": self._rng.bit_generator.state,
-            "curriculum": self.curriculum.state_dict(),
-            "ledger": self.ledger.state_dict(),
-        }
+        """Progress and session as JSON; learner and policy keep their own state."""
+        return {"state": asdict(self.state), "session": self.session.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`."""
         self.state = LoopState(**state["state"])
-        self._rng.bit_generator.state = state["rng"]
-        self.curriculum.load_state_dict(state["curriculum"])
-        self.ledger.load_state_dict(state["ledger"])
+        # States from before there were sessions hold the session's parts themselves.
+        self.session.load_state_dict(state.get("session", state))
 
     def _evolve(self) -> None:
-        round = self.curriculum.plan(self._rng) if self.evolver else None
+        round = self.session.plan()
         if round is not None:
             self.run_round(round)
 

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.notes import NO_NOTES, Notes
-from coevo_gym.core.seams import Advantage, ClosedStep, Ticket
+from coevo_gym.core.seams import Advantage
 from coevo_gym.core.task import FrozenModel
-from coevo_gym.core.trajectory import EndReason, Group, Trajectory
+from coevo_gym.core.trajectory import Group
 from coevo_gym.episodes.evaluation import Evaluation
 
 Metrics = dict[str, float]
@@ -50,7 +50,7 @@ class LoopConfig(FrozenModel):
             has its own idea of when one is due.
         evolve_at_last_step: ask after the last step too, though nothing trains on what it finds.
         evaluate_every_steps: steps between evaluations; 0 for none but the first and the last.
-        seed: seed of planning and of the episodes' envs.
+        seed: seed of the episodes' envs; a run plans its rounds with it, too.
     """
 
     max_steps: int | None = Field(default=None, ge=0)
@@ -62,45 +62,6 @@ class LoopConfig(FrozenModel):
     evolve_at_last_step: bool = False
     evaluate_every_steps: int = Field(default=10, ge=0)
     seed: int = Field(default=0, ge=0)
-
-
-class Ledger(Protocol):
-    """Who may run which episode; ``curricula/session/groups.py`` is one."""
-
-    group_size: int
-
-    @property
-    def n_ready(self) -> int:
-        """Tickets that can be issued before the curriculum is asked for another task."""
-        ...
-
-    def open_step(self, n_groups: int) -> None:
-        """Draw the tasks of a step at once, or more tasks for the open step."""
-        ...
-
-    def close_step(self) -> ClosedStep:
-        """Record the groups of the open step that have closed as one batch."""
-        ...
-
-    def issue(self, *, policy_version: int = 0) -> Ticket:
-        """The right to run one more episode."""
-        ...
-
-    def finish(self, ticket: Ticket, trajectory: Trajectory) -> Group | None:
-        """Hand in an episode; the group, if this was its last one."""
-        ...
-
-    def give_back(self, ticket: Ticket, reason: EndReason) -> Group | None:
-        """Return a ticket whose episode was lost; the group, if that ends it unfinished."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """Its open groups as JSON."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
-        ...
 
 
 class Learner(Protocol):

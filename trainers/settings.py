@@ -62,6 +62,8 @@ class GRPOConfig(UpdateConfig):
         normalise_std: divide advantages by the group's standard deviation (False: Dr. GRPO); RLOO
             never divides.
         outcome: what is learned from: the binary success or the benchmark's score.
+        max_staleness: groups whose episodes are of more versions of the policy than that apart, or
+            behind the one that is trained, are left out.
         loss_mean: what weighs the same in the loss: every sampled ``token`` (CoEvolve), so that a
             long failure outweighs a short success, or every ``trajectory`` (Role-Agent);
             ``constant`` divides the sum by ``constant_tokens`` a trajectory (Dr. GRPO).
@@ -87,6 +89,7 @@ class GRPOConfig(UpdateConfig):
     state_weight: float = Field(default=1.0, ge=0)
     normalise_std: bool = True
     outcome: Literal["success", "score"] = "success"
+    max_staleness: int = Field(default=0, ge=0)
     loss_mean: Literal["token", "trajectory", "constant"] = "token"
     constant_tokens: int = Field(default=4096, ge=1)
     overlong: Literal["keep", "mask", "penalty"] = "keep"

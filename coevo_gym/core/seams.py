@@ -39,6 +39,17 @@ class Ticket:
     policy_version: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Later:
+    """No ticket now; ask again.
+
+    Attributes:
+        reason: what has to happen before there is one.
+    """
+
+    reason: str
+
+
 class ClosedStep(NamedTuple):
     """What a learner's step has practised.
 
@@ -134,7 +145,11 @@ class Curriculum(Protocol):
         """Take in the notes of a learner's step; by default nothing comes of them."""
 
     def plan(self, rng: Generator) -> Round | None:
-        """The next round of evolution, or None if none is due."""
+        """The round of evolution that is due, or None.
+
+        A round that was given is given again until its result is applied, also by a state that was
+        saved and loaded in between.
+        """
         ...
 
     def apply(self, result: RoundResult) -> None:

@@ -256,15 +256,34 @@ class Group:
         task: the one task of all its trajectories.
         size: K, how many trajectories a whole group has.
         trajectories: those that arrived, in ticket order.
+        policy_version: newest version of the policy that was known when the group closed; None if
+            nobody kept count.
     """
 
     id: str
     task: Task
     size: int
     trajectories: tuple[Trajectory, ...]
+    policy_version: int | None = None
 
     @property
     def whole(self) -> bool:
-        """Whether all K arrived under one policy version: what GRPO and boundary signals need."""
-        versions = {trajectory.policy_version for trajectory in self.trajectories}
-        return len(self.trajectories) == self.size and len(versions) == 1
+        """Whether all K arrived."""
+        return len(self.trajectories) == self.size
+
+    @property
+    def staleness(self) -> int:
+        """Versions of the policy from the oldest that acted to the newest, or to that of now."""
+        versions = {version for t in self.trajectories for version in t.policy_versions}
+        if versions and self.policy_version is not None:
+            versions.add(self.policy_version)
+        return max(versions) - min(versions) if versions else 0
+
+    def comparable(self, max_staleness: int = 0) -> bool:
+        """Whether its trajectories can be judged against each other, and learned from.
+
+        Args:
+            max_staleness: most versions of the policy that they may be apart, or behind; 0 asks
+                for the one policy that is current.
+        """
+        return self.whole and self.staleness <= max_staleness

@@ -6,7 +6,8 @@ import json
 
 from coevo_gym.config import ArmConfig
 from coevo_gym.core.errors import StoreError
-from coevo_gym.curricula.session.groups import GroupLedger
+from coevo_gym.curricula.session.seeds import Seeds
+from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.run.assembly import Assembly, OnVerdict, weights_hash
 from coevo_gym.run.events import ArmEvents, SignalTap
@@ -54,14 +55,15 @@ class Arm:
             self.evolver = StoredEvolver(method.evolver, store, by=by, shared=method.first_round)
         self.loop = Loop(
             settings.loop,
-            curriculum=self.tap,
-            ledger=GroupLedger(
-                self.tap, group_size=config.rollout.group_size, seed=assembly.seed("ledger")
+            session=CurriculumSession(
+                self.tap,
+                self.evolver,
+                group_size=config.rollout.group_size,
+                seed=Seeds(draws=assembly.seed("ledger"), rounds=settings.loop.seed),
             ),
             agent=agent,
             learner=self.learner,
             envs=envs,
-            evolver=self.evolver,
             evaluate=lambda: assembly.evaluate(agent.greedy()),
         )
 

@@ -55,6 +55,8 @@ class GrowthConfig(FrozenModel):
     """Fewest episodes with a behaviour before it is called rare."""
     outcome: Outcome = "success"
     """What signals read: the binary outcome or the benchmark's own score."""
+    max_staleness: int = Field(default=0, ge=0)
+    """Most versions of the policy that a group may span and still show a boundary."""
     pattern: Literal["sequence", "set"] = "sequence"
     """How an episode's behaviour is described; see ``patterns.py``."""
 
@@ -87,6 +89,7 @@ class SignalGrowth:
             n_min=config.n_min,
             min_support=config.min_support,
             outcome=config.outcome,
+            max_staleness=config.max_staleness,
             pattern_of=PATTERNS[config.pattern],
         )
         self._choice: Choice = Blindly() if config.evolve == "blind" else CHOICES[config.contexts]()

@@ -1,14 +1,12 @@
-"""Groups: K episodes of one task under one policy version, and who may run them.
+"""Groups: K episodes of one task that are judged against each other.
 
-A trainer opens a step, takes its tickets, runs their episodes, and hands the trajectories in, in
-any order and from any thread; then it closes the step. Nothing else in the project knows how
-episodes become groups.
+How episodes become groups is known here alone: by tickets (the ledger of a session), or from the
+batch of a trainer that repeats its prompts itself.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +27,10 @@ logger = logging.getLogger(__name__)
 
 
 class GroupLedger:
-    """Issues tickets, K for each task the curriculum chooses, and collects their episodes.
+    """The books of a session: issues tickets, K for each task, and collects their episodes.
+
+    It is for one thread; :class:`~coevo_gym.curricula.session.session.CurriculumSession` is what
+    trainers use.
 
     A learner's step is opened and closed: its tasks are drawn at once, and its groups are recorded
     as one batch, so that what happens under one version of the policy is not compared with itself.
@@ -37,8 +38,11 @@ class GroupLedger:
 
     A ticket that is given back is issued again, before any new one. After ``max_reissues`` more
     attempts its group is broken: places not begun are dropped, episodes under way may still be
-    finished, and with the last of them the group closes with fewer than K. All methods may be
-    called from any thread; the curriculum is only ever called by one at a time.
+    finished, and with the last of them the group closes with fewer than K.
+
+    A slot's group is for the K copies that a trainer sends under one name, each of which takes its
+    ticket once. So its lost places are not issued again: the group is broken at once, and closes
+    when the other copies have ended.
 
     Args:
         curriculum: asked for tasks, and told of the groups that have closed.
@@ -73,24 +77,41 @@ class GroupLedger:
         self.group_size = group_size
         self.max_reissues = max_reissues
         self._rng: Generator = np.random.default_rng(seed)
-        self._lock = threading.Lock()
         self._groups: dict[str, OpenGroup] = {}
         self._out: dict[str, Ticket] = {}
         self._returned: deque[tuple[str, int]] = deque()
         self._n_groups = 0
         self._in_step = False
+        self._version = 0
 
     @property
     def outstanding(self) -> tuple[Ticket, ...]:
         """Tickets that are neither finished nor given back, oldest first."""
-        with self._lock:
-            return tuple(self._out.values())
+        return tuple(self._out.values())
 
     @property
     def n_ready(self) -> int:
-        """Tickets that can be issued before the curriculum is asked for another task."""
-        with self._lock:
-            return len(self._returned) + sum(g.n_unbegun for g in self._groups.values())
+        """Tickets without a slot that can be issued before the curriculum is asked for a task."""
+        unbegun = sum(g.n_unbegun for g in self._groups.values() if g.slot is None)
+        return len(self._returned) + unbegun
+
+    @property
+    def in_step(self) -> bool:
+        """Whether a learner's step is open."""
+        return self._in_step
+
+    @property
+    def all_over(self) -> bool:
+        """Whether no group waits for an episode."""
+        return all(group.over for group in self._groups.values())
+
+    def ticket(self, id: str) -> Ticket | None:
+        """The outstanding ticket of this id, if there is one."""
+        return self._out.get(id)
+
+    def can_issue(self, slot: str | None = None) -> bool:
+        """Whether :meth:`issue` needs no task from the curriculum."""
+        return self.n_ready > 0 if slot is None else self._group_of_slot(slot) is not None
 
     def open_step(self, n_groups: int) -> None:
         """Draw the tasks of a learner's step, all at once, or more tasks for the open step.
@@ -105,9 +126,8 @@ class GroupLedger:
         """
         if n_groups < 1:
             raise ConfigError(f"A step needs a positive number of groups, actual: {n_groups}")
-        with self._lock:
-            self._draw(n_groups, in_step=True)
-            self._in_step = True
+        self._draw(n_groups, in_step=True)
+        self._in_step = True
 
     def close_step(self) -> ClosedStep:
         """Record the groups that have closed as one batch, in the order of their numbers.
@@ -118,37 +138,37 @@ class GroupLedger:
         Returns:
             The groups, and the signals that they fired.
         """
-        with self._lock:
-            if not self._in_step:
-                return ClosedStep((), ())
-            closed = tuple(group.close() for group in self._groups.values() if group.over)
-            signals = tuple(self.curriculum.record(closed)) if closed else ()
-            for group in closed:
-                del self._groups[group.id]
-            self._in_step = False
-            return ClosedStep(closed, signals)
+        if not self._in_step:
+            return ClosedStep((), ())
+        closed = tuple(g.close(self._version) for g in self._groups.values() if g.over)
+        signals = tuple(self.curriculum.record(closed)) if closed else ()
+        for group in closed:
+            del self._groups[group.id]
+        self._in_step = False
+        return ClosedStep(closed, signals)
 
-    def issue(self, *, policy_version: int = 0) -> Ticket:
+    def issue(self, *, policy_version: int = 0, slot: str | None = None) -> Ticket:
         """The right to run one more episode.
 
         Args:
             policy_version: version of the policy that is about to act.
+            slot: tickets of one slot share a group, K in a row; None takes from any other.
 
         Raises:
             ConfigError: if the curriculum has no task to give.
             TaskError: if all tickets of the open step are issued.
             SplitLeakError: if it gives one that is not a training task.
         """
-        with self._lock:
-            group, index = self._next_place()
-            place = group.places[index]
-            attempt = f"#{place.issued}" if place.issued else ""
-            place.issued += 1
-            group.out.add(index)
-            id = f"{group.id}/{index}{attempt}"
-            ticket = Ticket(id, group.task, group.id, index, policy_version)
-            self._out[id] = ticket
-            return ticket
+        group, index = self._next_place() if slot is None else self._next_of_slot(slot)
+        place = group.places[index]
+        attempt = f"#{place.issued}" if place.issued else ""
+        place.issued += 1
+        group.out.add(index)
+        id = f"{group.id}/{index}{attempt}"
+        ticket = Ticket(id, group.task, group.id, index, policy_version)
+        self._out[id] = ticket
+        self._version = max(self._version, policy_version)
+        return ticket
 
     def finish(self, ticket: Ticket, trajectory: Trajectory) -> Group | None:
         """Hand in an episode.
@@ -167,14 +187,14 @@ class GroupLedger:
                 f"A group takes training trajectories, actual: {type(trajectory).__name__}. "
                 "Evaluation episodes are never recorded."
             )
-        with self._lock:
-            group = self._group_of(ticket)
-            _check_fit(group, ticket, trajectory)
-            self._take_in(group, ticket)
-            if not trajectory.group_id:  # a trainer of somebody else's need not know of groups
-                trajectory = replace(trajectory, group_id=group.id)
-            group.places[ticket.index].trajectory = trajectory
-            return self._close_if_over(group)
+        group = self._group_of(ticket)
+        _check_fit(group, ticket, trajectory)
+        self._take_in(group, ticket)
+        if not trajectory.group_id:  # a trainer of somebody else's need not know of groups
+            trajectory = replace(trajectory, group_id=group.id)
+        group.places[ticket.index].trajectory = trajectory
+        self._version = max(self._version, *trajectory.policy_versions)
+        return self._close_if_over(group)
 
     def give_back(self, ticket: Ticket, reason: EndReason) -> Group | None:
         """Return a ticket whose episode will not be finished; it is no failure of the agent.
@@ -189,47 +209,61 @@ class GroupLedger:
         Raises:
             TaskError: if the ticket is unknown, finished or given back already.
         """
-        with self._lock:
-            group = self._group_of(ticket)
-            self._take_in(group, ticket)
-            place = group.places[ticket.index]
-            place.lost += 1
-            if place.lost > self.max_reissues:
-                logger.warning(
-                    "group=%s task=%s place=%d reason=%s: lost %d times, the group is broken",
-                    group.id,
-                    group.task.name,
-                    ticket.index,
-                    reason,
-                    place.lost,
-                )
-                group.broken = True
-                self._returned = deque(p for p in self._returned if p[0] != group.id)
-            elif not group.broken:
-                self._returned.append((group.id, ticket.index))
-            return self._close_if_over(group)
+        group = self._group_of(ticket)
+        self._take_in(group, ticket)
+        place = group.places[ticket.index]
+        place.lost += 1
+        if group.slot is not None or place.lost > self.max_reissues:
+            logger.warning(
+                "group=%s task=%s place=%d slot=%s reason=%s: lost %d times, the group is broken",
+                group.id,
+                group.task.name,
+                ticket.index,
+                group.slot,
+                reason,
+                place.lost,
+            )
+            group.broken = True
+            self._returned = deque(p for p in self._returned if p[0] != group.id)
+        elif not group.broken:
+            self._returned.append((group.id, ticket.index))
+        return self._close_if_over(group)
+
+    def release(self, slot: str) -> Group | None:
+        """Keep nothing more for a slot whose other copies do not come.
+
+        Returns:
+            Its group, broken, if this closes it.
+        """
+        kept = next((g for g in self._groups.values() if g.slot == slot and g.n_unbegun), None)
+        if kept is None:
+            return None
+        kept.drop_unbegun()
+        return self._close_if_over(kept)
 
     def state_dict(self) -> dict[str, Any]:
         """All groups not yet recorded as JSON, with the episodes that have arrived.
 
         The episodes under way are not part of it: where it is loaded, their tickets are issued
-        again (under new ids) before any other, so the same stream of work continues.
+        again (under new ids) before any other, so the same stream of work continues. Those of a
+        slot are lost.
         """
-        with self._lock:
-            waiting = [(t.group_id, t.index) for t in self._out.values()]
-            return {
-                "group_size": self.group_size,
-                "n_groups": self._n_groups,
-                "rng": self._rng.bit_generator.state,
-                "in_step": self._in_step,
-                "groups": [group.to_json() for group in self._groups.values()],
-                "returned": [list(place) for place in (*waiting, *self._returned)],
-            }
+        waiting = [(t.group_id, t.index) for t in self._out.values()]
+        return {
+            "group_size": self.group_size,
+            "n_groups": self._n_groups,
+            "rng": self._rng.bit_generator.state,
+            "in_step": self._in_step,
+            "policy_version": self._version,
+            "groups": [group.to_json() for group in self._groups.values()],
+            "returned": [list(place) for place in (*waiting, *self._returned)],
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`; tickets issued before are void.
 
-        A state that was saved before there were steps is read, too: none was open in it.
+        Load the curriculum's own state first: a slot's group of which all copies had ended or were
+        under way closes here. States of older versions are read, too: they know no steps and slots.
 
         Raises:
             ConfigError: if it was saved with another group size.
@@ -239,23 +273,51 @@ class GroupLedger:
                 f"The saved groups have {state['group_size']} episodes each, but this ledger was "
                 f"made with group_size={self.group_size}. Use the saved size."
             )
-        with self._lock:
-            groups = [OpenGroup.from_json(data) for data in state["groups"]]
-            self._groups = {group.id: group for group in groups}
-            self._returned = deque((id, index) for id, index in state["returned"])
-            self._out = {}
-            self._n_groups = state["n_groups"]
-            self._in_step = state.get("in_step", False)
-            self._rng.bit_generator.state = state["rng"]
+        groups = [OpenGroup.from_json(data) for data in state["groups"]]
+        self._groups = {group.id: group for group in groups}
+        self._returned, self._out = deque(), {}
+        self._n_groups = state["n_groups"]
+        self._in_step = state.get("in_step", False)
+        self._version = state.get("policy_version", 0)
+        self._rng.bit_generator.state = state["rng"]
+        for id, index in state["returned"]:
+            if self._groups[id].slot is None:
+                self._returned.append((id, index))
+            else:
+                self._groups[id].broken = True
+        for group in groups:
+            if group.slot is not None:
+                self._close_if_over(group)
 
-    # All below runs under the lock.
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """Slots that places are kept for."""
+        groups = self._groups.values()
+        return tuple(g.slot for g in groups if g.slot is not None and g.n_unbegun)
 
     def _next_place(self) -> tuple[OpenGroup, int]:
         """A place that was given back, the next of a group already drawn, or a new group's."""
         if self._returned:
             id, index = self._returned.popleft()
             return self._groups[id], index
-        group = next((group for group in self._groups.values() if group.n_unbegun), None)
+        open_groups = (g for g in self._groups.values() if g.slot is None and g.n_unbegun)
+        return self._begin_place(next(open_groups, None))
+
+    def _next_of_slot(self, slot: str) -> tuple[OpenGroup, int]:
+        """The next place of the group that is kept for a slot, or is from now on."""
+        group, index = self._begin_place(self._group_of_slot(slot))
+        group.slot = slot
+        return group, index
+
+    def _group_of_slot(self, slot: str) -> OpenGroup | None:
+        """The group with places for a slot; else one that was drawn and nobody has begun."""
+        groups = self._groups.values()
+        mine = (g for g in groups if g.slot == slot and g.n_unbegun)
+        untouched = (g for g in groups if g.slot is None and not g.n_begun)
+        return next(mine, None) or next(untouched, None)
+
+    def _begin_place(self, group: OpenGroup | None) -> tuple[OpenGroup, int]:
+        """The next place of a group, None for one of a new task."""
         if group is None:
             if self._in_step:
                 raise TaskError(
@@ -300,7 +362,7 @@ class GroupLedger:
     def _close_if_over(self, group: OpenGroup) -> Group | None:
         if not group.over:
             return None
-        closed = group.close()
+        closed = group.close(self._version)
         if not (self._in_step or group.in_step):
             del self._groups[group.id]
             self.curriculum.record([closed])

@@ -36,7 +36,8 @@ class OpenGroup:
         places: its K places.
         in_step: whether it was drawn for a learner step, and is recorded with one.
         n_begun: places of which a ticket has been issued; they begin in order.
-        broken: a place was lost too often; nothing more of the group is issued.
+        broken: a place was lost too often; it is not issued again, and the group will not be whole.
+        slot: the one slot whose copies the places are for; None where anybody may take them.
         out: places whose ticket is under way.
     """
 
@@ -46,23 +47,33 @@ class OpenGroup:
     in_step: bool = False
     n_begun: int = 0
     broken: bool = False
+    slot: str | None = None
     out: set[int] = field(default_factory=set)
 
     @property
     def n_unbegun(self) -> int:
-        """Places that are still to be issued for the first time."""
-        return 0 if self.broken else len(self.places) - self.n_begun
+        """Places that are still to be issued for the first time.
+
+        A broken group has none, unless it is a slot's: the other copies of the slot need its task.
+        """
+        unbegun = len(self.places) - self.n_begun
+        return unbegun if self.slot is not None or not self.broken else 0
 
     @property
     def over(self) -> bool:
         """Whether nothing more will arrive."""
         complete = all(place.trajectory for place in self.places)
-        return not self.out and (complete or self.broken)
+        return not self.out and (complete or (self.broken and not self.n_unbegun))
 
-    def close(self) -> Group:
-        """The group as it stands."""
+    def drop_unbegun(self) -> None:
+        """Issue nothing more of it: whom its places are kept for does not come."""
+        self.n_begun = len(self.places)
+        self.broken = True
+
+    def close(self, policy_version: int) -> Group:
+        """The group as it stands, under the policy's newest version."""
         arrived = tuple(place.trajectory for place in self.places if place.trajectory)
-        return Group(self.id, self.task, len(self.places), arrived)
+        return Group(self.id, self.task, len(self.places), arrived, policy_version)
 
     def to_json(self) -> dict[str, Any]:
         """All but the tickets under way."""
@@ -80,12 +91,13 @@ class OpenGroup:
             "in_step": self.in_step,
             "n_begun": self.n_begun,
             "broken": self.broken,
+            "slot": self.slot,
             "places": places,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OpenGroup:
-        """Read :meth:`to_json`; states that were saved before there were steps have none."""
+        """Read :meth:`to_json`; older states know no steps and no slots."""
         places = [
             Place(
                 place["issued"],
@@ -101,4 +113,5 @@ class OpenGroup:
             data.get("in_step", False),
             data["n_begun"],
             data["broken"],
+            data.get("slot"),
         )

@@ -15,13 +15,14 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import RoundResult
 from coevo_gym.core.seams import Curriculum, Evolver, Ticket
 from coevo_gym.core.trajectory import EndReason
-from coevo_gym.curricula.session.groups import GroupLedger
+from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.curricula.session.stream import (
     DEFAULT_EVERY,
     EvolveMode,
     TaskStream,
     require_reason,
     require_train_env,
+    session_of,
 )
 from coevo_gym.envs.base import TaskEnv
 
@@ -52,6 +53,8 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         evolve_every_groups: groups between two rounds, for the name of a method.
         seed: seed of the whole stream of tasks, rounds and episodes.
         evolver: carries out rounds; None explores without a model.
+        session: a session to practise, which other samplers and threads may practise too. It says
+            all of the above but ``evolve``. None makes one.
 
     Raises:
         SplitLeakError: if the env is not on the training split.
@@ -75,8 +78,10 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         evolve_every_groups: int = DEFAULT_EVERY,
         seed: int = 0,
         evolver: Evolver | None = None,
+        session: CurriculumSession | None = None,
     ) -> None:
-        self._has_json_spec = isinstance(curriculum, str | None) and evolver is None
+        named = isinstance(curriculum, str | None)
+        self._has_json_spec = named and evolver is None and session is None
         if self._has_json_spec:
             RecordConstructorArgs.__init__(
                 self,
@@ -94,16 +99,17 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
                 "episodes of its siblings. Wrap the vector env in the main process with "
                 "EvolvingVectorSampler instead."
             )
-        self._stream = TaskStream(
+        session = session_of(
             require_train_env(env.unwrapped),
+            session,
             curriculum,
             group_size=group_size,
             groups_per_step=groups_per_step,
-            evolve=evolve,
             evolve_every_groups=evolve_every_groups,
             seed=seed,
             evolver=evolver,
         )
+        self._stream = TaskStream(session, evolve)
         self._ticket: Ticket | None = None
 
     @property
@@ -114,12 +120,17 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
     @property
     def curriculum(self) -> Curriculum:
         """What decides on the tasks."""
-        return self._stream.curriculum
+        return self.session.curriculum
 
     @property
-    def ledger(self) -> GroupLedger:
-        """What makes groups of episodes."""
-        return self._stream.ledger
+    def session(self) -> CurriculumSession:
+        """What gives out the tasks and takes the episodes in."""
+        return self._stream.session
+
+    @property
+    def ledger(self) -> CurriculumSession:
+        """The session, under its earlier name."""
+        return self.session
 
     @property
     def ticket(self) -> Ticket | None:

@@ -14,13 +14,14 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import RoundResult
 from coevo_gym.core.seams import Curriculum, Evolver, Ticket
 from coevo_gym.core.trajectory import EndReason
-from coevo_gym.curricula.session.groups import GroupLedger
+from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.curricula.session.stream import (
     DEFAULT_EVERY,
     EvolveMode,
     TaskStream,
     require_reason,
     require_train_env,
+    session_of,
 )
 from coevo_gym.envs.vector import TaskVectorEnv
 
@@ -45,6 +46,8 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         evolve_every_groups: groups between two rounds, for the name of a method.
         seed: seed of the whole stream of tasks, rounds and episodes.
         evolver: carries out rounds; None explores without a model.
+        session: a session to practise, which other samplers and threads may practise too. It says
+            all of the above but ``evolve``. None makes one.
 
     Raises:
         SplitLeakError: if an env is not on the training split.
@@ -62,6 +65,7 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         evolve_every_groups: int = DEFAULT_EVERY,
         seed: int = 0,
         evolver: Evolver | None = None,
+        session: CurriculumSession | None = None,
     ) -> None:
         super().__init__(env)
         if not isinstance(env.unwrapped, TaskVectorEnv):
@@ -71,27 +75,33 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
             )
         self._envs = env.unwrapped
         bare = [require_train_env(self._envs.unwrapped_env(i)) for i in range(env.num_envs)]
-        self._stream = TaskStream(
+        session = session_of(
             bare[0],
+            session,
             curriculum,
             group_size=group_size,
             groups_per_step=groups_per_step,
-            evolve=evolve,
             evolve_every_groups=evolve_every_groups,
             seed=seed,
             evolver=evolver,
         )
+        self._stream = TaskStream(session, evolve)
         self._tickets: list[Ticket | None] = [None] * env.num_envs
 
     @property
     def curriculum(self) -> Curriculum:
         """What decides on the tasks."""
-        return self._stream.curriculum
+        return self.session.curriculum
 
     @property
-    def ledger(self) -> GroupLedger:
-        """What makes groups of episodes."""
-        return self._stream.ledger
+    def session(self) -> CurriculumSession:
+        """What gives out the tasks and takes the episodes in."""
+        return self._stream.session
+
+    @property
+    def ledger(self) -> CurriculumSession:
+        """The session, under its earlier name."""
+        return self.session
 
     @property
     def tickets(self) -> tuple[Ticket | None, ...]:

@@ -106,6 +106,8 @@ class SignalDetector:
         n_min: see :func:`rare`.
         min_support: see :func:`rare`.
         outcome: ``"success"`` reads the binary outcome, ``"score"`` the benchmark's own score.
+        max_staleness: most versions of the policy that a boundary group may span; see
+            :class:`~coevo_gym.core.trajectory.Group`.
         pattern_of: makes an episode's pattern from its steps' symbols.
     """
 
@@ -119,6 +121,7 @@ class SignalDetector:
         n_min: int = 64,
         min_support: int = 1,
         outcome: Outcome = "success",
+        max_staleness: int = 0,
         pattern_of: PatternOf = sequence_pattern,
     ) -> None:
         self.signals = frozenset(signals)
@@ -126,6 +129,7 @@ class SignalDetector:
         self.visit = visit
         self.theta, self.n_min, self.min_support = theta, n_min, min_support
         self.outcome = outcome
+        self.max_staleness = max_staleness
         self.pattern_of = pattern_of
         self._windows: dict[str, deque[float]] = {}
         self._counts: dict[Pattern, int] = {}
@@ -142,7 +146,7 @@ class SignalDetector:
     def detect(self, groups: Sequence[Group]) -> list[Signal]:
         """Judge a batch of groups.
 
-        Only a whole group can be a boundary; the episodes of a broken one still count for
+        Only a whole group can be a boundary; the episodes of a broken or stale one still count for
         forgetting and rare. One episode may carry several signals.
 
         Returns:
@@ -190,7 +194,7 @@ class SignalDetector:
     def _judge(self, group: Group, patterns: Sequence[Pattern]) -> Iterator[Signal]:
         scores = [self._outcome(trajectory) for trajectory in group.trajectories]
         history = tuple(self._windows.get(group.task.id, ()))
-        mixed = group.whole and boundary(scores)
+        mixed = group.comparable(self.max_staleness) and boundary(scores)
         for index, (score, pattern) in enumerate(zip(scores, patterns, strict=True)):
             fired: dict[SignalName, dict[str, Any]] = {}
             if forgetting(history, score):

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from coevo_gym.core.trajectory import (
     ChoiceDecision,
     EndReason,
     EvalTrajectory,
+    Group,
     PastStep,
     Step,
     TokenDecision,
@@ -70,13 +70,37 @@ def test_a_group_closes_with_its_last_episode_in_ticket_order_and_is_recorded_by
     assert book.outstanding == ()
 
 
-def test_a_group_of_two_policy_versions_is_not_whole() -> None:
+def test_a_group_of_two_policy_versions_is_whole_and_stale() -> None:
     book, _ = ledger(k=2)
     first, second = book.issue(policy_version=1), book.issue(policy_version=2)
     book.finish(first, played(first))
     closed = book.finish(second, played(second))
     assert closed is not None
-    assert not closed.whole
+    assert closed.whole
+    assert closed.staleness == 1
+    assert not closed.comparable()
+    assert closed.comparable(max_staleness=1)
+
+
+def test_a_group_that_closes_when_the_policy_has_moved_on_is_stale() -> None:
+    book, _ = ledger(k=1)
+    slow = book.issue(policy_version=3)
+    book.issue(policy_version=5)
+    closed = book.finish(slow, played(slow))
+    assert closed is not None
+    assert (closed.policy_version, closed.staleness) == (5, 2)
+    assert not closed.comparable(max_staleness=1)
+    copy, _ = ledger(k=1)
+    copy.load_state_dict(json.loads(json.dumps(book.state_dict())))
+    late = copy.issue(policy_version=4)
+    closed = copy.finish(late, played(late))
+    assert closed is not None
+    assert closed.staleness == 1
+
+
+def test_an_empty_group_is_not_stale() -> None:
+    assert Group("g", TRAIN[0], 2, (), policy_version=7).staleness == 0
+    assert Group("g", TRAIN[0], 1, (trajectory(policy_version=2),)).staleness == 0
 
 
 def test_what_does_not_fit_raises_and_changes_nothing() -> None:
@@ -174,35 +198,6 @@ def test_a_curriculum_that_leaks_is_stopped() -> None:
 
     with pytest.raises(SplitLeakError, match="practise"):
         GroupLedger(Leaky()).issue()
-
-
-def test_many_threads_share_one_ledger() -> None:
-    book, curriculum = ledger(k=4)
-    errors: list[Exception] = []
-
-    def work(seed: int) -> None:
-        rng = np.random.default_rng(seed)
-        try:
-            for _ in range(100):
-                held = [book.issue() for _ in range(int(rng.integers(1, 4)))]
-                for ticket in rng.permutation(np.array(held, dtype=object)):
-                    if rng.random() < 0.05:
-                        book.give_back(ticket, EndReason.WORKER_LOST)
-                    else:
-                        book.finish(ticket, played(ticket))
-        except Exception as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert errors == []
-    assert len({g.id for g in curriculum.seen}) == len(curriculum.seen) > 100
-    for group in curriculum.seen:
-        assert {t.task_id for t in group.trajectories} == {group.task.id}
-        assert len(group.trajectories) == 4 or not group.whole
 
 
 @settings(max_examples=60)

@@ -15,7 +15,7 @@ from coevo_gym.core.seams import Ticket  # noqa: E402
 from coevo_gym.core.task import Split  # noqa: E402
 from coevo_gym.core.trajectory import Group  # noqa: E402
 from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig  # noqa: E402
-from coevo_gym.curricula.session.groups import GroupLedger  # noqa: E402
+from coevo_gym.curricula.session.session import CurriculumSession  # noqa: E402
 from coevo_gym.curricula.session.stream import scripted_evolver  # noqa: E402
 from coevo_gym.episodes.evaluation import evaluate  # noqa: E402
 from coevo_gym.episodes.pool import EnvPool  # noqa: E402
@@ -96,6 +96,16 @@ def test_groups_that_are_not_whole_teach_nothing(envs: EnvPool) -> None:
     torch.testing.assert_close(weights(policy), before)
 
 
+def test_groups_that_are_stale_teach_nothing_unless_they_may(envs: EnvPool) -> None:
+    policy = TinyPolicy(SMALL)
+    groups = collect(policy, envs, groups=2, size=4, seed=0)
+    stale = [dataclasses.replace(group, policy_version=2) for group in groups]
+    metrics = GRPO(policy).update(stale)
+    assert (metrics["broken_groups"], metrics["decisions"]) == (2.0, 0.0)
+    assert GRPO(policy, GRPOConfig(max_staleness=1)).update(stale)["decisions"] == 0.0
+    assert GRPO(policy, GRPOConfig(max_staleness=2)).update(stale)["decisions"] > 0.0
+
+
 def test_an_action_that_was_not_the_decision_is_refused(envs: EnvPool) -> None:
     policy = TinyPolicy(SMALL)
     (group,) = collect(policy, envs, groups=1, size=2, seed=0)
@@ -136,12 +146,10 @@ def real_loop(envs: EnvPool, events: Events, *, seed: int) -> tuple[Loop, GRPO, 
     agent = ChoiceAgent(policy, BENCHMARK.choices)
     loop = Loop(
         LoopConfig(max_steps=6, groups_per_step=2, evaluate_every_steps=3),
-        curriculum=curriculum,
-        ledger=GroupLedger(curriculum, group_size=4),
+        session=CurriculumSession(curriculum, scripted_evolver(ToyEnv()), group_size=4),
         agent=agent,
         learner=learner,
         envs=envs,
-        evolver=scripted_evolver(ToyEnv()),
         evaluate=lambda: evaluate(agent.greedy(), VAL[:5], envs),
         events=events,
     )

@@ -16,7 +16,7 @@ from coevo_gym.core.evolution import Round, RoundResult, Signal
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
-from coevo_gym.curricula.session.groups import GroupLedger
+from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.episodes.evaluation import Evaluation, evaluate
 from coevo_gym.episodes.pool import EnvPool
@@ -132,12 +132,10 @@ def make_loop(envs: EnvPool, events: Events | None = None, **settings: Any) -> L
     defaults = {"max_steps": 4, "groups_per_step": 3, "evaluate_every_steps": 2}
     return Loop(
         LoopConfig(**(defaults | settings)),
-        curriculum=curriculum,
-        ledger=GroupLedger(curriculum, group_size=2),
+        session=CurriculumSession(curriculum, FindsOne(), group_size=2),
         agent=REFERENCES,
         learner=Counts(),
         envs=envs,
-        evolver=FindsOne(),
         evaluate=lambda: evaluate(REFERENCES, VAL[:2], envs),
         events=events,
     )
@@ -160,8 +158,10 @@ class TestDynamicSampling:
         assert seen == [1, 2, 4]
         assert (metrics["resamples"], metrics["groups_set_aside"]) == (2.0, 2.0)
         assert metrics["success_before_filter"] == 1.0
-        assert isinstance(loop.curriculum, Rotation)
-        assert [g.task.id for g in loop.curriculum.recorded] == [task.id for task in TRAIN[:5]]
+        assert isinstance(loop.session.curriculum, Rotation)
+        assert [g.task.id for g in loop.session.curriculum.recorded] == [
+            task.id for task in TRAIN[:5]
+        ]
         assert (loop.state.episodes, loop.state.env_steps) == (10, 40)
 
     def test_the_limit_ends_it(self, envs: EnvPool) -> None:
@@ -200,11 +200,13 @@ class TestLoop:
         loop = make_loop(envs)
         loop.run()
         assert isinstance(loop.learner, Counts)
-        assert isinstance(loop.curriculum, Rotation)
+        assert isinstance(loop.session.curriculum, Rotation)
         assert [versions for _, versions in loop.learner.seen] == [
             (step, step) for step in range(4) for _ in range(3)
         ]
-        assert [g.task.id for g in loop.curriculum.recorded] == [id for id, _ in loop.learner.seen]
+        assert [g.task.id for g in loop.session.curriculum.recorded] == [
+            id for id, _ in loop.learner.seen
+        ]
 
     def test_the_last_step_evolves_only_on_request(self, envs: EnvPool) -> None:
         for asked, rounds in ((False, 1), (True, 2)):
@@ -237,7 +239,7 @@ class TestLoop:
         stopped.run()
         state = json.loads(json.dumps(stopped.state_dict()))
         resumed = make_loop(envs, second)
-        resumed.curriculum.tasks += [TRAIN[50]]  # type: ignore[attr-defined]
+        resumed.session.curriculum.tasks += [TRAIN[50]]  # type: ignore[attr-defined]
         resumed.learner.version = 1  # type: ignore[misc]
         resumed.load_state_dict(state)
         resumed.run()
@@ -263,7 +265,7 @@ class TestLoop:
 
     def test_a_round_needs_an_evolver(self, envs: EnvPool) -> None:
         loop = make_loop(envs)
-        loop.evolver = None
+        loop.session = CurriculumSession(Rotation(TRAIN[:5]), group_size=2)
         loop.run()
         with pytest.raises(ConfigError, match="no evolver"):
             loop.run_round(Round.unguided(1))
@@ -318,14 +320,14 @@ def test_a_task_that_cannot_start_costs_its_own_group_only() -> None:
     )
     loop.evaluate = None
     loop.run()
-    assert isinstance(loop.curriculum, Rotation)
-    recorded = loop.curriculum.recorded
+    assert isinstance(loop.session.curriculum, Rotation)
+    recorded = loop.session.curriculum.recorded
     assert [group.task for group in recorded if not group.whole] == [TRAIN[1]] * 2
     assert len(recorded) == 2 * 5
     assert [metrics["broken_groups"] for metrics in log.metrics] == [1.0, 1.0]
     for group in recorded:
         assert len({trajectory.policy_version for trajectory in group.trajectories}) <= 1
-    assert loop.ledger.n_ready == 0
+    assert loop.session.n_ready == 0
 
 
 def test_the_real_curriculum_finds_its_first_tasks_and_grows(envs: EnvPool) -> None:
@@ -335,12 +337,10 @@ def test_the_real_curriculum_finds_its_first_tasks_and_grows(envs: EnvPool) -> N
     curriculum, log = CoEvolve(settings), Log()
     loop = Loop(
         LoopConfig(max_steps=6, groups_per_step=3, evaluate_every_steps=0),
-        curriculum=curriculum,
-        ledger=GroupLedger(curriculum, group_size=4),
+        session=CurriculumSession(curriculum, scripted_evolver(ToyEnv()), group_size=4),
         agent=RandomAgent(BENCHMARK.choices, np.random.default_rng(0)),
         learner=Counts(),
         envs=envs,
-        evolver=scripted_evolver(ToyEnv()),
         events=log,
     )
     loop.run()

@@ -11,7 +11,7 @@ import pytest
 from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.core.trajectory import Group
-from coevo_gym.curricula.session.groups import GroupLedger
+from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.trainers.loop import Events, Loop, LoopConfig
 from tests.curricula.episodes import TRAIN
@@ -32,8 +32,7 @@ class Told(Events):
 def loop(curriculum: Batches, envs: EnvPool, learner: Counts, **settings: Any) -> Loop:
     return Loop(
         LoopConfig(groups_per_step=4, evaluate_every_steps=0, **settings),
-        curriculum=curriculum,
-        ledger=GroupLedger(curriculum, group_size=2),
+        session=CurriculumSession(curriculum, group_size=2),
         agent=ScriptedAgent({task.instruction: task.solution for task in TRAIN}),
         learner=learner,
         envs=envs,
@@ -69,7 +68,7 @@ def test_a_step_that_fails_records_what_has_closed() -> None:
     run.envs = EnvPool(lambda: gym.make("Toy-v0"))
     run.run()
     assert [len(batch) for batch in curriculum.told] == [8]
-    assert run.ledger.n_ready == 0
+    assert run.session.n_ready == 0
 
 
 def test_the_first_steps_may_only_study(envs: EnvPool) -> None:
