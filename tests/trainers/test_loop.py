@@ -257,7 +257,7 @@ class TestLoop:
         loop.run()
         assert loop.learner.version == 1
         assert [m.get("success") for m in log.metrics] == [1.0, 1.0, None]
-        assert len(loop.curriculum.recorded) == 9  # type: ignore[attr-defined]
+        assert len(loop.session.curriculum.recorded) == 9  # type: ignore[attr-defined]
 
     def test_an_end_is_needed(self, envs: EnvPool) -> None:
         with pytest.raises(ConfigError, match="needs an end"):
