@@ -23,6 +23,7 @@ import re
 import tomllib
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +31,7 @@ from jinja2 import StrictUndefined, Template, TemplateError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import Field, ValidationError
 
+from coevo_gym.core.benchmark import find_spec
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import View
@@ -131,7 +133,7 @@ def load_prompt(name: str | Path) -> PromptTemplate:
     """
     path = Path(name)
     if path.suffix != ".j2":
-        path = _FOLDER / f"{name}.j2"
+        path = _file_of(str(name))
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -141,6 +143,15 @@ def load_prompt(name: str | Path) -> PromptTemplate:
             "the path of a .j2 file."
         ) from error
     return parse_prompt(text, source=str(path))
+
+
+def _file_of(name: str) -> Path:
+    """The file of a benchmark's prompt, which need not exist: its own, or the one here."""
+    spec = find_spec(name)
+    if spec is None or not spec.prompt:
+        return _FOLDER / f"{name}.j2"
+    package, _, file = spec.prompt.partition(":")
+    return Path(str(files(package) / file))
 
 
 def parse_prompt(text: str, *, source: str = "the prompt") -> PromptTemplate:

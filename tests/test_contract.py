@@ -9,8 +9,10 @@ from numpy.random import Generator
 
 from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.core.errors import ResetNeeded
-from coevo_gym.core.task import Verifier, World
+from coevo_gym.core.task import Split, Verifier, World
 from coevo_gym.envs.frame import Frame, Grade
+from coevo_gym.envs.webshop import WebShopBenchmark
+from coevo_gym.testing.benchmark import BENCHMARK_CHECKS, assert_benchmark_contract
 from coevo_gym.testing.contract import CHECKS, assert_env_contract
 from coevo_gym.testing.poison import Poison
 from tests.toy import ToyEnv
@@ -23,6 +25,12 @@ BENCHMARKS = {spec.env_id: spec.name for spec in benchmark_specs()}
 def test_contract(env_id: str, check: Callable[[str], None], engine: Callable[[str], None]) -> None:
     engine(BENCHMARKS[env_id])
     check(env_id)
+
+
+@pytest.mark.parametrize("name", ["webshop", "bfcl"])
+@pytest.mark.parametrize("check", BENCHMARK_CHECKS, ids=lambda check: check.__name__)
+def test_benchmark_contract(name: str, check: Callable[[str], None]) -> None:
+    check(name)
 
 
 class _Peeping(ToyEnv):
@@ -62,6 +70,24 @@ def test_an_engine_that_reads_the_ground_truth_is_caught(action: str, read: str)
         env.step(action)
     assert task.solution == env.tasks[0].solution
     assert task.id == env.tasks[0].id
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        ({"side_of": lambda self, task: Split.TRAIN}, "does not lie in val"),
+        ({"demonstration": lambda self, task: ()}, "its demonstration does not solve it"),
+        ({"choices": lambda self, view: ()}, "nothing to choose from"),
+        ({"drafts": lambda self, trace, context, rng: []}, "no draft of 0 passed the gates"),
+    ],
+)
+def test_the_contract_of_a_benchmark_can_fail(
+    broken: dict[str, object], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, method in broken.items():
+        monkeypatch.setattr(WebShopBenchmark, name, method)
+    with pytest.raises(AssertionError, match=words):
+        assert_benchmark_contract("webshop")
 
 
 def test_the_contract_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:

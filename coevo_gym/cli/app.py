@@ -10,6 +10,7 @@ from gymnasium.error import Error as GymnasiumError
 
 from coevo_gym import __version__
 from coevo_gym.cli import benchmarks, evaluate, game, models, runs, settings, tasks
+from coevo_gym.cli.new import verbs as new
 from coevo_gym.cli.output import (
     DONE,
     FAILED,
@@ -45,6 +46,7 @@ app.command("eval")(evaluate.evaluate)
 app.add_typer(tasks.app, name="tasks")
 app.command()(runs.report)
 app.add_typer(settings.app, name="config")
+app.add_typer(new.app, name="new")
 app.add_typer(models.app, name="model")
 
 

@@ -11,9 +11,11 @@ from rich.table import Column, Table
 
 from coevo_gym.cli.output import MISSING, AsJson, busy, console, print_json, print_table, say
 from coevo_gym.cli.sources import BenchmarkName, find_benchmark, setup_of
-from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs
+from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs, broken_benchmarks
 from coevo_gym.core.errors import CoevoError, ConfigError
+from coevo_gym.core.registry import BrokenPlugin
 from coevo_gym.core.waiting import only_looking
+from coevo_gym.provision import Installation
 from coevo_gym.sandbox import Level
 
 _SPLITS = ("train", "val", "test")
@@ -29,6 +31,7 @@ def envs(as_json: AsJson = False) -> None:
     """
     with only_looking():
         rows = [_env_row(spec) for spec in benchmark_specs()]
+        rows += [_broken_row(plugin) for plugin in broken_benchmarks()]
     if as_json:
         print_json(rows)
         return
@@ -38,7 +41,7 @@ def envs(as_json: AsJson = False) -> None:
         table.add_row(row["id"], row["benchmark"], *counts, escape(row["what"]))
     print_table(table)
     for row in rows:
-        if row["missing"]:
+        if row["missing"] and row["id"]:  # of a plug-in that is broken, a warning has told
             say(f"{row['benchmark']}: {row['missing']}")
 
 
@@ -63,6 +66,10 @@ def doctor(
         try_to_escape(as_json, level)
         return
     found = {spec.name: setup_of(spec).installation() for spec in benchmark_specs() if spec.setup}
+    found |= {
+        plugin.name: Installation(False, str(plugin), "none", "no code is run")
+        for plugin in broken_benchmarks()
+    }
     if as_json:
         print_json({name: vars(row) for name, row in found.items()})
     else:
@@ -115,6 +122,17 @@ def _env_row(spec: BenchmarkSpec) -> dict[str, Any]:
         missing = str(error)
     row = {"id": spec.env_id, "benchmark": spec.name, **counts, "what": spec.title}
     return {**row, "missing": missing}
+
+
+def _broken_row(plugin: BrokenPlugin) -> dict[str, Any]:
+    """What is listed of a plug-in that cannot be used."""
+    return {
+        "id": "",
+        "benchmark": plugin.name,
+        **dict.fromkeys(_SPLITS, -1),
+        "what": f"a plug-in of {plugin.distribution} that cannot be used",
+        "missing": str(plugin),
+    }
 
 
 def _isolation() -> str:

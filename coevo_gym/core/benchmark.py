@@ -1,12 +1,17 @@
 """What a benchmark supplies, and the register of benchmarks.
 
-A benchmark is one folder under ``coevo_gym/envs`` with an object that satisfies
-:class:`Benchmark`. It is registered by strings and imported on demand, so ``import coevo_gym``
-stays light, and an env's spec can be rebuilt in another process.
+A benchmark is one folder under ``coevo_gym/envs``, or a package of somebody else's, with an object
+that satisfies :class:`Benchmark`. It is registered by strings and imported on demand, so ``import
+coevo_gym`` stays light, and an env's spec can be rebuilt in another process.
+
+Other people's are found by the entry-point group :data:`GROUP`: an entry point has the benchmark's
+name, and names its :class:`BenchmarkSpec`, or a function that returns one or registers it. They are
+loaded when somebody asks for that name, or for all.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,9 +22,16 @@ from typing import NamedTuple, Protocol, cast
 import gymnasium
 from numpy.random import Generator
 
-from coevo_gym.core.errors import BenchmarkNotInstalled, CoevoError, SplitLeakError, TaskError
+from coevo_gym.core.errors import (
+    BenchmarkNotInstalled,
+    CoevoError,
+    ConfigError,
+    SplitLeakError,
+    TaskError,
+)
 from coevo_gym.core.evolution import Context, Draft
-from coevo_gym.core.task import Split, Task, register_models, strictest
+from coevo_gym.core.registry import BrokenPlugin, Plugins
+from coevo_gym.core.task import Split, Task, find_models_by, register_models, strictest
 from coevo_gym.core.trajectory import Step, Trajectory, View
 
 
@@ -185,6 +197,8 @@ class BenchmarkSpec:
             nothing to install.
         escapes: ``"module:function"`` that gives the benchmark's own
             :class:`~coevo_gym.escapes.Suite` of attempts to get out of its sandbox; "" for none.
+        prompt: ``"package:file.j2"`` of the words in which a language model is told about it; ""
+            for none, or for one beside those of ``coevo_gym.prompts`` that has its name.
     """
 
     name: str
@@ -196,13 +210,23 @@ class BenchmarkSpec:
     title: str
     setup: str = ""
     escapes: str = ""
+    prompt: str = ""
 
 
+GROUP = "coevo_gym.benchmarks"
+"""The entry-point group of other packages' benchmarks."""
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_PLACE = re.compile(r"[\w.]+:\w+")
 _SPECS: dict[str, BenchmarkSpec] = {}
 
 
 def register_benchmark(spec: BenchmarkSpec) -> None:
-    """Make a benchmark known here and its env known to Gymnasium; doing so twice is fine."""
+    """Make a benchmark known here and its env known to Gymnasium; doing so twice is fine.
+
+    Raises:
+        ConfigError: if a field is not as it should be, or another benchmark has its name or env id.
+    """
+    _check(spec)
     _SPECS[spec.name] = spec
     register_models(spec.name, world=spec.world, verifier=spec.verifier)
     if spec.env_id not in gymnasium.registry:
@@ -213,9 +237,69 @@ def register_benchmark(spec: BenchmarkSpec) -> None:
         )
 
 
+def _check(spec: BenchmarkSpec) -> None:
+    if not _NAME.fullmatch(spec.name):
+        raise ConfigError(
+            f"A benchmark's name has small letters, digits and underscores, actual: {spec.name!r}"
+        )
+    for field in ("benchmark", "env", "world", "verifier"):
+        if not _PLACE.fullmatch(getattr(spec, field)):
+            raise ConfigError(
+                f"The {field} of benchmark {spec.name!r} must be written as 'module:Name', actual: "
+                f"{getattr(spec, field)!r}"
+            )
+    before = _SPECS.get(spec.name, spec)
+    if before != spec:
+        raise ConfigError(
+            f"There is a benchmark {spec.name!r} already ({before.benchmark}), so that of "
+            f"{spec.benchmark} needs another name."
+        )
+    known = gymnasium.registry.get(spec.env_id)
+    if known is not None and known.entry_point != spec.env:
+        raise ConfigError(
+            f"There is an env {spec.env_id!r} already ({known.entry_point}), so that of benchmark "
+            f"{spec.name!r} needs another id."
+        )
+
+
+def _take(name: str, found: object) -> None:
+    """Register what an entry point names."""
+    made = found() if callable(found) else found
+    if isinstance(made, BenchmarkSpec):
+        register_benchmark(made)
+    elif made is not None:
+        raise ConfigError(
+            "it must name a BenchmarkSpec, or a function that returns one or registers it, actual: "
+            f"{type(made).__name__}"
+        )
+    if name not in _SPECS:
+        got = f"there is {made.name!r}" if isinstance(made, BenchmarkSpec) else "it registers none"
+        raise ConfigError(f"an entry point has the name of its benchmark, but {got}")
+
+
+_PLUGINS = Plugins(GROUP, _take)
+find_models_by(_PLUGINS.load)
+
+
 def benchmark_specs() -> tuple[BenchmarkSpec, ...]:
-    """All registered benchmarks, in order of registration."""
+    """All benchmarks: those registered so far, in that order, and those of other packages.
+
+    A plug-in that cannot be used is logged as a warning, once, and left out.
+    """
+    _PLUGINS.load_all()
     return tuple(_SPECS.values())
+
+
+def broken_benchmarks() -> tuple[BrokenPlugin, ...]:
+    """The benchmarks of other packages that cannot be used, with the reasons."""
+    return _PLUGINS.load_all()
+
+
+def find_spec(name: str) -> BenchmarkSpec | None:
+    """The benchmark of this name, or None; of other packages' only that one is loaded."""
+    if name not in _SPECS:
+        _PLUGINS.load(name)
+    return _SPECS.get(name)
 
 
 def get_benchmark(name: str) -> Benchmark:
@@ -224,9 +308,13 @@ def get_benchmark(name: str) -> Benchmark:
     Raises:
         TaskError: if no benchmark of that name is registered.
     """
-    if name not in _SPECS:
-        raise TaskError(f"Unknown benchmark {name!r}. Registered: {', '.join(sorted(_SPECS))}.")
-    module, _, attribute = _SPECS[name].benchmark.partition(":")
+    spec = find_spec(name)
+    if spec is None:
+        if plugin := _PLUGINS.broken(name):
+            raise TaskError(str(plugin))
+        known = ", ".join(sorted(spec.name for spec in benchmark_specs()))
+        raise TaskError(f"Unknown benchmark {name!r}. Registered: {known}.")
+    module, _, attribute = spec.benchmark.partition(":")
     return cast(Benchmark, getattr(import_module(module), attribute))
 
 
@@ -301,11 +389,11 @@ def find_any_task(name_or_id: str) -> Task:
         CoevoError: if its name says whose it is, and that benchmark is not installed.
     """
     owner = name_or_id.partition("/")[0]
-    if owner in _SPECS:
+    if find_spec(owner) is not None:
         return find_task(owner, name_or_id)
-    for name in _SPECS:
+    for spec in benchmark_specs():
         try:
-            return find_task(name, name_or_id)
+            return find_task(spec.name, name_or_id)
         except CoevoError:
             continue  # it has no such task, or is not installed
     raise TaskError(

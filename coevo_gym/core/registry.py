@@ -7,12 +7,13 @@ is imports none of it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, NamedTuple
 
 from coevo_gym.core.errors import ConfigError
 
@@ -112,6 +113,93 @@ def load_object(path: str) -> Any:
 def _origin(kind: str, entry_point: EntryPoint) -> str:
     package = entry_point.dist.name if entry_point.dist else "an installed package"
     return f"The {kind} {entry_point.name!r} of {package}"
+
+
+class BrokenPlugin(NamedTuple):
+    """An entry point that cannot be used.
+
+    Attributes:
+        name: of the entry point.
+        distribution: name and version of the installed package that has it.
+        reason: what is wrong with it.
+    """
+
+    name: str
+    distribution: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"The plug-in {self.name!r} of {self.distribution} cannot be used: {self.reason}. "
+            f"Mend, update or uninstall {self.distribution.split(' ')[0]}; all else works without "
+            "it."
+        )
+
+
+class Plugins:
+    """The entry points of a group; each is loaded once, at the earliest when it is asked for.
+
+    Looking up their names reads a few small files and imports nothing. One that cannot be used is
+    put aside with the reason, and never gets in the way of the others.
+
+    Args:
+        group: the group's name.
+        take: is given the name and the object of each entry point that is loaded; whatever it
+            raises makes that one a broken plug-in.
+
+    Example:
+        >>> Plugins("coevo_gym.no_such_group", print).load_all()
+        ()
+    """
+
+    def __init__(self, group: str, take: Callable[[str, object], None]) -> None:
+        self.group = group
+        self._take = take
+        self._waiting: list[EntryPoint] | None = None
+        self._broken: list[BrokenPlugin] = []
+        self._lock = threading.RLock()  # what is loaded may ask for others
+
+    def load(self, name: str) -> None:
+        """Load what has this name; nothing happens if nothing has, or if it was loaded before."""
+        with self._lock:
+            for entry in [entry for entry in self._found() if entry.name == name]:
+                self._load(entry)
+
+    def load_all(self) -> tuple[BrokenPlugin, ...]:
+        """Load what has not been loaded yet.
+
+        Returns:
+            Those that cannot be used, of all that were ever loaded.
+        """
+        with self._lock:
+            for entry in list(self._found()):
+                self._load(entry)
+            return tuple(self._broken)
+
+    def broken(self, name: str) -> BrokenPlugin | None:
+        """Why there is nothing of this name, if it is because a plug-in cannot be used."""
+        return next((plugin for plugin in self._broken if plugin.name == name), None)
+
+    def _found(self) -> list[EntryPoint]:
+        """The entry points that have not been loaded yet."""
+        if self._waiting is None:
+            self._waiting = list(entry_points(group=self.group))
+        return self._waiting
+
+    def _load(self, entry: EntryPoint) -> None:
+        if entry not in self._found():
+            return  # loaded by one that was loaded just now
+        self._found().remove(entry)
+        try:
+            self._take(entry.name, entry.load())
+        except (Exception, SystemExit) as error:  # another package's code may raise anything
+            dist = entry.dist
+            owner = f"{dist.name} {dist.version}" if dist else "an unknown package"
+            what = f"{entry.value} gives {type(error).__name__}: {error}"
+            plugin = BrokenPlugin(entry.name, owner, what.rstrip(". "))
+            self._broken.append(plugin)
+            _LOG.warning("%s", plugin)
+            _LOG.debug("plug-in %s", entry.name, exc_info=True)
 
 
 METHODS = Registry(

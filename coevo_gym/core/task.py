@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import cached_property
 from importlib import import_module
@@ -149,11 +149,24 @@ class UnknownVerifier(Verifier):
 
 
 _MODELS: dict[str, tuple[str, str]] = {}
+_LOOKS: list[Callable[[str], object]] = []
 
 
 def register_models(benchmark: str, *, world: str, verifier: str) -> None:
     """Name a benchmark's world and verifier models as ``"module:Class"``, imported on demand."""
     _MODELS[benchmark] = (world, verifier)
+
+
+def find_models_by(look: Callable[[str], object]) -> None:
+    """Have ``look`` asked, by name, for a benchmark that nobody has named the models of."""
+    _LOOKS.append(look)
+
+
+def _models_of(benchmark: str) -> tuple[str, str] | tuple[None, None]:
+    if benchmark not in _MODELS:
+        for look in _LOOKS:
+            look(benchmark)
+    return _MODELS.get(benchmark, (None, None))
 
 
 def _resolve(path: str) -> type[BaseModel]:
@@ -165,7 +178,7 @@ def resolve_models(data: Any, *fields: str) -> Any:
     """Parse the raw ``world`` / ``verifier`` in ``data`` with the benchmark's own models."""
     if not isinstance(data, Mapping):
         return data
-    world, verifier = _MODELS.get(str(data.get("benchmark")), (None, None))
+    world, verifier = _models_of(str(data.get("benchmark")))
     models = {
         "world": _resolve(world) if world else UnknownWorld,
         "verifier": _resolve(verifier) if verifier else UnknownVerifier,

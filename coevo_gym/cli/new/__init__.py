@@ -1,0 +1,1 @@
+"""``coevo new``, and the skeletons that it writes."""

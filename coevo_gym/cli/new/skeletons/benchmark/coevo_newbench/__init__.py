@@ -1,0 +1,21 @@
+"""Newbench: put the thing that an instruction names into the box that it names.
+
+Importing this package registers the env, so ``gym.make("coevo_newbench:Newbench-v0")`` works.
+``coevo`` finds the package by the entry point in ``pyproject.toml``, which names :data:`SPEC`.
+Nothing else is imported before it is needed.
+"""
+
+from coevo_gym.core.benchmark import BenchmarkSpec, register_benchmark
+
+SPEC = BenchmarkSpec(
+    name="newbench",
+    env_id="Newbench-v0",
+    benchmark=f"{__name__}.benchmark:BENCHMARK",
+    env=f"{__name__}.env:NewbenchEnv",
+    world=f"{__name__}.world:NewbenchWorld",
+    verifier=f"{__name__}.world:NewbenchVerifier",
+    title="put a thing into a box",
+    setup=f"{__name__}.setup",
+    prompt=f"{__name__}:prompt.j2",
+)
+register_benchmark(SPEC)

@@ -1,0 +1,117 @@
+"""Drafts from what an explorer did, and proof of them by running it again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from numpy.random import Generator
+
+from coevo_gym.core.benchmark import Clue, Effect, Evidence, Replay
+from coevo_gym.core.errors import BuildError
+from coevo_gym.core.evolution import Context, Draft, digest
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import Trajectory
+
+from .engine import Room
+from .env import grade
+from .tasks import instruction_of, split_of
+from .world import NewbenchVerifier, NewbenchWorld
+
+
+def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
+    """One draft for each thing that a walk has put into a box: the way there, then ``done``."""
+    found, actions, held = [], list[str](), ""
+    for step in trace.steps:
+        if step.error_kind or step.action == "done":
+            continue
+        actions.append(step.action)
+        verb, _, name = step.action.partition(" ")
+        if verb == "take":
+            held = name
+        elif verb == "put":
+            found.append(_draft(context, instruction_of(held, name), (*actions, "done")))
+    return found
+
+
+def _draft(context: Context, instruction: str, actions: tuple[str, ...]) -> Draft:
+    return Draft(
+        benchmark="newbench",
+        scenario=context.task.scenario,
+        instruction=instruction,
+        world=context.task.world,
+        solution=actions,
+        parents=(context.task.id,),
+        context_id=context.id,
+    )
+
+
+def build(draft: Draft) -> Task:
+    """Run a draft's actions; what they did last, if they did it, is what is wanted.
+
+    Raises:
+        BuildError: if an action cannot be done, or nothing is put where it did not lie before.
+    """
+    world = draft.world
+    assert isinstance(world, NewbenchWorld)
+    room, last = Room(world), ("", "")
+    for action in draft.solution:
+        held = room.held
+        answer = room.act(action)
+        if answer.error:
+            raise BuildError(answer.text)
+        if answer.call == "put":
+            last = (held, action.partition(" ")[2])
+    if not room.over or not last[0]:
+        raise BuildError("the actions do not put anything into a box and end with done")
+    if Room(world).lies_in(*last):
+        raise BuildError(f"the {last[0]} lies in the {last[1]} box from the start")
+    return Task(
+        benchmark="newbench",
+        split=split_of(draft.scenario),
+        scenario=draft.scenario,
+        instruction=draft.instruction,
+        world=world,
+        verifier=NewbenchVerifier(thing=last[0], box=last[1]),
+        solution=draft.solution,
+        origin="evolved",
+        parents=draft.parents,
+    )
+
+
+def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
+    """See :meth:`coevo_gym.core.benchmark.Benchmark.replay`."""
+    world, wanted = task.world, task.verifier
+    assert isinstance(world, NewbenchWorld)
+    assert isinstance(wanted, NewbenchVerifier)
+    room = Room(world)
+    scores, states = [grade(room, wanted).score], [digest(room.state())]
+    errors, shown, effects = list[str](), list[str](), list[Effect]()
+    listed = [frozenset(room.possible())]
+    for action in actions:
+        answer = room.act(action)
+        errors.append(answer.error)
+        shown.append(answer.text)
+        scores.append(grade(room, wanted).score)
+        states.append(digest(room.state()))
+        listed.append(frozenset(room.possible()))
+        changed = Effect.CHANGED if states[-1] != states[-2] else Effect.NOTHING
+        effects.append(Effect.CLOSED if room.over else changed)
+        if room.over or (to_error and answer.error):
+            break
+    return Replay(
+        tuple(errors),
+        tuple(scores),
+        states[-1],
+        tuple(effects),
+        tuple(states),
+        tuple(shown),
+        tuple(listed),
+    )
+
+
+def evidence(task: Task) -> Evidence:
+    """What a verdict depends on: the thing, and the box."""
+    wanted, said = task.verifier, task.instruction
+    assert isinstance(wanted, NewbenchVerifier)
+    things = Clue("the thing", (wanted.thing,), said), Clue("the box", (wanted.box,), said)
+    return Evidence(said, things)

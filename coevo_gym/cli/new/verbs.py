@@ -1,0 +1,54 @@
+"""``coevo new``: the skeleton of something of your own, which works as it is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coevo_gym.cli.new.writing import write_module, write_package
+from coevo_gym.cli.output import say
+from coevo_gym.core.benchmark import find_spec
+from coevo_gym.core.errors import ConfigError
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Small letters and digits, such as my_shop.")
+]
+Folder = Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where to write it.")]
+
+app = typer.Typer(help="Write the skeleton of something of your own.", no_args_is_help=True)
+
+
+@app.command()
+def benchmark(
+    name: Name,
+    folder: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FOLDER]", help="An empty or new folder; coevo-NAME by default."),
+    ] = None,
+) -> None:
+    """Write a package with a benchmark; installed, it works in every command.
+
+    For example: coevo new benchmark kitchen
+    """
+    if find_spec(name) is not None:
+        raise ConfigError(f"There is a benchmark {name!r} already. Choose another name.")
+    target = folder or Path(f"coevo-{name.replace('_', '-')}")
+    for file in write_package("benchmark", name, target):
+        say(f"  {file}")
+    place = target if target.is_absolute() else f"./{target}"
+    say(f"Install it: pip install -e '{place}[dev]'")
+    say(f"Test it:    pytest {target}")
+    say(f"Use it:     coevo play {name}")
+
+
+@app.command()
+def gate(name: Name, folder: Folder = Path()) -> None:
+    """Write a file with a gate: a check that every new task has to pass.
+
+    For example: coevo new gate short_words
+    """
+    file = write_module("gate", name, folder)
+    say(f"  {file}")
+    say(f"Check that it keeps its contract: python {file}")

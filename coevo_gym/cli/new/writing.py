@@ -1,0 +1,91 @@
+"""Skeletons of what people bring of their own, and how one becomes theirs.
+
+A skeleton is code that works as it stands, under a name that stands for the one to come; a copy of
+it has the new name in every form: ``newbench`` as a module, ``Newbench`` as part of a class, and
+``coevo-newbench`` as a distribution.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from pathlib import Path
+
+from coevo_gym.core.errors import ConfigError
+
+_FOLDER = Path(__file__).parent / "skeletons"
+_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+
+
+def write_package(kind: str, name: str, folder: Path) -> list[Path]:
+    """Write a folder of files.
+
+    Args:
+        kind: ``benchmark``.
+        name: of the new one.
+        folder: where to; it must be empty, or not be there yet.
+
+    Returns:
+        The files.
+
+    Raises:
+        ConfigError: if the name is none, or the folder holds something.
+    """
+    _check(kind, name)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{folder} is there already, and not empty. Name another folder.")
+    source = _FOLDER / kind
+    files = [path for path in sorted(source.rglob("*")) if path.is_file() and _is_ours(path)]
+    return [
+        _write(path, folder / _renamed(str(path.relative_to(source)), kind, name), kind, name)
+        for path in files
+    ]
+
+
+def write_module(kind: str, name: str, folder: Path) -> Path:
+    """Write one file, named after what it holds.
+
+    Args:
+        kind: the skeleton.
+        name: of the new one.
+        folder: where to.
+
+    Raises:
+        ConfigError: if the name is none, or there is such a file.
+    """
+    _check(kind, name)
+    target = folder / f"{name}.py"
+    if target.exists():
+        raise ConfigError(f"{target} is there already. Choose another name, or another folder.")
+    return _write(_FOLDER / f"{kind}.py", target, kind, name)
+
+
+def _check(kind: str, name: str) -> None:
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name):
+        raise ConfigError(
+            f"{name!r} cannot be the name of a {kind}: it has small letters and digits, with an "
+            "underscore between two words, and begins with a letter."
+        )
+
+
+def _is_ours(path: Path) -> bool:
+    return "__pycache__" not in path.parts
+
+
+def _write(source: Path, target: Path, kind: str, name: str) -> Path:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    text = source.read_text(encoding="utf-8")
+    target.write_text(_renamed(text, kind, name), encoding="utf-8")
+    return target
+
+
+def _renamed(text: str, kind: str, name: str) -> str:
+    """A text with the new name in place of the skeleton's, in all its forms."""
+    old = _OLD[kind]
+    camel = "".join(word.capitalize() for word in name.split("_"))
+    text = text.replace(f"coevo-{old}", f"coevo-{name.replace('_', '-')}")
+    return text.replace(old, name).replace(old.capitalize(), camel)
+
+
+_OLD = {"benchmark": "newbench", "gate": "newgate"}
+"""The name that stands in a skeleton for the one to come."""

@@ -1,0 +1,71 @@
+"""What every gate keeps, as a check with a draft that it passes and one that it rejects."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.evolution import Draft
+from coevo_gym.core.task import Split
+from coevo_gym.curricula.gates.candidate import Candidate, Gate, Rejected
+
+
+def draft_of(benchmark: str) -> Draft:
+    """A good draft: what would have become a benchmark's first training task.
+
+    Example:
+        >>> draft_of("webshop").benchmark
+        'webshop'
+    """
+    task = get_benchmark(benchmark).tasks(Split.TRAIN)[0]
+    return Draft(
+        benchmark=benchmark,
+        scenario=task.scenario,
+        instruction=task.instruction,
+        world=task.world,
+        solution=task.solution,
+    )
+
+
+def candidate_of(draft: Draft) -> Candidate:
+    """A draft as a gate meets it that comes after those which build and replay it."""
+    benchmark = get_benchmark(draft.benchmark)
+    task = benchmark.build(draft)
+    return Candidate(draft, draft, task, replay=benchmark.replay(task, task.solution))
+
+
+def assert_gate_contract(gate: Gate, *, passes: Draft, fails: Draft) -> None:
+    """Check that a gate keeps its promises.
+
+    It has a name; it lets a good candidate through, and takes nothing from it; it rejects a bad one
+    with a reason in words; asked again it says the same.
+
+    Args:
+        gate: the gate.
+        passes: a draft that it lets through.
+        fails: one that it rejects.
+
+    Raises:
+        AssertionError: at the first promise that is broken.
+    """
+    assert gate.name.isidentifier(), f"a gate's name is one word, actual: {gate.name!r}"
+    good = candidate_of(passes)
+    for _ in range(2):
+        through = gate.check(good)
+        assert isinstance(through, Candidate), f"check() must return a Candidate, not {through!r}"
+        kept = replace(through, task=good.task, minimal=good.minimal, env_steps=good.env_steps)
+        assert kept == good, "a gate may shorten the task and count env steps, and change no more"
+        assert through.env_steps >= good.env_steps, "env steps that were spent stay spent"
+    reasons = {_reason(gate, candidate_of(fails)) for _ in range(2)}
+    assert len(reasons) == 1, f"the same draft is rejected for two reasons: {sorted(reasons)}"
+
+
+def _reason(gate: Gate, candidate: Candidate) -> str:
+    try:
+        gate.check(candidate)
+    except Rejected as rejected:
+        reason = str(rejected).strip()
+    else:
+        raise AssertionError(f"the gate {gate.name!r} lets through what it should reject")
+    assert reason, "a rejection needs a reason in words"
+    return reason

@@ -1,0 +1,129 @@
+"""`coevo new` writes what works as it is written, installed and under a name of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from coevo_gym.cli.new.writing import write_module, write_package
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.testing.benchmark import BENCHMARK_CHECKS
+from coevo_gym.testing.gate import assert_gate_contract, draft_of
+
+ROOT = Path(__file__).parents[1]
+SETTINGS = (ROOT / "tests" / "run" / "toy.toml").read_text()
+
+
+class Place(NamedTuple):
+    """A folder where a package is installed, and the commands that are run there."""
+
+    folder: Path
+
+    def run(self, *arguments: str | Path, stdin: str = "", rc: int | None = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, *map(str, arguments)],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(self.folder / "site"), "COLUMNS": "300"},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        assert rc in (None, done.returncode), done.stdout + done.stderr
+        return done.stdout
+
+    def coevo(self, *arguments: str, stdin: str = "", rc: int | None = 0) -> str:
+        return self.run("-m", "coevo_gym.cli", *arguments, stdin=stdin, rc=rc)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A package as `coevo new benchmark` writes it, installed as pip does."""
+    place = Place(tmp_path_factory.mktemp("place"))
+    assert "pip install -e './coevo-tea-room[dev]'" in place.coevo("new", "benchmark", "tea_room")
+    install = ("-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index")
+    place.run(*install, "--target", "site", "./coevo-tea-room")
+    return place
+
+
+def test_no_name_of_the_skeleton_is_left(place: Place) -> None:
+    files = [path for path in (place.folder / "coevo-tea-room").rglob("*") if path.is_file()]
+    assert {path.name for path in files} >= {
+        "pyproject.toml", "world.py", "tasks.py", "engine.py", "env.py", "builder.py",
+        "choices.py", "setup.py", "prompt.j2", "test_contract.py",
+    }  # fmt: skip
+    for path in files:
+        assert "newbench" not in str(path)
+        assert "newbench" not in path.read_text().lower()
+
+
+def test_it_keeps_its_contract_as_written(place: Place) -> None:
+    said = place.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "coevo-tea-room")
+    assert f"{12 + len(BENCHMARK_CHECKS)} passed" in said
+
+
+def test_it_is_listed_and_ready(place: Place) -> None:
+    assert "TeaRoom-v0" in place.coevo("envs")
+    assert "tea_room: ready" in place.run(
+        "-c",
+        "from coevo_gym.cli.benchmarks import doctor\ntry: doctor()\nexcept BaseException: ...",
+    )
+    assert "tea_room/room-0/0" in place.coevo("tasks", "tea_room")
+    place.coevo("install", "tea_room", rc=2)
+
+
+def test_it_is_played_and_evaluated(place: Place) -> None:
+    assert "into the" in place.coevo("play", "tea_room", "--seed", "1", stdin="1\nq\n")
+    said = place.coevo("eval", "tea_room", "--policy", "scripted", "--set", "evaluation.n_tasks=5")
+    assert "100.0%" in said
+
+
+def test_it_is_trained_resumed_and_reported(place: Place) -> None:
+    settings = SETTINGS.replace("toy-run", "tea-run").replace('"toy"', '"tea_room"')
+    short = settings.replace("max_steps = 6", "max_steps = 2").replace(
+        "n_tasks = 40", "n_tasks = 8"
+    )
+    (place.folder / "tea.toml").write_text(short)
+    said = place.coevo("train", "tea.toml")
+    assert "coevolve" in said
+    assert "tea-run" in place.coevo("resume", "tea-run")
+    place.coevo("report", "tea-run")
+    assert "tea_room" in (place.folder / "runs" / "tea-run" / "report.html").read_text()
+    assert "%" in place.coevo("eval", "tea-run", "--split", "test")
+
+
+def test_a_gate_keeps_its_contract_as_written(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.coevo("new", "gate", "short_words")
+    assert place.run("short_words.py") == "short_words keeps the contract of a gate.\n"
+    assert "newgate" not in (tmp_path / "short_words.py").read_text().lower()
+
+
+def test_a_gate_that_lets_all_through_breaks_it() -> None:
+    from coevo_gym.curricula.gates.gates import PrefixGate
+
+    good = draft_of("webshop")
+    with pytest.raises(AssertionError, match="lets through what it should reject"):
+        assert_gate_contract(PrefixGate(), passes=good, fails=good)
+
+
+@pytest.mark.parametrize("name", ["Kettle", "2go", "a-b", "", "class", "a__b", "../a"])
+def test_a_name_is_a_word(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be the name of a gate"):
+        write_module("gate", name, tmp_path)
+    with pytest.raises(ConfigError, match="cannot be the name of a benchmark"):
+        write_package("benchmark", name, tmp_path / "new")
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    write_module("gate", "mine", tmp_path)
+    with pytest.raises(ConfigError, match=r"mine\.py is there already"):
+        write_module("gate", "mine", tmp_path)
+    with pytest.raises(ConfigError, match="is there already, and not empty"):
+        write_package("benchmark", "mine", tmp_path)
