@@ -2,7 +2,7 @@
 
 Pure functions of numbers, without PyTorch; :mod:`coevo_gym.trainers.credit` applies them to groups.
 GRPO (arXiv 2402.03300), Dr. GRPO (arXiv 2503.20783), RLOO (arXiv 2402.14740), GiGPO (arXiv
-2505.10978), the length penalty of DAPO (arXiv 2503.14476).
+2505.10978), PPO's GAE (arXiv 1506.02438), the length penalty of DAPO (arXiv 2503.14476).
 
 Sums are correctly rounded (``math.fsum``): what a rollout is worth does not depend on its place.
 """
@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from coevo_gym.core.seams import StepAdvantage
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -94,12 +96,97 @@ def gae(
 
     Source: Schulman et al., arXiv 1506.02438, Eq. 16.
     """
-    expected = [*values[1:], 0.0]
+    expected = [*values, 0.0][1:]
     surprises = [
         reward + gamma * later - value
         for reward, value, later in zip(rewards, values, expected, strict=True)
     ]
     return returns(surprises, gamma * lam)
+
+
+class Estimate(NamedTuple):
+    """What was expected of a trajectory, and what came of it.
+
+    Attributes:
+        advantage: one for each step, or of each step one for each sampled position.
+        values: of each sampled position, before the update.
+        targets: what these should have been; 0 where there is none.
+        valued: whether a position has a value: each one, or the first of each decision.
+    """
+
+    advantage: list[StepAdvantage]
+    values: list[float]
+    targets: list[float]
+    valued: list[bool]
+
+
+def turn_estimate(
+    rewards: Sequence[float],
+    lengths: Sequence[int],
+    values: Sequence[float],
+    *,
+    gamma: float,
+    lam: float,
+) -> Estimate:
+    """Judge each decision by the value at its first position; its tokens share the advantage.
+
+    Args:
+        rewards: (S,) reward of each step.
+        lengths: (S,) sampled positions of each step; 0 where a step was not decided. What such a
+            step earned was earned by the decision before it.
+        values: value of each position, in order.
+        gamma: discount from one decision to the next.
+        lam: lambda of GAE.
+    """
+    starts = [sum(lengths[:step]) for step in range(len(lengths))]
+    decided = [step for step, n in enumerate(lengths) if n]
+    expected = [values[starts[step]] for step in decided]
+    judged = gae(_by_decision(rewards, lengths), expected, gamma=gamma, lam=lam)
+    advantage: list[StepAdvantage] = [0.0] * len(lengths)
+    targets, valued = [0.0] * len(values), [False] * len(values)
+    for step, value, found in zip(decided, expected, judged, strict=True):
+        advantage[step] = found
+        targets[starts[step]], valued[starts[step]] = value + found, True
+    return Estimate(advantage, list(values), targets, valued)
+
+
+def token_estimate(
+    rewards: Sequence[float],
+    lengths: Sequence[int],
+    values: Sequence[float],
+    *,
+    gamma: float,
+    lam: float,
+) -> Estimate:
+    """Judge each sampled position; what a decision earns is earned by its last one.
+
+    Args:
+        rewards: as in :func:`turn_estimate`.
+        lengths: as in :func:`turn_estimate`.
+        values: as in :func:`turn_estimate`.
+        gamma: discount from one position to the next.
+        lam: lambda of GAE.
+    """
+    decided = [n for n in lengths if n]
+    earned: list[float] = []
+    for n, reward in zip(decided, _by_decision(rewards, lengths), strict=True):
+        earned += [0.0] * (n - 1) + [reward]
+    judged = gae(earned, values, gamma=gamma, lam=lam)
+    positions = iter(judged)
+    advantage: list[StepAdvantage] = [[next(positions) for _ in range(n)] for n in lengths]
+    targets = [value + found for value, found in zip(values, judged, strict=True)]
+    return Estimate(advantage, list(values), targets, [True] * len(values))
+
+
+def _by_decision(rewards: Sequence[float], lengths: Sequence[int]) -> list[float]:
+    """Rewards of the steps that were decided, each with those of the undecided ones after it."""
+    found: list[float] = []
+    for reward, n in zip(rewards, lengths, strict=True):
+        if n:
+            found.append(reward)
+        elif found:
+            found[-1] += reward
+    return found
 
 
 def relative_to_state(

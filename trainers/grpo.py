@@ -1,8 +1,8 @@
 """GRPO and its relatives: clip-higher, several means of the loss, a KL term, and what DAPO adds.
 
 The learner. How rollouts are judged is in ``credit.py``, how decisions become samples in
-``segments.py``, these a batch in ``batch.py``; what is minimised is in ``loss.py``, how the weights
-change in ``optimizer.py``, the settings in ``settings.py``.
+``segments.py``, the settings in ``settings.py``; in ``update/`` these become a batch, and it says
+what is minimised and how the weights change.
 
 Sources: GRPO (arXiv 2402.03300); token mean as in CoEvolve (arXiv 2604.15840, Eq. 1), the mean over
 trajectories as in Role-Agent (arXiv 2606.10917, Eq. 1), the constant one as in Dr. GRPO (arXiv
@@ -25,7 +25,9 @@ from coevo_gym.core.seams import Advantage, TrainablePolicy
 from coevo_gym.core.trajectory import EndReason, Group, Segment, Trajectory
 from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.advantages import group_advantages
-from coevo_gym.trainers.batch import (
+from coevo_gym.trainers.credit import Credit, credit_of
+from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig
+from coevo_gym.trainers.update.batch import (
     Batch,
     batch_metrics,
     evaluated,
@@ -37,10 +39,8 @@ from coevo_gym.trainers.batch import (
     parts,
     trajectory_weights,
 )
-from coevo_gym.trainers.credit import Credit, credit_of
-from coevo_gym.trainers.loss import LossTerms, bounded_exp, grpo_loss, k3
-from coevo_gym.trainers.optimizer import guarded_adamw
-from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig
+from coevo_gym.trainers.update.loss import LossTerms, bounded_exp, grpo_loss, k3
+from coevo_gym.trainers.update.optimizer import guarded_adamw
 
 try:
     import torch

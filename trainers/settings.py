@@ -30,6 +30,8 @@ class UpdateConfig(FrozenModel):
         clip_high: the ratio is clipped above at ``1 + clip_high``.
         kl_coef: weight of the KL term towards the frozen reference; 0 leaves the reference out.
         max_grad_norm: the gradient's norm is clipped there.
+        max_staleness: groups whose episodes are of more versions of the policy than that apart, or
+            behind the one that is trained, are left out.
     """
 
     lr: float = Field(default=1e-3, gt=0)
@@ -42,6 +44,7 @@ class UpdateConfig(FrozenModel):
     clip_high: float = Field(default=0.28, gt=0)
     kl_coef: float = Field(default=1e-3, ge=0)
     max_grad_norm: float = Field(default=1.0, gt=0)
+    max_staleness: int = Field(default=0, ge=0)
 
 
 class GRPOConfig(UpdateConfig):
@@ -62,8 +65,6 @@ class GRPOConfig(UpdateConfig):
         normalise_std: divide advantages by the group's standard deviation (False: Dr. GRPO); RLOO
             never divides.
         outcome: what is learned from: the binary success or the benchmark's score.
-        max_staleness: groups whose episodes are of more versions of the policy than that apart, or
-            behind the one that is trained, are left out.
         loss_mean: what weighs the same in the loss: every sampled ``token`` (CoEvolve), so that a
             long failure outweighs a short success, or every ``trajectory`` (Role-Agent);
             ``constant`` divides the sum by ``constant_tokens`` a trajectory (Dr. GRPO).
@@ -89,7 +90,6 @@ class GRPOConfig(UpdateConfig):
     state_weight: float = Field(default=1.0, ge=0)
     normalise_std: bool = True
     outcome: Literal["success", "score"] = "success"
-    max_staleness: int = Field(default=0, ge=0)
     loss_mean: Literal["token", "trajectory", "constant"] = "token"
     constant_tokens: int = Field(default=4096, ge=1)
     overlong: Literal["keep", "mask", "penalty"] = "keep"

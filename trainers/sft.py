@@ -37,9 +37,9 @@ from coevo_gym.episodes.episode import Fault
 from coevo_gym.episodes.runner import episode_seed
 from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.grpo import Learnable
-from coevo_gym.trainers.optimizer import GuardedOptimizer
 from coevo_gym.trainers.segments import n_sampled, n_tokens, samples
 from coevo_gym.trainers.settings import ImitationConfig
+from coevo_gym.trainers.update.optimizer import GuardedOptimizer
 
 try:
     import torch

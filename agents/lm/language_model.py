@@ -18,7 +18,9 @@ from coevo_gym.provision import extra_advice
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-    from torch.nn import Parameter
+    from torch.nn import Module, Parameter
+
+    from coevo_gym.agents.value_head import ValueHead
 
 HALF_ON = "cuda"
 """The kind of device that computes in bf16 unless told otherwise."""
@@ -64,6 +66,7 @@ class LanguageModel:
         seed: seed of a new adapter.
 
     Attributes:
+        value_lr: learning rate that suits a value head.
         config: the settings.
         model: the transformers model; an adapter sits inside of it, so that it generates as the
             policy does. In evaluation mode outside of an update.
@@ -77,6 +80,7 @@ class LanguageModel:
             sequences.
     """
 
+    value_lr = 1e-5
     model: Any
     tokenizer: Any
 
@@ -137,6 +141,24 @@ class LanguageModel:
                 predicts it), it is longer than ``max_context``, its temperature is not above 0,
                 or an id is outside of the vocabulary.
         """
+        return self._evaluated(samples, None)[:2]
+
+    def value_head(self) -> ValueHead:
+        """A new head that values what is sampled next, by the hidden state before it."""
+        from coevo_gym.agents.value_head import ValueHead
+
+        return ValueHead(self.model.config.get_text_config().hidden_size, self.device)
+
+    def logprobs_and_values(
+        self, samples: Sequence[Sample], head: Module
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """As :meth:`logprobs`, and (B, T) fp32 values of the same positions, from one pass."""
+        return self._evaluated(samples, head)
+
+    def _evaluated(
+        self, samples: Sequence[Sample], head: Module | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, T) log-probabilities, their mask, and the values a head gives; without one 0."""
         from torch import ones
         from torch.nn.utils.rnn import pad_sequence
 
@@ -144,18 +166,23 @@ class LanguageModel:
 
         segments = [self._checked(sample) for sample in samples]
         inputs = [_predicting(segment) for segment in segments]
-        found: dict[int, Tensor] = {}
+        found: dict[int, tuple[Tensor, Tensor]] = {}
         taken = [index for index, ids in enumerate(inputs) if ids]
         for row in pack([len(inputs[i]) for i in taken], self.config.pack_tokens):
             indices = [taken[i] for i in row]
-            parts = self._row_logprobs([segments[i] for i in indices], [inputs[i] for i in indices])
+            parts = self._row([segments[i] for i in indices], [inputs[i] for i in indices], head)
             found.update(zip(indices, parts, strict=True))
         none = ones(0)
-        rows = [found.get(index, none) for index in range(len(segments))]
+        rows = [found.get(index, (none, none)) for index in range(len(segments))]
         if not rows:
-            return none.reshape(0, 0), none.reshape(0, 0).bool()
-        masks = [ones(len(row)).bool() for row in rows]
-        return pad_sequence(rows, batch_first=True), pad_sequence(masks, batch_first=True)
+            empty = none.reshape(0, 0)
+            return empty, empty.bool(), empty
+        masks = [ones(len(logps)).bool() for logps, _ in rows]
+        logps, mask, values = (
+            pad_sequence(one, batch_first=True)
+            for one in ([row[0] for row in rows], masks, [row[1] for row in rows])
+        )
+        return logps, mask, values
 
     def parameters(self) -> list[Parameter]:
         """The weights to train: all of them, or those of the adapter."""
@@ -222,10 +249,10 @@ class LanguageModel:
         self.model.save_pretrained(folder, state_dict=dict(merged_weights(self.model)))
         self.tokenizer.save_pretrained(folder)
 
-    def _row_logprobs(
-        self, segments: Sequence[Segment], inputs: Sequence[Sequence[int]]
-    ) -> Sequence[Tensor]:
-        """Log-probabilities of the sampled positions of each segment of one row."""
+    def _row(
+        self, segments: Sequence[Segment], inputs: Sequence[Sequence[int]], head: Module | None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Log-probabilities and values of the sampled positions of each segment of one row."""
         import torch
 
         from coevo_gym.agents.lm.causal_lm import head_of
@@ -242,15 +269,17 @@ class LanguageModel:
         temperatures = torch.tensor([segment.temperature for segment in segments])
         with self._precision(self.device):
             hidden = packed_hidden(self.model, inputs)  # (N, H)
-            head = head_of(self.model)
+            before = hidden[torch.tensor(places, device=self.device)]
+            lm_head = head_of(self.model)
             logps = token_logprobs(
-                hidden[torch.tensor(places, device=self.device)],
-                head.weight,
-                head.bias,
+                before,
+                lm_head.weight,
+                lm_head.bias,
                 torch.tensor(targets, device=self.device),
                 temperatures.repeat_interleave(torch.tensor(counts)).to(self.device),
             )
-        return torch.split(logps.cpu(), counts)
+        values = torch.zeros_like(logps) if head is None else head(before)  # in fp32
+        return zip(torch.split(logps.cpu(), counts), torch.split(values.cpu(), counts), strict=True)
 
     def _precision(self, device: torch.device) -> AbstractContextManager[Any]:
         import torch

@@ -137,6 +137,36 @@ def test_packed_equals_a_padded_batch(folder: Path) -> None:
         torch.testing.assert_close(logps[row][mask[row]], taken, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("pack_tokens", [1, 4096])
+def test_values_are_read_before_each_sampled_token(folder: Path, pack_tokens: int) -> None:
+    model = make(folder, pack_tokens=pack_tokens)
+    head = model.value_head()
+    with torch.no_grad():
+        assert model.logprobs_and_values(SEGMENTS, head)[2].count_nonzero() == 0
+        head.weight.copy_(torch.randn(len(head.weight), generator=torch.Generator().manual_seed(0)))
+        head.bias.fill_(0.5)
+        logps, mask = model.logprobs(SEGMENTS)
+        found = model.logprobs_and_values(SEGMENTS, head)
+        assert torch.equal(found[0], logps)
+        assert torch.equal(found[1], mask)
+        for sample, values in zip(SEGMENTS, found[2], strict=True):
+            inputs = torch.tensor([sample.ids])
+            hidden = model.model.base_model(input_ids=inputs).last_hidden_state[0]
+            places = [place - 1 for place, taken in enumerate(sample.sampled) if taken]
+            expected = [(hidden[place] @ head.weight + 0.5).item() for place in places]
+            assert values[: len(places)].tolist() == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_value_head_teaches_the_model(folder: Path) -> None:
+    model = make(folder)
+    head = model.value_head()
+    torch.nn.init.ones_(head.weight)
+    model.logprobs_and_values(SEGMENTS, head)[2].sum().backward()  # type: ignore[no-untyped-call]
+    assert head.weight.grad is not None
+    assert head.weight.grad.count_nonzero() > 0
+    assert any(grad.count_nonzero() for grad in gradients(model))
+
+
 def test_what_comes_after_the_last_sampled_token_costs_nothing(folder: Path) -> None:
     model = make(folder)
     seen: list[int] = []

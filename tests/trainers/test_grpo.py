@@ -17,7 +17,7 @@ from coevo_gym.trainers.grpo import (  # noqa: E402
     k3,
     trajectory_weights,
 )
-from coevo_gym.trainers.loss import MAX_KL, MAX_LOG_RATIO  # noqa: E402
+from coevo_gym.trainers.update.loss import MAX_KL, MAX_LOG_RATIO  # noqa: E402
 
 VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())
 

@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch")
 
 from coevo_gym.core.errors import TrainingDiverged  # noqa: E402
 from coevo_gym.core.trajectory import EndReason, Group, TokenDecision, Trajectory  # noqa: E402
-from coevo_gym.trainers.batch import parts  # noqa: E402
 from coevo_gym.trainers.grpo import GRPO, GRPOConfig, k3  # noqa: E402
 from coevo_gym.trainers.segments import segments  # noqa: E402
+from coevo_gym.trainers.update.batch import parts  # noqa: E402
 from tests.trainers.episodes import (  # noqa: E402
     VOCABULARY,
     FakeLanguageModel,

@@ -1,0 +1,288 @@
+"""PPO: what its values learn, what they change, and that it goes on where it stopped."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from coevo_gym.agents.choice import ChoiceAgent  # noqa: E402
+from coevo_gym.agents.tiny.policy import TinyConfig, TinyPolicy  # noqa: E402
+from coevo_gym.agents.value_head import ValueHead  # noqa: E402
+from coevo_gym.core.errors import ConfigError  # noqa: E402
+from coevo_gym.core.seams import Ticket  # noqa: E402
+from coevo_gym.core.task import Split, Task  # noqa: E402
+from coevo_gym.core.trajectory import EndReason, Group, Sample, Segment  # noqa: E402
+from coevo_gym.episodes.pool import EnvPool  # noqa: E402
+from coevo_gym.episodes.runner import rollout  # noqa: E402
+from coevo_gym.trainers.advantages import token_estimate, turn_estimate  # noqa: E402
+from coevo_gym.trainers.ppo import (  # noqa: E402
+    PPO,
+    explained_variance,
+    value_loss,
+    whitened,
+)
+from coevo_gym.trainers.settings import ImitationConfig, PPOConfig  # noqa: E402
+from coevo_gym.trainers.sft import demonstrate, imitate  # noqa: E402
+from tests.toy import BENCHMARK, COLOURS, ToyWorld  # noqa: E402
+from tests.trainers.episodes import (  # noqa: E402
+    VOCABULARY,
+    FakeLanguageModel,
+    batch,
+    conversation,
+    group,
+    trajectory,
+)
+
+TRAIN = BENCHMARK.tasks(Split.TRAIN)
+SMALL = TinyConfig(buckets=256, dim=8, hidden=32)
+FEW = PPOConfig(epochs=2, minibatches=2)
+
+
+class Valued(FakeLanguageModel):
+    """Its hidden state is the token before; a value head has one number for each of them."""
+
+    value_lr = 0.1
+
+    def value_head(self) -> ValueHead:
+        return ValueHead(VOCABULARY)
+
+    def logprobs_and_values(
+        self, samples: Sequence[Sample], head: torch.nn.Module
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        logps, mask = self.logprobs(samples)
+        values = torch.zeros_like(logps)
+        for row, sample in enumerate(samples):
+            assert isinstance(sample, Segment)
+            before = torch.tensor(sample.ids[:-1])[torch.tensor(sample.sampled[1:])]
+            hidden = torch.nn.functional.one_hot(before, VOCABULARY)
+            values = values.index_put((torch.tensor(row), torch.arange(len(before))), head(hidden))
+        return logps, mask, values
+
+    def frozen_copy(self) -> Valued:
+        found = Valued()
+        found.load_state_dict(self.state_dict())
+        found.table.requires_grad_(False)
+        return found
+
+
+def learner(seed: int = 0, **settings: Any) -> PPO:
+    return PPO(Valued(seed), FEW.model_copy(update=settings), seed=seed)
+
+
+class TestEstimates:
+    def test_what_was_not_decided_is_earned_by_the_decision_before(self) -> None:
+        settings = {"gamma": 1.0, "lam": 1.0}
+        found = turn_estimate([0.5, 0.25, 1.0, 2.0], [0, 1, 0, 2], [0.1, 0.2, 0.9], **settings)
+        # The first step's reward is nobody's; the third's is the second's.
+        assert found.advantage == pytest.approx([0.0, 1.25 + 2.0 - 0.1, 0.0, 2.0 - 0.2])
+        assert found.targets == pytest.approx([3.25, 2.0, 0.0])
+        assert found.valued == [True, True, False]
+
+    def test_token_level(self) -> None:
+        settings = {"gamma": 0.5, "lam": 1.0}
+        found = token_estimate([0.0, 1.0], [2, 1], [0.0, 0.0, 0.0], **settings)
+        assert found.advantage == [[0.25, 0.5], [1.0]]
+        assert found.targets == [0.25, 0.5, 1.0]
+        assert all(found.valued)
+
+    def test_lambda_trusts_values_or_what_was_earned(self) -> None:
+        values, rewards, lengths = [0.5, 0.75], [0.0, 1.0], [1, 1]
+        earned = turn_estimate(rewards, lengths, values, gamma=1.0, lam=1.0)
+        trusted = turn_estimate(rewards, lengths, values, gamma=1.0, lam=0.0)
+        assert earned.advantage == [0.5, 0.25]
+        assert trusted.advantage == [0.25, 0.25]
+
+    def test_nothing_was_decided(self) -> None:
+        assert turn_estimate([1.0], [0], [], gamma=1, lam=1).advantage == [0.0]
+        assert turn_estimate([], [], [], gamma=1, lam=1).advantage == []
+
+
+class TestNumbers:
+    def test_explained_variance(self) -> None:
+        assert explained_variance([0.1, 0.9], [0.1, 0.9]) == 1.0
+        assert explained_variance([0.5, 0.5], [0.1, 0.9]) == pytest.approx(0.0)
+        assert explained_variance([0.3, 0.4], [1.0, 1.0]) == 0.0
+        assert explained_variance([], []) == 0.0
+
+    def test_a_single_advantage_is_not_whitened_away(self) -> None:
+        assert whitened(torch.tensor([2.0])).tolist() == [2.0]
+        assert whitened(torch.tensor([3.0, 3.0])).tolist() == [0.0, 0.0]
+
+    def test_value_loss_in_parts_adds_up(self) -> None:
+        numbers = [torch.randn(3, 4, generator=torch.Generator().manual_seed(n)) for n in range(3)]
+        mask = torch.tensor([[True, True, False, False], [True] * 4, [False] * 4])
+        whole = value_loss(*numbers, mask, clip=0.3)
+        parts = [value_loss(*(n[i : i + 1] for n in numbers), mask[i : i + 1], clip=0.3, total=6)
+                 for i in range(3)]  # fmt: skip
+        assert sum(parts).item() == pytest.approx(whole.item())  # type: ignore[union-attr]
+        assert value_loss(*numbers, torch.zeros_like(mask), clip=0.3).item() == 0.0
+
+
+class TestUpdate:
+    def test_untrained_values_leave_the_outcome_to_learn_from(self) -> None:
+        one = learner(lam=1.0)
+        groups = batch(FakeLanguageModel(), fresh=True)
+        for found, of in zip(one.advantages(groups), groups, strict=True):
+            for values, t in zip(found, of.trajectories, strict=True):
+                assert values == [float(t.success)] * len(t.steps)
+
+    @pytest.mark.parametrize("level", ["turn", "token"])
+    def test_values_come_to_foretell_what_is_earned(self, level: str) -> None:
+        """Dialogues that begin with one token succeed, those that begin with another fail."""
+        rng, model = np.random.default_rng(0), FakeLanguageModel()
+        groups = []
+        for _ in range(6):
+            answers = [model.sample((0, 1 + k % 2), 3, rng) for k in range(8)]
+            groups.append(group(*(trajectory([a], success=a.prompt_ids[-1] == 1) for a in answers)))
+        one = learner(level=level, lr=1e-9, kl_coef=0.0, lam=1.0)
+        first = one.update(groups)
+        for _ in range(20):
+            last = one.update(groups)
+        assert first["explained_variance"] == pytest.approx(0.0)
+        assert last["explained_variance"] > (0.99 if level == "turn" else 0.3)
+        assert last["value_loss"] < 0.75 * first["value_loss"]
+
+    def test_every_term_is_logged(self) -> None:
+        metrics = learner().update(batch(FakeLanguageModel()))
+        names = {"loss", "policy_loss", "kl", "clip_fraction", "value_loss", "explained_variance"}
+        assert names | {"grad_norm", "lr", "success", "masked_share", "entropy"} <= set(metrics)
+        assert all(np.isfinite(value) for value in metrics.values())
+        expected = metrics["policy_loss"] + 1e-3 * metrics["kl"] + 0.5 * metrics["value_loss"]
+        assert metrics["loss"] == pytest.approx(expected, abs=1e-6)
+
+    @pytest.mark.parametrize("level", ["turn", "token"])
+    def test_microbatches_equal_the_whole_batch(self, level: str) -> None:
+        weights = []
+        for size in (4096, 5):
+            one = learner(level=level, microbatch_tokens=size, lr=0.1)
+            for _ in range(2):
+                one.update(batch(FakeLanguageModel()))
+            weights.append(torch.cat([one.policy.table.flatten(), one.head.weight]).detach())  # type: ignore[attr-defined]
+        torch.testing.assert_close(*weights, atol=1e-4, rtol=1e-4)
+
+    def test_groups_that_are_not_whole_and_lost_rollouts_teach_nothing(self) -> None:
+        one = learner()
+        broken = dataclasses.replace(batch(FakeLanguageModel())[0], size=9)
+        assert one.update([broken])["decisions"] == 0.0
+        model, rng = FakeLanguageModel(), np.random.default_rng(0)
+        lost, there = (
+            trajectory(conversation(model, rng, [2]), end=end)
+            for end in (EndReason.WORKER_LOST, EndReason.MAX_STEPS)
+        )
+        metrics = one.update([group(lost, there)])
+        assert (metrics["masked_share"], metrics["decisions"]) == (0.5, 1.0)
+
+    def test_values_of_a_version_are_computed_once(self) -> None:
+        one = learner(epochs=1, minibatches=1, kl_coef=0.0)
+        groups = batch(FakeLanguageModel())
+        one.update(groups, one.advantages(groups))
+        assert isinstance(one.policy, Valued)
+        assert len(one.policy.calls) == 2  # the values, and the step
+
+    def test_a_policy_without_hidden_states_is_refused(self) -> None:
+        with pytest.raises(ConfigError, match=r"FakeLanguageModel has no hidden states"):
+            PPO(FakeLanguageModel())
+
+    @pytest.mark.parametrize("level", ["turn", "token"])
+    def test_saved_and_loaded_it_goes_on_as_before(self, level: str) -> None:
+        straight = learner(seed=3, level=level, lr=0.05)
+        straight.update(batch(FakeLanguageModel()))
+        buffer = io.BytesIO()
+        torch.save([straight.policy.state_dict(), straight.state_dict()], buffer)
+        buffer.seek(0)
+        policy_state, state = torch.load(buffer, weights_only=True)
+        resumed = learner(seed=9, level=level, lr=0.05)
+        resumed.policy.load_state_dict(policy_state)
+        resumed.load_state_dict(state)
+        second = batch(FakeLanguageModel(), seed=1)
+        assert straight.update(second) == resumed.update(second)
+        for a, b in zip(
+            (*straight.policy.parameters(), *straight.head.parameters()),
+            (*resumed.policy.parameters(), *resumed.head.parameters()),
+            strict=True,
+        ):
+            assert torch.equal(a, b)
+        kept = learner(seed=3)
+        kept.load_state_dict(straight.state_dict(reference=False))
+        assert kept.updates == 2
+
+
+class TestHeads:
+    def test_a_head_changes_nothing_of_the_policy(self) -> None:
+        policy = TinyPolicy(SMALL, seed=1)
+        before, noise = policy.state_dict(), torch.get_rng_state()
+        PPO(policy)
+        after = policy.state_dict()
+        assert torch.equal(torch.get_rng_state(), noise)
+        assert before["rng"] == after["rng"]
+        assert before["net"].keys() == after["net"].keys()
+        assert all(torch.equal(before["net"][name], after["net"][name]) for name in before["net"])
+
+    def test_the_tiny_policy_gives_the_same_log_probabilities_with_values(
+        self, envs: EnvPool
+    ) -> None:
+        policy = TinyPolicy(SMALL)
+        (one,) = collect(policy, envs, TRAIN[:1], size=2, seed=0)
+        decisions: list[Any] = [step.decision for t in one.trajectories for step in t.steps]
+        head = policy.value_head()
+        with torch.no_grad():
+            head.bias.fill_(0.25)
+            logps, mask = policy.logprobs(decisions)
+            found = policy.logprobs_and_values(decisions, head)
+        assert torch.equal(found[0], logps)
+        assert torch.equal(found[1], mask)
+        assert found[2].tolist() == [[0.25]] * len(decisions)
+
+
+def collect(
+    policy: TinyPolicy, envs: EnvPool, tasks: Sequence[Task], *, size: int, seed: int
+) -> list[Group]:
+    tickets = [
+        Ticket(f"{g}/{k}", task, str(g), k) for g, task in enumerate(tasks) for k in range(size)
+    ]
+    agent = ChoiceAgent(policy, BENCHMARK.choices)
+    found = rollout(tickets, agent, envs, policy_version=policy.version, seed=seed).trajectories
+    return [
+        Group(str(g), task, size, tuple(t for t in found[g * size : (g + 1) * size] if t))
+        for g, task in enumerate(tasks)
+    ]
+
+
+def without_a_button(task: Task) -> Task:
+    """The task in a world where it cannot be solved."""
+    wanted = task.verifier.order[0]  # type: ignore[attr-defined]
+    world = ToyWorld(buttons=tuple(colour for colour in COLOURS if colour != wanted))
+    return task.model_copy(update={"world": world, "name": ""})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_it_learns_and_its_values_foretell(seed: int, envs: EnvPool) -> None:
+    """A third of the tasks cannot be solved, so that there is something to foretell.
+
+    Where all tasks are alike, chance alone decides until they are solved, and even perfect values
+    would explain no more than about a third of the variance.
+    """
+    policy = TinyPolicy(seed=seed)
+    agent = ChoiceAgent(policy, BENCHMARK.choices)
+    few = ImitationConfig(max_epochs=12, lr=1e-3, batch_decisions=8)
+    imitate(policy, demonstrate(TRAIN[:10], envs, BENCHMARK, agent), few)
+    one, success, explained = PPO(policy, seed=seed), [], []
+    for _ in range(40):
+        rng = np.random.default_rng([seed, policy.version])
+        drawn = [TRAIN[int(i)] for i in rng.integers(len(TRAIN), size=12)]
+        tasks = [*drawn[:8], *map(without_a_button, drawn[8:])]
+        groups = collect(policy, envs, tasks, size=8, seed=seed)
+        solved = [t.success for g in groups[:8] for t in g.trajectories]
+        success.append(sum(solved) / len(solved))
+        explained.append(one.update(groups, one.advantages(groups))["explained_variance"])
+    assert success[0] < 0.3
+    assert np.mean(success[-5:]) > 0.8
+    assert np.mean(explained[-5:]) > 0.3

@@ -1,0 +1,1 @@
+"""How a batch of groups changes weights: samples, the loss, the optimiser."""
