@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from coevo_gym.agents import continuous, half_copy  # noqa: E402
+from coevo_gym.agents.lm import continuous, half_copy  # noqa: E402
 from coevo_gym.agents.lm.language_model import ModelConfig  # noqa: E402
 from coevo_gym.agents.lm.padded import Ask, _batches, sample_padded  # noqa: E402
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy  # noqa: E402

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from coevo_gym.agents import vllm_policy  # noqa: E402
+from coevo_gym.agents.lm import vllm_policy  # noqa: E402
 from coevo_gym.agents.lm.language_model import ModelConfig  # noqa: E402
 from coevo_gym.agents.lm.padded import Ask, Sampled, sample_padded  # noqa: E402
 from coevo_gym.agents.lm.vllm_engine import VLLMConfig  # noqa: E402
