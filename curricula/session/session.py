@@ -20,6 +20,7 @@ import numpy as np
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round, RoundResult
+from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import ClosedStep, Curriculum, Evolver, Later, Ticket
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
 from coevo_gym.curricula.session.groups import GroupLedger
@@ -320,6 +321,11 @@ class CurriculumSession:
             self._take_in_lapsed()
             if self.groups_per_step > 1 and not self._ledger.n_ready:
                 self._ledger.close_step()
+
+    def note(self, notes: Notes) -> None:
+        """Tell the curriculum what was noted about the trajectories of a step."""
+        with self._lock:
+            self.curriculum.note(notes)
 
     # Rounds.
 

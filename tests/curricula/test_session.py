@@ -15,6 +15,7 @@ import pytest
 from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.errors import ConfigError, SplitLeakError, TaskError
 from coevo_gym.core.evolution import Round, RoundResult
+from coevo_gym.core.notes import NO_NOTES, Notes
 from coevo_gym.core.seams import ClosedStep, Curriculum, Later, Ticket
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Trajectory
 from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
@@ -575,6 +576,18 @@ class TestStatesOfBefore:
         practice, _ = session()
         with pytest.raises(ConfigError, match=r"no state of a session: it lacks \['curriculum'"):
             practice.load_state_dict({"ledger": {}, "rng": {}})
+
+
+def test_notes_reach_the_curriculum() -> None:
+    class Noted(Recorder):
+        heard: Notes | None = None
+
+        def note(self, notes: Notes) -> None:
+            self.heard = notes
+
+    curriculum = Noted()
+    CurriculumSession(curriculum).note(NO_NOTES)
+    assert curriculum.heard is NO_NOTES
 
 
 def test_bad_arguments_are_refused() -> None:
