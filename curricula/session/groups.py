@@ -270,7 +270,7 @@ class GroupLedger:
         """
         if state["group_size"] != self.group_size:
             raise ConfigError(
-                f"The saved groups have {state['group_size']} episodes each, but this ledger was "
+                f"The saved groups have {state['group_size']} episodes each, but this session was "
                 f"made with group_size={self.group_size}. Use the saved size."
             )
         groups = [OpenGroup.from_json(data) for data in state["groups"]]
