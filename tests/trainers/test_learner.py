@@ -21,7 +21,9 @@ from coevo_gym.episodes.evaluation import evaluate  # noqa: E402
 from coevo_gym.episodes.pool import EnvPool  # noqa: E402
 from coevo_gym.episodes.runner import rollout  # noqa: E402
 from coevo_gym.trainers.grpo import GRPO, GRPOConfig  # noqa: E402
+from coevo_gym.trainers.learners import AnyLearner, make_learner  # noqa: E402
 from coevo_gym.trainers.loop import Events, Loop, LoopConfig  # noqa: E402
+from coevo_gym.trainers.settings import LearnerConfig, PPOConfig, RestConfig  # noqa: E402
 from coevo_gym.trainers.sft import ImitationConfig, demonstrate, imitate  # noqa: E402
 from tests.toy import BENCHMARK, ToyEnv  # noqa: E402
 
@@ -138,9 +140,11 @@ def test_saved_and_loaded_learner_goes_on_as_before(envs: EnvPool) -> None:
     assert resumed.version == 2
 
 
-def real_loop(envs: EnvPool, events: Events, *, seed: int) -> tuple[Loop, GRPO, TinyPolicy]:
+def real_loop(
+    envs: EnvPool, events: Events, config: LearnerConfig, *, seed: int
+) -> tuple[Loop, AnyLearner, TinyPolicy]:
     policy = TinyPolicy(SMALL, seed=seed)
-    learner = GRPO(policy, GRPOConfig(outcome="score", minibatches=2), seed=seed)
+    learner = make_learner(config, policy, seed=seed)
     settings = CoEvolveConfig(initial_size=6, evolve_every_groups=4, n_min=1, theta=100)
     curriculum = CoEvolve(settings.model_copy(update={"evolve": "random", "outcome": "score"}))
     agent = ChoiceAgent(policy, BENCHMARK.choices)
@@ -168,17 +172,26 @@ class Metered(Events):
         return len(self.seen) == self.stop_after
 
 
-def test_a_stopped_run_goes_on_as_if_it_never_stopped(envs: EnvPool) -> None:
+@pytest.mark.parametrize(
+    "config",
+    [
+        GRPOConfig(outcome="score", minibatches=2),
+        PPOConfig(outcome="score", minibatches=2),
+        RestConfig(grow_steps=2, imitation=ImitationConfig(max_epochs=3)),  # stops in mid-Grow
+    ],
+    ids=lambda config: config.kind,
+)
+def test_a_stopped_run_goes_on_as_if_it_never_stopped(config: LearnerConfig, envs: EnvPool) -> None:
     straight, first, second = Metered(), Metered(stop_after=3), Metered()
-    whole, _, whole_policy = real_loop(envs, straight, seed=1)
+    whole, _, whole_policy = real_loop(envs, straight, config, seed=1)
     whole.run()
-    loop, learner, policy = real_loop(envs, first, seed=1)
+    loop, learner, policy = real_loop(envs, first, config, seed=1)
     loop.run()
     buffer = io.BytesIO()
     torch.save([loop.state_dict(), learner.state_dict(), policy.state_dict()], buffer)
     buffer.seek(0)
-    saved = torch.load(buffer, weights_only=False)
-    loop, learner, policy = real_loop(envs, second, seed=99)
+    saved = torch.load(buffer, weights_only=True)
+    loop, learner, policy = real_loop(envs, second, config, seed=99)
     policy.load_state_dict(saved[2])
     learner.load_state_dict(saved[1])
     loop.load_state_dict(saved[0])
@@ -186,3 +199,4 @@ def test_a_stopped_run_goes_on_as_if_it_never_stopped(envs: EnvPool) -> None:
     assert first.seen + second.seen == straight.seen
     torch.testing.assert_close(weights(policy), weights(whole_policy), atol=0, rtol=0)
     assert straight.seen[-1]["curriculum.rounds"] >= 2
+    assert whole_policy.version >= 2

@@ -13,8 +13,9 @@ from coevo_gym.agents.random import RandomAgent
 from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.core.evolution import Round, RoundResult, Signal
+from coevo_gym.core.seams import Act
 from coevo_gym.core.task import Split, Task
-from coevo_gym.core.trajectory import Group
+from coevo_gym.core.trajectory import Group, View
 from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.curricula.session.stream import scripted_evolver
@@ -152,6 +153,28 @@ class TestDynamicSampling:
         metrics = loop.step()
         places = {task.id: place for place, task in enumerate(TRAIN[:5])}
         return loop, metrics, [places[id] for id, _ in learner.seen]
+
+    def test_a_group_that_some_solved_teaches_whatever_advantages_are_before_notes(
+        self, envs: EnvPool
+    ) -> None:
+        class OneOfEach:
+            """Solves each task in one of the episodes that run of it."""
+
+            def act(self, views: Sequence[View]) -> list[Act]:
+                seen: set[str] = set()
+                acts = list(REFERENCES.act(views))
+                for place, view in enumerate(views):
+                    if view.instruction in seen:
+                        acts[place] = Act("done")
+                    seen.add(view.instruction)
+                return acts
+
+        loop = make_loop(envs, evaluate_every_steps=0, evolve_every_steps=0, max_resamples=1)
+        loop.learner, loop.agent = Picky(*range(5)), OneOfEach()
+        metrics = loop.step()
+        assert metrics["success_before_filter"] == 0.5
+        assert (metrics["resamples"], metrics["groups_set_aside"]) == (0.0, 0.0)
+        assert loop.learner.version == 1
 
     def test_others_are_drawn_in_place_of_those_that_teach_nothing(self, envs: EnvPool) -> None:
         loop, metrics, seen = self.step(envs, Picky(0, 3), max_resamples=10)

@@ -183,11 +183,41 @@ def test_clip_fraction_is_a_share_also_in_unequal_minibatches(loss_mean: str) ->
     assert found["clip_fraction"] == pytest.approx(1.0)
 
 
-def _long_ago(episode: Trajectory) -> Trajectory:
+def test_a_trajectory_may_carry_its_own_upper_clip() -> None:
+    """Ratios of 1.5: over the clip of all, under that of the first trajectory of each group."""
+    _, trajectories = drawn([3], [2], [4], [1])
+    seldom = [_long_ago(one, gap=math.log(1.5)) for one in trajectories]
+    groups = [group(*seldom[:2]), group(*seldom[2:])]
+    clips = [[0.6, 0.28], [0.6, 0.28]]
+    model, decisions = FakeLanguageModel(), [one.steps[0].decision for one in trajectories]
+    learner = GRPO(model, GRPOConfig(**ONE_STEP, kl_coef=0))
+    found = learner.update(groups, [[1.0, 1.0], [1.0, 1.0]], clip_high=clips)
+    assert found["clip_fraction"] == pytest.approx(3 / 10)
+    kept = [(d, 1.5) for d in decisions[::2] if isinstance(d, TokenDecision)]
+    assert model.table.grad is not None
+    torch.testing.assert_close(
+        model.table.grad, by_hand(FakeLanguageModel(), kept, divisor=10), atol=1e-6, rtol=1e-5
+    )
+    everywhere = learner.update(groups, [[1.0, 1.0], [1.0, 1.0]])
+    assert everywhere["clip_fraction"] > 0.9
+
+
+def test_upper_clips_are_those_of_the_groups_that_are_learned_from() -> None:
+    _, trajectories = drawn([3], [2], [4], [1])
+    seldom = [_long_ago(one, gap=math.log(1.5)) for one in trajectories]
+    broken, whole = dataclasses.replace(group(*seldom[:2]), size=3), group(*seldom[2:])
+    learner = GRPO(FakeLanguageModel(), GRPOConfig(**ONE_STEP))
+    metrics = learner.update(
+        [broken, whole], [[1.0, 1.0], [1.0, 1.0]], clip_high=[[0.28, 0.28], [0.6, 0.6]]
+    )
+    assert metrics["clip_fraction"] == 0.0
+
+
+def _long_ago(episode: Trajectory, *, gap: float = 10.0) -> Trajectory:
     """The same, but sampled by a policy that hardly ever did so."""
     (step,) = episode.steps
     assert isinstance(step.decision, TokenDecision)
-    rare = tuple(logprob - 10 for logprob in step.decision.logprobs)
+    rare = tuple(logprob - gap for logprob in step.decision.logprobs)
     decision = dataclasses.replace(step.decision, logprobs=rare)
     return dataclasses.replace(episode, steps=(dataclasses.replace(step, decision=decision),))
 
