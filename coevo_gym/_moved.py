@@ -25,6 +25,8 @@ MOVED = {
         "agents.vllm_policy": "agents.lm.vllm_policy",
         "benchmark": "core.benchmark",
         "curricula.groups": "curricula.session.groups",
+        "curricula.methods": "methods",
+        "curricula.methods.coevolve": "methods.coevolve",
         "curricula.sampler": "curricula.session.sampler",
         "curricula.vector_sampler": "curricula.session.vector_sampler",
         "errors": "core.errors",
@@ -61,6 +63,8 @@ class _Moved(MetaPathFinder, Loader):
         )
         real = import_module(new)
         module.__doc__ = real.__doc__
+        if any(name.startswith(f"{module.__name__}.") for name in MOVED):
+            module.__path__ = []  # a package, whose modules are found here and nowhere else
 
         def find(name: str) -> object:
             return getattr(real, RENAMED.get(f"{module.__name__}.{name}", name))

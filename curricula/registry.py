@@ -8,30 +8,32 @@ from pydantic import ValidationError
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import METHODS
-from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum
 
 
-def make_curriculum(name: str, **settings: Any) -> CoEvolve:
+def make_curriculum(name: str, **settings: Any) -> PoolCurriculum:
     """The curriculum of a method.
 
     Args:
         name: of a method; ``METHODS.names()`` lists them.
-        **settings: other fields of :class:`CoEvolveConfig`.
+        **settings: other fields of :class:`CurriculumConfig`.
 
     Raises:
         ConfigError: if there is no such name, or a setting is out of bounds.
 
     Example:
-        >>> make_curriculum("static", initial_size=50).config.evolve
-        'off'
+        >>> make_curriculum("plr").metrics()["pool_size"]
+        0.0
     """
-    sets = METHODS.load(name).sets
-    own = {
-        key.removeprefix("curriculum."): value
-        for key, value in sets.items()
-        if key.startswith("curriculum.")
-    }
+    own: dict[str, Any] = {}
+    for key, value in METHODS.load(name).sets.items():
+        section, *path, last = key.split(".")
+        branch = own
+        for part in path:
+            branch = branch.setdefault(part, {})
+        if section == "curriculum":
+            branch[last] = value
     try:
-        return CoEvolve(CoEvolveConfig(**{**settings, **own}))
+        return CurriculumConfig(**{**settings, **own}).make()
     except ValidationError as error:
         raise ConfigError(f"The curriculum of {name!r}: {error}") from error

@@ -12,7 +12,7 @@ import pytest
 from coevo_gym import EvolvingTaskSampler
 from coevo_gym.core.evolution import RoundResult, Signal
 from coevo_gym.core.trajectory import EndReason, Group
-from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
+from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from tests.foreign_trainer import train
 
 K = 4

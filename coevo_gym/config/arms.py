@@ -22,7 +22,7 @@ from coevo_gym.config.tree import RunConfig
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import METHODS
 from coevo_gym.core.task import FrozenModel
-from coevo_gym.curricula.methods.coevolve import CoEvolveConfig
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods.method import MethodSpec
 from coevo_gym.methods.plugins import load_folder
 from coevo_gym.trainers.parts import LoopConfig
@@ -67,7 +67,7 @@ class ArmConfig(FrozenModel):
     name: str
     method: str
     settings: SerializeAsAny[FrozenModel]
-    curriculum: CoEvolveConfig
+    curriculum: CurriculumConfig
     learner: GRPOConfig
     explorer: ExplorerSettings
     loop: LoopConfig

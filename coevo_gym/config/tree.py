@@ -21,7 +21,7 @@ from coevo_gym.config.sections import (
 )
 from coevo_gym.core.registry import METHODS
 from coevo_gym.core.task import FrozenDict, FrozenModel
-from coevo_gym.curricula.methods.coevolve import CoEvolveConfig
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods import DEFAULT_ARMS
 from coevo_gym.trainers.parts import LoopConfig
 from coevo_gym.trainers.settings import GRPOConfig
@@ -53,7 +53,7 @@ class RunConfig(FrozenModel):
     policy: PolicySettings = PolicySettings()
     warmup: WarmupSettings = WarmupSettings()
     explorer: ExplorerSettings = ExplorerSettings()
-    curriculum: CoEvolveConfig = CoEvolveConfig()
+    curriculum: CurriculumConfig = CurriculumConfig()
     rollout: RolloutSettings = RolloutSettings()
     learner: GRPOConfig = GRPOConfig()
     loop: LoopConfig = LoopConfig(max_env_steps=DEFAULT_ENV_STEPS)

@@ -11,8 +11,11 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "static": "coevo_gym.methods.coevolve:static",
         "random_append": "coevo_gym.methods.coevolve:random_append",
         "signal_blind": "coevo_gym.methods.coevolve:signal_blind",
-        "rloo": "coevo_gym.methods.gradients:rloo",
-        "gigpo": "coevo_gym.methods.gradients:gigpo",
+        **{
+            name: f"coevo_gym.methods.curriculum:{name}"
+            for name in ("curriculum", "adarft", "plr", "learnable", "progress", "sec")
+        },
+        **{name: f"coevo_gym.methods.gradients:{name}" for name in ("rloo", "gigpo")},
     }
 )
 """Name → ``"module:object"``."""

@@ -1,17 +1,52 @@
-"""CoEvolve (arXiv 2604.15840), and the controls that differ from it in where a round explores."""
+"""CoEvolve (arXiv 2604.15840), and the controls that differ from it in where a round explores.
+
+The pool starts from unguided exploration. While the agent practises it, forgetting, boundary and
+rare signals are read from the rollouts; every so many groups they become the contexts of a round
+of evolution, whose proven tasks join the pool. The baselines and the controls of the paper are
+the same parts with ``evolve`` set otherwise.
+"""
 
 from __future__ import annotations
 
-from coevo_gym.curricula.methods.coevolve import CoEvolve
+from collections.abc import Iterable
+
+from coevo_gym.core.task import Task
+from coevo_gym.curricula.growth.signal_growth import SignalGrowth
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum
 from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import Method, method
+
+CoEvolveConfig = CurriculumConfig
+
+
+class CoEvolve(PoolCurriculum):
+    """A pool that grows by its signals, and the controls of that.
+
+    Args:
+        config: the settings.
+        tasks: training tasks to start from. With any, no unguided round comes first.
+
+    Raises:
+        SplitLeakError: if a task is not a training task.
+
+    Example:
+        >>> import numpy as np
+        >>> curriculum = CoEvolve(CoEvolveConfig(initial_size=20))
+        >>> curriculum.plan(np.random.default_rng(0)).n_unguided
+        20
+    """
+
+    def __init__(self, config: CoEvolveConfig | None = None, tasks: Iterable[Task] = ()) -> None:
+        self.config = config or CoEvolveConfig()
+        growth = SignalGrowth(self.config)
+        super().__init__(tasks, selector=self.config.selector.make(), growth=growth)
 
 
 @method("coevolve", curriculum={"evolve": "guided"})
 def coevolve(kit: Kit) -> Method:
     """A pool that grows where the agent is weak (arXiv 2604.15840)."""
     return Method(
-        curriculum=CoEvolve(kit.curriculum),
+        curriculum=kit.curriculum.make(),
         evolver=kit.evolver(kit.explorer()),
         first_round=kit.first_round(kit.curriculum.initial_size),
         learner=kit.learner,

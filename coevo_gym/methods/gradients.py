@@ -1,4 +1,4 @@
-"""Other ways to judge a rollout, on the first tasks: they share all but their advantages."""
+"""Other learners on the first tasks: what is learned from is the same."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from coevo_gym.methods.coevolve import static
 rloo = static.preset(
     "rloo",
     "Each rollout against the mean of the others (arXiv 2402.14740).",
-    learner={"advantage": "rloo"},
+    learner={"kind": "pg", "advantage": "rloo"},
 )
 gigpo = static.preset(
     "gigpo",
     "Each step against steps in the same state, too (arXiv 2505.10978).",
-    learner={"advantage": "gigpo"},
+    learner={"kind": "pg", "advantage": "gigpo"},
 )

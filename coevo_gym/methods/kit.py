@@ -13,7 +13,7 @@ from coevo_gym.core.seams import Evolver, Policy
 from coevo_gym.core.task import Task
 from coevo_gym.curricula.explore.evolver import GatesOf
 from coevo_gym.curricula.explore.explorer import Explorer
-from coevo_gym.curricula.methods.coevolve import CoEvolveConfig
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.trainers.settings import GRPOConfig
 
 
@@ -42,7 +42,7 @@ class Kit:
     benchmark: Benchmark
     native_tasks: Sequence[Task]
     max_steps: int
-    curriculum: CoEvolveConfig
+    curriculum: CurriculumConfig
     learner: GRPOConfig
     make_env: Callable[[], gym.Env[str, str]]
     policy: Callable[[], Policy]

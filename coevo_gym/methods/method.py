@@ -12,6 +12,7 @@ from coevo_gym.core.evolution import Round
 from coevo_gym.core.seams import Curriculum, Evolver
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.methods.kit import Kit
+from coevo_gym.trainers.credit import Credit
 from coevo_gym.trainers.settings import GRPOConfig
 
 
@@ -22,12 +23,14 @@ class Method:
     Attributes:
         curriculum: what to practise.
         learner: settings of the learner.
+        credit: how outcomes become advantages; None for what the learner's settings name.
         evolver: carries out rounds; None for a curriculum that never plans one.
         first_round: finds the tasks to begin with; None if the curriculum has some.
     """
 
     curriculum: Curriculum
     learner: GRPOConfig
+    credit: Credit | None = None
     evolver: Evolver | None = None
     first_round: Round | None = None
 
@@ -134,7 +137,12 @@ def _parameters(
     return annotation, function
 
 
-def _dotted(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    return {
-        f"{name}.{key}": value for name, keys in sections.items() for key, value in keys.items()
-    }
+def _dotted(sections: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of nested sections by dotted key."""
+    found: dict[str, Any] = {}
+    for name, value in sections.items():
+        if isinstance(value, Mapping):
+            found |= {f"{name}.{key}": item for key, item in _dotted(value).items()}
+        else:
+            found[name] = value
+    return found

@@ -43,7 +43,9 @@ class Arm:
         config, self.name, self.policy = assembly.config, settings.name, assembly.policy
         method = assembly.method(settings, on_verdict)
         agent = assembly.agent(self.policy)
-        self.learner = GRPO(self.policy, method.learner, seed=assembly.seed("learner"))
+        self.learner = GRPO(
+            self.policy, method.learner, credit=method.credit, seed=assembly.seed("learner")
+        )
         # The reference is what the arm starts from. That is saved once, for all arms; a checkpoint
         # only says which it was.
         self.start = weights_hash(self.policy) if method.learner.kl_coef else ""

@@ -55,7 +55,7 @@ class GroupLedger:
 
     Example:
         >>> from coevo_gym import tasks
-        >>> from coevo_gym.curricula.methods.coevolve import CoEvolve
+        >>> from coevo_gym.methods.coevolve import CoEvolve
         >>> ledger = GroupLedger(CoEvolve(tasks=tasks("webshop", "train")[:9]), group_size=2)
         >>> ledger.open_step(3)
         >>> tickets = [ledger.issue() for _ in range(ledger.n_ready)]

@@ -70,7 +70,7 @@ class CurriculumSession:
 
     Example:
         >>> from coevo_gym import tasks
-        >>> from coevo_gym.curricula.methods.coevolve import CoEvolve
+        >>> from coevo_gym.methods.coevolve import CoEvolve
         >>> curriculum = CoEvolve(tasks=tasks("webshop", "train")[:9])
         >>> session = CurriculumSession(curriculum, group_size=2)
         >>> first, second = session.take(), session.take()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from coevo_gym.core.evolution import Signal
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
-from coevo_gym.curricula.methods.coevolve import CoEvolve
+from coevo_gym.methods.coevolve import CoEvolve
 from tests.toy import BENCHMARK
 
 TRAIN = BENCHMARK.tasks(Split.TRAIN)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from coevo_gym.core.errors import ConfigError, SplitLeakError
 from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Group
-from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
 from coevo_gym.curricula.registry import make_curriculum
+from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from tests.curricula.episodes import HELD_OUT, TRAIN, group
 
 RNG = np.random.default_rng
@@ -281,8 +281,9 @@ def test_presets() -> None:
         "random_append": "random",
         "signal_blind": "blind",
     }
-    assert {name: make_curriculum(name).config.evolve for name in evolve} == evolve
-    assert make_curriculum("random_append", evolve_every_groups=5).config.evolve_every_groups == 5
+    assert {name: make_curriculum(name).growth.config.evolve for name in evolve} == evolve
+    often = make_curriculum("random_append", evolve_every_groups=5)
+    assert often.growth.config.evolve_every_groups == 5
     with pytest.raises(ConfigError, match="Did you mean 'coevolve'"):
         make_curriculum("coevolv")
     with pytest.raises(ConfigError, match="evolve_every_groups"):

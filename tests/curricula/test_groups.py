@@ -27,8 +27,8 @@ from coevo_gym.core.trajectory import (
     View,
 )
 from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
-from coevo_gym.curricula.methods.coevolve import CoEvolve
 from coevo_gym.curricula.session.groups import GroupLedger, group_trajectories
+from coevo_gym.methods.coevolve import CoEvolve
 from tests.curricula.episodes import HELD_OUT, TRAIN, Recorder, trajectory
 
 

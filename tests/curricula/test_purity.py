@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from coevo_gym.core.evolution import RoundResult
-from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
+from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from tests.curricula.episodes import TRAIN, group
 
 

@@ -14,11 +14,11 @@ from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError, ResetNeeded, SplitLeakError
 from coevo_gym.core.task import Split
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
-from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.wrappers import ChooseAction, HashText
+from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from tests.curricula.episodes import HELD_OUT, TRAIN, Recorder
 
 SOLVE, FAIL = "solve", "fail"

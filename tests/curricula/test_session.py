@@ -18,11 +18,11 @@ from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.notes import NO_NOTES, Notes
 from coevo_gym.core.seams import ClosedStep, Curriculum, Later, Ticket
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Trajectory
-from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.curricula.session.vector_sampler import EvolvingVectorSampler
 from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from coevo_gym.trainers.loop import Loop, LoopConfig
 from tests.curricula.episodes import TRAIN, Recorder, trajectory
 from tests.trainers.test_loop import Counts, FindsOne

@@ -19,8 +19,8 @@ from coevo_gym.core.evolution import Round, RoundResult, Signal
 from coevo_gym.core.seams import Later, Ticket
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, Group
-from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
 from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from tests.curricula.episodes import TRAIN, trajectory
 
 CONFIG = CoEvolveConfig(initial_size=4, evolve_every_groups=2, n_min=2, max_staleness=99)

@@ -18,10 +18,10 @@ from coevo_gym.core.evolution import Signal
 from coevo_gym.core.seams import ClosedStep, Ticket
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, Group
-from coevo_gym.curricula.methods.coevolve import CoEvolve
 from coevo_gym.curricula.session.groups import GroupLedger
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.curricula.session.vector_sampler import EvolvingVectorSampler
+from coevo_gym.methods.coevolve import CoEvolve
 from tests.curricula.episodes import HELD_OUT, TRAIN, trajectory
 
 

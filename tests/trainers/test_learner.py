@@ -14,12 +14,12 @@ from coevo_gym.agents.tiny.policy import TinyConfig, TinyPolicy  # noqa: E402
 from coevo_gym.core.seams import Ticket  # noqa: E402
 from coevo_gym.core.task import Split  # noqa: E402
 from coevo_gym.core.trajectory import Group  # noqa: E402
-from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig  # noqa: E402
 from coevo_gym.curricula.session.session import CurriculumSession  # noqa: E402
 from coevo_gym.curricula.session.stream import scripted_evolver  # noqa: E402
 from coevo_gym.episodes.evaluation import evaluate  # noqa: E402
 from coevo_gym.episodes.pool import EnvPool  # noqa: E402
 from coevo_gym.episodes.runner import rollout  # noqa: E402
+from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig  # noqa: E402
 from coevo_gym.trainers.grpo import GRPO, GRPOConfig  # noqa: E402
 from coevo_gym.trainers.learners import AnyLearner, make_learner  # noqa: E402
 from coevo_gym.trainers.loop import Events, Loop, LoopConfig  # noqa: E402

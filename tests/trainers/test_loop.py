@@ -16,11 +16,11 @@ from coevo_gym.core.evolution import Round, RoundResult, Signal
 from coevo_gym.core.seams import Act
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Group, View
-from coevo_gym.curricula.methods.coevolve import CoEvolve, CoEvolveConfig
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.episodes.evaluation import Evaluation, evaluate
 from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from coevo_gym.trainers.loop import Events, Loop, LoopConfig, Metrics
 from tests.faults import BreaksOn
 from tests.toy import BENCHMARK, ToyEnv

@@ -1,1 +1,0 @@
-"""Methods: each file assembles the parts of a curriculum from a config."""
