@@ -26,7 +26,7 @@ from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods.method import MethodSpec
 from coevo_gym.methods.plugins import load_folder
 from coevo_gym.trainers.parts import LoopConfig
-from coevo_gym.trainers.settings import GRPOConfig
+from coevo_gym.trainers.settings import LearnerConfig
 
 SECTIONS = ("curriculum", "learner", "explorer")
 """Sections that arms may differ in."""
@@ -68,7 +68,7 @@ class ArmConfig(FrozenModel):
     method: str
     settings: SerializeAsAny[FrozenModel]
     curriculum: CurriculumConfig
-    learner: GRPOConfig
+    learner: LearnerConfig
     explorer: ExplorerSettings
     loop: LoopConfig
 

@@ -24,7 +24,7 @@ from coevo_gym.core.task import FrozenDict, FrozenModel
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods import DEFAULT_ARMS
 from coevo_gym.trainers.parts import LoopConfig
-from coevo_gym.trainers.settings import GRPOConfig
+from coevo_gym.trainers.settings import GRPOConfig, LearnerConfig
 
 DEFAULT_ENV_STEPS = 100_000
 RESERVED = frozenset({"random", "warm-up", "scripted"})
@@ -55,7 +55,7 @@ class RunConfig(FrozenModel):
     explorer: ExplorerSettings = ExplorerSettings()
     curriculum: CurriculumConfig = CurriculumConfig()
     rollout: RolloutSettings = RolloutSettings()
-    learner: GRPOConfig = GRPOConfig()
+    learner: LearnerConfig = GRPOConfig()
     loop: LoopConfig = LoopConfig(max_env_steps=DEFAULT_ENV_STEPS)
     evaluation: EvaluationSettings = EvaluationSettings()
     store: StoreSettings = StoreSettings()

@@ -15,7 +15,9 @@ NAMES: Mapping[str, str] = MappingProxyType(
             name: f"coevo_gym.methods.curriculum:{name}"
             for name in ("curriculum", "adarft", "plr", "learnable", "progress", "sec")
         },
-        **{name: f"coevo_gym.methods.gradients:{name}" for name in ("rloo", "gigpo")},
+        **{
+            name: f"coevo_gym.methods.gradients:{name}" for name in ("rest", "ppo", "rloo", "gigpo")
+        },
     }
 )
 """Name → ``"module:object"``."""

@@ -14,3 +14,13 @@ gigpo = static.preset(
     "Each step against steps in the same state, too (arXiv 2505.10978).",
     learner={"kind": "pg", "advantage": "gigpo"},
 )
+ppo = static.preset(
+    "ppo",
+    "A value head in the place of the group (arXiv 1707.06347).",
+    learner={"kind": "ppo"},
+)
+rest = static.preset(
+    "rest",
+    "Imitation of its own best rollouts, a few steps at a time (arXiv 2308.08998).",
+    learner={"kind": "rest"},
+)

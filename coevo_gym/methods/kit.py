@@ -14,7 +14,7 @@ from coevo_gym.core.task import Task
 from coevo_gym.curricula.explore.evolver import GatesOf
 from coevo_gym.curricula.explore.explorer import Explorer
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
-from coevo_gym.trainers.settings import GRPOConfig
+from coevo_gym.trainers.settings import LearnerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Kit:
     native_tasks: Sequence[Task]
     max_steps: int
     curriculum: CurriculumConfig
-    learner: GRPOConfig
+    learner: LearnerConfig
     make_env: Callable[[], gym.Env[str, str]]
     policy: Callable[[], Policy]
     explorer: Callable[[], Explorer]

@@ -13,7 +13,7 @@ from coevo_gym.core.seams import Curriculum, Evolver
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.methods.kit import Kit
 from coevo_gym.trainers.credit import Credit
-from coevo_gym.trainers.settings import GRPOConfig
+from coevo_gym.trainers.settings import LearnerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Method:
     """
 
     curriculum: Curriculum
-    learner: GRPOConfig
+    learner: LearnerConfig
     credit: Credit | None = None
     evolver: Evolver | None = None
     first_round: Round | None = None

@@ -15,8 +15,9 @@ from coevo_gym.run.rounds import StoredEvolver, carried_out_by
 from coevo_gym.run.table import WARMUP
 from coevo_gym.store.checkpoint import Checkpoint, Checkpoints
 from coevo_gym.store.database import RunStore
-from coevo_gym.trainers.grpo import GRPO
+from coevo_gym.trainers.learners import make_learner
 from coevo_gym.trainers.loop import Loop
+from coevo_gym.trainers.settings import UpdateConfig
 
 
 class Arm:
@@ -43,12 +44,13 @@ class Arm:
         config, self.name, self.policy = assembly.config, settings.name, assembly.policy
         method = assembly.method(settings, on_verdict)
         agent = assembly.agent(self.policy)
-        self.learner = GRPO(
-            self.policy, method.learner, credit=method.credit, seed=assembly.seed("learner")
+        self.learner = make_learner(
+            method.learner, self.policy, method.credit, seed=assembly.seed("learner")
         )
         # The reference is what the arm starts from. That is saved once, for all arms; a checkpoint
         # only says which it was.
-        self.start = weights_hash(self.policy) if method.learner.kl_coef else ""
+        refers = isinstance(method.learner, UpdateConfig) and method.learner.kl_coef > 0
+        self.start = weights_hash(self.policy) if refers else ""
         self.first_round = method.first_round
         self.tap = SignalTap(method.curriculum)
         self.evolver: StoredEvolver | None = None

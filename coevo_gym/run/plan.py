@@ -19,7 +19,7 @@ from coevo_gym.config import RunConfig
 from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.methods.published import published
-from coevo_gym.trainers.settings import CLIPS_NEVER_ACT
+from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig, UpdateConfig
 
 GIB = 2**30
 UNKNOWN_CONTEXT = 8192
@@ -248,7 +248,7 @@ def _memory(config: RunConfig, shape: ModelShape, card: Accelerator) -> _Memory:
     own = width * n + 4 * trained if adapter else 4 * n
     copied = config.policy.kind == "vllm" or (half and not adapter)
     sampler = width * n if copied else 0
-    training = 12 * trained + (0 if adapter or not config.learner.kl_coef else 4 * n)
+    training = 12 * trained + (0 if adapter or not _updates(config).kl_coef else 4 * n)
     activations = _activations(config, shape, trained)
     context = width * (settings.max_context or UNKNOWN_CONTEXT) * shape.kv_values_per_token
     share = None
@@ -269,7 +269,7 @@ def _activations(config: RunConfig, shape: ModelShape, trained: int) -> int:
     """
     settings = config.policy.model
     half = settings.dtype == "auto"
-    tokens = max(config.learner.microbatch_tokens, settings.max_context or UNKNOWN_CONTEXT)
+    tokens = max(_updates(config).microbatch_tokens, settings.max_context or UNKNOWN_CONTEXT)
     kept = tokens * shape.kept_per_token * (1 if half else 2)
     casts = 2 * trained if half else 0
     if not settings.gradient_checkpointing:
@@ -319,10 +319,24 @@ def _sampling_s(
 
 def _learning_s(config: RunConfig, shape: ModelShape, tokens: int, card: Accelerator) -> float:
     """Six operations a weight and token, two more for each pass without gradients."""
-    learner = config.learner
+    learner = _updates(config)
     passes = 6 * learner.epochs + 2 * bool(learner.kl_coef)
     passes += 2 * (learner.epochs * learner.minibatches > 1)
     return tokens * passes * shape.n_active / (card.flops * card.trained)
+
+
+def _updates(config: RunConfig) -> UpdateConfig:
+    """How the weights are changed; of an imitation at most, as if all of it were accepted."""
+    learner = config.learner
+    if isinstance(learner, UpdateConfig):
+        return learner
+    settings = learner.imitation
+    return UpdateConfig(
+        epochs=settings.max_epochs * len(learner.thresholds),
+        minibatches=2,
+        microbatch_tokens=settings.batch_tokens,
+        kl_coef=0.0,
+    )
 
 
 def rows(config: RunConfig, planned: Plan, card: Accelerator = H200) -> Iterator[tuple[str, str]]:
@@ -351,7 +365,7 @@ def rows(config: RunConfig, planned: Plan, card: Accelerator = H200) -> Iterator
         said = published(config.benchmark.name, config.policy.model.path)
     if said is not None:
         yield "published", said
-    if config.learner.clips_never_act:
+    if isinstance(config.learner, GRPOConfig) and config.learner.clips_never_act:
         yield "warning: nothing is ever clipped", CLIPS_NEVER_ACT
     path = config.policy.model.path
     if planned.model is not None:

@@ -7,7 +7,7 @@ import weakref
 from typing import Any
 
 from coevo_gym.cli import main
-from coevo_gym.run import arm
+from coevo_gym.trainers import learners
 from coevo_gym.trainers.grpo import GRPO
 from tests import toy
 
@@ -24,5 +24,5 @@ def make(*arguments: Any, **settings: Any) -> GRPO:
 if __name__ == "__main__":
     toy.register()
     gc.disable()  # what the run itself does not collect stays
-    arm.GRPO = make  # type: ignore[assignment, misc]
+    learners.GRPO = make  # type: ignore[assignment, misc]
     main()

@@ -120,6 +120,36 @@ def test_presets_say_every_value_in_its_own_type(name: str) -> None:
     load_config(name)
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("learner.kind=pppo", r"learner.kind = 'pppo' \(from command .*no kind.*mean 'ppo'"),
+        ("learner.gamma=1", r"learner.gamma = '1' \(from .*kind = 'pg' has no such.*'ppo' has"),
+        ("curriculum.selector.rho=.2", r"selector.kind = 'uniform' has no such setting; 'plr' has"),
+        ("curriculum.selector=plrr", r"curriculum.selector.kind = 'plrr' .*Did you mean 'plr'"),
+        ("learner.lambda=1", r"There is no setting 'learner.lambda'.*learner.lam\?"),
+    ],
+)
+def test_mistakes_in_a_section_of_several_kinds(toml: Path, setting: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(toml, "", setting)
+
+
+def test_a_kind_decides_which_settings_there_are(toml: Path) -> None:
+    text = '[learner]\nkind = "ppo"\ngamma = 0.9\n[curriculum.selector]\nkind = "plr"\n'
+    found = load(toml, text, "curriculum.selector.rho=0.5")
+    assert (found.config.learner.kind, found.config.curriculum.selector.kind) == ("ppo", "plr")
+    rows = {key: (value, origin) for key, value, origin in found.rows()}
+    assert rows["learner.gamma"] == (0.9, str(toml))
+    assert rows["curriculum.selector.rho"] == (0.5, "command line")
+    assert "learner.advantage" not in rows
+    assert load(toml, "", "learner=rest").config.learner.kind == "rest"
+    assert RunConfig.model_validate(found.config.to_json()) == found.config
+    old = RunConfig().to_json()
+    del old["learner"]["kind"], old["curriculum"]["selector"], old["arm"], old["plugins"]
+    assert RunConfig.model_validate(old) == RunConfig()  # the manifest of an older version
+
+
 def test_lists_and_none_on_the_command_line(toml: Path) -> None:
     config = load(toml, "", "arms=static, random_append", "loop.max_steps=3").config
     assert config.arms == ("static", "random_append")

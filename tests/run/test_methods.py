@@ -25,6 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run with every method there is."""
     path = tmp_path_factory.mktemp("all") / "run"
     own = {"arm.curriculum.set.curriculum.selector.groups_per_stage": 4}
+    own |= {"arm.rest.set.learner.grow_steps": 2}
     coevo_gym.train(TOY, sets={"arms": ARMS, **SHORT, **own}, folder=path)
     return RunFolder(path)
 
@@ -42,7 +43,7 @@ def test_a_method_changes_draws_or_weights(run: RunFolder, arm: str) -> None:
     found = read_json(run.summary)["arms"]
     assert found[arm]["weights"] != found["static"]["weights"]
     same_draws = drawn(run, arm) == drawn(run, "static")
-    assert same_draws == (arm in ("rloo", "gigpo"))
+    assert same_draws == (arm in ("rloo", "gigpo", "ppo", "rest"))
 
 
 class TestAMethodOfOnesOwn:
