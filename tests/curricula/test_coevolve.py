@@ -288,3 +288,24 @@ def test_presets() -> None:
         make_curriculum("coevolv")
     with pytest.raises(ConfigError, match="evolve_every_groups"):
         make_curriculum("static", evolve_every_groups=0)
+
+
+@pytest.mark.parametrize("mode", ["guided", "blind", "random", "off"])
+def test_a_state_of_before_there_were_parts_goes_on_as_it_would_have(mode: str) -> None:
+    c = curriculum(evolve=mode, evolve_every_groups=3)
+    practise(c, 2)
+    state = json.loads(json.dumps(c.state_dict()))
+    growth = state.pop("growth")
+    counts = {**state["counts"], **{f"signals_{kind}": n for kind, n in state["signals"].items()}}
+    old = {"pool": state["pool"], **growth, "counts": {**counts, "signals_rare": 0}}
+    old |= {name: state[name] for name in ("initial_ids", "planned", "applied")}
+    assert not {"growth", "selector", "signals"} & old.keys()
+    del old["choice"]
+    again = curriculum(0, evolve=mode, evolve_every_groups=3)
+    again.load_state_dict(old)
+    assert again.metrics() == c.metrics()
+    for one in (c, again):
+        practise(one, 2)
+    assert again.plan(RNG(0)) == c.plan(RNG(0))
+    assert again.next(5, RNG(1)) == c.next(5, RNG(1))
+    assert again.state_dict() == c.state_dict()
