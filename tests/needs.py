@@ -34,6 +34,13 @@ def isolation() -> str:
     return "" if kept else f"Nothing keeps model-written code apart here. {bubblewrap()}"
 
 
+def hnswlib() -> str:
+    """Why vectors cannot be searched by a graph here, and what to do; "" if they can."""
+    if find_spec("hnswlib"):
+        return ""
+    return "hnswlib is not there: install g++ and Python's headers, then touch pyproject.toml."
+
+
 def lacking() -> list[str]:
     """All that is missing here, a line each."""
-    return [line for line in (alfworld(), bubblewrap()) if line]
+    return [line for line in (alfworld(), bubblewrap(), hnswlib()) if line]

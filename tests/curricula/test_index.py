@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -9,8 +8,9 @@ import pytest
 from coevo_gym.curricula import metrics
 from coevo_gym.curricula.pool.embed import nearest
 from coevo_gym.curricula.pool.index import VectorIndex
+from tests import needs
 
-hnswlib = pytest.mark.skipif(find_spec("hnswlib") is None, reason="hnswlib is not installed")
+hnswlib = pytest.mark.skipif(bool(needs.hnswlib()), reason=needs.hnswlib())
 RNG = np.random.default_rng
 
 
