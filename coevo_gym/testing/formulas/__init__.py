@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from coevo_gym.testing.formulas.check import Formula
+from coevo_gym.testing.formulas.curricula import CURRICULA
 from coevo_gym.testing.formulas.learning import LEARNING
 
-FORMULAS: Mapping[str, Formula] = {**LEARNING}
+FORMULAS: Mapping[str, Formula] = {**LEARNING, **CURRICULA}
 """Formulas by name."""

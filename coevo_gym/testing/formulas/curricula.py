@@ -1,0 +1,86 @@
+"""Formulas of curricula: signals, selectors, places to explore, and numbers about task sets."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from coevo_gym.curricula.growth.coverage import farthest_first, quota
+from coevo_gym.curricula.metrics import energy_distance, self_similarity
+from coevo_gym.curricula.selectors.adarft import nearest_to, next_target
+from coevo_gym.curricula.selectors.learnable import learnability
+from coevo_gym.curricula.selectors.plr import replay_probabilities
+from coevo_gym.curricula.selectors.progress import Averages, moved, progress_nearby
+from coevo_gym.curricula.selectors.stages import stage_members
+from coevo_gym.curricula.signals.patterns import Pattern
+from coevo_gym.curricula.signals.signals import forgetting, rare
+from coevo_gym.testing.formulas.check import Formula, Inputs
+from coevo_gym.trainers.segments import Snapshot, merged
+
+
+def _forgetting(v: Inputs) -> Any:
+    return forgetting(deque(v["history"], maxlen=v["W"]), v["s_now"])
+
+
+def _rare(v: Inputs) -> Any:
+    counts: dict[Pattern, int] = {(name,): count for name, count in v["counts"].items()}
+    limits = {name: v[name] for name in ("theta", "n_min", "min_support")}
+    return rare(counts, (v["pattern"],), **limits)
+
+
+def _stages(v: Inputs) -> Any:
+    settings = {name: v[name] for name in ("stages", "progress", "cumulative")}
+    return stage_members(v["rates"], **settings).tolist()
+
+
+def _target(v: Inputs) -> Any:
+    settings = {name: v[name] for name in ("alpha", "beta", "eta")}
+    return next_target(v["target"], v["reward"], **settings)
+
+
+def _replay(v: Inputs) -> Any:
+    found = replay_probabilities(v["scores"], v["last"], v["now"], beta=v["beta"], rho=v["rho"])
+    return found.tolist()
+
+
+def _averages(v: Inputs) -> Any:
+    averages: Averages | None = None
+    for outcome in v["outcomes"]:
+        averages = moved(averages, outcome, fast=v["fast"], slow=v["slow"])
+    return averages._asdict() if averages else None
+
+
+def _learnability(v: Inputs) -> Any:
+    successes, visits = np.array(v["successes_visits"]).T
+    return learnability(successes, visits).tolist()
+
+
+def _quota(v: Inputs) -> Any:
+    found = quota(v["n"], v["share"], guided=v["guided"], coverage=v["coverage"])
+    return found._asdict()
+
+
+def _merged(v: Inputs) -> Any:
+    snapshots = (Snapshot(tuple(ids), tuple(sampled)) for ids, sampled in v["snapshots"])
+    return [list(map(list, snapshot)) for snapshot in merged(snapshots)]
+
+
+CURRICULA: Mapping[str, Formula] = {
+    "coevolve.forgetting": _forgetting,
+    "coevolve.rare": _rare,
+    "coevolve.sr": lambda v: self_similarity(v["Y"], v["k"]),
+    "coevolve.ed": lambda v: energy_distance(v["X"], v["Y"], v["estimator"])._asdict(),
+    "curriculum.stages": _stages,
+    "adarft.target": _target,
+    "adarft.batch": lambda v: nearest_to(v["difficulty"], v["target"], v["n"]).tolist(),
+    "plr": _replay,
+    "select.farthest_first": lambda v: farthest_first(v["X"], v["covered"], v["k"]),
+    "select.quota": _quota,
+    "select.learnability": _learnability,
+    "select.ema": _averages,
+    "select.progress_nearby": lambda v: progress_nearby(v["context"], v["X"], v["fast"], v["slow"]),
+    "context.merge": _merged,
+}
