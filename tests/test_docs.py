@@ -74,7 +74,7 @@ def test_the_python_of_a_page_that_needs_a_model_knows_all_its_names(page: Path)
         input="\n".join(blocks),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert found.returncode == 0, found.stdout

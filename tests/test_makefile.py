@@ -58,7 +58,7 @@ def make(venv: Path, tools: Path) -> Make:
             env={"PATH": str(tools), "HOME": os.environ.get("HOME", "/")},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=True,
         )
 

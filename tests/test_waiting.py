@@ -36,7 +36,7 @@ def test_patience_tells_rarely(caplog: pytest.LogCaptureFixture) -> None:
 def test_what_is_told_is_seen_without_any_set_up() -> None:
     code = "from coevo_gym.core.waiting import Patience; Patience('a', first_s=0).tell('b')"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
     )
     assert done.stderr.startswith("a: b (")
 

@@ -16,8 +16,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, NamedTuple
 
-PATIENCE_S = 30.0
+PATIENCE_S = 300.0
 """Longest wait for an event: only a test that fails waits that long."""
+IDLE_S = 30.0
+"""After so long without a request, the server hangs up; some clients wait for that."""
 
 Messages = tuple[tuple[str, str], ...]
 
@@ -177,7 +179,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    timeout = PATIENCE_S
+    timeout = IDLE_S
     server: _Server
 
     def setup(self) -> None:

@@ -698,7 +698,7 @@ def test_a_policy_that_nobody_closed_leaves_nothing_behind(server: FakeOpenAI) -
     )
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error::ResourceWarning", "-c", code, server.url],
-        cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True, timeout=120,
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True, timeout=600,
     )  # fmt: skip
     assert done.stdout == "Hello.\n"
     # On a busy machine asyncio's debug mode also tells how long a callback took.

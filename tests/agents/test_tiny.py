@@ -223,7 +223,7 @@ class TestFeatures:
                 env={**os.environ, "PYTHONHASHSEED": seed},
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=600,
                 check=True,
             ).stdout
             for seed in ("1", "2")
@@ -246,7 +246,7 @@ class TestFeatures:
 def test_importing_it_does_not_import_torch() -> None:
     code = "import sys, coevo_gym.agents.tiny.policy; print('torch' in sys.modules)"
     found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True
     )
     assert found.stdout.strip() == "False"
 

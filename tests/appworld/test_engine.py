@@ -29,7 +29,7 @@ from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
 from tests.appworld.conftest import Stock
 from tests.appworld.test_executor import ALIVE, LOGIN
 
-PATIENCE_S = 120
+PATIENCE_S = 600
 
 
 def fake_table(name: str, **references: str) -> Any:

@@ -301,7 +301,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 def test_it_says_how_to_be_called(root: Path) -> None:
     done = subprocess.run(
-        [prefix.engine_python(), SCRIPT], capture_output=True, text=True, timeout=60, check=False
+        [prefix.engine_python(), SCRIPT], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 1
     assert "Usage: python mini_world.py DATA_ROOT PARENT" in done.stderr

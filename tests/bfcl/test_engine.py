@@ -449,7 +449,7 @@ def test_messages_that_print_a_set_are_the_same_in_every_process(seed: str) -> N
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=600,
     ).stdout.splitlines()
     flight, ticket = (json.loads(line)["error"] for line in said)
     assert flight == "Invalid travel class. Must be one of {'business', 'economy', 'first'}"

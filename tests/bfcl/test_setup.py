@@ -108,7 +108,7 @@ def python(code: str, *, hidden: Sequence[str] = ("bfcl_eval", "mpmath")) -> sub
 
 
 def output(process: subprocess.Popen[str]) -> list[str]:
-    text = process.communicate(timeout=120)[0]
+    text = process.communicate(timeout=600)[0]
     assert process.returncode == 0, text
     return text.splitlines()
 
@@ -260,7 +260,7 @@ def test_what_a_killed_installation_left_is_cleared_away(wheels: Path, home: Pat
         f"setup.install(Path({str(wheels)!r}))"
     )
     killed = python(code)
-    killed.communicate(timeout=120)
+    killed.communicate(timeout=600)
     assert killed.returncode == -signal.SIGKILL
     assert names(home) == [".lock", ".packages-new"]
     setup.install(wheels)

@@ -200,8 +200,8 @@ def test_a_child_process_is_sent_to_the_vector_sampler() -> None:
     queue = context.Queue()
     child = context.Process(target=_build_in_child, args=(queue,))
     child.start()
-    assert "EvolvingVectorSampler" in queue.get(timeout=60)
-    child.join(timeout=60)
+    assert "EvolvingVectorSampler" in queue.get(timeout=600)
+    child.join(timeout=600)
 
 
 def test_it_is_exported_from_the_package() -> None:

@@ -132,7 +132,7 @@ def test_same_data_gives_the_same_bytes_in_another_process() -> None:
         "sys.stdout.buffer.write(page.encode())"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, check=True, timeout=120
+        [sys.executable, "-c", code], capture_output=True, check=True, timeout=600
     )
     data = made_up.full()
     assert done.stdout.decode() == render_report(data) + render_picture(data)
@@ -362,7 +362,7 @@ def test_the_picture_stands_alone() -> None:
 def test_only_light_imports() -> None:
     code = "import sys, coevo_gym.report.render; print(*{m.split('.')[0] for m in sys.modules})"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
     )
     assert not {"torch", "matplotlib", "pandas", "sentence_transformers"} & set(done.stdout.split())
 

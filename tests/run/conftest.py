@@ -40,7 +40,7 @@ class Child:
         """Read the rest; the exit code."""
         assert self.process.stdout is not None
         self.lines += self.process.stdout.readlines()
-        return self.process.wait(timeout=120)
+        return self.process.wait(timeout=600)
 
     @property
     def text(self) -> str:

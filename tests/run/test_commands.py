@@ -314,7 +314,7 @@ def test_looking_needs_no_pytorch_and_training_says_so(finished: Path) -> None:
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
 

@@ -13,7 +13,7 @@ from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
 from coevo_gym.sandbox import Level, launch, python_files, readable
 
 _MAIN = Path(__file__).parents[1] / "inside" / "executor_main.py"
-_START_S = 60.0
+_START_S = 180.0
 _ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]+(?=[>,])")
 """Of an object in memory, as it is told in angle brackets; it differs from run to run."""
 
