@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+import coevo_gym
 from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.errors import ConfigError, SplitLeakError, TaskError
 from coevo_gym.core.evolution import Round, RoundResult
@@ -576,6 +577,10 @@ class TestStatesOfBefore:
         practice, _ = session()
         with pytest.raises(ConfigError, match=r"no state of a session: it lacks \['curriculum'"):
             practice.load_state_dict({"ledger": {}, "rng": {}})
+
+
+def test_it_is_exported_from_the_package() -> None:
+    assert coevo_gym.CurriculumSession is CurriculumSession
 
 
 def test_notes_reach_the_curriculum() -> None:
