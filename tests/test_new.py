@@ -5,14 +5,25 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
+from numpy.random import Generator
 
+import coevo_gym
 from coevo_gym.cli.new.writing import write_module, write_package
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.evolution import RoundResult, Signal
+from coevo_gym.core.registry import METHODS
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import Group
+from coevo_gym.curricula.methods.coevolve import CoEvolve
+from coevo_gym.methods.contract import assert_method_contract
 from coevo_gym.testing.benchmark import BENCHMARK_CHECKS
+from coevo_gym.testing.curriculum import assert_curriculum_contract
 from coevo_gym.testing.gate import assert_gate_contract, draft_of
 
 ROOT = Path(__file__).parents[1]
@@ -103,6 +114,90 @@ def test_a_gate_keeps_its_contract_as_written(tmp_path: Path) -> None:
     place.coevo("new", "gate", "short_words")
     assert place.run("short_words.py") == "short_words keeps the contract of a gate.\n"
     assert "newgate" not in (tmp_path / "short_words.py").read_text().lower()
+
+
+@pytest.mark.parametrize("kind", ["method", "curriculum"])
+def test_a_method_keeps_its_contract_as_written(kind: str, tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    said = place.coevo("new", kind, "my_way")
+    assert "--set plugins.methods=methods --set arms=my_way" in said
+    assert place.run("methods/my_way.py") == f"my_way keeps the contract of a {kind}.\n"
+    text = (tmp_path / "methods" / "my_way.py").read_text()
+    assert 'methods = "methods"' in text
+    assert f"new{kind}" not in text.lower()
+
+
+def test_methods_as_written_are_arms_of_a_run(place: Place) -> None:
+    place.coevo("new", "method", "my_way")
+    place.coevo("new", "curriculum", "rare_first")
+    settings = SETTINGS.replace("toy-run", "my-run").replace('"toy"', '"tea_room"')
+    short = settings.replace("max_steps = 6", "max_steps = 2")
+    arms = 'arms = ["my_way", "rare_first"]\n'
+    (place.folder / "my.toml").write_text(f'{arms}{short}\n[plugins]\nmethods = "methods"\n')
+    said = place.coevo("train", "my.toml")
+    assert "my_way" in said
+    assert "rare_first" in said
+    place.coevo("resume", "my-run")
+    assert "rare_first" in (place.folder / "runs" / "my-run" / "report.html").read_text()
+
+
+def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    for kind, name in (("method", "static"), ("curriculum", "coevolve"), ("benchmark", "webshop")):
+        place.coevo("new", kind, name, rc=2)
+    assert not list(tmp_path.iterdir())
+
+
+class _Broken(CoEvolve):
+    """Keeps all promises but one."""
+
+    def __init__(self, promise: str) -> None:
+        super().__init__(tasks=coevo_gym.tasks("webshop")[:9])
+        self.promise = promise
+
+    def next(self, n: int, rng: Generator) -> list[Task]:
+        if self.promise == "seed":
+            rng = np.random.default_rng()
+        return super().next(n - (self.promise == "count"), rng)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if self.promise == "state":
+            state = {**state, "pool": CoEvolve(tasks=list(self.pool)[::-1]).state_dict()["pool"]}
+        super().load_state_dict(state)
+
+    def metrics(self) -> dict[str, float]:
+        found = super().metrics()
+        return {**found, "tasks": len(self.pool)} if self.promise == "metrics" else found
+
+    def apply(self, result: RoundResult) -> None:
+        if self.promise == "twice":
+            self._applied.clear()
+        super().apply(result)
+
+    def record(self, groups: Sequence[Group]) -> list[Signal]:
+        return [] if self.promise == "split" else super().record(groups)
+
+
+@pytest.mark.parametrize(
+    ("promise", "words"),
+    [
+        ("seed", "two that are made alike draw differently"),
+        ("count", "gives 2 tasks"),
+        ("state", "it draws differently"),
+        ("metrics", "metric tasks is no float"),
+        ("twice", "a round is applied twice"),
+        ("split", "record takes in a test task"),
+    ],
+)
+def test_a_curriculum_that_breaks_a_promise_is_caught(promise: str, words: str) -> None:
+    assert_curriculum_contract(lambda: _Broken(""))
+    with pytest.raises(AssertionError, match=words):
+        assert_curriculum_contract(lambda: _Broken(promise))
+
+
+@pytest.mark.parametrize("name", METHODS.names())
+def test_our_own_methods_keep_the_contract(name: str) -> None:
+    assert_method_contract(METHODS.load(name), benchmark="toy")
 
 
 def test_a_gate_that_lets_all_through_breaks_it() -> None:

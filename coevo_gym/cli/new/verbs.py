@@ -11,11 +11,14 @@ from coevo_gym.cli.new.writing import write_module, write_package
 from coevo_gym.cli.output import say
 from coevo_gym.core.benchmark import find_spec
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.registry import METHODS
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="Small letters and digits, such as my_shop.")
 ]
 Folder = Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where to write it.")]
+
+_METHODS = Path("methods")
 
 app = typer.Typer(help="Write the skeleton of something of your own.", no_args_is_help=True)
 
@@ -52,3 +55,30 @@ def gate(name: Name, folder: Folder = Path()) -> None:
     file = write_module("gate", name, folder)
     say(f"  {file}")
     say(f"Check that it keeps its contract: python {file}")
+
+
+@app.command()
+def method(name: Name, folder: Folder = _METHODS) -> None:
+    """Write a file with a method: parts, and the settings that an arm may change.
+
+    For example: coevo new method patient
+    """
+    _write_method("method", name, folder)
+
+
+@app.command()
+def curriculum(name: Name, folder: Folder = _METHODS) -> None:
+    """Write a file with a curriculum, which weighs tasks, and a method that practises with it.
+
+    For example: coevo new curriculum rare_first
+    """
+    _write_method("curriculum", name, folder)
+
+
+def _write_method(kind: str, name: str, folder: Path) -> None:
+    if name in METHODS.names():
+        raise ConfigError(f"There is a method {name!r} already. Choose another name.")
+    file = write_module(kind, name, folder)
+    say(f"  {file}")
+    say(f"Check that it keeps its contract: python {file}")
+    say(f"Train with it: coevo train quickstart --set plugins.methods={folder} --set arms={name}")

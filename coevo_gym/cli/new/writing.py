@@ -74,8 +74,8 @@ def _is_ours(path: Path) -> bool:
 
 def _write(source: Path, target: Path, kind: str, name: str) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
-    text = source.read_text(encoding="utf-8")
-    target.write_text(_renamed(text, kind, name), encoding="utf-8")
+    text = _renamed(source.read_text(encoding="utf-8"), kind, name)
+    target.write_text(text.replace("FOLDER", target.parent.name or "."), encoding="utf-8")
     return target
 
 
@@ -87,5 +87,10 @@ def _renamed(text: str, kind: str, name: str) -> str:
     return text.replace(old, name).replace(old.capitalize(), camel)
 
 
-_OLD = {"benchmark": "newbench", "gate": "newgate"}
+_OLD = {
+    "benchmark": "newbench",
+    "curriculum": "newcurriculum",
+    "gate": "newgate",
+    "method": "newmethod",
+}
 """The name that stands in a skeleton for the one to come."""

@@ -1,0 +1,48 @@
+"""A method: tasks that are solved half of the time, in a pool that grows where the agent is weak.
+
+``coevo train`` finds it in a folder that a run's settings name, and so does ``coevo resume``::
+
+    [plugins]
+    methods = "FOLDER"
+
+Then ``arms = ["static", "newmethod"]`` puts it beside another, and an arm may change its settings:
+``[arm.short] method = "newmethod", set = { "method.memory" = 0.2 }``. ``python newmethod.py``
+checks that it keeps the contract of a method.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from coevo_gym.core.task import FrozenModel
+from coevo_gym.curricula.growth.signal_growth import SignalGrowth
+from coevo_gym.curricula.pool_curriculum import PoolCurriculum
+from coevo_gym.curricula.selectors.learnable import Learnable
+from coevo_gym.methods.contract import assert_method_contract
+from coevo_gym.methods.kit import Kit
+from coevo_gym.methods.method import Method, method
+
+
+class NewmethodSettings(FrozenModel):
+    """What an arm may set of this method, as ``method.KEY``."""
+
+    memory: float = Field(default=0.5, ge=0, le=1)
+    """What is kept of a task's earlier counts at each visit."""
+
+
+@method("newmethod", curriculum={"evolve": "guided"})
+def newmethod(settings: NewmethodSettings, kit: Kit) -> Method:
+    """Tasks that are solved half of the time, in a pool that grows where the agent is weak."""
+    return Method(
+        curriculum=PoolCurriculum(
+            selector=Learnable(settings.memory), growth=SignalGrowth(kit.curriculum)
+        ),
+        evolver=kit.evolver(kit.explorer()),
+        first_round=kit.first_round(kit.curriculum.initial_size),
+        learner=kit.learner,
+    )
+
+
+if __name__ == "__main__":
+    assert_method_contract(newmethod)
+    print("newmethod keeps the contract of a method.")

@@ -1,0 +1,98 @@
+"""What every method keeps, as a check over its spec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import gymnasium as gym
+
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.evolution import Round, RoundResult
+from coevo_gym.core.seams import Curriculum
+from coevo_gym.core.task import Split
+from coevo_gym.curricula.explore.evolver import GatedEvolver
+from coevo_gym.curricula.explore.explorer import ScriptedExplorer
+from coevo_gym.curricula.gates.gates import default_gates
+from coevo_gym.curricula.methods.coevolve import CoEvolveConfig
+from coevo_gym.methods.kit import Kit
+from coevo_gym.methods.method import MethodSpec
+from coevo_gym.testing.curriculum import assert_curriculum_contract
+from coevo_gym.trainers.settings import GRPOConfig
+
+_TASKS = 6
+
+
+def assert_method_contract(spec: MethodSpec, *, benchmark: str = "webshop") -> None:
+    """Check that a method keeps its promises.
+
+    It says what it is; it can be made with its own settings as they are, afresh each time; its
+    first round finds tasks; and its curriculum keeps the contract of one.
+
+    Args:
+        spec: the method.
+        benchmark: name of a benchmark to try it on.
+
+    Raises:
+        AssertionError: at the first promise that is broken.
+        ConfigError: if a setting that defines it is none.
+    """
+    assert spec.summary, f"the docstring of {spec.name!r} says what the method is, in a line"
+    kit, settings = kit_of(spec, benchmark), spec.settings()
+    one, other = spec(settings, kit), spec(settings, kit)
+    assert one.curriculum is not other.curriculum, "two arms would share one curriculum"
+    found: RoundResult | None = None
+    if one.first_round is not None:
+        assert one.evolver is not None, "a first round needs an evolver to carry it out"
+        found = one.evolver.run(one.first_round)
+        assert found.accepted, "the first round finds no task"
+
+    def ready() -> Curriculum:
+        curriculum = spec(settings, kit).curriculum
+        if found is not None:
+            curriculum.apply(found)
+        return curriculum
+
+    assert_curriculum_contract(ready, benchmark=benchmark)
+
+
+def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
+    """What a method is made from, with the settings that define it and no run around it."""
+    found, sections = get_benchmark(benchmark), _sections(spec.sets)
+
+    def make_env() -> gym.Env[str, str]:
+        return gym.make(found.env_id)
+
+    def no_policy() -> NoReturn:
+        raise NotImplementedError("the contract of a method has no policy: make it when it is used")
+
+    return Kit(
+        benchmark=found,
+        native_tasks=found.tasks(Split.TRAIN),
+        max_steps=15,
+        curriculum=CoEvolveConfig(**{"initial_size": _TASKS, **sections.get("curriculum", {})}),
+        learner=GRPOConfig(**sections.get("learner", {})),
+        make_env=make_env,
+        policy=no_policy,
+        explorer=lambda: ScriptedExplorer(found, make_env=make_env),
+        gates=default_gates,
+        evolver=lambda explorer: GatedEvolver(found, explorer),
+        first_round=lambda n: Round.unguided(n).model_copy(update={"budget": 40 * n}),
+        seed=_seed_of(spec.name),
+    )
+
+
+def _seed_of(name: str) -> Callable[[str], int]:
+    return lambda purpose: sum(f"{name}/{purpose}".encode())
+
+
+def _sections(sets: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Settings by dotted key as nested ones."""
+    nested: dict[str, dict[str, Any]] = {}
+    for key, value in sets.items():
+        *path, last = key.split(".")
+        place: dict[str, Any] = nested
+        for part in path:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return nested

@@ -1,0 +1,113 @@
+"""What every curriculum keeps, as a check over a maker of fresh ones."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.random import Generator
+
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.errors import SplitLeakError
+from coevo_gym.core.evolution import RoundResult
+from coevo_gym.core.notes import Notes
+from coevo_gym.core.seams import Curriculum
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
+
+_STEPS, _GROUPS, _SIZE = 12, 3, 4
+
+
+def assert_curriculum_contract(
+    make: Callable[[], Curriculum], *, benchmark: str = "webshop"
+) -> None:
+    """Check that a curriculum keeps its promises.
+
+    It gives training tasks and takes no others in; the same draws follow from the same seed and the
+    same groups; saved as JSON and restored at any step, it goes on as if nothing had happened; a
+    round is applied once; its metrics are numbers.
+
+    Args:
+        make: makes a fresh curriculum that has tasks; every time the same.
+        benchmark: name of the benchmark that its tasks are of.
+
+    Raises:
+        AssertionError: at the first promise that is broken.
+    """
+    whole = _drawn(make(), range(_STEPS))
+    assert whole == _drawn(make(), range(_STEPS)), "two that are made alike draw differently"
+    for cut in (0, 1, _STEPS // 2):
+        first, second = make(), make()
+        begun = _drawn(first, range(cut))
+        second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+        rest = _drawn(second, range(cut, _STEPS))
+        assert begun + rest == whole, f"restored after step {cut}, it draws differently"
+    _check_metrics(make())
+    _check_rounds(make(), benchmark)
+    _check_split(make(), benchmark)
+
+
+def _drawn(curriculum: Curriculum, steps: Sequence[int]) -> list[list[str]]:
+    """The ids of the tasks that are drawn in some steps, with outcomes that depend on the step."""
+    drawn = []
+    for step in steps:
+        rng = np.random.default_rng(step)
+        tasks = curriculum.next(_GROUPS, rng)
+        assert len(tasks) == _GROUPS, f"next({_GROUPS}) gives {len(tasks)} tasks"
+        assert all(task.split is Split.TRAIN for task in tasks), "a task is no training task"
+        groups = [_group(task, f"group-{step}-{i}", rng) for i, task in enumerate(tasks)]
+        curriculum.record(groups)
+        curriculum.note(Notes())
+        drawn.append([task.id for task in tasks])
+    return drawn
+
+
+def _group(task: Task, id: str, rng: Generator) -> Group:
+    return Group(
+        id, task, _SIZE, tuple(_episode(task, bool(rng.integers(2))) for _ in range(_SIZE))
+    )
+
+
+def _episode(task: Task, success: bool) -> Trajectory:
+    return Trajectory(
+        task_id=task.id,
+        steps=tuple(Step("", "", f"action {i}", calls=("act",)) for i in range(3)),
+        score=float(success),
+        success=success,
+        end_reason=EndReason.SOLVED if success else EndReason.FAILED,
+    )
+
+
+def _check_metrics(curriculum: Curriculum) -> None:
+    for _ in range(2):
+        for name, value in curriculum.metrics().items():
+            assert isinstance(value, float), f"metric {name} is no float, but {value!r}"
+            assert not math.isinf(value), f"metric {name} is {value}"
+        _drawn(curriculum, range(3))
+
+
+def _check_rounds(curriculum: Curriculum, benchmark: str) -> None:
+    new = get_benchmark(benchmark).tasks(Split.TRAIN)[-1]
+    result = RoundResult(round_id="round-of-the-contract", accepted=(new,))
+    curriculum.apply(result)
+    once = curriculum.state_dict()
+    curriculum.apply(result)
+    assert curriculum.state_dict() == once, "a round is applied twice"
+    _drawn(curriculum, range(2))
+
+
+def _check_split(curriculum: Curriculum, benchmark: str) -> None:
+    before = curriculum.state_dict()
+    held_out = get_benchmark(benchmark).tasks(Split.TEST)[0]
+    for what, use in (
+        ("record", lambda: curriculum.record([_group(held_out, "g", np.random.default_rng(0))])),
+        ("apply", lambda: curriculum.apply(RoundResult(round_id="r", accepted=(held_out,)))),
+    ):
+        try:
+            use()
+        except SplitLeakError:
+            assert curriculum.state_dict() == before, f"{what} refuses a test task half-way"
+        else:
+            raise AssertionError(f"{what} takes in a test task")
