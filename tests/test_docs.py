@@ -54,7 +54,7 @@ def test_examples_in_docstrings(name: str) -> None:
     assert result.failed == 0
 
 
-def test_env_pages_are_written_from_the_docstrings() -> None:
+def test_pages_are_written_from_the_code() -> None:
     spec = importlib.util.spec_from_file_location("build", ROOT / "docs" / "build.py")
     assert spec is not None
     assert spec.loader is not None
@@ -64,6 +64,7 @@ def test_env_pages_are_written_from_the_docstrings() -> None:
         if benchmark.name != "toy":
             written = (ROOT / "docs" / "envs" / f"{benchmark.name}.md").read_text()
             assert written == build.page(benchmark), "run `make docs`"
+    assert build.SETTINGS.read_text() == build.settings_page(), "run `make docs`"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
