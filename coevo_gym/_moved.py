@@ -36,6 +36,7 @@ MOVED = {
         "task": "core.task",
         "task_file": "core.task_file",
         "trainers.evaluate": "episodes.evaluation",
+        "trainers.loss": "trainers.update.loss",
         "trainers.rollout": "episodes",
         "trajectory": "core.trajectory",
         "vector": "envs.vector",

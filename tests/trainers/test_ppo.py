@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -239,6 +240,37 @@ class TestHeads:
         assert torch.equal(found[0], logps)
         assert torch.equal(found[1], mask)
         assert found[2].tolist() == [[0.25]] * len(decisions)
+
+
+@pytest.mark.parametrize("lora_rank", [0, 4])
+@pytest.mark.parametrize("level", ["turn", "token"])
+def test_a_language_model_learns_with_its_values(
+    level: str, lora_rank: int, tmp_path: Path
+) -> None:
+    pytest.importorskip("transformers")
+    from coevo_gym.agents.lm.language_model import LanguageModel, ModelConfig
+    from tests.agents.tiny_llama import make_tiny_llama
+
+    config = ModelConfig(path=str(make_tiny_llama(tmp_path)), device="cpu", lora_rank=lora_rank)
+    policy, rng = LanguageModel(config), np.random.default_rng(0)
+    groups = [
+        group(
+            *(
+                trajectory(conversation(FakeLanguageModel(), rng, [3, 2]), success=success)
+                for success in (True, False)
+            )
+        )
+        for _ in range(3)
+    ]
+    before = [weight.detach().clone() for weight in policy.parameters()]
+    settings = PPOConfig(level=level, lr=1e-3, epochs=2)  # type: ignore[arg-type]
+    one = PPO(policy, settings)  # type: ignore[arg-type]
+    metrics = one.update(groups, one.advantages(groups))
+    assert all(np.isfinite(value) for value in metrics.values())
+    after = zip(before, policy.parameters(), strict=True)
+    assert any(not torch.equal(old, new) for old, new in after)
+    assert one.head.weight.count_nonzero() > 0  # type: ignore[operator]
+    assert (one.version, policy.version) == (1, 1)
 
 
 def collect(

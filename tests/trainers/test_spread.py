@@ -1,0 +1,53 @@
+"""Advantages spread over what was sampled, for our learners and for others."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coevo_gym.core.seams import Advantage
+from coevo_gym.core.trajectory import ChoiceDecision, TokenDecision, View
+from coevo_gym.trainers.parts import teaches
+from coevo_gym.trainers.segments import segments
+from coevo_gym.trainers.spread import token_advantages
+from tests.trainers.episodes import trajectory
+from tests.trainers.test_segments import episodes
+
+
+def test_one_for_all_one_a_step_or_one_a_token() -> None:
+    first, second = TokenDecision((1,), (2, 3), (-1.0,) * 2), TokenDecision((9,), (4,), (-1.0,))
+    episode = trajectory([first, None, second])
+    assert token_advantages(episode, 0.5) == [[0.5, 0.5], [0.5]]
+    assert token_advantages(episode, [1.0, 2.0, 3.0]) == [[1.0, 1.0], [3.0]]
+    assert token_advantages(episode, [[1.0, -1.0], 2.0, [3.0]]) == [[1.0, -1.0], [3.0]]
+    assert teaches([0.0, [0.0, [0.0, 0.1]]])
+    assert not teaches([0.0, [0.0, [0.0, 0.0]]])
+
+
+def test_choices_count_one_each() -> None:
+    choice = ChoiceDecision(View("i", "o"), ("act", "wait"), 0, -0.5)
+    chosen = trajectory([choice, choice])
+    assert token_advantages(chosen, [1.0, 2.0]) == [[1.0], [2.0]]
+    assert token_advantages(trajectory([]), []) == []
+
+
+@given(episodes(), st.integers(0, 2**31))
+def test_every_sampled_id_has_the_advantage_of_its_decision(
+    decisions: list[TokenDecision], seed: int
+) -> None:
+    values = [float(n) for n in range(seed % 7, seed % 7 + len(decisions))]
+    found = token_advantages(trajectory(decisions), values)
+    assert [len(row) for row in found] == [len(s.logprobs) for s in segments(decisions)]
+    expected = [v for v, d in zip(values, decisions, strict=True) for _ in d.ids]
+    assert [value for row in found for value in row] == expected
+
+
+@pytest.mark.parametrize(
+    ("advantage", "message"),
+    [([1.0], "1 advantages are given for 2 steps"), ([1.0, [1.0]], "1 advantages .* 2 ids")],
+)
+def test_too_few_are_refused(advantage: Advantage, message: str) -> None:
+    decision = TokenDecision((1,), (2, 3), (-1.0,) * 2)
+    with pytest.raises(ValueError, match=message):
+        token_advantages(trajectory([decision, decision]), advantage)
