@@ -14,6 +14,8 @@ from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError, ResetNeeded, SplitLeakError
 from coevo_gym.core.task import Split
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
+from coevo_gym.curricula.growth.signal_growth import SignalGrowth
+from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.envs.base import TaskEnv
@@ -176,8 +178,9 @@ def test_a_sampler_made_from_a_name_has_a_json_spec() -> None:
     again = gym.make(spec)
     assert isinstance(again, EvolvingTaskSampler)
     assert again.ledger.group_size == 2
-    assert isinstance(again.curriculum, CoEvolve)
-    assert again.curriculum.config.evolve == "blind"
+    assert isinstance(again.curriculum, PoolCurriculum)
+    assert isinstance(again.curriculum.growth, SignalGrowth)
+    assert again.curriculum.growth.config.evolve == "blind"
 
 
 def test_a_sampler_made_from_an_object_has_no_spec() -> None:
