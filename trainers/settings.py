@@ -172,6 +172,16 @@ class PPOConfig(UpdateConfig):
     value_lr: float | None = Field(default=None, gt=0)
 
 
+class ImproveConfig(ImitationConfig):
+    """Settings of imitating one's own rollouts: fewer passes, since there will be others.
+
+    Attributes:
+        max_epochs: most passes over the rollouts.
+    """
+
+    max_epochs: int = Field(default=20, ge=1)
+
+
 class RestConfig(FrozenModel):
     """Settings of the learner that imitates the best of its own rollouts.
 
@@ -191,7 +201,7 @@ class RestConfig(FrozenModel):
         default=(0.0, 0.5, 0.8), min_length=1
     )
     improve_from: Literal["start", "last"] = "last"
-    imitation: ImitationConfig = ImitationConfig(max_epochs=20)
+    imitation: ImproveConfig = ImproveConfig()
 
     @model_validator(mode="after")
     def _rising(self) -> Self:

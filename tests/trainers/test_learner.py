@@ -23,7 +23,7 @@ from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig  # noqa: E402
 from coevo_gym.trainers.grpo import GRPO, GRPOConfig  # noqa: E402
 from coevo_gym.trainers.learners import AnyLearner, make_learner  # noqa: E402
 from coevo_gym.trainers.loop import Events, Loop, LoopConfig  # noqa: E402
-from coevo_gym.trainers.settings import LearnerConfig, PPOConfig, RestConfig  # noqa: E402
+from coevo_gym.trainers.settings import ImproveConfig, LearnerConfig, PPOConfig, RestConfig  # noqa: E402
 from coevo_gym.trainers.sft import ImitationConfig, demonstrate, imitate  # noqa: E402
 from tests.toy import BENCHMARK, ToyEnv  # noqa: E402
 
@@ -177,7 +177,7 @@ class Metered(Events):
     [
         GRPOConfig(outcome="score", minibatches=2),
         PPOConfig(outcome="score", minibatches=2),
-        RestConfig(grow_steps=2, imitation=ImitationConfig(max_epochs=3)),  # stops in mid-Grow
+        RestConfig(grow_steps=2, imitation=ImproveConfig(max_epochs=3)),  # stops in mid-Grow
     ],
     ids=lambda config: config.kind,
 )

@@ -27,6 +27,7 @@ from coevo_gym.trainers.rest import ReST, kept  # noqa: E402
 from coevo_gym.trainers.settings import (  # noqa: E402
     GRPOConfig,
     ImitationConfig,
+    ImproveConfig,
     LearnerConfig,
     PPOConfig,
     RestConfig,
@@ -37,7 +38,7 @@ from tests.trainers.episodes import FakeLanguageModel, batch, group, trajectory 
 from tests.trainers.test_ppo import Valued, collect  # noqa: E402
 
 TRAIN, VAL = BENCHMARK.tasks(Split.TRAIN), BENCHMARK.tasks(Split.VAL)
-QUICK = ImitationConfig(max_epochs=3, lr=0.1)
+QUICK = ImproveConfig(max_epochs=3, lr=0.1)
 
 
 def learner(seed: int = 0, **settings: Any) -> ReST:
@@ -140,7 +141,7 @@ class TestSettings:
         assert self.READ.validate_python(PPOConfig()) == PPOConfig()
         assert self.READ.validate_python({"kind": "ppo", "level": "token"}).level == "token"
         found = self.READ.validate_python({"kind": "rest", "imitation": {"lr": 0.5}})
-        assert found.imitation.lr == 0.5
+        assert (found.imitation.lr, found.imitation.max_epochs) == (0.5, 20)
 
     @pytest.mark.parametrize(
         ("section", "message"),
@@ -170,7 +171,7 @@ def test_it_learns_from_its_best_rollouts(envs: EnvPool) -> None:
     agent = ChoiceAgent(policy, BENCHMARK.choices)
     few = ImitationConfig(max_epochs=12, lr=1e-3, batch_decisions=8)
     imitate(policy, demonstrate(TRAIN[:10], envs, BENCHMARK, agent), few)
-    settings = RestConfig(grow_steps=2, imitation=ImitationConfig(max_epochs=12, lr=1e-3))
+    settings = RestConfig(grow_steps=2, imitation=ImproveConfig(max_epochs=12, lr=1e-3))
     one = ReST(policy, settings, seed=1)
     improved = []
     for step in range(6):
