@@ -304,4 +304,4 @@ def test_it_says_how_to_be_called(root: Path) -> None:
         [prefix.engine_python(), SCRIPT], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 1
-    assert "Usage: python mini_world.py DATA_ROOT PARENT" in done.stderr
+    assert "Usage: python main.py DATA_ROOT PARENT" in done.stderr
