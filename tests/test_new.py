@@ -20,7 +20,7 @@ from coevo_gym.core.evolution import RoundResult, Signal
 from coevo_gym.core.registry import METHODS
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group
-from coevo_gym.curricula.methods.coevolve import CoEvolve
+from coevo_gym.methods.coevolve import CoEvolve
 from coevo_gym.methods.contract import assert_method_contract
 from coevo_gym.testing.benchmark import BENCHMARK_CHECKS
 from coevo_gym.testing.curriculum import assert_curriculum_contract

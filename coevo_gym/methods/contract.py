@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import gymnasium as gym
+from pydantic import TypeAdapter
 
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.evolution import Round, RoundResult
@@ -14,11 +15,11 @@ from coevo_gym.core.task import Split
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.gates.gates import default_gates
-from coevo_gym.curricula.methods.coevolve import CoEvolveConfig
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import MethodSpec
 from coevo_gym.testing.curriculum import assert_curriculum_contract
-from coevo_gym.trainers.settings import GRPOConfig
+from coevo_gym.trainers.settings import LearnerConfig
 
 _TASKS = 6
 
@@ -59,6 +60,7 @@ def assert_method_contract(spec: MethodSpec, *, benchmark: str = "webshop") -> N
 def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
     """What a method is made from, with the settings that define it and no run around it."""
     found, sections = get_benchmark(benchmark), _sections(spec.sets)
+    learner = TypeAdapter(LearnerConfig).validate_python(sections.get("learner", {}))
 
     def make_env() -> gym.Env[str, str]:
         return gym.make(found.env_id)
@@ -70,8 +72,8 @@ def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
         benchmark=found,
         native_tasks=found.tasks(Split.TRAIN),
         max_steps=15,
-        curriculum=CoEvolveConfig(**{"initial_size": _TASKS, **sections.get("curriculum", {})}),
-        learner=GRPOConfig(**sections.get("learner", {})),
+        curriculum=CurriculumConfig(**{"initial_size": _TASKS, **sections.get("curriculum", {})}),
+        learner=learner,
         make_env=make_env,
         policy=no_policy,
         explorer=lambda: ScriptedExplorer(found, make_env=make_env),
