@@ -38,6 +38,7 @@ from coevo_gym.curricula.selectors.sec import (
 )
 from coevo_gym.curricula.selectors.settings import SelectorConfig
 from coevo_gym.curricula.selectors.stages import Stages, stage_members
+from coevo_gym.testing.curriculum import assert_curriculum_contract
 from tests.curricula.episodes import TRAIN, group
 
 RNG = np.random.default_rng
@@ -438,6 +439,14 @@ def test_every_selector_draws_otherwise_than_uniformly(kind: str) -> None:
         return drawn
 
     assert live(selector(kind)) != live(None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_selector_keeps_the_contract_of_a_curriculum(kind: str) -> None:
+    def make() -> PoolCurriculum:
+        return PoolCurriculum(TRAIN[:10], selector=selector(kind))
+
+    assert_curriculum_contract(make, benchmark="toy")
 
 
 def hash_of(task: Task) -> int:
