@@ -4,7 +4,7 @@ Trains each arm once in peace. Then trains it again, ends the process with SIGKI
 moments, resumes it after each, and compares the weights that both end with, bit by bit. A run that
 is done before its kills are spent is compared, and another begun.
 
-Run: python bench/resume.py   (about two minutes an arm on one core)
+Run: python bench/resume.py   (two to five minutes an arm)
 """
 
 from __future__ import annotations

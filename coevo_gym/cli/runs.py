@@ -47,7 +47,7 @@ def train(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a policy with each of a preset's curricula and compare them on held-out tasks.
+    """Train a policy with each arm of a preset and compare them on held-out tasks.
 
     Everything goes to runs/NAME. Ctrl-C stops after the step and saves; `coevo resume` goes on.
 
