@@ -81,7 +81,7 @@ class PoolCurriculum:
         size = len(self.pool)
         if not size:
             raise ConfigError(
-                "The task pool is empty. Start with tasks (CoEvolve(config, tasks=[…])), or run a "
+                "The task pool is empty. Start with tasks (PoolCurriculum(tasks, …)), or run a "
                 "round of evolution first: EvolvingTaskSampler(…, evolve='manual') leaves that to "
                 "its evolve() method. If a round has run, its explorer found no task that passed "
                 "the gates: see the verdicts."
