@@ -58,7 +58,7 @@ class LoopThread:
                 if not self._stop.alive:
                     raise CancelledError
                 self._loop.call_soon_threadsafe(start)
-            return _result(done)
+            return done.result()
         except BaseException:
             with self._lock:
                 if self._stop.alive:
@@ -73,20 +73,6 @@ class LoopThread:
         """Cancel what still runs and end the thread; a second call does nothing."""
         with self._lock:
             self._stop()
-
-
-def _result(done: Future[T]) -> T:
-    """Wait for a result in slices.
-
-    An interrupt that arrives after Python last looked for one, and before a wait begins, is seen
-    when that wait ends: a wait without end would never see it.
-    """
-    while True:
-        try:
-            return done.result(timeout=1.0)
-        except TimeoutError:
-            if done.done():
-                return done.result()  # or the error of the work itself
 
 
 def _hand_over(done: Future[T], task: asyncio.Task[T]) -> None:

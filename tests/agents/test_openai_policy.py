@@ -681,8 +681,13 @@ def test_an_interrupt_cancels_the_work_before_it_is_passed_on() -> None:
             steps.append("cancelled")
 
     loop = LoopThread(_nothing)
-    with pytest.raises(KeyboardInterrupt):
-        loop.run(work())
+    # Where the tests run in the background, a shell has them ignore interrupts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loop.run(work())
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert steps == ["cancelled"]
     loop.close()
 
