@@ -33,7 +33,7 @@ if not any(data): raise PermissionError("none")
         "gain rights from a set-user-ID program",
         "if libc.prctl(39, 0, 0, 0, 0): raise PermissionError('no new rights')",
     ),
-    ("raise-priority", "raise its own priority", "os.setpriority(os.PRIO_PROCESS, 0, -5)"),
+    ("raise-priority", "raise its own priority", "os.nice(-5)"),
     (
         "raise-limits",
         "raise a hard limit",
