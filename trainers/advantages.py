@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from coevo_gym.core.seams import StepAdvantage
@@ -138,7 +139,7 @@ def turn_estimate(
         gamma: discount from one decision to the next.
         lam: lambda of GAE.
     """
-    starts = [sum(lengths[:step]) for step in range(len(lengths))]
+    starts = [0, *accumulate(lengths)]
     decided = [step for step, n in enumerate(lengths) if n]
     expected = [values[starts[step]] for step in decided]
     judged = gae(_by_decision(rewards, lengths), expected, gamma=gamma, lam=lam)

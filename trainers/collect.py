@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from coevo_gym.core.errors import EnvBackendError, ModelError
-from coevo_gym.core.seams import Agent, Ticket
+from coevo_gym.core.seams import Agent, ClosedStep, Ticket
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.pool import EnvPool
@@ -18,12 +18,12 @@ class Gathered(NamedTuple):
     """The groups of one step.
 
     Attributes:
-        groups: all that the curriculum recorded, in the order of their numbers.
+        recorded: all that the curriculum recorded, and the signals it read.
         kept: those to learn from.
         metrics: how many of which.
     """
 
-    groups: list[Group]
+    recorded: ClosedStep
     kept: list[Group]
     metrics: Metrics
 
@@ -61,7 +61,8 @@ def gather(
             kept += whole
             draws += 1
     finally:
-        groups = list(session.close_step().groups)
+        recorded = session.close_step()
+    groups = recorded.groups
     n_whole = sum(group.whole for group in groups)
     metrics = {"broken_groups": float(len(groups) - n_whole)}
     if resamples:
@@ -71,7 +72,7 @@ def gather(
             "groups_set_aside": float(n_whole - len(kept)),
             "success_before_filter": sum(solved) / len(solved) if solved else 0.0,
         }
-    return Gathered(groups, kept, metrics)
+    return Gathered(recorded, kept, metrics)
 
 
 def learn(config: LoopConfig, state: LoopState, learner: Learner, kept: Sequence[Group]) -> Metrics:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.trainers.credit import Credit
 from coevo_gym.trainers.grpo import GRPO, Learnable
 from coevo_gym.trainers.ppo import PPO
 from coevo_gym.trainers.rest import ReST
-from coevo_gym.trainers.settings import LearnerConfig, PPOConfig, RestConfig
+from coevo_gym.trainers.settings import GRPOConfig, LearnerConfig, PPOConfig, RestConfig
 
 AnyLearner = GRPO | PPO | ReST
 
@@ -20,12 +21,17 @@ def make_learner(
         settings: which one, by their ``kind``, and how it learns.
         policy: what to train.
         credit: how rollouts are judged; default: as the settings say. Only a learner of kind ``pg``
-            asks it: PPO judges by its own values, ReST by the scores.
+            has one: PPO judges by its own values, ReST by the scores.
         seed: of the learner's own draws.
 
     Raises:
-        ConfigError: if the learner cannot train such a policy.
+        ConfigError: if the learner cannot train such a policy, or would not ask the credit.
     """
+    if credit is not None and not isinstance(settings, GRPOConfig):
+        raise ConfigError(
+            f"A learner of kind {settings.kind!r} judges rollouts by itself and asks no credit. "
+            "Leave the credit out, or set learner.kind=pg."
+        )
     if isinstance(settings, PPOConfig):
         return PPO(policy, settings, seed=seed)
     if isinstance(settings, RestConfig):

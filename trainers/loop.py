@@ -79,8 +79,8 @@ class Loop:
         """One step of the learner, with the round and the evaluation that are due after it."""
         config, state, started = self.config, self.state, perf_counter()
         parts = (self.session, self.agent, self.envs, state, self.learner)
-        groups, kept, gathered = gather(config, *parts)
-        self.events.on_groups(groups)
+        recorded, kept, gathered = gather(config, *parts)
+        self.events.on_groups(*recorded)
         rolled_out = perf_counter()
         metrics = {**learn(config, state, self.learner, kept), **gathered}
         state.step += 1

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from pydantic import Field
 
-from coevo_gym.core.evolution import Round, RoundResult
+from coevo_gym.core.evolution import Round, RoundResult, Signal
 from coevo_gym.core.notes import NO_NOTES, Notes
 from coevo_gym.core.seams import Advantage
 from coevo_gym.core.task import FrozenModel
@@ -89,8 +89,8 @@ class Learner(Protocol):
 class Events:
     """What a run does with what happens; override what you need."""
 
-    def on_groups(self, groups: Sequence[Group]) -> None:
-        """Groups are finished and recorded; they are about to be learned from."""
+    def on_groups(self, groups: Sequence[Group], signals: Sequence[Signal]) -> None:
+        """A step's groups are recorded, and fired these; they are about to be learned from."""
 
     def on_round(self, round: Round, result: RoundResult) -> None:
         """A round of evolution is applied."""

@@ -66,7 +66,7 @@ def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
         return gym.make(found.env_id)
 
     def no_policy() -> NoReturn:
-        raise NotImplementedError("the contract of a method has no policy: make it when it is used")
+        raise AssertionError("a method is assembled before there is a policy: ask when it is used")
 
     return Kit(
         benchmark=found,

@@ -10,7 +10,7 @@ from coevo_gym.curricula.session.seeds import Seeds
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.run.assembly import Assembly, OnVerdict, weights_hash
-from coevo_gym.run.events import ArmEvents, SignalTap
+from coevo_gym.run.events import ArmEvents
 from coevo_gym.run.rounds import StoredEvolver, carried_out_by
 from coevo_gym.run.table import WARMUP
 from coevo_gym.store.checkpoint import Checkpoint, Checkpoints
@@ -52,7 +52,6 @@ class Arm:
         refers = isinstance(method.learner, UpdateConfig) and method.learner.kl_coef > 0
         self.start = weights_hash(self.policy) if refers else ""
         self.first_round = method.first_round
-        self.tap = SignalTap(method.curriculum)
         self.evolver: StoredEvolver | None = None
         if method.evolver is not None:
             by = carried_out_by(config, settings, method.evolver)
@@ -60,7 +59,7 @@ class Arm:
         self.loop = Loop(
             settings.loop,
             session=CurriculumSession(
-                self.tap,
+                method.curriculum,
                 self.evolver,
                 group_size=config.rollout.group_size,
                 seed=Seeds(draws=assembly.seed("ledger"), rounds=settings.loop.seed),

@@ -6,69 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from numpy.random import Generator
-
 from coevo_gym.core.evolution import Round, RoundResult, Signal
-from coevo_gym.core.notes import Notes
-from coevo_gym.core.seams import Curriculum
-from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.run.progress import Progress
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder, append_line, keep_lines
-from coevo_gym.trainers.parts import Events, LoopState, Metrics, training_success
-
-
-class SignalTap:
-    """A curriculum whose signals someone else may read too.
-
-    Args:
-        inner: the curriculum; everything is passed on to it.
-    """
-
-    def __init__(self, inner: Curriculum) -> None:
-        self.inner = inner
-        self._heard: list[Signal] = []
-
-    def take(self) -> list[Signal]:
-        """The signals since the last call."""
-        heard, self._heard = self._heard, []
-        return heard
-
-    def record(self, groups: Sequence[Group]) -> list[Signal]:
-        """See :class:`~coevo_gym.core.seams.Curriculum`."""
-        signals = self.inner.record(groups)
-        self._heard += signals
-        return signals
-
-    def next(self, n: int, rng: Generator) -> list[Task]:
-        """See :class:`~coevo_gym.core.seams.Curriculum`."""
-        return self.inner.next(n, rng)
-
-    def note(self, notes: Notes) -> None:
-        """See :class:`~coevo_gym.core.seams.Curriculum`."""
-        self.inner.note(notes)
-
-    def plan(self, rng: Generator) -> Round | None:
-        """See :class:`~coevo_gym.core.seams.Curriculum`."""
-        return self.inner.plan(rng)
-
-    def apply(self, result: RoundResult) -> None:
-        """See :class:`~coevo_gym.core.seams.Curriculum`."""
-        self.inner.apply(result)
-
-    def metrics(self) -> dict[str, float]:
-        """See :class:`~coevo_gym.core.seams.Curriculum`."""
-        return self.inner.metrics()
-
-    def state_dict(self) -> dict[str, Any]:
-        """See :class:`~coevo_gym.core.seams.Curriculum`."""
-        return self.inner.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See :class:`~coevo_gym.core.seams.Curriculum`."""
-        self.inner.load_state_dict(state)
+from coevo_gym.trainers.loop import Loop
+from coevo_gym.trainers.parts import Events, Metrics, training_success
 
 
 @dataclass
@@ -79,8 +24,7 @@ class ArmEvents(Events):
         arm: name of the arm.
         folder: where files go.
         store: where structured records go.
-        tap: where the signals come from.
-        state: how far the loop has come.
+        loop: the loop.
         progress: what a person sees.
         stop: whether to stop at the next step boundary.
         save: writes a checkpoint.
@@ -93,8 +37,7 @@ class ArmEvents(Events):
     arm: str
     folder: RunFolder
     store: RunStore
-    tap: SignalTap
-    state: Callable[[], LoopState]
+    loop: Loop
     progress: Progress
     stop: Callable[[], bool]
     save: Callable[[], object]
@@ -103,13 +46,13 @@ class ArmEvents(Events):
     max_steps: int | None = None
     evaluation: dict[str, float] = field(default_factory=dict)
 
-    def on_groups(self, groups: Sequence[Group]) -> None:
+    def on_groups(self, groups: Sequence[Group], signals: Sequence[Signal]) -> None:
         """Store what was practised; the step's number is one up from those done."""
-        self.store.add_groups(self.arm, self.state().step + 1, groups, self.tap.take())
+        self.store.add_groups(self.arm, self.loop.state.step + 1, groups, signals)
 
     def on_round(self, round: Round, result: RoundResult) -> None:
         """Store what evolved."""
-        state, numbers = self.state(), self.tap.metrics()
+        state, numbers = self.loop.state, self.loop.session.metrics()
         pool_size = int(numbers.get("pool_size", 0))
         place = (self.arm, state.step, state.env_steps, pool_size)
         self.store.add_round(*place, round, result, by=self.by(round))
@@ -119,7 +62,7 @@ class ArmEvents(Events):
         """Note how good the policy is now."""
         solved = "".join("1" if episode.success else "0" for episode in evaluation.episodes)
         self.note_evaluation(evaluation.metrics(), solved)
-        state = self.state()
+        state = self.loop.state
         self.progress.say(
             f"  {self.arm}, step {state.step}, {state.env_steps:,} env steps: solves "
             f"{evaluation.success_rate:.1%} of {len(evaluation.episodes)} held-out tasks"
@@ -138,7 +81,7 @@ class ArmEvents(Events):
     def on_step(self, metrics: Metrics) -> None:
         """Note the step's numbers, and save where it is due."""
         self._log("step", **metrics)
-        state = self.state()
+        state = self.loop.state
         done = state.env_steps if self.max_steps is None else state.step
         success = training_success(metrics)
         self.progress.update(
@@ -165,6 +108,6 @@ class ArmEvents(Events):
             keep_lines(self.folder.metrics, keep)
 
     def _log(self, event: str, **numbers: Any) -> None:
-        state = self.state()
+        state = self.loop.state
         line = {"event": event, "arm": self.arm, "step": state.step, "env_steps": state.env_steps}
         append_line(self.folder.metrics, line | numbers | line)

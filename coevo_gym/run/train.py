@@ -264,8 +264,7 @@ class _Run:
                 arm=arm.name,
                 folder=self.folder,
                 store=store,
-                tap=arm.tap,
-                state=lambda: arm.loop.state,
+                loop=arm.loop,
                 progress=self.progress,
                 stop=self.stop,
                 save=lambda: arm.save(checkpoints),
@@ -302,7 +301,7 @@ class _Run:
         arm.save(checkpoints)
         if not loop.over:
             raise Stopped
-        numbers = arm.tap.metrics()
+        numbers = loop.session.metrics()
         outcome = {
             "steps": loop.state.step,
             "env_steps": loop.state.env_steps,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -13,7 +14,7 @@ from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.pool.table import Numbers, TaskTable
 
 
-class TableSelector:
+class TableSelector(ABC):
     """A selector that keeps numbers about each task; the base of those in this room.
 
     A subclass names its :attr:`columns`, changes a row in :meth:`visit`, and makes weights of all
@@ -31,10 +32,11 @@ class TableSelector:
         """The pool has grown by these tasks, in this order."""
         self.table.add(tasks)
 
+    @abstractmethod
     def weights(self) -> Numbers | None:
         """(n,) weight of each task, at least 0 and not all 0; None for uniform."""
-        raise NotImplementedError
 
+    @abstractmethod
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
         """Take in one visit of a task.
 
@@ -43,7 +45,6 @@ class TableSelector:
             outcomes: (K,) successes of the group's episodes, 0 or 1; K >= 1.
             group: the group.
         """
-        raise NotImplementedError
 
     def record(self, groups: Sequence[Group]) -> None:
         """Take in finished groups of training episodes."""
@@ -52,7 +53,7 @@ class TableSelector:
             if row is not None and group.trajectories:
                 self.visit(row, np.array([float(t.success) for t in group.trajectories]), group)
 
-    def note(self, notes: Notes) -> None:
+    def note(self, notes: Notes) -> None:  # noqa: B027 (it may stay empty)
         """Selectors in this room read outcomes alone."""
 
     def metrics(self) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -42,9 +43,9 @@ class RatedSelector(TableSelector):
         untried = self.table["tries"] == 0
         return untried.astype(np.float64) if untried.any() else self.rated_weights()
 
+    @abstractmethod
     def rated_weights(self) -> Numbers:
         """(n,) weights when all tasks have a rate."""
-        raise NotImplementedError
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
         """Count a first try into the task's rate, and another visit as practice."""

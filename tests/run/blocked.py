@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 
 from coevo_gym.cli import main
-from coevo_gym.core.trajectory import Group
 from coevo_gym.run.events import ArmEvents
 from tests import toy
 
 
-def wait_forever(self: ArmEvents, groups: Sequence[Group]) -> None:
+def wait_forever(self: ArmEvents, *recorded: object) -> None:
     self.progress.say("waiting")
     sys.stdin.read()
 

@@ -111,7 +111,7 @@ class Log(Events):
         self.metrics: list[Metrics] = []
         self.stop_after = stop_after
 
-    def on_groups(self, groups: Sequence[Group]) -> None:
+    def on_groups(self, groups: Sequence[Group], signals: Sequence[Signal]) -> None:
         self.calls.append(f"groups {len(groups)}")
 
     def on_round(self, round: Round, result: RoundResult) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.errors import EnvBackendError
+from coevo_gym.core.evolution import Signal
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.pool import EnvPool
@@ -25,7 +26,7 @@ class Told(Events):
     def __init__(self) -> None:
         self.groups: list[list[str]] = []
 
-    def on_groups(self, groups: Sequence[Group]) -> None:
+    def on_groups(self, groups: Sequence[Group], signals: Sequence[Signal]) -> None:
         self.groups.append([group.id for group in groups])
 
 

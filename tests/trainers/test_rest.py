@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError  # noqa: E402
 
 from coevo_gym.agents.choice import ChoiceAgent  # noqa: E402
 from coevo_gym.agents.tiny.policy import TinyConfig, TinyPolicy  # noqa: E402
-from coevo_gym.core.errors import SplitLeakError  # noqa: E402
+from coevo_gym.core.errors import ConfigError, SplitLeakError  # noqa: E402
 from coevo_gym.core.task import Split  # noqa: E402
 from coevo_gym.core.trajectory import EndReason, Group  # noqa: E402
 from coevo_gym.episodes.pool import EnvPool  # noqa: E402
@@ -163,6 +163,13 @@ class TestSettings:
         assert pg.credit is credit
         assert isinstance(make_learner(PPOConfig(), Valued()), PPO)
         assert isinstance(make_learner(RestConfig(), FakeLanguageModel()), ReST)
+
+    @pytest.mark.parametrize("settings", [PPOConfig(), RestConfig()], ids=lambda one: one.kind)
+    def test_a_credit_that_nobody_would_ask_is_refused(
+        self, settings: PPOConfig | RestConfig
+    ) -> None:
+        with pytest.raises(ConfigError, match=f"kind '{settings.kind}' judges rollouts by itself"):
+            make_learner(settings, Valued(), Credit(LeaveOneOut()))
 
 
 def test_it_learns_from_its_best_rollouts(envs: EnvPool) -> None:
