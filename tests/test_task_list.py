@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import coevo_gym
-from coevo_gym.core.task_list import TaskList
+from coevo_gym.core.task_file import TaskList
 
 
 @pytest.mark.parametrize("benchmark", ["webshop", "bfcl", "alfworld"])

@@ -6,11 +6,13 @@ All of it is frozen and goes to JSON and back, so that a round can be stored and
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from pydantic import Field, SerializeAsAny, model_validator
 
 from coevo_gym.core.kinds import KIND_NAME
+from coevo_gym.core.notes import Usage
 from coevo_gym.core.task import (
     FrozenDict,
     FrozenModel,
@@ -46,6 +48,40 @@ class Signal(FrozenModel):
     evidence: JsonObject = FrozenDict()
 
 
+class Exchange(FrozenModel):
+    """One action, and what came of it.
+
+    Attributes:
+        action: what was sent to the env.
+        observation: what it led to.
+        error_kind: why it had no effect, or "".
+    """
+
+    action: Text
+    observation: Text
+    error_kind: str = ""
+
+
+class ContextBrief(FrozenModel):
+    """What a study of a weak rollout says to whoever explores from it (CoEvolve, Fig. 11).
+
+    Attributes:
+        summary: the rollout retold from its evidence.
+        failure_cause: why it failed; "" if it did not.
+        instability_pattern: what makes its outcome change from try to try.
+        focus_pattern: operations to look at.
+        exploration_objectives: what to try, concretely.
+        do_not_repeat: what led nowhere.
+    """
+
+    summary: Text
+    failure_cause: Text = ""
+    instability_pattern: Text = ""
+    focus_pattern: tuple[Text, ...] = ()
+    exploration_objectives: tuple[Text, ...] = ()
+    do_not_repeat: tuple[Text, ...] = ()
+
+
 class Context(FrozenModel):
     """What the explorer is told about one weakness.
 
@@ -56,6 +92,8 @@ class Context(FrozenModel):
         actions: what the agent did there; () without a rollout.
         success: whether that rollout succeeded.
         summary: the weakness in a sentence.
+        evidence: what was done in the rollout and what came of it, as much as there is room for.
+        last_observation: what its last action led to.
     """
 
     kind: str = Field(pattern=KIND_NAME)
@@ -63,11 +101,50 @@ class Context(FrozenModel):
     actions: tuple[Text, ...] = ()
     success: bool = False
     summary: Text = ""
+    evidence: tuple[Exchange, ...] = ()
+    last_observation: Text = ""
+
+    @property
+    def id(self) -> str:
+        """Short content hash; the evidence stays outside."""
+        return digest([self.kind, self.task.id, self.actions, self.success, self.summary])
+
+
+class Walk(FrozenModel):
+    """One exploration from a context.
+
+    Attributes:
+        context_id: id of the context.
+        number: 0, 1, …, its place among the walks from there.
+        exchanges: what was done, and what came of it.
+    """
+
+    context_id: str
+    number: int = Field(ge=0)
+    exchanges: tuple[Exchange, ...]
+
+
+class Proposal(FrozenModel):
+    """A task that a model made out of walks, in no benchmark's own form.
+
+    Attributes:
+        description: the goal in a sentence.
+        turns: what the user says, one text for each turn; most benchmarks have one.
+        actions: claim to bring the goal about from the start.
+        confidence: how sure the model is that they do, in [0, 1].
+        done_when: how one sees that it is done.
+    """
+
+    description: Text
+    turns: tuple[Text, ...] = Field(min_length=1)
+    actions: tuple[Text, ...]
+    confidence: float = Field(ge=0, le=1)
+    done_when: Text = ""
 
     @property
     def id(self) -> str:
         """Short content hash."""
-        return digest([self.kind, self.task.id, self.actions, self.success, self.summary])
+        return digest(self.model_dump(mode="json"))
 
 
 class Draft(FrozenModel):
@@ -104,6 +181,18 @@ class Draft(FrozenModel):
         return digest(self.model_dump(mode="json"))
 
 
+class Check(NamedTuple):
+    """A gate that a draft has passed.
+
+    Attributes:
+        gate: its name.
+        said: what it found, where there is more to tell than that; or "".
+    """
+
+    gate: str
+    said: str = ""
+
+
 class Verdict(FrozenModel):
     """The end of one draft: accepted, or rejected by a named gate for a reason.
 
@@ -115,6 +204,8 @@ class Verdict(FrozenModel):
         reason: why, in words; "" if accepted.
         task_id: id of the built task; "" if it was never built.
         draft: the draft as JSON, so that a rejection can be studied.
+        proposal: what a model had proposed, as JSON; empty for drafts that no model made.
+        checks: the gates that it passed, in order.
     """
 
     draft_id: str
@@ -124,6 +215,24 @@ class Verdict(FrozenModel):
     reason: str = ""
     task_id: str = ""
     draft: JsonObject = FrozenDict()
+    proposal: JsonObject = FrozenDict()
+    checks: tuple[Check, ...] = ()
+
+
+class Explored(FrozenModel):
+    """What exploring one context was like, for people to look at.
+
+    Attributes:
+        context: where it began.
+        brief: what a study of its rollout said; None without one.
+        walks: what was done.
+        problems: what went otherwise than planned, such as a fallback that was used; in words.
+    """
+
+    context: Context
+    brief: ContextBrief | None = None
+    walks: tuple[Walk, ...] = ()
+    problems: tuple[Text, ...] = ()
 
 
 class Round(FrozenModel):
@@ -158,7 +267,11 @@ class RoundResult(FrozenModel):
     Attributes:
         round_id: id of the round.
         accepted: tasks that passed every gate.
-        verdicts: one for every draft that was tried.
+        held: tasks that passed every gate but wait for a person to release them.
+        verdicts: one for every draft that was tried, and one for every context that was left out
+            (gate ``advisor``, without a ``draft_id``).
+        explored: how each context was explored; nothing by explorers that ask no model.
+        usage: what asking models cost, by purpose.
         env_steps: env steps spent on exploration and on building and replaying drafts.
         gate_steps: those of them that gates spent on drafts.
         seconds: wall time.
@@ -166,7 +279,10 @@ class RoundResult(FrozenModel):
 
     round_id: str
     accepted: tuple[Task, ...] = ()
+    held: tuple[Task, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
+    explored: tuple[Explored, ...] = ()
+    usage: Mapping[str, Usage] = FrozenDict()
     env_steps: int = Field(default=0, ge=0)
     gate_steps: int = Field(default=0, ge=0)
     seconds: float = Field(default=0.0, ge=0)

@@ -1,4 +1,4 @@
-"""Notes: what a study says about a trajectory or about one of its steps.
+"""Notes: what a study says about a trajectory or about one of its steps; and what asking cost.
 
 A study reads finished training groups and writes notes; memories grow from them, and credit may
 weigh a step by what was noted about it. Notes are data: frozen, and looked up by what they are
@@ -94,3 +94,40 @@ class Notes(Sequence[Note]):
 
 NO_NOTES = Notes()
 """What credit is given where nobody has studied anything."""
+
+
+class Usage(FrozenModel):
+    """What asking models has cost; adds up with ``+``.
+
+    Attributes:
+        calls: requests that a model was sent.
+        cached: requests that a tape answered instead, with what the model had said before. Their
+            tokens and their price are counted as if they had been sent.
+        prompt_tokens: tokens read, as the model's own tokenizer or its server counts them.
+        completion_tokens: tokens written, hidden thoughts included.
+        usd: price in US dollars; 0 for models that run here.
+        seconds: wall time spent waiting for answers; 0 for what a tape answers.
+
+    Example:
+        >>> (Usage(calls=1, prompt_tokens=30) + Usage(calls=2, usd=0.25)).calls
+        3
+    """
+
+    calls: int = Field(default=0, ge=0)
+    cached: int = Field(default=0, ge=0)
+    prompt_tokens: int = Field(default=0, ge=0)
+    completion_tokens: int = Field(default=0, ge=0)
+    usd: float = Field(default=0.0, ge=0)
+    seconds: float = Field(default=0.0, ge=0)
+
+    def __add__(self, other: Usage) -> Usage:
+        fields = type(self).model_fields
+        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in fields})
+
+    @property
+    def tokens(self) -> int:
+        """Tokens read and written."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+NO_USAGE = Usage()

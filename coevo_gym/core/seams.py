@@ -12,7 +12,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from coevo_gym.core.evolution import Round, RoundResult, Signal
-from coevo_gym.core.notes import Notes
+from coevo_gym.core.notes import NO_USAGE, Notes, Usage
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Decision, EndReason, Group, Sample, View
 
@@ -263,6 +263,8 @@ class Finish(StrEnum):
     """The prompt leaves no room in the model's context; nothing was sampled."""
     LOST = "lost"
     """The model could not be asked, or what came back is no answer; ``text`` says why."""
+    UNSENT = "unsent"
+    """It might have passed a budget, so it was not sent."""
 
 
 class Completion(NamedTuple):
@@ -272,11 +274,13 @@ class Completion(NamedTuple):
         text: the choice taken, or the text that was sampled.
         decision: how it came about; None where the policy cannot say.
         finish: how it ended.
+        usage: what it cost, as far as the policy knows; a ``decision`` tells its tokens, too.
     """
 
     text: str
     decision: Decision | None
     finish: Finish = Finish.STOP
+    usage: Usage = NO_USAGE
 
 
 class Policy(Protocol):

@@ -211,7 +211,8 @@ class Task(FrozenModel):
         world: starts the engine.
         verifier: judges the episode; never leaves the trusted process.
         solution: reference actions in the env's own syntax.
-        origin: ``native`` tasks came with the benchmark, ``evolved`` ones were built and proven.
+        origin: ``native`` tasks came with the benchmark, ``evolved`` ones were built and proven;
+            ``open`` ones ask for nothing and are only explored from (:meth:`Benchmark.open`).
         parents: ids of the tasks this one grew from.
         provenance: how it came to be (signal, context, draft), as JSON.
     """
@@ -225,7 +226,7 @@ class Task(FrozenModel):
     world: SerializeAsAny[World]
     verifier: SerializeAsAny[Verifier]
     solution: tuple[Text, ...] = ()
-    origin: Literal["native", "evolved"] = "native"
+    origin: Literal["native", "evolved", "open"] = "native"
     parents: tuple[str, ...] = ()
     provenance: JsonObject = FrozenDict()
 

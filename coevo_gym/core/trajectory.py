@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from coevo_gym.core.task import FrozenDict, Task
 
@@ -43,6 +43,23 @@ UNKNOWN_VERSION = -1
 """The policy version of a decision of which nobody said who took it, as in old files."""
 
 
+class Cue(NamedTuple):
+    """Text that an agent is told beyond its task, in training and in exploration only.
+
+    Attributes:
+        text: what it is told.
+        place: where: after the system text, before the first user message, or after every user
+            message.
+        id: of what stands behind it, such as an experience or a guideline; or "".
+        strip: whether the policy acts on it, but is trained on the prompt without it.
+    """
+
+    text: str
+    place: Literal["system", "first", "turn"] = "first"
+    id: str = ""
+    strip: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class TokenDecision:
     """Sampled tokens, as sampled: these ids are trained on, nothing is re-tokenised.
@@ -53,6 +70,8 @@ class TokenDecision:
         logprobs: log-probability of each sampled id under the sampling policy at ``temperature``.
         temperature: what the logits were divided by; the trainer divides them likewise.
         policy_version: version of the weights that sampled; :data:`UNKNOWN_VERSION` if nobody said.
+        trained_prompt_ids: the prompt that is trained on, where that is another one: without the
+            cues that are stripped. None for ``prompt_ids``.
     """
 
     prompt_ids: tuple[int, ...]
@@ -60,6 +79,7 @@ class TokenDecision:
     logprobs: tuple[float, ...]
     temperature: float = 1.0
     policy_version: int = UNKNOWN_VERSION
+    trained_prompt_ids: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.logprobs):
@@ -96,12 +116,14 @@ class View:
         observation: the latest text from the env.
         info: the public keys of the env's info (no ids, no outcome).
         history: the agent's own earlier steps in this episode, oldest first.
+        cues: what the agent is told beyond its task, the same ones in all of the episode.
     """
 
     instruction: str
     observation: str
     info: Mapping[str, Any] = FrozenDict()
     history: tuple[PastStep, ...] = ()
+    cues: tuple[Cue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

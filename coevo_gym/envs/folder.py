@@ -10,7 +10,7 @@ from numpy.random import Generator
 from coevo_gym.core.benchmark import Evidence, Replay
 from coevo_gym.core.evolution import Context, Draft
 from coevo_gym.core.task import Split, Task
-from coevo_gym.core.task_list import TaskList
+from coevo_gym.core.task_file import TaskList
 from coevo_gym.core.trajectory import Trajectory, View
 
 

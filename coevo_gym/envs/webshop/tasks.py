@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from coevo_gym.core.errors import BenchmarkNotInstalled, DataError, TaskError
 from coevo_gym.core.task import Split, Task, strictest
-from coevo_gym.core.task_list import described
+from coevo_gym.core.task_file import described
 from coevo_gym.envs.webshop.builtin import builtin_goals, builtin_items
 from coevo_gym.envs.webshop.choices import searches
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue

@@ -1,0 +1,76 @@
+"""Questions that a model is asked one at a time, and what comes back.
+
+Whoever asks knows an :class:`Advisor` only: not which model answers, over what wire, whether the
+answer was recorded long ago, or what it may cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from pydantic import BaseModel
+
+from coevo_gym.core.notes import NO_USAGE, Usage
+from coevo_gym.core.seams import Sampling
+from coevo_gym.core.task import FrozenDict
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+_SAMPLE = Sampling()
+
+Scope = Callable[[str], AbstractContextManager[None]]
+"""Entered with the name of a piece of work that is done as a whole or over again, such as
+``round-3/explore-0``: what models are asked inside is recorded and counted under that name. To
+enter a name again is to begin that piece anew: equal questions get the answers of before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry(Generic[ModelT]):
+    """One question.
+
+    Attributes:
+        prompt: name of the prompt file, such as ``"coevolve/summary"``.
+        schema: what the answer must be; fields that it does not know are dropped.
+        inputs: what the prompt is filled in with, JSON values by the names that the file declares.
+        purpose: what the answer is for; usage is summed up by it. "" for the prompt's name.
+        sampling: how it is drawn.
+        shorten: the inputs with less in them, for a model that has no room for all; None if there
+            is nothing to leave out.
+    """
+
+    prompt: str
+    schema: type[ModelT]
+    inputs: Mapping[str, Any] = field(default_factory=FrozenDict)
+    purpose: str = ""
+    sampling: Sampling = _SAMPLE
+    shorten: Callable[[], Mapping[str, Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[ModelT]):
+    """What came of an inquiry.
+
+    Attributes:
+        value: the answer as the inquiry's schema; None without a valid one.
+        problem: why there is none: ``"budget"`` (not sent), ``"overflow"`` (no room for it, also
+            when shortened), ``"endpoint: …"`` (no answer came) or ``"schema: …"`` (its first
+            error, which one request to repair it did not mend); "" with a value.
+        usage: what it cost, the request to repair it included.
+    """
+
+    value: ModelT | None
+    problem: str = ""
+    usage: Usage = NO_USAGE
+
+
+class Advisor(Protocol):
+    """A model that is asked questions."""
+
+    def ask(self, inquiries: Sequence[Inquiry[ModelT]]) -> list[Answer[ModelT]]:
+        """One answer for each inquiry, in order, from one batch of requests.
+
+        Bad output is an answer without a value, never an exception.
+        """
+        ...
