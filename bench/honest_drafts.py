@@ -67,7 +67,8 @@ def _drafts(benchmark: Benchmark) -> Iterator[Draft]:
     for seed in count():
         rng = np.random.default_rng(seed)
         context = Context(kind="unguided", task=tasks[int(rng.integers(len(tasks)))])
-        for draft in explorer.explore(context, rng).drafts:
+        (found,) = explorer.explore([context], [rng])
+        for draft in found.drafts:
             assert isinstance(draft, Draft)
             yield draft
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,10 +14,12 @@ from numpy.random import Generator, SeedSequence
 
 from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.errors import ConfigError, EnvBackendError
-from coevo_gym.core.evolution import Context, Draft, Round, RoundResult, Verdict
-from coevo_gym.core.task import Split, Task
+from coevo_gym.core.evolution import Context, Explored, Proposal, Round, RoundResult, Verdict
+from coevo_gym.core.inquiry import Scope
+from coevo_gym.core.notes import NO_USAGE, Usage
+from coevo_gym.core.task import FrozenDict, Split, Task
 from coevo_gym.core.waiting import Patience
-from coevo_gym.curricula.explore.explorer import Explorer
+from coevo_gym.curricula.explore.explorer import BUDGET, Exploration, Explorer, Found
 from coevo_gym.curricula.gates.candidate import Gate
 from coevo_gym.curricula.gates.gates import default_gates, run_gates
 from coevo_gym.curricula.pool.known import KnownTasks
@@ -31,6 +34,16 @@ MAX_ATTEMPTS = 3
 """So often a context is explored or a draft judged, if an engine fails every time."""
 
 
+SKIPPED = "advisor"
+"""What takes the place of a gate in the verdict on a context that was left out."""
+
+
+@contextmanager
+def no_scope(name: str) -> Iterator[None]:
+    """For work in which nothing is asked that would have to be recorded or counted."""
+    yield
+
+
 @dataclass(slots=True)
 class _Progress:
     """How far a round has come; complete after each draft."""
@@ -38,30 +51,57 @@ class _Progress:
     round: Round
     known: KnownTasks
     n_explored: int = 0
-    context: Context | None = None
-    waiting: deque[Draft | str] = field(default_factory=deque)
+    n_judged: int = 0
+    spent: bool = False
+    waiting: deque[tuple[Context, Found]] = field(default_factory=deque)
     accepted: list[Task] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
+    explored: list[Explored] = field(default_factory=list)
+    usage: dict[str, Usage] = field(default_factory=dict)
     env_steps: int = 0
     gate_steps: int = 0
     seconds: float = 0.0
+
+    def add(self, found: Exploration) -> None:
+        """Count what exploring a context has cost, and keep what it was like."""
+        self.env_steps += found.env_steps
+        if found.explored is not None:
+            self.explored.append(found.explored)
+        self.add_usage(found.usage)
+
+    def add_usage(self, usage: Mapping[str, Usage]) -> None:
+        """Count what was asked."""
+        for purpose, spent in usage.items():
+            self.usage[purpose] = self.usage.get(purpose, NO_USAGE) + spent
+
+    def skip(self, context: Context, reason: str) -> Verdict:
+        """Leave a context out, and say so."""
+        verdict = Verdict(
+            draft_id="", context_id=context.id, accepted=False, gate=SKIPPED, reason=reason
+        )
+        self.verdicts.append(verdict)
+        return verdict
 
 
 class GatedEvolver:
     """Explores the contexts of a round and takes what comes back through the gates.
 
     A round is a function of itself: one generator for each context, from the round's seed and the
-    context's place. So a round that a crash cut short may simply be run again. Within a process
-    nothing is lost either: if ``run`` ends with an exception (a stop, a failed engine), the next
-    ``run`` of the same round goes on after the last draft that was judged.
+    context's place. So a round that a crash cut short may simply be run again, and what models
+    said is not asked for a second time if ``scope`` is that of a tape. Within a process nothing is
+    lost either: if ``run`` ends with an exception (a stop, a failed engine), the next ``run`` of
+    the same round goes on after the last draft that was judged.
 
     Args:
         benchmark: builds and replays.
         explorer: goes out with a context.
         gates_of: makes the gates of a round.
         native: the training tasks that unguided exploration starts from; None for all of them.
-        on_verdict: called after each draft; what it raises stops the round. Without it, a round
+        on_verdict: called with each verdict; what it raises stops the round. Without it, a round
             that takes long says itself how far it is.
+        scope: entered around the round, around each exploration of some contexts
+            (``round-3/explore-8``, where 8 is the place of the first of them) and around the gates
+            of each draft (``round-3/draft-17``).
     """
 
     def __init__(
@@ -72,21 +112,25 @@ class GatedEvolver:
         gates_of: GatesOf = default_gates,
         native: Sequence[Task] | None = None,
         on_verdict: Callable[[Verdict], None] | None = None,
+        scope: Scope = no_scope,
     ) -> None:
         self.benchmark = benchmark
         self.explorer = explorer
         self.gates_of = gates_of
         self.native = native
         self.on_verdict = on_verdict
+        self.scope = scope
         self._progress: _Progress | None = None
 
     def run(self, round: Round) -> RoundResult:
         """Carry out a round.
 
-        Guided rounds explore each context once, each with an equal share of what is left of the
-        budget. Unguided ones go from task to task until enough are accepted, the budget is spent,
-        or as many contexts were explored as the budget has drafts. A context or a draft that an
-        engine fails on is tried again; the draft is not blamed.
+        Contexts are explored as many at a time as the explorer likes. Guided rounds explore each
+        once, each with an equal share of what is left of the budget. Unguided ones go from task to
+        task until enough are accepted, the budget is spent, or as many contexts were explored as
+        the budget has drafts. A context or a draft that an engine fails on is tried again; the
+        draft is not blamed. Where models may be asked nothing more, what was found is kept: of the
+        contexts that are left out, each that was planned gets a verdict of its own.
 
         Raises:
             EnvBackendError: if an engine failed on the same thing :data:`MAX_ATTEMPTS` times; run
@@ -102,20 +146,21 @@ class GatedEvolver:
         patience = Patience(f"Evolution, {round.id}")
         faults = 0
         try:
-            while not self._done(progress):
-                if self.on_verdict is None:
-                    patience.tell(_how_far(progress))
-                try:
-                    if progress.waiting:
-                        self._judge(progress, gates)
-                    else:
-                        self._explore(progress)
-                    faults = 0
-                except EnvBackendError as error:
-                    faults += 1
-                    logger.warning("round=%s lost an engine: %s", round.id, error)
-                    if faults == MAX_ATTEMPTS:
-                        raise
+            with self.scope(round.id):
+                while not self._done(progress):
+                    if self.on_verdict is None:
+                        patience.tell(_how_far(progress))
+                    try:
+                        if progress.waiting:
+                            self._judge(progress, gates)
+                        else:
+                            self._explore(progress)
+                        faults = 0
+                    except EnvBackendError as error:
+                        faults += 1
+                        logger.warning("round=%s lost an engine: %s", round.id, error)
+                        if faults == MAX_ATTEMPTS:
+                            raise
         finally:
             progress.seconds = time.perf_counter() - begun
         self._progress = None
@@ -123,6 +168,8 @@ class GatedEvolver:
             round_id=round.id,
             accepted=tuple(progress.accepted),
             verdicts=tuple(progress.verdicts),
+            explored=tuple(progress.explored),
+            usage=FrozenDict(progress.usage),
             env_steps=progress.env_steps,
             gate_steps=progress.gate_steps,
             seconds=progress.seconds,
@@ -130,28 +177,46 @@ class GatedEvolver:
 
     def _done(self, progress: _Progress) -> bool:
         round = progress.round
-        if len(progress.verdicts) >= round.budget:
+        if progress.n_judged >= round.budget:
             return True
         if round.n_unguided and len(progress.accepted) >= round.n_unguided:
             return True
-        most = round.budget if round.n_unguided else len(round.contexts)
-        return not progress.waiting and progress.n_explored >= most
+        return not progress.waiting and progress.n_explored >= self._most_contexts(progress)
+
+    def _most_contexts(self, progress: _Progress) -> int:
+        """How many contexts the round explores in all."""
+        if progress.spent:
+            return progress.n_explored
+        round = progress.round
+        return round.budget if round.n_unguided else len(round.contexts)
 
     def _explore(self, progress: _Progress) -> None:
-        """Go out with the next context and queue what comes back."""
-        round, index = progress.round, progress.n_explored
-        rng = np.random.default_rng(SeedSequence(round.seed, spawn_key=(index,)))
-        context = self._unguided(rng) if round.n_unguided else round.contexts[index]
-        require_train(context.task, "explore from")
-        found = self.explorer.explore(context, rng)
-        drafts = found.drafts
-        if not round.n_unguided:
-            left = round.budget - len(progress.verdicts)
-            drafts = drafts[: -(-left // (len(round.contexts) - index))]
-        progress.context = context
-        progress.waiting.extend(drafts)
-        progress.env_steps += found.env_steps
-        progress.n_explored += 1
+        """Go out with the next contexts and queue what comes back."""
+        round, first = progress.round, progress.n_explored
+        end = min(first + self.explorer.concurrency, self._most_contexts(progress))
+        rngs = [_rng(round, place) for place in range(first, end)]
+        contexts: Sequence[Context] = round.contexts[first:end]
+        if round.n_unguided:
+            contexts = [self._unguided(rng) for rng in rngs]
+        for context in contexts:
+            require_train(context.task, "explore from")
+        with self.scope(f"{round.id}/explore-{first}"):
+            explorations = self.explorer.explore(contexts, rngs)
+        left_out: list[tuple[Context, str]] = []
+        for place, (context, found) in enumerate(zip(contexts, explorations, strict=True), first):
+            drafts = found.drafts
+            if not round.n_unguided:
+                left = round.budget - progress.n_judged - len(progress.waiting)
+                drafts = drafts[: -(-left // (len(round.contexts) - place))]
+            progress.waiting.extend((context, draft) for draft in drafts)
+            progress.add(found)
+            if found.skipped:
+                left_out.append((context, found.skipped))
+        progress.n_explored = end
+        if any(reason == BUDGET for _, reason in left_out):
+            progress.spent = True
+            left_out += [(context, BUDGET) for context in round.contexts[end:]]
+        self._tell([progress.skip(context, reason) for context, reason in left_out])
 
     def _unguided(self, rng: Generator) -> Context:
         native = self.benchmark.tasks(Split.TRAIN) if self.native is None else self.native
@@ -164,10 +229,12 @@ class GatedEvolver:
 
     def _judge(self, progress: _Progress, gates: Sequence[Gate]) -> None:
         """Take the next draft through the gates."""
-        context = progress.context
-        assert context is not None
-        result = run_gates(gates, progress.waiting[0], context_id=context.id)
+        context, found = progress.waiting[0]
+        assert not isinstance(found, Proposal)
+        with self.scope(f"{progress.round.id}/draft-{progress.n_judged}"):
+            result = run_gates(gates, found, context_id=context.id)
         progress.waiting.popleft()
+        progress.n_judged += 1
         if result.task is not None:
             provenance = {
                 "kind": context.kind,
@@ -184,12 +251,21 @@ class GatedEvolver:
         progress.verdicts.append(result.verdict)
         progress.env_steps += result.env_steps
         progress.gate_steps += result.env_steps
+        self._tell([result.verdict])
+
+    def _tell(self, verdicts: Sequence[Verdict]) -> None:
         if self.on_verdict is not None:
-            self.on_verdict(result.verdict)
+            for verdict in verdicts:
+                self.on_verdict(verdict)
+
+
+def _rng(round: Round, place: int) -> Generator:
+    """All of the chance in what is found from one context."""
+    return np.random.default_rng(SeedSequence(round.seed, spawn_key=(place,)))
 
 
 def _how_far(progress: _Progress) -> str:
     """How far a round has come, in words."""
     wanted = progress.round.n_unguided
     accepted = f"{len(progress.accepted)} of {wanted}" if wanted else str(len(progress.accepted))
-    return f"{accepted} tasks accepted, {len(progress.verdicts)} drafts tried"
+    return f"{accepted} tasks accepted, {progress.n_judged} drafts tried"

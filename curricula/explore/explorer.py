@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import gymnasium as gym
 from numpy.random import Generator
 
 from coevo_gym.core.benchmark import Benchmark, check_claim
-from coevo_gym.core.evolution import Context, Draft
+from coevo_gym.core.evolution import Context, Draft, Explored, Proposal
+from coevo_gym.core.notes import Usage
 from coevo_gym.core.seams import Act
-from coevo_gym.core.task import Task
+from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.core.trajectory import EndReason, View
 from coevo_gym.curricula.pool.pool import require_train
 from coevo_gym.envs.base import TaskEnv
@@ -22,33 +23,68 @@ from coevo_gym.episodes import EnvPool, Finished, TrainingEpisode, run_one
 MakeEnv = Callable[[], gym.Env[Any, Any]]
 
 
+Found: TypeAlias = Proposal | Draft | str
+"""What an explorer brings: what a model proposes, a draft, or the raw JSON text of one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Exploration:
     """What came of exploring one context.
 
     Attributes:
-        drafts: proposals, as drafts or as the raw JSON text of some.
+        drafts: what was found there.
         env_steps: env steps that it took.
+        explored: what it was like, for people to look at; None where there is nothing to tell.
+        usage: what asking models cost, by purpose.
+        skipped: why the context was left out, such as :data:`BUDGET`; "" if it was explored.
     """
 
-    drafts: tuple[Draft | str, ...]
+    drafts: tuple[Found, ...] = ()
     env_steps: int = 0
+    explored: Explored | None = None
+    usage: Mapping[str, Usage] = FrozenDict()
+    skipped: str = ""
+
+
+BUDGET = "budget"
+"""Why a context is left out when nothing more may be spent; nor will the next one be explored."""
 
 
 class Explorer(Protocol):
-    """Goes out with a context and comes back with drafts."""
+    """Goes out with contexts and comes back with drafts."""
 
-    def explore(self, context: Context, rng: Generator) -> Exploration:
-        """Explore from the context's task.
+    @property
+    def concurrency(self) -> int:
+        """How many contexts it likes to be given at once, at least 1."""
+        ...
+
+    def explore(
+        self, contexts: Sequence[Context], rngs: Sequence[Generator]
+    ) -> Sequence[Exploration]:
+        """Explore from the task of each context.
 
         Args:
-            context: where, and what the agent did there.
-            rng: the only source of chance.
+            contexts: where, and what the agent did there; at most ``concurrency``.
+            rngs: for each context the only source of chance.
+
+        Returns:
+            One exploration each, in order.
 
         Raises:
-            SplitLeakError: if the context's task is not a training task.
+            SplitLeakError: if a context's task is not a training task.
+            EnvBackendError: if an engine failed; to explore again is then the caller's to decide.
         """
         ...
+
+
+def require_explorable(benchmark: Benchmark, task: Task) -> None:
+    """Refuse to explore from a task that is not for training, whatever it claims to be.
+
+    Raises:
+        SplitLeakError: if it is not.
+    """
+    require_train(task, "explore from")
+    check_claim(task, benchmark.side_of(task), "explore from")
 
 
 class Walker:
@@ -95,6 +131,8 @@ class ScriptedExplorer:
         make_env: makes a fresh env; None for ``gym.make(benchmark.env_id)``.
     """
 
+    concurrency = 1
+
     def __init__(
         self,
         benchmark: Benchmark,
@@ -108,9 +146,14 @@ class ScriptedExplorer:
         self.max_steps = max_steps
         self.make_env = make_env or (lambda: gym.make(benchmark.env_id))
 
-    def explore(self, context: Context, rng: Generator) -> Exploration:
+    def explore(
+        self, contexts: Sequence[Context], rngs: Sequence[Generator]
+    ) -> Sequence[Exploration]:
         """See :class:`Explorer`."""
-        self._check(context.task)
+        return [self._explore(*each) for each in zip(contexts, rngs, strict=True)]
+
+    def _explore(self, context: Context, rng: Generator) -> Exploration:
+        require_explorable(self.benchmark, context.task)
         drafts: list[Draft] = []
         steps = 0
         with closing(EnvPool(self._make_env, max_envs=1)) as envs:
@@ -124,10 +167,6 @@ class ScriptedExplorer:
                 elif found.reason is not EndReason.ABANDONED:
                     raise found.error
         return Exploration(tuple(drafts), steps)
-
-    def _check(self, task: Task) -> None:
-        require_train(task, "explore from")
-        check_claim(task, self.benchmark.side_of(task), "explore from")
 
     def _make_env(self) -> gym.Env[Any, Any]:
         env = cast(TaskEnv, self.make_env().unwrapped)

@@ -82,7 +82,7 @@ def test_no_one_explores_from_validation_or_test() -> None:
     disguised = VAL.model_copy(update={"split": Split.TRAIN})
     for task in (VAL, disguised):
         with pytest.raises(SplitLeakError):
-            explorer.explore(Context(kind="boundary", task=task), np.random.default_rng(0))
+            explorer.explore([Context(kind="boundary", task=task)], [np.random.default_rng(0)])
 
 
 BAD_DRAFTS: dict[str, tuple[str, Draft | str]] = {

@@ -3,7 +3,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,17 @@ from numpy.random import Generator
 
 from coevo_gym.core.benchmark import Benchmark, get_benchmark
 from coevo_gym.core.errors import ConfigError, EnvBackendError, SplitLeakError
-from coevo_gym.core.evolution import Context, Draft, Round, RoundResult, Verdict
+from coevo_gym.core.evolution import Context, Draft, Explored, Round, RoundResult, Verdict
+from coevo_gym.core.notes import Usage
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.curricula.explore.evolver import MAX_ATTEMPTS, GatedEvolver
-from coevo_gym.curricula.explore.explorer import Exploration, ScriptedExplorer
+from coevo_gym.curricula.explore.explorer import (
+    BUDGET,
+    Exploration,
+    Explorer,
+    ScriptedExplorer,
+)
 from tests.curricula.episodes import HELD_OUT, TRAIN
 from tests.faults import break_engines
 from tests.toy import BENCHMARK, ToyBenchmark
@@ -41,6 +48,26 @@ def guided(n: int = 5, budget: int = 20, seed: int = 3) -> Round:
 
 def content(result: RoundResult) -> dict[str, object]:
     return result.model_dump(exclude={"seconds"})
+
+
+def explore(explorer: Explorer, context: Context, rng: Generator) -> Exploration:
+    """What comes of a context by itself."""
+    (found,) = explorer.explore([context], [rng])
+    return found
+
+
+class Bringing:
+    """An explorer that brings the same from everywhere."""
+
+    def __init__(self, found: Exploration, concurrency: int = 1) -> None:
+        self.found, self.concurrency = found, concurrency
+        self.batches: list[tuple[Context, ...]] = []
+
+    def explore(
+        self, contexts: Sequence[Context], rngs: Sequence[Generator]
+    ) -> Sequence[Exploration]:
+        self.batches.append(tuple(contexts))
+        return [self.found for _ in zip(contexts, rngs, strict=True)]
 
 
 class OnLookout:
@@ -71,7 +98,7 @@ class Watched(ToyBenchmark):
 def test_walks_follow_the_agent_for_a_while_and_then_wander() -> None:
     benchmark = Watched()
     explorer = ScriptedExplorer(benchmark, rounds=200)
-    found = explorer.explore(context(), RNG(0))
+    found = explore(explorer, context(), RNG(0))
     assert found.env_steps == sum(len(walk.steps) for walk in benchmark.walks)
     assert len(found.drafts) == len(benchmark.walks) == 200
     assert {walk.task_id for walk in benchmark.walks} == {TRAIN[0].id}
@@ -86,10 +113,10 @@ def test_walks_follow_the_agent_for_a_while_and_then_wander() -> None:
 
 def test_walks_end_at_the_explorers_limit_and_at_dead_ends() -> None:
     benchmark = Watched()
-    ScriptedExplorer(benchmark, rounds=20, max_steps=2).explore(context(), RNG(0))
+    explore(ScriptedExplorer(benchmark, rounds=20, max_steps=2), context(), RNG(0))
     assert max(len(walk.steps) for walk in benchmark.walks) == 2
     benchmark.choices = lambda view: ()  # type: ignore[method-assign]
-    found = ScriptedExplorer(benchmark).explore(context(actions=()), RNG(0))
+    found = explore(ScriptedExplorer(benchmark), context(actions=()), RNG(0))
     assert found == Exploration((), 0)
 
 
@@ -106,7 +133,7 @@ def test_walks_draw_what_they_have_always_drawn(name: str) -> None:
     explorer = ScriptedExplorer(OnLookout(benchmark, walks), rounds=3)
     for task in benchmark.tasks(Split.TRAIN)[:6]:
         known = Context(kind="boundary", task=task, actions=benchmark.demonstration(task))
-        steps += explorer.explore(known, rng).env_steps
+        steps += explore(explorer, known, rng).env_steps
     told = [[t.task_id, list(t.actions), str(t.end_reason), t.score] for t in walks]
     found = json.dumps([told, steps, int(rng.integers(2**31))])
     assert len(walks) == 18
@@ -116,13 +143,13 @@ def test_walks_draw_what_they_have_always_drawn(name: str) -> None:
 def test_a_lost_engine_is_the_evolvers_to_mend(monkeypatch: pytest.MonkeyPatch) -> None:
     break_engines(monkeypatch, "_act", lambda env: True)
     with pytest.raises(EnvBackendError, match="the engine is gone"):
-        ScriptedExplorer(BENCHMARK).explore(context(), RNG(0))
+        explore(ScriptedExplorer(BENCHMARK), context(), RNG(0))
 
 
 def test_exploring_is_a_function_of_context_and_generator() -> None:
     explorer = ScriptedExplorer(BENCHMARK)
-    assert explorer.explore(context(), RNG(1)) == explorer.explore(context(), RNG(1))
-    assert explorer.explore(context(), RNG(1)) != explorer.explore(context(), RNG(2))
+    assert explore(explorer, context(), RNG(1)) == explore(explorer, context(), RNG(1))
+    assert explore(explorer, context(), RNG(1)) != explore(explorer, context(), RNG(2))
 
 
 def test_nothing_held_out_is_explored() -> None:
@@ -130,7 +157,7 @@ def test_nothing_held_out_is_explored() -> None:
     disguised = context(task=HELD_OUT[0].model_copy(update={"split": Split.TRAIN}))
     for bad in (leak, disguised):
         with pytest.raises(SplitLeakError, match="explore from"):
-            ScriptedExplorer(BENCHMARK).explore(bad, RNG(0))
+            explore(ScriptedExplorer(BENCHMARK), bad, RNG(0))
     with pytest.raises(SplitLeakError):
         evolver().run(guided().model_copy(update={"contexts": (leak,)}))
     with pytest.raises(SplitLeakError):
@@ -172,14 +199,12 @@ def test_known_tasks_are_not_found_again() -> None:
 
 
 def test_the_budget_is_shared_out_among_contexts() -> None:
-    class Eager:
-        def explore(self, context: Context, rng: Generator) -> Exploration:
-            return Exploration(("no draft",) * 50, 1)
-
-    result = GatedEvolver(BENCHMARK, Eager()).run(guided(n=4, budget=10))
-    shares = [sum(v.context_id == context(i).id for v in result.verdicts) for i in range(4)]
-    assert len(result.verdicts) == 10
-    assert sorted(shares) == [2, 2, 3, 3]
+    for at_once in (1, 3, 9):
+        eager = Bringing(Exploration(("no draft",) * 50, 1), at_once)
+        result = GatedEvolver(BENCHMARK, eager).run(guided(n=4, budget=10))
+        shares = [sum(v.context_id == context(i).id for v in result.verdicts) for i in range(4)]
+        assert len(result.verdicts) == 10
+        assert shares == [3, 3, 2, 2]
 
 
 def test_an_unguided_round_finds_as_many_as_it_was_asked_for() -> None:
@@ -196,11 +221,7 @@ def test_an_unguided_round_finds_as_many_as_it_was_asked_for() -> None:
 
 
 def test_an_unguided_round_ends_though_nothing_is_ever_found() -> None:
-    class Idle:
-        def explore(self, context: Context, rng: Generator) -> Exploration:
-            return Exploration((), 5)
-
-    result = GatedEvolver(BENCHMARK, Idle()).run(Round.unguided(3))
+    result = GatedEvolver(BENCHMARK, Bringing(Exploration((), 5))).run(Round.unguided(3))
     assert (result.accepted, result.verdicts, result.env_steps) == ((), (), 5 * 12)
 
 
@@ -249,3 +270,92 @@ def test_an_engine_that_is_lost_every_time_stops_the_round() -> None:
     assert list(benchmark.tried.values()) == [MAX_ATTEMPTS]
     benchmark.failures = 0
     assert content(lost.run(guided())) == content(evolver().run(guided()))
+
+
+def test_contexts_are_explored_as_many_at_a_time_as_the_explorer_likes() -> None:
+    said = Explored(context=context(), problems=("nothing was found",))
+    several = Bringing(Exploration((), 5, said, {"summary": Usage(calls=2)}), concurrency=2)
+    result = GatedEvolver(BENCHMARK, several).run(guided(n=5))
+    assert [len(batch) for batch in several.batches] == [2, 2, 1]
+    assert [c for batch in several.batches for c in batch] == list(guided(n=5).contexts)
+    assert result.explored == (said,) * 5
+    assert result.usage == {"summary": Usage(calls=10)}
+    assert result.env_steps == 25
+
+
+def test_batches_change_nothing_about_what_is_found() -> None:
+    class AtOnce(ScriptedExplorer):
+        concurrency = 3
+
+    at_once = GatedEvolver(BENCHMARK, AtOnce(BENCHMARK))
+    assert content(at_once.run(guided(budget=40))) == content(evolver().run(guided(budget=40)))
+
+
+class Spent(Bringing):
+    """An explorer that may ask nothing more from a context on."""
+
+    def __init__(self, last: int, concurrency: int) -> None:
+        super().__init__(Exploration(("no draft",) * 2, 1), concurrency)
+        self.last = last
+
+    def explore(
+        self, contexts: Sequence[Context], rngs: Sequence[Generator]
+    ) -> Sequence[Exploration]:
+        before = sum(map(len, self.batches))
+        super().explore(contexts, rngs)
+        return [
+            self.found if before + i < self.last else Exploration(skipped=BUDGET)
+            for i in range(len(contexts))
+        ]
+
+
+def test_a_round_that_may_ask_nothing_more_keeps_what_it_has() -> None:
+    explorer, seen = Spent(last=3, concurrency=2), list[Verdict]()
+    result = GatedEvolver(BENCHMARK, explorer, on_verdict=seen.append).run(guided(n=6))
+    skipped = [verdict for verdict in result.verdicts if verdict.gate == "advisor"]
+    assert [len(batch) for batch in explorer.batches] == [2, 2]  # nobody else was asked
+    assert [(v.draft_id, v.reason) for v in skipped] == [("", "budget")] * 3
+    assert [v.context_id for v in skipped] == [context(i).id for i in (3, 4, 5)]
+    assert len(result.verdicts) == 3 * 2 + 3
+    assert seen == list(result.verdicts)
+
+
+def test_an_unguided_round_that_may_ask_nothing_more_ends() -> None:
+    explorer = Spent(last=3, concurrency=2)
+    result = GatedEvolver(BENCHMARK, explorer).run(Round.unguided(30))
+    assert [verdict.gate for verdict in result.verdicts if not verdict.draft_id] == ["advisor"]
+    assert len(result.verdicts) == 3 * 2 + 1
+
+
+def test_each_piece_of_a_round_has_a_scope_of_its_own() -> None:
+    opened = list[str]()
+
+    @contextmanager
+    def scope(name: str) -> Iterator[None]:
+        opened.append(name)
+        yield
+        opened.append("end of " + name)
+
+    two = Bringing(Exploration(("no draft",)), concurrency=2)
+    GatedEvolver(BENCHMARK, two, scope=scope).run(guided(n=3))
+    names = ["explore-0", "draft-0", "draft-1", "explore-2", "draft-2"]
+    inside = [f"{end}round-4/{name}" for name in names for end in ("", "end of ")]
+    assert opened == ["round-4", *inside, "end of round-4"]
+
+
+def test_a_piece_that_an_engine_failed_in_begins_anew() -> None:
+    opened = list[str]()
+
+    @contextmanager
+    def scope(name: str) -> Iterator[None]:
+        opened.append(name)
+        yield
+
+    benchmark = LosesEngines(failures=1)
+    fragile = GatedEvolver(benchmark, ScriptedExplorer(benchmark), scope=scope)
+    assert content(fragile.run(guided(n=1))) == content(evolver().run(guided(n=1)))
+    built = set(benchmark.tried)
+    assert len(built) > 0
+    again = [name for name, count in Counter(opened).items() if count == 2]
+    assert len(again) == len(built)
+    assert all(name.startswith("round-4/draft-") for name in again)

@@ -33,8 +33,9 @@ def family(task: Task) -> str:
 def explore(contexts: Sequence[Context]) -> list[tuple[Context, Draft]]:
     explorer = ScriptedExplorer(WEBSHOP)
     found = []
-    for index, context in enumerate(contexts):
-        for draft in explorer.explore(context, np.random.default_rng(index)).drafts:
+    rngs = [np.random.default_rng(index) for index in range(len(contexts))]
+    for context, exploration in zip(contexts, explorer.explore(contexts, rngs), strict=True):
+        for draft in exploration.drafts:
             assert isinstance(draft, Draft)
             found.append((context, draft))
     return found
