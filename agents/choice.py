@@ -12,6 +12,8 @@ from coevo_gym.core.trajectory import ChoiceDecision, View
 class ChoiceAgent:
     """Turns views into choices for a policy, and its completions into acts.
 
+    The cues of a view are not for it: whoever scores candidates reads no advice.
+
     Args:
         policy: who chooses.
         choices: what may be chosen in a view, ``benchmark.choices``.

@@ -7,6 +7,10 @@ no ids and is prompt text like any other, which is not trained on again.
 
 The four are those of AgentEvolver (Zhai et al., arXiv 2511.10395): append only, thoughts dropped,
 sliding window, and a context that the model itself manages. Where one of ours differs, it says so.
+
+Cues are told in all four: in the system message, which a prompt without one then gets; before the
+first user message; after every user message. They are the same in all of an episode, so that a
+prompt goes on from the one before as it does without them.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from coevo_gym.core.seams import Message
-from coevo_gym.core.trajectory import View
+from coevo_gym.core.trajectory import CuePlace, View
 from coevo_gym.prompts import PromptTemplate
 from coevo_gym.prompts.answers import answer_of, without_thoughts
 
@@ -48,14 +52,20 @@ class Conversation:
         return len(self.view.history)
 
     def system(self, step: int = 0) -> tuple[Message, ...]:
-        """The system message as of a step; () if the prompt has none."""
+        """The system message as of a step; () if the prompt has none, and no cue makes one."""
         text = self.prompt.system(self._at(step), thinking=self.thinking)
-        return (Message("system", text),) if text else ()
+        told = "\n\n".join(filter(None, [text, *self._cues("system")]))
+        return (Message("system", told),) if told else ()
 
     def asked(self, step: int) -> str:
-        """The text of a step's user message."""
+        """The text of a step's user message, without its cues."""
         write = self.prompt.turn if step else self.prompt.first
         return write(self._at(step), thinking=self.thinking)
+
+    def user(self, step: int, text: str) -> Message:
+        """The user message with this text that begins at a step, with its cues."""
+        before = self._cues("first") if step == 0 else ()
+        return Message("user", "\n\n".join([*before, text, *self._cues("turn")]))
 
     def said(self, step: int) -> Message:
         """The answer to a past step, as it was sampled."""
@@ -63,6 +73,9 @@ class Conversation:
         ids = turn.decision.ids if turn.decision is not None else ()
         text = turn.said or answer_of(turn.action, self.prompt.header.answer)
         return Message("assistant", text, ids)
+
+    def _cues(self, place: CuePlace) -> tuple[str, ...]:
+        return tuple(cue.text for cue in self.view.cues if cue.place == place)
 
     def _at(self, step: int) -> View:
         """The view that a step was taken in."""
@@ -99,11 +112,11 @@ def window(conversation: Conversation, n: int) -> tuple[Message, ...]:
     if oldest <= 0:
         return causal(conversation)
     kept = list(_exchanges(conversation, range(oldest, conversation.answered)))
-    remembered = [conversation.asked(0), _memory(conversation, oldest), kept[0].content]
+    remembered = [conversation.asked(0), _memory(conversation, oldest), conversation.asked(oldest)]
     instruction = conversation.view.instruction
     if not any(instruction in text for text in (remembered[0], *(m.content for m in kept))):
         remembered.insert(1, f"What is asked for now: {instruction}")
-    kept[0] = Message("user", "\n\n".join(remembered))
+    kept[0] = conversation.user(0, "\n\n".join(remembered))
     return (*conversation.system(oldest - 1), *kept)
 
 
@@ -129,10 +142,12 @@ def self_managed(conversation: Conversation, max_chars: int) -> tuple[Message, .
     for step in range(conversation.answered + 1):
         number = step + 1
         text = f"[{number}] {conversation.asked(step)}"
-        size = length + len(text) + desk.size
+        told = conversation.user(step, text).content
+        size = length + len(told) + desk.size
         if size > max_chars:
             text += "\n\n" + _make_room(size, max_chars)
-        desk.users[number] = text
+            told = conversation.user(step, text).content
+        desk.users[number] = told
         if step < conversation.answered:
             desk.answers[number] = conversation.said(step)
             desk.mark(desk.answers[number].content)
@@ -210,9 +225,9 @@ def _make_room(size: int, max_chars: int) -> str:
 def _exchanges(conversation: Conversation, steps: Iterable[int]) -> Iterable[Message]:
     """What was asked and said in past steps, and what is asked now."""
     for step in steps:
-        yield Message("user", conversation.asked(step))
+        yield conversation.user(step, conversation.asked(step))
         yield conversation.said(step)
-    yield Message("user", conversation.asked(conversation.answered))
+    yield conversation.user(conversation.answered, conversation.asked(conversation.answered))
 
 
 def _thoughtless(answer: Message) -> Message:

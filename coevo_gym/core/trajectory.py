@@ -43,6 +43,10 @@ UNKNOWN_VERSION = -1
 """The policy version of a decision of which nobody said who took it, as in old files."""
 
 
+CuePlace = Literal["system", "first", "turn"]
+"""Where a cue is told: after the system text, before the first user message, after every one."""
+
+
 class Cue(NamedTuple):
     """Text that an agent is told beyond its task, in training and in exploration only.
 
@@ -55,7 +59,7 @@ class Cue(NamedTuple):
     """
 
     text: str
-    place: Literal["system", "first", "turn"] = "first"
+    place: CuePlace = "first"
     id: str = ""
     strip: bool = False
 
@@ -243,7 +247,7 @@ class Trajectory(_Episode):
         last_observation: what the last action led to; without one, the first observation.
         group_id: the group it belongs to, or "".
         policy_version: version of the policy that acted when the episode began.
-        cue_ids: ids of what the agent was told beyond its task.
+        cue_ids: of each cue that the agent was told, its id.
         interface: version of the interface that the env's text was shown through; "" for none.
     """
 

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from dataclasses import dataclass, replace
+from typing import Generic, Protocol, TypeAlias, TypeVar, get_args
 
-from coevo_gym.core.errors import EnvBackendError, ModelError, SplitLeakError
+from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError, SplitLeakError
 from coevo_gym.core.seams import Act
+from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import Split, Task
-from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Trajectory
+from coevo_gym.core.trajectory import (
+    Cue,
+    CuePlace,
+    EndReason,
+    EvalTrajectory,
+    Trajectory,
+    View,
+)
 from coevo_gym.envs.base import TaskEnv
 
 RecordT = TypeVar("RecordT")
 RecordT_co = TypeVar("RecordT_co", covariant=True)
 Fault = EnvBackendError | ModelError
 """Why an episode was lost: its engine failed, or the model behind its agent."""
+
+CUE_CAP = 100_000
+"""Characters of a cue, from which on it is cut."""
 
 
 class Episode(Protocol[RecordT_co]):
@@ -29,6 +40,10 @@ class Episode(Protocol[RecordT_co]):
     @property
     def seed(self) -> int:
         """Seed of its env."""
+        ...
+
+    def shown(self, view: View) -> View:
+        """What its agent is shown of a view of the env."""
         ...
 
     def record(self, env: TaskEnv, acts: Sequence[Act]) -> RecordT_co:
@@ -45,15 +60,25 @@ class TrainingEpisode:
         seed: seed of its env.
         group_id: the group it belongs to, or "".
         policy_version: version of the policy that is about to act.
+        cues: what its agent is told beyond the task, in each of its steps.
 
     Raises:
         SplitLeakError: if the task is not a training task.
+        ConfigError: if a cue has no such place.
+
+    Example:
+        >>> import coevo_gym
+        >>> task = coevo_gym.tasks("webshop")[0]
+        >>> cue = Cue("Compare prices before you buy.", place="first", id="prices")
+        >>> TrainingEpisode(task, seed=0, cues=(cue,)).shown(View("Buy tea.", "A shop.")).cues[0].id
+        'prices'
     """
 
     task: Task
     seed: int
     group_id: str = ""
     policy_version: int = 0
+    cues: tuple[Cue, ...] = ()
 
     def __post_init__(self) -> None:
         if self.task.split is not Split.TRAIN:
@@ -61,10 +86,18 @@ class TrainingEpisode:
                 f"{self.task.name} is a {self.task.split} task; train on training tasks only. "
                 "Use evaluate() for the others."
             )
+        object.__setattr__(self, "cues", tuple(map(_clean, self.cues)))
+
+    def shown(self, view: View) -> View:
+        """See :class:`Episode`."""
+        return replace(view, cues=self.cues) if self.cues else view
 
     def record(self, env: TaskEnv, acts: Sequence[Act]) -> Trajectory:
         """See :class:`Episode`."""
-        return env.trajectory(group_id=self.group_id, policy_version=self.policy_version, acts=acts)
+        found = env.trajectory(
+            group_id=self.group_id, policy_version=self.policy_version, acts=acts
+        )
+        return replace(found, cue_ids=tuple(cue.id for cue in self.cues)) if self.cues else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +111,10 @@ class EvalEpisode:
 
     task: Task
     seed: int
+
+    def shown(self, view: View) -> View:
+        """See :class:`Episode`."""
+        return view
 
     def record(self, env: TaskEnv, acts: Sequence[Act]) -> EvalTrajectory:
         """See :class:`Episode`."""
@@ -118,3 +155,12 @@ class Lost:
 
 Outcome: TypeAlias = Finished[RecordT] | Lost
 """What comes of an episode."""
+
+
+def _clean(cue: Cue) -> Cue:
+    """A cue whose text can be sent and stored, whoever wrote it."""
+    if cue.place not in get_args(CuePlace):
+        raise ConfigError(
+            f"A cue's place must be one of {', '.join(get_args(CuePlace))}, actual: {cue.place!r}"
+        )
+    return cue._replace(text=clean_text(cue.text, CUE_CAP))

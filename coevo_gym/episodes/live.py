@@ -26,7 +26,8 @@ class LiveEpisode(Generic[RecordT]):
         env: where; nobody else may use it in the meantime.
 
     Attributes:
-        view: what the env shows its agent, with what the agent itself said and sampled so far.
+        view: what its agent is shown: what the env shows, what the agent itself said and sampled so
+            far, and the episode's cues, if it has any.
     """
 
     def __init__(self, index: int, episode: Episode[RecordT], env: gym.Env[str, str]) -> None:
@@ -43,7 +44,7 @@ class LiveEpisode(Generic[RecordT]):
             self.env.reset(seed=self._episode.seed, options={"task": self._episode.task})
         except EnvBackendError as error:
             return self._lost(EndReason.WORKER_LOST, error)
-        self.view = self._inner.view
+        self.view = self._episode.shown(self._inner.view)
         return None
 
     def step(self, act: Act) -> Outcome[RecordT] | None:
@@ -82,7 +83,7 @@ class LiveEpisode(Generic[RecordT]):
             )
         decision = act.decision if isinstance(act.decision, TokenDecision) else None
         self._past.append(shown.history[-1]._replace(said=act.said, decision=decision))
-        return replace(shown, history=tuple(self._past))
+        return self._episode.shown(replace(shown, history=tuple(self._past)))
 
     def _finished(self) -> Finished[RecordT]:
         record = self._episode.record(self._inner, self._acts)

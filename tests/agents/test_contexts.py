@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -16,7 +18,7 @@ from coevo_gym.agents.chat.contexts import (
 )
 from coevo_gym.core.seams import Message
 from coevo_gym.core.task import FrozenDict
-from coevo_gym.core.trajectory import PastStep, TokenDecision, View
+from coevo_gym.core.trajectory import Cue, PastStep, TokenDecision, View
 from coevo_gym.prompts import PromptTemplate, parse_prompt
 from tests.toy import PROMPT
 
@@ -27,6 +29,11 @@ TELLS_INFO = parse_prompt(
     )
 )
 TELLS_BARE = parse_prompt(PROMPT.replace('"instruction", ', "").replace("{{ instruction }}\n", ""))
+SILENT = parse_prompt(
+    re.sub(r"(block system %}).*?({% endblock)", r"\1\2", PROMPT, flags=re.S).replace(
+        ', "thinking"', ""
+    )
+)
 NO_LIMIT = 10**9
 Context = Callable[[Conversation], tuple[Message, ...]]
 CONTEXTS: dict[str, Context] = {
@@ -233,3 +240,67 @@ class TestSelfManaged:
     def test_marks_are_no_part_of_an_action(self) -> None:
         assert without_marks('ls() <drop>2</drop>\n<note n="3">x</note>') == "ls()"
         assert without_marks("<drop>two</drop>") == "<drop>two</drop>"
+
+
+class TestCues:
+    SYSTEM = Cue("Explore.", "system")
+    FIRST = Cue("Red was dark.", "first")
+    TURN = Cue("One action.", "turn")
+    ALL = (TURN, FIRST, SYSTEM, Cue("Vary.", "system"), Cue("Blue was bright.", "first"))
+
+    def shown(self, name: str, answers: Sequence[str], *cues: Cue) -> tuple[Message, ...]:
+        return CONTEXTS[name](Conversation(replace(view_of(answers), cues=cues), TOY))
+
+    def test_places(self) -> None:
+        messages = self.shown("causal", ["a"], *self.ALL)
+        assert [message.role for message in messages] == ["system", "user", "assistant", "user"]
+        assert messages[0].content.endswith("\n\nExplore.\n\nVary.")
+        assert contents(messages) == [
+            "Red was dark.\n\nBlue was bright.\n\nPress red.\nIt is 1.\n\nOne action.",
+            "It is 2.\n\nOne action.",
+        ]
+
+    def test_a_prompt_without_a_system_message_gets_one_for_a_cue(self) -> None:
+        for cues, told in (((), []), ((self.SYSTEM,), ["Explore."])):
+            view = replace(view_of([]), cues=cues)
+            assert contents(causal(Conversation(view, SILENT)), "system") == told
+
+    def test_a_window_tells_them_once_a_message(self) -> None:
+        messages = self.shown("window", ["a", "b", "c"], *self.ALL)
+        first, *others = contents(messages)
+        assert first == (
+            "Red was dark.\n\nBlue was bright.\n\nPress red.\nIt is 1.\n\n"
+            "What you have done since then; what it led to is left out:\n1. do 1\n"
+            "This is what came of the last of them:\n\nIt is 2.\n\nOne action."
+        )
+        assert others == ["It is 3.\n\nOne action.", "It is 4.\n\nOne action."]
+
+    def test_a_managed_context_counts_them(self) -> None:
+        messages = self.shown("self_managed", ["x" * 40] * 5, *self.ALL)
+        note = re.compile(r"\n\n\(This conversation has ([\d,]+) characters.*? 1 always does\.\)")
+        so_far, noted = 0, 0
+        for message in messages:
+            if message.role == "user":
+                assert message.content.endswith("\n\nOne action.")
+            if found := note.search(message.content):
+                noted += 1
+                size = so_far + len(note.sub("", message.content))
+                assert int(found[1].replace(",", "")) == size > 400
+            so_far += len(message.content)
+        assert noted == 2
+
+    @pytest.mark.parametrize("name", CONTEXTS)
+    @given(ANSWERS, st.sampled_from([SYSTEM, FIRST, TURN]))
+    def test_nothing_else_changes(self, name: str, answers: list[str], cue: Cue) -> None:
+        wide = {**CONTEXTS, "self_managed": lambda c: self_managed(c, NO_LIMIT)}
+        conversation = Conversation(view_of(answers), TOY)
+        told = Conversation(replace(conversation.view, cues=(cue,)), TOY)
+        without = [
+            message
+            if message.role == "assistant"
+            else message._replace(content=message.content.replace(cue.text, "").strip("\n"))
+            for message in wide[name](told)
+        ]
+        assert without == list(wide[name](conversation))
+        n = sum(cue.text in message.content for message in wide[name](told))
+        assert n == (len(contents(without)) if cue.place == "turn" else 1)
