@@ -55,7 +55,9 @@ class Arm:
         self.evolver: StoredEvolver | None = None
         if method.evolver is not None:
             by = carried_out_by(config, settings, method.evolver)
-            self.evolver = StoredEvolver(method.evolver, store, by=by, shared=method.first_round)
+            self.evolver = StoredEvolver(
+                method.evolver, store, by=by, shared=method.first_round, arm=self.name
+            )
         self.loop = Loop(
             settings.loop,
             session=CurriculumSession(

@@ -16,18 +16,29 @@ class StoredEvolver:
     So arms that look for equally many first tasks begin with the same ones, and a resumed run does
     not depend on its explorer saying the same thing twice.
 
+    Tasks that people have let in since (``coevo tasks review``, ``coevo tasks import``) join the
+    arm with what its next round finds, each once. They are part of that round's result, which is
+    stored; so a run that is resumed gets them with the same round again.
+
     Args:
         inner: who carries out rounds that were not.
         store: where results are kept.
         by: what the results depend on beside the round, see :func:`carried_out_by`.
         shared: the round that all arms find the same tasks with, whoever they explore with later.
+        arm: name of the arm whose rounds they are; "" for those of none.
     """
 
     def __init__(
-        self, inner: Evolver, store: RunStore, *, by: str = "", shared: Round | None = None
+        self,
+        inner: Evolver,
+        store: RunStore,
+        *,
+        by: str = "",
+        shared: Round | None = None,
+        arm: str = "",
     ) -> None:
         self.inner, self.store = inner, store
-        self._by, self._shared = by, shared
+        self._by, self._shared, self._arm = by, shared, arm
 
     def by(self, round: Round) -> str:
         """What the result of a round depends on beside the round."""
@@ -39,8 +50,26 @@ class StoredEvolver:
         if known is not None:
             return known
         result = self.inner.run(round)
+        if self._arm and round != self._shared:  # arms that are compared begin with the same tasks
+            result = self._with_those_let_in(result)
         self.store.add_result(round, result, by=self.by(round))
         return result
+
+    def _with_those_let_in(self, result: RoundResult) -> RoundResult:
+        found = {task.id for task in result.accepted}
+        joining = [
+            (task, verdict)
+            for task, verdict in self.store.joining(self._arm)
+            if task.id not in found
+        ]
+        tasks = tuple(task for task, _ in joining)
+        verdicts = tuple(verdict for _, verdict in joining if verdict is not None)
+        return result.model_copy(
+            update={
+                "accepted": (*result.accepted, *tasks),
+                "verdicts": (*result.verdicts, *verdicts),
+            }
+        )
 
 
 def carried_out_by(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:

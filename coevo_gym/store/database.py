@@ -21,7 +21,7 @@ from coevo_gym.core.task import Task, canonical_json
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.core.trajectory_json import trajectory_to_json
 from coevo_gym.store.folder import storing
-from coevo_gym.store.reader import SCHEMA_VERSION, RunReader
+from coevo_gym.store.reader import SCHEMA_VERSION, Decision, RunReader
 
 Record = Literal["signals", "all", "none"]
 _LONG = 64
@@ -50,6 +50,8 @@ CREATE TABLE IF NOT EXISTS trajectories (
     success INTEGER, score REAL, end_reason TEXT, steps INTEGER, body BLOB,
     PRIMARY KEY (arm, group_id, position));
 CREATE TABLE IF NOT EXISTS texts (hash TEXT PRIMARY KEY, body BLOB);
+CREATE TABLE IF NOT EXISTS decisions (
+    number INTEGER PRIMARY KEY, task_id TEXT, what TEXT, reason TEXT, at TEXT, body BLOB);
 """
 _OF_A_STEP = ("rounds", "groups", "signals", "trajectories")
 
@@ -74,10 +76,11 @@ class RunStore(RunReader):
             # FULL: a commit is on disk, also after a power cut.
             self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0:
-                self._db.executescript(f"{_SCHEMA} PRAGMA user_version={SCHEMA_VERSION};")
-            else:
+            if version != 0:
                 self._check_version(version)
+            self._db.executescript(_SCHEMA)  # gives an older run the tables that it lacks
+            if version == 0:
+                self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
     def close(self) -> None:
         """Close the file; twice is fine."""
@@ -138,6 +141,14 @@ class RunStore(RunReader):
         """Store tasks; those that are there stay as they are."""
         with self._transaction():
             self._add_tasks(tasks)
+
+    def add_decisions(self, decisions: Iterable[Decision], tasks: Iterable[Task] = ()) -> None:
+        """Store what people decided, and the tasks that they brought along."""
+        with self._transaction():
+            self._add_tasks(tasks)
+            for decision in decisions:
+                verdict = decision.verdict and _pack(decision.verdict.model_dump(mode="json"))
+                self._insert("decisions", None, *decision[:-1], verdict)
 
     def rewind(self, arm: str, step: int) -> None:
         """Forget what an arm did after a step; results of rounds stay, to be used again."""

@@ -8,16 +8,18 @@ import zlib
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from coevo_gym.core.errors import StoreError
-from coevo_gym.core.evolution import Round, RoundResult, Signal
+from coevo_gym.core.evolution import Round, RoundResult, Signal, Verdict
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json
 from coevo_gym.store.folder import DAMAGED, storing
 
 SCHEMA_VERSION = 1
+HOLD = "hold"
+"""The gate that puts tasks aside until a person has looked at them."""
 
 
 class StoredRound(NamedTuple):
@@ -56,6 +58,42 @@ class SignalCount(NamedTuple):
     step: int
     kind: str
     n: int
+
+
+class HeldTask(NamedTuple):
+    """A task that passed every gate of a round, but waited there for a person.
+
+    Attributes:
+        arm: name of the arm.
+        round_id: the round that found it.
+        step: the arm's step at which that round was applied.
+        task: the task.
+        verdict: why it was held, and the gates that it had passed.
+    """
+
+    arm: str
+    round_id: str
+    step: int
+    task: Task
+    verdict: Verdict
+
+
+class Decision(NamedTuple):
+    """What a person decided about a task.
+
+    Attributes:
+        task_id: the task.
+        what: ``released`` or ``rejected`` after it was held, or ``imported`` from a file.
+        reason: why, in the person's words; or "".
+        at: when, in UTC.
+        verdict: of an imported task: that of the gates it went through.
+    """
+
+    task_id: str
+    what: Literal["released", "rejected", "imported"]
+    reason: str = ""
+    at: str = ""
+    verdict: Verdict | None = None
 
 
 class RunReader:
@@ -104,6 +142,61 @@ class RunReader:
             )
             for name, step, env_steps, pool_size, order, result in self._rows(query, arm, arm)
         ]
+
+    def held(self, arm: str | None = None) -> list[HeldTask]:
+        """Tasks that were held, of one arm or all, in the order of the rounds that found them."""
+        query = (
+            "SELECT arm, rounds.round_id, step, results.body FROM rounds JOIN results USING (key) "
+            "WHERE ? IS NULL OR arm = ? ORDER BY rounds.rowid"
+        )
+        found = []
+        for name, round_id, step, body in self._rows(query, arm, arm):
+            result = self._unpack(body)
+            tasks = [Task.model_validate(task) for task in result.get("held", ())]
+            verdicts = {v["task_id"]: v for v in result["verdicts"] if v["gate"] == HOLD}
+            found += [
+                HeldTask(name, round_id, step, task, Verdict.model_validate(verdicts[task.id]))
+                for task in tasks
+            ]
+        return found
+
+    def decisions(self) -> dict[str, Decision]:
+        """The latest decision about each task, by its id, in the order in which they were made."""
+        if not self._rows("SELECT 1 FROM sqlite_master WHERE name = 'decisions'"):
+            return {}  # a run of before there were any
+        query = (
+            "SELECT task_id, what, reason, at, body FROM decisions WHERE number IN "
+            "(SELECT max(number) FROM decisions GROUP BY task_id) ORDER BY number"
+        )
+        return {
+            id: Decision(
+                id, what, reason, at, Verdict.model_validate(self._unpack(body)) if body else None
+            )
+            for id, what, reason, at, body in self._rows(query)
+        }
+
+    def joining(self, arm: str) -> list[tuple[Task, Verdict | None]]:
+        """Tasks that people let into an arm, and that are not in it yet, in the order they did.
+
+        Returns:
+            Each task, with its verdict where it was imported.
+        """
+        let_in = [found for found in self.decisions().values() if found.what != "rejected"]
+        if not let_in:
+            return []
+        joined = {row[0] for row in self._rows("SELECT task_id FROM lineage WHERE arm = ?", arm)}
+        held = {found.task.id: found.task for found in self.held(arm)}
+        query = "SELECT body FROM tasks WHERE id = ?"
+        waiting = []
+        for decision in let_in:
+            if decision.task_id in joined:
+                continue
+            if decision.what == "imported":
+                body = self._rows(query, decision.task_id)[0][0]
+                waiting.append((Task.from_json(self._decompress(body)), decision.verdict))
+            elif decision.task_id in held:
+                waiting.append((held[decision.task_id], None))
+        return waiting
 
     def signals(self, arm: str) -> list[Signal]:
         """An arm's signals, in order."""
