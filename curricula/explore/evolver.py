@@ -55,6 +55,7 @@ class _Progress:
     spent: bool = False
     waiting: deque[tuple[Context, Found]] = field(default_factory=deque)
     accepted: list[Task] = field(default_factory=list)
+    held: list[Task] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
     explored: list[Explored] = field(default_factory=list)
     usage: dict[str, Usage] = field(default_factory=dict)
@@ -167,6 +168,7 @@ class GatedEvolver:
         return RoundResult(
             round_id=round.id,
             accepted=tuple(progress.accepted),
+            held=tuple(progress.held),
             verdicts=tuple(progress.verdicts),
             explored=tuple(progress.explored),
             usage=FrozenDict(progress.usage),
@@ -230,25 +232,17 @@ class GatedEvolver:
     def _judge(self, progress: _Progress, gates: Sequence[Gate]) -> None:
         """Take the next draft through the gates."""
         context, found = progress.waiting[0]
-        assert not isinstance(found, Proposal)
         with self.scope(f"{progress.round.id}/draft-{progress.n_judged}"):
-            result = run_gates(gates, found, context_id=context.id)
+            result = run_gates(gates, found, context=context)
         progress.waiting.popleft()
         progress.n_judged += 1
-        if result.task is not None:
-            provenance = {
-                "kind": context.kind,
-                "context": context.id,
-                "round": progress.round.id,
-                "draft": result.verdict.draft_id,
-            }
-            parents = tuple(dict.fromkeys((context.task.id, *result.task.parents)))
-            task = result.task.model_copy(
-                update={"origin": "evolved", "parents": parents, "provenance": provenance}
-            )
-            progress.accepted.append(task)
-            progress.known.add(task)
+        for task, kept in ((result.task, progress.accepted), (result.held, progress.held)):
+            if task is not None:
+                evolved = _evolved(task, context, progress.round, result.verdict)
+                kept.append(evolved)
+                progress.known.add(evolved)
         progress.verdicts.append(result.verdict)
+        progress.add_usage(result.usage)
         progress.env_steps += result.env_steps
         progress.gate_steps += result.env_steps
         self._tell([result.verdict])
@@ -257,6 +251,20 @@ class GatedEvolver:
         if self.on_verdict is not None:
             for verdict in verdicts:
                 self.on_verdict(verdict)
+
+
+def _evolved(task: Task, context: Context, round: Round, verdict: Verdict) -> Task:
+    """A built task that says where it comes from."""
+    provenance = {
+        "kind": context.kind,
+        "context": context.id,
+        "round": round.id,
+        "draft": verdict.draft_id,
+    }
+    parents = tuple(dict.fromkeys((context.task.id, *task.parents)))
+    return task.model_copy(
+        update={"origin": "evolved", "parents": parents, "provenance": provenance}
+    )
 
 
 def _rng(round: Round, place: int) -> Generator:

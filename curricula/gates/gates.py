@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -17,11 +17,13 @@ from pydantic import ValidationError
 
 from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.errors import BuildError, CoevoError, ConfigError, EnvBackendError
-from coevo_gym.core.evolution import Draft, Verdict
+from coevo_gym.core.evolution import Check, Context, Draft, Proposal, Verdict
+from coevo_gym.core.notes import Usage
 from coevo_gym.core.spaces import clean_text
-from coevo_gym.core.task import Split, Task, UnknownWorld, World
-from coevo_gym.curricula.gates.candidate import Candidate, Gate, Rejected
+from coevo_gym.core.task import FrozenDict, Split, Task, UnknownWorld, World
+from coevo_gym.curricula.gates.candidate import Candidate, Gate, Held, Rejected, oversized
 from coevo_gym.curricula.gates.minimise import minimised
+from coevo_gym.curricula.gates.proposed import DraftGate
 from coevo_gym.curricula.gates.substance import SubstanceGate
 from coevo_gym.curricula.pool.known import KnownTasks
 
@@ -30,19 +32,22 @@ logger = logging.getLogger(__name__)
 MIN_STEPS = 3
 NEAR_DUPLICATE_COSINE = 0.98
 TRACE_CAP = 20_000
+SAID_CAP = 2_000
 OPTIONAL = frozenset({"near_duplicate", "replay", "prefix", "empty_agent"})
 """The gates that an ablation may leave out. The others cannot be turned off."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParseGate:
-    """The proposal is a draft, or JSON of one, and can be stored as UTF-8."""
+    """What came in is what a model may propose, or a draft, or JSON of one that UTF-8 can hold."""
 
     name: str = "parse"
 
     def check(self, candidate: Candidate) -> Candidate:
         """See :class:`Gate`."""
         proposal = candidate.proposal
+        if isinstance(proposal, Proposal):
+            return _of_fair_size(candidate, proposal)
         try:
             draft = proposal if isinstance(proposal, Draft) else Draft.model_validate_json(proposal)
             _ = draft.id  # fails where a world holds text that is not UTF-8
@@ -269,6 +274,7 @@ def default_gates(
         )
     gates: tuple[Gate, ...] = (
         ParseGate(),
+        DraftGate(benchmark),
         SchemaGate(benchmark, min_steps),
         split_leak,
         NearDuplicateGate(known, near_duplicate_cosine),
@@ -290,35 +296,47 @@ class GateResult(NamedTuple):
     Attributes:
         verdict: accepted, or rejected where and why.
         task: the built task, if accepted.
-        env_steps: env steps that building and replaying took.
+        env_steps: env steps that building, replaying and trying it took.
+        held: the built task, if it passed everything and waits for a person to release it.
+        usage: what asking models about it cost, by purpose.
     """
 
     verdict: Verdict
     task: Task | None
     env_steps: int
+    held: Task | None = None
+    usage: Mapping[str, Usage] = FrozenDict()
 
 
-def run_gates(gates: Sequence[Gate], proposal: Draft | str, *, context_id: str = "") -> GateResult:
+def run_gates(
+    gates: Sequence[Gate], proposal: Proposal | Draft | str, *, context: Context | None = None
+) -> GateResult:
     """Take a proposal through gates until one rejects it.
 
     Args:
         gates: in order.
-        proposal: a draft, or the raw JSON text of one.
-        context_id: the context it was drafted from.
+        proposal: what a model proposes, a draft, or the raw JSON text of one.
+        context: what its explorer was told; what a model proposes cannot be drafted without one.
 
     Raises:
         EnvBackendError: if an engine failed. Anything else that goes wrong is a verdict.
     """
     draft = proposal if isinstance(proposal, Draft) else None
-    candidate, task = Candidate(proposal, draft), None
-    gate, reason, steps = "build", "", 0
+    candidate, checks = Candidate(proposal, draft, context=context), list[Check]()
+    gate, reason = "build", ""
+    task: Task | None = None
+    held: Task | None = None
     try:
         for current in gates:
             gate = current.name
             candidate = current.check(candidate)
+            checks.append(Check(gate, clean_text(candidate.said, SAID_CAP)))
+            candidate = replace(candidate, said="")
         task, gate = candidate.the_task, ""
     except Rejected as rejected:
-        reason, steps = str(rejected), rejected.env_steps
+        reason = str(rejected)
+        candidate = candidate.spent(env_steps=rejected.env_steps, usage=rejected.usage)
+        held = candidate.task if isinstance(rejected, Held) else None
     except (EnvBackendError, MemoryError):
         raise
     except CoevoError as error:
@@ -326,10 +344,17 @@ def run_gates(gates: Sequence[Gate], proposal: Draft | str, *, context_id: str =
     except Exception as error:
         # A draft that breaks a check is a bad draft; the traceback is for whoever wrote the check.
         trace = clean_text(traceback.format_exc(), TRACE_CAP)  # may quote what broke the check
+        context_id = context.id if context else ""
         logger.error("gate=%s context=%s\n%s", gate, context_id, trace)
         reason = f"{gate} failed: {type(error).__name__}: {error}"
-    verdict = candidate.verdict(context_id, gate=gate, reason=reason)
-    return GateResult(verdict, task, candidate.env_steps + steps)
+    verdict = candidate.verdict(checks=tuple(checks), gate=gate, reason=reason)
+    return GateResult(verdict, task, candidate.env_steps, held, candidate.usage)
+
+
+def _of_fair_size(candidate: Candidate, proposal: Proposal) -> Candidate:
+    if problem := oversized(proposal):
+        raise Rejected(problem)
+    return candidate
 
 
 def _world_type(draft: Draft) -> type[World]:

@@ -11,17 +11,18 @@ import pytest
 
 from coevo_gym.core.benchmark import Replay
 from coevo_gym.core.errors import DataError
-from coevo_gym.core.evolution import Draft
+from coevo_gym.core.evolution import Draft, Proposal
 from coevo_gym.core.task import Split, Task, World
 from coevo_gym.curricula.gates.candidate import Candidate, Gate
 from coevo_gym.curricula.gates.gates import GateResult, default_gates, run_gates
 from tests.curricula.episodes import HELD_OUT, TRAIN
-from tests.toy import BENCHMARK, COLOURS, ToyBenchmark, ToyWorld
+from tests.curricula.proposals import CONTEXT, Drafting, proposal
+from tests.toy import BENCHMARK, COLOURS, ToyWorld
 
 KNOWN = TRAIN[0]
 
 
-class Bent(ToyBenchmark):
+class Bent(Drafting):
     """The toy benchmark, with faults that drafts ask for in their instruction."""
 
     def __init__(self) -> None:
@@ -87,7 +88,7 @@ class OtherWorld(World):
 class Bad(NamedTuple):
     gate: str
     reason: str
-    proposal: Draft | str
+    proposal: Proposal | Draft | str
 
 
 HELD = HELD_OUT[0]
@@ -107,6 +108,9 @@ BAD = {
     "a field too many": Bad("parse", "Extra inputs", raw(reward=1.0)),
     "a field too few": Bad("parse", "instruction", '{"benchmark": "toy", "scenario": "x"}'),
     "world of wrong types": Bad("parse", "buttons", raw(world={"buttons": 3})),
+    "more than anybody would read": Bad("parse", "201 actions", proposal(actions=("look",) * 201)),
+    "no benchmark's draft": Bad("draft", "nobody could want that", proposal("refuse this")),
+    "crashing draft": Bad("draft", "ZeroDivisionError: oops �", proposal("crash here")),
     "other benchmark": Bad("schema", "for 'elsewhere'", raw(benchmark="elsewhere", world={"a": 1})),
     "other world": Bad("schema", "not a world of toy", draft(world=OtherWorld())),
     "blank instruction": Bad("schema", "empty", draft(instruction=" \n\t")),
@@ -143,8 +147,8 @@ GATES = default_gates(BENT, [KNOWN])
 NAMES = list(dict.fromkeys(gate.name for gate in GATES))
 
 
-def judge(proposal: Draft | str, gates: Sequence[Gate] = GATES) -> GateResult:
-    return run_gates(gates, proposal, context_id="context-1")
+def judge(given: Proposal | Draft | str, gates: Sequence[Gate] = GATES) -> GateResult:
+    return run_gates(gates, given, context=CONTEXT)
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -154,8 +158,8 @@ def test_a_bad_draft_is_rejected_by_the_gate_for_it(name: str) -> None:
     assert task is None
     assert (verdict.accepted, verdict.gate) == (False, bad.gate), verdict.reason
     assert bad.reason in verdict.reason
-    assert verdict.context_id == "context-1"
-    assert verdict.draft
+    assert verdict.context_id == CONTEXT.id
+    assert verdict.draft or verdict.proposal
     verdict.model_dump_json().encode()  # any store takes it
 
 
@@ -233,6 +237,7 @@ def test_no_gates_prove_nothing() -> None:
 def test_the_gates_come_in_the_order_of_their_cost() -> None:
     assert [gate.name for gate in default_gates(BENCHMARK)] == [
         "parse",
+        "draft",
         "schema",
         "split_leak",
         "near_duplicate",
