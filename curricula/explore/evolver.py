@@ -14,7 +14,7 @@ from numpy.random import Generator, SeedSequence
 
 from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.errors import ConfigError, EnvBackendError
-from coevo_gym.core.evolution import Context, Explored, Proposal, Round, RoundResult, Verdict
+from coevo_gym.core.evolution import Context, Explored, Round, RoundResult, Verdict
 from coevo_gym.core.inquiry import Scope
 from coevo_gym.core.notes import NO_USAGE, Usage
 from coevo_gym.core.task import FrozenDict, Split, Task
