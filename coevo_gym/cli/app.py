@@ -9,7 +9,7 @@ import typer
 from gymnasium.error import Error as GymnasiumError
 
 from coevo_gym import __version__
-from coevo_gym.cli import benchmarks, evaluate, game, models, runs, settings, tasks
+from coevo_gym.cli import benchmarks, evaluate, game, models, runs, settings
 from coevo_gym.cli.new import verbs as new
 from coevo_gym.cli.output import (
     DONE,
@@ -22,6 +22,7 @@ from coevo_gym.cli.output import (
     say_aside,
     telling,
 )
+from coevo_gym.cli.tasks import group as tasks
 from coevo_gym.core.errors import (
     BenchmarkNotInstalled,
     CoevoError,

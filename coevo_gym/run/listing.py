@@ -7,10 +7,11 @@ from typing import Any
 
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import TaskError
+from coevo_gym.core.evolution import Verdict
 from coevo_gym.core.task import Task, parse_split
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.store.folder import RunFolder
-from coevo_gym.store.reader import RunReader, StoredRound
+from coevo_gym.store.reader import HOLD, RunReader, StoredRound
 
 
 def native_rows(benchmark: str, split: str, subset: str | None) -> list[dict[str, Any]]:
@@ -34,6 +35,24 @@ def run_rows(folder: RunFolder, *, evolved: bool = False) -> list[dict[str, Any]
         if not (evolved and _is_first(applied)):
             rows += [_evolved_row(task, applied, names) for task in applied.result.accepted]
     return rows
+
+
+def rejected_rows(folder: RunFolder) -> list[dict[str, Any]]:
+    """Drafts that became no task of a run, with the gate and the reason; each round's once."""
+    rows = dict[tuple[str, str, int], dict[str, Any]]()
+    for applied in RunReader(folder.database).rounds():
+        arm = "" if _is_first(applied) else applied.arm  # all arms share the first one
+        for position, verdict in enumerate(applied.result.verdicts):
+            if verdict.draft_id and not verdict.accepted and verdict.gate != HOLD:
+                rows[arm, applied.round.id, position] = {
+                    "draft": verdict.draft_id,
+                    "arm": applied.arm,
+                    "round": applied.round.id,
+                    "gate": verdict.gate,
+                    "reason": verdict.reason,
+                    "instruction": _asked_for(verdict),
+                }
+    return list(rows.values())
 
 
 def evolved_rows(benchmark: str) -> list[dict[str, Any]]:
@@ -74,9 +93,12 @@ def find_run_task(folder: RunFolder, name_or_id: str) -> Task:
     Raises:
         TaskError: if the run has none.
     """
-    for task in RunReader(folder.database).tasks():
-        if name_or_id in (task.name, task.id):
-            return task
+    reader = RunReader(folder.database)
+    if (id := reader.task_id(name_or_id)) and (task := reader.task(id)):
+        return task
+    for held in reader.held():
+        if name_or_id in (held.task.name, held.task.id):
+            return held.task
     name = folder.path.name
     raise TaskError(f"{name} has no task {name_or_id!r}. `coevo tasks {name}` lists their names.")
 
@@ -94,6 +116,13 @@ def _text(row: Mapping[str, Any]) -> str:
 def _is_first(applied: StoredRound) -> bool:
     """Whether it is the round that all arms begin with."""
     return not applied.round.contexts and applied.step == 0
+
+
+def _asked_for(verdict: Verdict) -> str:
+    """What a draft would have asked for, in the words of whoever came farthest."""
+    draft, proposal = verdict.draft, verdict.proposal
+    turns = " / ".join(str(turn) for turn in proposal.get("turns", ()))
+    return str(draft.get("instruction") or turns or draft.get("text", ""))
 
 
 def _row(task: Task) -> dict[str, Any]:

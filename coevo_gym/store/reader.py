@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from coevo_gym.core.errors import StoreError
-from coevo_gym.core.evolution import Round, RoundResult, Signal, Verdict
+from coevo_gym.core.evolution import Context, Round, RoundResult, Signal, Verdict
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json
@@ -78,6 +78,32 @@ class HeldTask(NamedTuple):
     verdict: Verdict
 
 
+class VerdictPlace(NamedTuple):
+    """Where a verdict is kept.
+
+    Attributes:
+        draft_id: the draft that it is about; "" for a context that was left out.
+        task_id: the task that was built from it; "" if none was.
+        accepted: whether it passed every gate.
+        gate: the gate that rejected it.
+        round_id: the round.
+        position: its place among the round's verdicts.
+        key: equal for arms that share the round's result.
+        arm: name of the arm.
+        step: the arm's step at which the round was applied.
+    """
+
+    draft_id: str
+    task_id: str
+    accepted: bool
+    gate: str
+    round_id: str
+    position: int
+    key: str
+    arm: str
+    step: int
+
+
 class Decision(NamedTuple):
     """What a person decided about a task.
 
@@ -127,21 +153,50 @@ class RunReader:
 
     def rounds(self, arm: str | None = None) -> list[StoredRound]:
         """Rounds that were applied, in order, of one arm or all."""
+        return self._rounds("? IS NULL OR arm = ?", arm, arm)
+
+    def round(self, arm: str, round_id: str) -> StoredRound:
+        """One round of an arm.
+
+        Raises:
+            StoreError: if the arm has none of that id.
+        """
+        for found in self._rounds("arm = ? AND rounds.round_id = ?", arm, round_id):
+            return found
+        raise StoreError(f"{self.path} has no {round_id} of {arm}.")
+
+    def task(self, id: str) -> Task | None:
+        """The stored task with this id; None if there is none."""
+        rows = self._rows("SELECT body FROM tasks WHERE id = ?", id)
+        return Task.from_json(self._decompress(rows[0][0])) if rows else None
+
+    def task_id(self, name_or_id: str) -> str | None:
+        """The id of the stored task with this name or id; None if there is none."""
+        rows = self._rows("SELECT id FROM tasks WHERE ? IN (name, id) ORDER BY rowid", name_or_id)
+        return rows[0][0] if rows else None
+
+    def task_names(self, begins: str) -> dict[str, str]:
+        """Names, by id, of the stored tasks whose id begins so."""
+        query = "SELECT id, name FROM tasks WHERE substr(id, 1, ?) = ? ORDER BY rowid"
+        return dict(self._rows(query, len(begins), begins))
+
+    def verdict_places(self, begins: str) -> list[VerdictPlace]:
+        """Where the verdicts are whose draft, or whose built task, has an id that begins so."""
         query = (
-            "SELECT arm, step, arm_env_steps, pool_size, rounds.body, results.body FROM rounds "
-            "JOIN results USING (key) WHERE ? IS NULL OR arm = ? ORDER BY rounds.rowid"
+            "SELECT draft_id, task_id, accepted, gate, round_id, position, key, arm, step "
+            "FROM verdicts JOIN rounds USING (arm, round_id) WHERE substr(draft_id, 1, ?) = ? "
+            "OR substr(task_id, 1, ?) = ? ORDER BY rounds.rowid, position"
         )
+        rows = self._rows(query, len(begins), begins, len(begins), begins)
         return [
-            StoredRound(
-                arm=name,
-                step=step,
-                arm_env_steps=env_steps,
-                pool_size=pool_size,
-                round=Round.model_validate(self._unpack(order)),
-                result=RoundResult.model_validate(self._unpack(result)),
-            )
-            for name, step, env_steps, pool_size, order, result in self._rows(query, arm, arm)
+            VerdictPlace(draft_id, task_id, bool(accepted), *where)
+            for draft_id, task_id, accepted, *where in rows
         ]
+
+    def rounds_of(self, task_id: str) -> list[tuple[str, str]]:
+        """The arms whose pool a task joined, each with the round in which it did."""
+        query = "SELECT DISTINCT arm, round_id FROM lineage WHERE task_id = ? ORDER BY rowid"
+        return self._rows(query, task_id)
 
     def held(self, arm: str | None = None) -> list[HeldTask]:
         """Tasks that were held, of one arm or all, in the order of the rounds that found them."""
@@ -204,10 +259,27 @@ class RunReader:
             "SELECT kind, task_id, group_id, position, evidence FROM signals WHERE arm = ? "
             "ORDER BY rowid"
         )
-        return [
-            Signal(kind=kind, task_id=task, group_id=group, index=index, evidence=json.loads(text))
-            for kind, task, group, index, text in self._rows(query, arm)
-        ]
+        return [self._signal(row) for row in self._rows(query, arm)]
+
+    def signal_behind(self, arm: str, context: Context, step: int) -> Signal | None:
+        """The signal that a context comes from; None if it was not kept, or there is none.
+
+        It is the latest of the context's kind and task. Where more fired at once, the context is
+        that of the first rollout that failed, if one did.
+
+        Args:
+            arm: name of the arm.
+            context: of one of its rounds.
+            step: the arm's step at which that round was applied.
+        """
+        query = (
+            "SELECT kind, signals.task_id, group_id, position, evidence FROM signals "
+            "LEFT JOIN trajectories USING (arm, group_id, position) "
+            "WHERE arm = ? AND kind = ? AND signals.task_id = ? AND signals.step <= ? "
+            "ORDER BY signals.step DESC, success = ? DESC, signals.rowid LIMIT 1"
+        )
+        rows = self._rows(query, arm, context.kind, context.task.id, step, int(context.success))
+        return self._signal(rows[0]) if rows else None
 
     def signal_counts(self) -> list[SignalCount]:
         """Signals by arm, step and kind."""
@@ -233,6 +305,23 @@ class RunReader:
         )
         rows = self._rows(query, arm, task_id, task_id)
         return [trajectory_from_json(self._with_texts(self._unpack(row[0]))) for row in rows]
+
+    def _rounds(self, which: str, *values: Any) -> list[StoredRound]:
+        query = (
+            "SELECT arm, step, arm_env_steps, pool_size, rounds.body, results.body FROM rounds "  # noqa: S608
+            f"JOIN results USING (key) WHERE {which} ORDER BY rounds.rowid"  # only constants
+        )
+        return [
+            StoredRound(
+                arm=name,
+                step=step,
+                arm_env_steps=env_steps,
+                pool_size=pool_size,
+                round=Round.model_validate(self._unpack(order)),
+                result=RoundResult.model_validate(self._unpack(result)),
+            )
+            for name, step, env_steps, pool_size, order, result in self._rows(query, *values)
+        ]
 
     def _check_version(self, version: int) -> None:
         if version != SCHEMA_VERSION:
@@ -262,6 +351,11 @@ class RunReader:
                     step[field] = self._decompress(rows[0][0]).decode()
         whole: dict[str, Any] = trajectory
         return whole
+
+    def _signal(self, row: tuple[Any, ...]) -> Signal:
+        kind, task_id, group_id, index, evidence = row
+        place = {"task_id": task_id, "group_id": group_id, "index": index}
+        return Signal(kind=kind, **place, evidence=json.loads(evidence))
 
     def _unpack(self, body: bytes) -> Any:
         return json.loads(self._decompress(body))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from coevo_gym import cli
-from coevo_gym.cli.tasks import print_tasks
+from coevo_gym.cli.tasks.listing import print_tasks
 from coevo_gym.store.folder import read_json
 from tests.run.conftest import ROOT, TOY
 from tests.toy import ToyBenchmark
@@ -295,7 +295,7 @@ def test_config_show(coevo: Coevo) -> None:
     "verb",
     [
         *("envs", "doctor", "install", "play", "train", "resume", "eval", "report", "config show"),
-        *("tasks", "tasks list", "tasks show", "model list", "model fetch"),
+        *("tasks", "tasks list", "tasks show", "tasks review", "model list", "model fetch"),
     ],
 )
 def test_help_has_an_example(coevo: Coevo, verb: str) -> None:

@@ -1,0 +1,1 @@
+"""``coevo tasks``: the tasks of benchmarks and runs."""

@@ -1,0 +1,43 @@
+"""``coevo tasks`` and its verbs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from coevo_gym.cli.tasks.listing import list_tasks
+from coevo_gym.cli.tasks.review import review
+from coevo_gym.cli.tasks.show import show_task
+
+
+class _ListByDefault(TyperGroup):
+    """A group of verbs of which ``list`` may be left out: ``coevo tasks webshop``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(cls=_ListByDefault, no_args_is_help=True)
+app.command("list")(list_tasks)
+app.command("show")(show_task)
+app.command("review")(review)
+
+
+@app.callback()
+def _group() -> None:
+    """List tasks, see how one came about, release what is held, import and export.
+
+    For example:
+
+      coevo tasks webshop --split val
+
+      coevo tasks quickstart --evolved --json
+
+      coevo tasks show 0123456789ab --run quickstart
+
+      coevo tasks review quickstart
+    """

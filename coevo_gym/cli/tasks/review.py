@@ -1,0 +1,184 @@
+"""``coevo tasks review``: what waits for a person."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.prompt import Prompt
+from rich.table import Table
+
+from coevo_gym.cli.output import AsJson, cell, console, print_json, print_table, say, say_aside
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.run.tasks.review import Held, chosen, decide, held_tasks
+from coevo_gym.store.folder import RunFolder
+
+_NEXT = "It joins the arms that found it with their next rounds, if the run goes on."
+_ASKED = "Release it? y: yes, n: no, s: skip, v: view all that led to it, q: quit"
+
+
+def review(
+    run: Annotated[
+        str | None,
+        typer.Argument(metavar="[RUN]", help="Name of a run, or its folder; all runs without it."),
+    ] = None,
+    release: Annotated[
+        list[str] | None,
+        typer.Option("--release", metavar="ID", help="Let this task be practised; repeatable."),
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Release all that wait.")] = False,
+    reject: Annotated[
+        list[str] | None,
+        typer.Option("--reject", metavar="ID", help="Keep this task out; repeatable."),
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Why, for whoever looks at it later.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Look at tasks that the gate `hold` put aside, and release or reject them.
+
+    On a terminal each is shown and asked about. With --release, --all or --reject nothing is
+    asked; otherwise, and with --json, they are listed. What is decided is kept in the run, with
+    the time and the reason. The run may be training meanwhile: a released task joins its arm with
+    the arm's next round. The latest word about a task counts, until it has joined.
+
+    For example:
+
+      coevo tasks review quickstart
+
+      coevo tasks review quickstart --release 0123456789ab --release 89abcdef
+
+      coevo tasks review quickstart --reject 0123 --reason "its answer stands on the first page"
+    """
+    decided = bool(release or all_ or reject)
+    if run is None:
+        if decided:
+            raise ConfigError("Whose tasks? Name the run: `coevo tasks review RUN --release ID`.")
+        _list_all(as_json)
+        return
+    folder = RunFolder.of(run)
+    held = held_tasks(folder)
+    if reason and not reject:
+        raise ConfigError("--reason says why a task is rejected: pass it with --reject.")
+    if decided:
+        _decide(folder, held, release or [], reject or [], reason, all_=all_)
+        held = held_tasks(folder)
+    if as_json:
+        print_json([one.to_json() for one in held])
+    elif not decided and _waiting(held) and sys.stdin.isatty() and console.is_terminal:
+        _ask(folder, _waiting(held))
+    elif not decided:
+        _print(held, folder.path.name)
+
+
+def _decide(
+    folder: RunFolder,
+    held: Sequence[Held],
+    release: Sequence[str],
+    reject: Sequence[str],
+    reason: str,
+    *,
+    all_: bool,
+) -> None:
+    """Carry out flags; either all of them, or none."""
+    rejected = chosen(held, reject)
+    out = {one.task.id for one in rejected}
+    released = chosen(held, release)
+    if both := [one.task.name for one in released if one.task.id in out]:
+        raise ConfigError(f"{both[0]} cannot be both released and rejected.")
+    named = {one.task.id for one in released}
+    if all_:
+        released += [one for one in _waiting(held) if one.task.id not in out | named]
+    decide(folder, rejected, "rejected", reason)
+    decide(folder, released, "released")
+    for what, ones in (("rejected", rejected), ("released", released)):
+        for one in ones:
+            say_aside(f"{what} {one.task.name}")
+    if released:
+        say_aside(_NEXT)
+
+
+def _ask(folder: RunFolder, waiting: Sequence[Held]) -> None:
+    """Show each, and ask about it; what was answered is kept at once."""
+    for number, one in enumerate(waiting, start=1):
+        console.rule(f"{number} of {len(waiting)}", align="left", style="dim")
+        _show(one)
+        match _answer(folder, one):
+            case "y":
+                decide(folder, [one], "released")
+                say_aside(_NEXT)
+            case "n":
+                why = Prompt.ask("Why? (Enter for no reason)", console=console, default="")
+                decide(folder, [one], "rejected", why)
+            case "q":
+                return
+
+
+def _answer(folder: RunFolder, one: Held) -> str:
+    from coevo_gym.cli.tasks.tell import tell
+    from coevo_gym.run.tasks.story import Story, find_story
+
+    while True:
+        answer = Prompt.ask(_ASKED, console=console, choices=[*"ynsvq"], default="s")
+        if answer != "v":
+            return answer
+        story = find_story(folder, one.task.id)
+        assert isinstance(story, Story), "a held task has a verdict"
+        tell(story, full=True)
+
+
+def _show(one: Held) -> None:
+    from coevo_gym.report.svg import clean
+
+    say(f"{one.task.name}, {one.round_id} of {' and '.join(one.arms)}")
+    say(f"held because: {clean(one.verdict.reason)}\n\n{clean(one.task.instruction)}\n")
+    for number, action in enumerate(one.task.solution, start=1):
+        say(f"{number:4}  {clean(action)}")
+    passed = ", ".join(check.gate for check in one.verdict.checks)
+    say(f"\npassed: {passed or 'all gates before it'}")
+
+
+def _list_all(as_json: bool) -> None:
+    """What waits in the runs under runs/."""
+    rows = []
+    for name in RunFolder.names():
+        folder = RunFolder.of(name)
+        waiting = _waiting(held_tasks(folder)) if folder.database.is_file() else []
+        rows += [{"run": name, **one.to_json()} for one in waiting]
+    if as_json:
+        print_json(rows)
+    else:
+        _table(rows, ("run", "name", "round", "held_because", "instruction"))
+        say_aside(f"{len(rows)} tasks wait; `coevo tasks review RUN` asks about those of a run.")
+
+
+def _print(held: Sequence[Held], run: str) -> None:
+    waiting = _waiting(held)
+    columns = ("name", "round", "arms", "held_because", "instruction")
+    _table([one.to_json() for one in waiting], columns)
+    done = [one.decision.what for one in held if one.decision]
+    counts = [f"{len(waiting)} wait"]
+    counts += [f"{done.count(what)} {what}" for what in ("released", "rejected") if what in done]
+    say_aside(
+        f"Of {len(held)} tasks that were held, {', '.join(counts)}. "
+        f"`coevo tasks show ID --run {run}` tells all about one; --release, --reject and --all "
+        "decide."
+    )
+
+
+def _table(rows: Sequence[dict[str, object]], columns: Sequence[str]) -> None:
+    table = Table(box=None, expand=True)
+    for column in columns:
+        whole = column in ("name", "run", "round")
+        table.add_column(
+            column.replace("_", " "), no_wrap=whole, ratio=None if whole else 1, overflow="fold"
+        )
+    for row in rows:
+        table.add_row(*(cell(row[column]) for column in columns))
+    if rows:
+        print_table(table)
+
+
+def _waiting(held: Sequence[Held]) -> list[Held]:
+    return [one for one in held if one.decision is None]

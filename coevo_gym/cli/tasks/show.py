@@ -1,0 +1,82 @@
+"""``coevo tasks show``: one task, and how it came about."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from coevo_gym.cli.output import AsJson, print_json, say
+from coevo_gym.cli.tasks.tell import tell
+from coevo_gym.core.task import Task
+from coevo_gym.core.waiting import only_looking
+from coevo_gym.run.tasks.story import Story
+from coevo_gym.store.folder import RunFolder
+
+
+def show_task(
+    task: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="Name of a task; in a run also the beginning of an id, of a task or of a draft.",
+        ),
+    ],
+    run: Annotated[
+        str | None, typer.Option(metavar="RUN", help="The run in which it evolved.")
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Cut no observation, action or proposal.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show one task: what is asked for, and the reference that solves it.
+
+    Of a task that evolved in a run, all that led to it comes first: the signal and its numbers,
+    the context, what a model made of it (brief, walks, proposal), each gate and what it said, and
+    the tasks that it grew from. Drafts that a gate rejected are shown in the same way; `coevo
+    tasks RUN --rejected` lists them. JSON has its world and its verifier, too.
+
+    For example:
+
+      coevo tasks show webshop/builtin/synthetic/7
+
+      coevo tasks show webshop/evolved/0123456789ab --run quickstart
+
+      coevo tasks show 0123 --run quickstart --full
+    """
+    from coevo_gym.core.benchmark import find_any_task
+    from coevo_gym.run.tasks.story import find_story
+
+    with only_looking():
+        found = find_any_task(task) if run is None else find_story(RunFolder.of(run), task)
+    if as_json:
+        print_json(_as_json(found))
+    elif isinstance(found, Task):
+        _print_task(found)
+    else:
+        tell(found, full=full)
+
+
+def _as_json(found: Task | Story) -> dict[str, Any]:
+    """A task's own JSON, and its story as ``history``; of a rejected draft, the draft's."""
+    task = found if isinstance(found, Task) else found.task
+    whole: dict[str, Any] = json.loads(task.to_json()) if task else {}
+    if isinstance(found, Story):
+        draft = found.to_json()["verdict"]["draft"]
+        whole = {**(whole or draft), "history": found.to_json()}
+    return whole
+
+
+def _print_task(task: Task) -> None:
+    for what in ("name", "id", "benchmark", "split", "subset", "scenario", "origin"):
+        if value := str(getattr(task, what)):
+            say(f"{what:<12} {value}")
+    for parent in task.parents:
+        say(f"{'parent':<12} {parent}")
+    for what, value in task.provenance.items():
+        say(f"{what:<12} {value}")
+    say(f"\n{task.instruction}\n")
+    for number, action in enumerate(task.solution, start=1):
+        say(f"{number:4}  {action}")

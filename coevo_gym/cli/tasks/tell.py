@@ -1,0 +1,285 @@
+"""A draft's story on a terminal, section by section, as far as the run has kept it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from coevo_gym.cli.output import console
+from coevo_gym.core.evolution import Context, Explored, Signal, Verdict
+from coevo_gym.core.kinds import kind_of
+from coevo_gym.core.task import Task
+from coevo_gym.report.svg import clean
+from coevo_gym.run.tasks.story import Story
+from coevo_gym.store.reader import HOLD
+
+WIDEST = 110
+"""Columns of text that an eye follows; a wider terminal is not filled."""
+_CUT = 240
+_CUT_OBSERVATION = 160
+_FEW = 3
+_WHOLE = 1_000_000
+
+
+def tell(story: Story, *, full: bool = False) -> None:
+    """Print a story.
+
+    Args:
+        story: how a draft came about, and what became of it.
+        full: print every text to its end; otherwise long ones are cut, and only the first of a
+            walk's steps are told.
+    """
+    _Teller(full).tell(story)
+
+
+class _Teller:
+    """Prints the sections of a story, and leaves out those of which nothing is known."""
+
+    def __init__(self, full: bool) -> None:
+        piped = not console.is_terminal and "COLUMNS" not in os.environ
+        width = WIDEST if piped else min(console.width, WIDEST)
+        self._console = Console(width=width, highlight=False)
+        self._full = full
+        self._was_cut = False
+
+    def tell(self, story: Story) -> None:
+        self._heading(story)
+        self._signal(story)
+        self._context(story.context)
+        if story.explored is not None:
+            self._brief(story.explored)
+            self._walks(story.explored)
+        self._proposal(story.verdict)
+        self._gates(story.verdict)
+        self._task(story)
+        if self._was_cut:
+            self._console.print("\n--full prints all of it.", style="dim")
+
+    def _heading(self, story: Story) -> None:
+        verdict, task = story.verdict, story.task
+        self._console.print(Text(_line(task.name if task else verdict.draft_id), style="bold"))
+        facts = [("what became of it", outcome(story))]
+        if story.round_id:
+            arms = " and ".join(story.arms)
+            facts.append(("where", f"{story.round_id} of {arms}, after step {story.step}"))
+        facts += [("joined", f"{arm} in {round_id}") for arm, round_id in story.joined]
+        facts += [
+            ("practised", f"by {c.arm}: {c.episodes} episodes, {c.successes} of them solved")
+            for c in story.practice
+        ]
+        facts += [
+            ("also", f"{_ended(place.accepted, place.gate)} in {place.round_id} of {place.arm}")
+            for place in story.elsewhere
+        ]
+        if task:
+            facts.append(("id", task.id))
+        if verdict.draft_id:
+            facts.append(("draft", verdict.draft_id))
+        self._facts(facts)
+
+    def _signal(self, story: Story) -> None:
+        if story.signal is not None:
+            self._section("Signal")
+            self._facts([("kind", kind_of(story.signal.kind).label), *_numbers(story.signal)])
+        elif story.context is not None and (kind := kind_of(story.context.kind)).fires:
+            self._section("Signal")
+            self._facts([("kind", kind.label), ("numbers", "were not kept by this run")])
+
+    def _context(self, context: Context | None) -> None:
+        if context is None:
+            return
+        self._section("Context")
+        facts = [("kind", kind_of(context.kind).label), ("from", context.task.name)]
+        facts += [("asked for", context.task.instruction)]
+        facts += [("weakness", context.summary)] if context.summary else []
+        self._facts(facts)
+        if context.actions:
+            solved = "solved" if context.success else "failed"
+            self._console.print(f"\n  Its rollout, which {solved}:", style="dim")
+            self._steps([(action, "", "") for action in context.actions])
+
+    def _brief(self, explored: Explored) -> None:
+        brief = explored.brief
+        if brief is not None:
+            self._section("Brief")
+            self._facts(
+                (name.replace("_", " "), item)
+                for name, value in brief
+                for item in ([value] if isinstance(value, str) else value)
+                if item
+            )
+
+    def _walks(self, explored: Explored) -> None:
+        for walk in explored.walks:
+            n = len(walk.exchanges)
+            self._section(f"Walk {walk.number + 1}, {n} {'step' if n == 1 else 'steps'}")
+            self._steps([(e.action, e.observation, e.error_kind) for e in walk.exchanges])
+        if explored.problems:
+            self._section("What went otherwise than planned")
+            self._facts(("·", problem) for problem in explored.problems)
+
+    def _proposal(self, verdict: Verdict) -> None:
+        if not verdict.proposal:
+            return
+        self._section("Proposal")
+        whole = dict(verdict.proposal)
+        facts = [(what, str(whole[what])) for what in ("description",) if whole.get(what)]
+        turns = whole.get("turns", ())
+        facts += [(f"turn {n}" if len(turns) > 1 else "says", str(t)) for n, t in _counted(turns)]
+        facts += [("done when", str(whole["done_when"]))] if whole.get("done_when") else []
+        facts += [("confidence", str(whole.get("confidence", "")))]
+        self._facts(facts)
+        self._steps([(str(action), "", "") for action in whole.get("actions", ())])
+
+    def _gates(self, verdict: Verdict) -> None:
+        self._section("Gates")
+        grid = _grid()
+        for check in verdict.checks:
+            grid.add_row(Text("✓", "green"), check.gate, Text(self._cut(check.said), "dim"))
+        if not verdict.accepted:
+            held = verdict.gate == HOLD
+            mark = Text("‖", "yellow") if held else Text("✗", "red")
+            grid.add_row(mark, Text(verdict.gate, "bold"), Text(self._cut(verdict.reason)))
+        elif not verdict.checks:
+            grid.add_row(Text("✓", "green"), "all", Text("this run did not note which", "dim"))
+        self._console.print(Padding(grid, (0, 0, 0, 2)))
+
+    def _task(self, story: Story) -> None:
+        task, draft = story.task, story.verdict.draft
+        if task is None and not draft:
+            return
+        self._section("Task" if task else "Draft")
+        if task is not None:
+            told = [(w, str(getattr(task, w))) for w in ("benchmark", "subset", "scenario")]
+            says, solution = task.instruction, list(task.solution)
+        else:
+            told = [(w, str(draft.get(w, ""))) for w in ("benchmark", "subset", "scenario")]
+            says, solution = str(draft.get("instruction") or draft.get("text", "")), _all(draft)
+        self._facts((what, value) for what, value in (*told, ("instruction", says)) if value)
+        if solution:
+            self._console.print("\n  Its reference:", style="dim")
+            self._steps([(action, "", "") for action in solution], few=False)
+        self._lineage(story)
+
+    def _lineage(self, story: Story) -> None:
+        if story.ancestors:
+            self._console.print("\n  It grew from:", style="dim")
+            grid = _grid()
+            for ancestor in story.ancestors:
+                task: Task | None = ancestor.task
+                name = task.name if task else f"{ancestor.id[:12]} (not kept by this run)"
+                mark = "  " * (ancestor.generation - 1) + "└"
+                grid.add_row(mark, name, Text(self._cut(task.instruction if task else ""), "dim"))
+            self._console.print(Padding(grid, (0, 0, 0, 2)))
+
+    def _section(self, title: str) -> None:
+        self._console.print()
+        self._console.print(Rule(Text(title, "bold"), align="left", style="dim"))
+
+    def _facts(self, facts: Iterable[tuple[str, str]]) -> None:
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True, style="dim")
+        grid.add_column(ratio=1, overflow="fold")
+        before = ""
+        for what, value in facts:
+            grid.add_row("" if what == before else what, Text(self._cut(value)))
+            before = what
+        self._console.print(Padding(grid, (0, 0, 0, 2)))
+
+    def _steps(self, steps: Sequence[tuple[str, str, str]], *, few: bool = True) -> None:
+        """Actions by number, each with what came of it."""
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(justify="right", style="dim", no_wrap=True)
+        grid.add_column(ratio=1, overflow="fold")
+        most = len(steps) if self._full or not few else 2 * _FEW + 2
+        shown = list(_counted(steps))
+        left_out = len(shown) - most
+        if left_out > 0:
+            shown = [*shown[:_FEW], *shown[-(most - _FEW) :]]
+            self._was_cut = True
+        for place, (number, (action, observation, error)) in enumerate(shown):
+            if left_out > 0 and place == _FEW:
+                grid.add_row("…", Text(f"{left_out} more", "dim"))
+            told = Text(self._cut(action) if few else clean(action, _WHOLE))
+            if error:
+                told.append(f"  ({error})", "red")
+            grid.add_row(str(number), told)
+            if observation:
+                grid.add_row("", Text(self._cut(observation, _CUT_OBSERVATION), "dim"))
+        self._console.print(Padding(grid, (0, 0, 0, 2)))
+
+    def _cut(self, text: str, most: int = _CUT) -> str:
+        if self._full:
+            return clean(text, _WHOLE)
+        flat = _line(text)
+        if len(flat) <= most:
+            return flat
+        self._was_cut = True
+        return f"{flat[: most - 1].rstrip()}…"
+
+
+def outcome(story: Story) -> str:
+    """What became of a draft, in a sentence."""
+    verdict, decision = story.verdict, story.decision
+    if decision is None:
+        waits = " and waits for a person: `coevo tasks review`" if verdict.gate == HOLD else ""
+        return _ended(verdict.accepted, verdict.gate) + waits
+    reason = f": {decision.reason}" if decision.reason else ""
+    told = f"{decision.what} by a person on {decision.at}{reason}"
+    if decision.what == "rejected" or story.joined:
+        return told
+    return f"{told}; it joins the next round of a run that goes on"
+
+
+def _ended(accepted: bool, gate: str) -> str:
+    if accepted:
+        return "accepted"
+    if gate == HOLD:
+        return "held"
+    return f"rejected by the gate {gate}"
+
+
+def _numbers(signal: Signal) -> list[tuple[str, str]]:
+    """What a rule read, a line each."""
+    return [
+        (name.replace("_", " "), _told(value)) for name, value in sorted(signal.evidence.items())
+    ]
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_told(item) for item in value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_told(item)}" for name, item in value.items())
+    return str(value)
+
+
+def _counted(items: Sequence[Any]) -> Iterable[tuple[int, Any]]:
+    return enumerate(items, start=1)
+
+
+def _all(draft: Mapping[str, Any]) -> list[str]:
+    return [str(action) for action in draft.get("solution", ())]
+
+
+def _line(text: str) -> str:
+    """A text on one line, safe to print."""
+    return " ".join(clean(text, _WHOLE).split())
+
+
+def _grid() -> Table:
+    """A mark, a name, and what there is to say."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True)
+    grid.add_column(ratio=1, overflow="fold")
+    return grid

@@ -1,0 +1,159 @@
+"""What waits for a person in a run, and what people decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from coevo_gym.core.errors import ConfigError, TaskError
+from coevo_gym.core.evolution import Verdict
+from coevo_gym.core.spaces import clean_text
+from coevo_gym.core.task import Task
+from coevo_gym.store.database import RunStore
+from coevo_gym.store.folder import RunFolder
+from coevo_gym.store.reader import Decision, RunReader
+
+_REASON_CAP = 2_000
+_FEWEST = 4
+
+
+@dataclass(frozen=True)
+class Held:
+    """A task that was held in a run.
+
+    Attributes:
+        task: the task.
+        verdict: why it was held, and the gates that it had passed.
+        arms: names of the arms whose rounds found it.
+        round_id: the first of these rounds.
+        decision: what a person decided; None if it still waits.
+        joined: the arms whose pool it has joined since, each with the round.
+    """
+
+    task: Task
+    verdict: Verdict
+    arms: tuple[str, ...]
+    round_id: str
+    decision: Decision | None = None
+    joined: tuple[tuple[str, str], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """One row for programs."""
+        decision = self.decision
+        return {
+            "name": self.task.name,
+            "id": self.task.id,
+            "draft": self.verdict.draft_id,
+            "arms": list(self.arms),
+            "round": self.round_id,
+            "held_because": self.verdict.reason,
+            "checks": [check._asdict() for check in self.verdict.checks],
+            "instruction": self.task.instruction,
+            "actions": list(self.task.solution),
+            "decision": decision.what if decision else "",
+            "reason": decision.reason if decision else "",
+            "at": decision.at if decision else "",
+            "joined": [{"arm": arm, "round": round_id} for arm, round_id in self.joined],
+        }
+
+
+def held_tasks(folder: RunFolder) -> list[Held]:
+    """All tasks that were held in a run, each once, in the order in which they were found."""
+    reader = RunReader(folder.database)
+    decisions, found = reader.decisions(), dict[str, Held]()
+    for held in reader.held():
+        id, earlier = held.task.id, found.get(held.task.id)
+        if earlier is None:
+            found[id] = Held(
+                held.task,
+                held.verdict,
+                (held.arm,),
+                held.round_id,
+                decisions.get(id),
+                tuple(reader.rounds_of(id)),
+            )
+        elif held.arm not in earlier.arms:
+            found[id] = Held(
+                earlier.task,
+                earlier.verdict,
+                (*earlier.arms, held.arm),
+                earlier.round_id,
+                earlier.decision,
+                earlier.joined,
+            )
+    return list(found.values())
+
+
+def chosen(held: Sequence[Held], ids: Iterable[str]) -> list[Held]:
+    """Those that are meant, in the order in which they are named, each once.
+
+    Args:
+        held: the tasks of a run that were held.
+        ids: names of tasks, or beginnings of their ids or of those of their drafts.
+
+    Raises:
+        TaskError: if one is none of them, or could be several.
+    """
+    found = dict[str, Held]()
+    for given in ids:
+        meant = [one for one in held if one.task.name == given]
+        meant = meant or [one for one in held if _begins(one, given)]
+        if len(meant) != 1:
+            what = f"{len(meant)} of the tasks that are held" if meant else "no task that is held"
+            names = ", ".join(one.task.name for one in meant or held)
+            raise TaskError(f"{given!r} is {what}. Held: {names or 'none'}.")
+        found[meant[0].task.id] = meant[0]
+    return list(found.values())
+
+
+def decide(
+    folder: RunFolder,
+    held: Sequence[Held],
+    what: Literal["released", "rejected"],
+    reason: str = "",
+    *,
+    now: datetime | None = None,
+) -> None:
+    """Keep what a person decided in the run's store; the latest word about a task counts.
+
+    A run may be training meanwhile: released tasks join its arms with the next round of each.
+
+    Args:
+        folder: the run.
+        held: the tasks that it is about.
+        what: whether they may be practised.
+        reason: why, for whoever looks at it later.
+        now: when; None for now.
+
+    Raises:
+        ConfigError: if one is to be rejected that a pool holds already; nothing is kept then.
+        StoreError: if it cannot be written.
+    """
+    for one in held if what == "rejected" else ():
+        if one.joined:
+            arm, round_id = one.joined[0]
+            raise ConfigError(
+                f"{one.task.name} joined {arm} in {round_id} and is practised there; a pool never "
+                "shrinks. Leave it out, or train anew."
+            )
+    if not held:
+        return
+    at = timestamp(now)
+    with closing(RunStore(folder.database)) as store:
+        store.add_decisions(
+            Decision(one.task.id, what, clean_text(reason, _REASON_CAP), at) for one in held
+        )
+
+
+def timestamp(now: datetime | None = None) -> str:
+    """A time to the second, in UTC."""
+    return (now or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _begins(one: Held, given: str) -> bool:
+    begins = given.rpartition("/evolved/")[2]
+    ids = (one.task.id, one.verdict.draft_id)
+    return len(begins) >= _FEWEST and any(id.startswith(begins) for id in ids)

@@ -1,0 +1,197 @@
+"""The story of a draft: why somebody went out, what they found, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from coevo_gym.core.errors import TaskError
+from coevo_gym.core.evolution import Context, Explored, Signal, Verdict
+from coevo_gym.core.task import Task
+from coevo_gym.curricula.signals.kinds import UNGUIDED
+from coevo_gym.run.tasks.named import Found, look_up
+from coevo_gym.store.folder import RunFolder
+from coevo_gym.store.reader import Decision, RunReader, StoredRound, TaskCount, VerdictPlace
+
+
+@dataclass(frozen=True)
+class Ancestor:
+    """A task that another grew from.
+
+    Attributes:
+        generation: 1 for a parent, 2 for a parent's parent, …
+        id: id of the task.
+        task: the task; None if the run does not hold it.
+    """
+
+    generation: int
+    id: str
+    task: Task | None
+
+
+@dataclass(frozen=True)
+class Story:
+    """How a draft came about, and what became of it.
+
+    Attributes:
+        verdict: where it ended, and what it was.
+        round_id: the round that judged it; "" if it was imported and waits to join.
+        step: the step of the arm at which that round was applied.
+        arms: names of the arms whose round it was; several share the first one.
+        task: the built task; None if it was rejected, for those are not kept.
+        context: where its explorer began; None if the run did not keep it.
+        signal: what had fired there; None if nothing had, or the run did not keep it.
+        explored: the brief and the walks; None where no model explored.
+        ancestors: what it grew from, parents first.
+        decision: what a person decided about the task; None if nobody did.
+        joined: the arms whose pool it is in, each with the round in which it joined.
+        practice: how often arms have practised it.
+        elsewhere: other verdicts about the same draft or the same task.
+    """
+
+    verdict: Verdict
+    round_id: str = ""
+    step: int = 0
+    arms: tuple[str, ...] = ()
+    task: Task | None = None
+    context: Context | None = None
+    signal: Signal | None = None
+    explored: Explored | None = None
+    ancestors: tuple[Ancestor, ...] = ()
+    decision: Decision | None = None
+    joined: tuple[tuple[str, str], ...] = ()
+    practice: tuple[TaskCount, ...] = ()
+    elsewhere: tuple[VerdictPlace, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it but the task as a JSON value."""
+        explored, decision = self.explored, self.decision
+        return {
+            "draft_id": self.verdict.draft_id,
+            "task_id": self.verdict.task_id,
+            "arms": list(self.arms),
+            "round": self.round_id,
+            "step": self.step,
+            "signal": self.signal and self.signal.model_dump(mode="json"),
+            "context": self.context and self.context.model_dump(mode="json"),
+            "brief": explored and explored.brief and explored.brief.model_dump(mode="json"),
+            "walks": [walk.model_dump(mode="json") for walk in explored.walks] if explored else [],
+            "problems": list(explored.problems) if explored else [],
+            "verdict": self.verdict.model_dump(mode="json"),
+            "lineage": [
+                {
+                    "generation": ancestor.generation,
+                    "id": ancestor.id,
+                    "name": ancestor.task.name if ancestor.task else "",
+                    "instruction": ancestor.task.instruction if ancestor.task else "",
+                }
+                for ancestor in self.ancestors
+            ],
+            "decision": decision
+            and {"what": decision.what, "reason": decision.reason, "at": decision.at},
+            "joined": [{"arm": arm, "round": round_id} for arm, round_id in self.joined],
+            "practice": [count._asdict() for count in self.practice],
+            "elsewhere": [place._asdict() for place in self.elsewhere],
+        }
+
+
+def find_story(folder: RunFolder, given: str) -> Task | Story:
+    """What a run knows about a task or a draft.
+
+    Args:
+        folder: the run.
+        given: name of a task, or the beginning of the id of a task or of a draft.
+
+    Returns:
+        The story; of a task that no round of this run has made, such as a native one, the task.
+
+    Raises:
+        TaskError: if there is nothing of that id, or more than one thing.
+    """
+    reader = RunReader(folder.database)
+    found = look_up(reader, given)
+    if found is None:
+        name = folder.path.name
+        raise TaskError(
+            f"{name} has no task and no draft {given!r}. `coevo tasks {name}` lists its tasks, "
+            f"`coevo tasks {name} --rejected` the drafts that became none."
+        )
+    if found.places:
+        return _of_a_round(reader, found)
+    decision = reader.decisions().get(found.id)
+    task = reader.task(found.id)
+    if decision is not None and decision.verdict is not None:
+        return Story(
+            decision.verdict,
+            task=task,
+            ancestors=_ancestors(reader, task.parents if task else ()),
+            decision=decision,
+        )
+    assert task is not None, "an id without a verdict is that of a stored task"
+    return task
+
+
+def _of_a_round(reader: RunReader, found: Found) -> Story:
+    """The story of a draft that a round has judged."""
+    first, *_ = found.places
+    applied = reader.round(first.arm, first.round_id)
+    verdict = applied.result.verdicts[first.position]
+    explored, context = _origin(applied, verdict, reader)
+    decision = reader.decisions().get(verdict.task_id)
+    task = _built(reader, applied, verdict)
+    parents = task.parents if task else verdict.draft.get("parents", ())
+    same = [p for p in found.places if (p.key, p.position) == (first.key, first.position)]
+    return Story(
+        verdict,
+        round_id=first.round_id,
+        step=first.step,
+        arms=tuple(place.arm for place in same),
+        task=task,
+        context=context,
+        signal=reader.signal_behind(first.arm, context, first.step) if context else None,
+        explored=explored,
+        ancestors=_ancestors(reader, parents or ((context.task.id,) if context else ())),
+        decision=decision,
+        joined=tuple(reader.rounds_of(verdict.task_id)) if verdict.task_id else (),
+        practice=tuple(c for c in reader.task_counts() if c.task_id == verdict.task_id),
+        elsewhere=tuple(place for place in found.places if place not in same),
+    )
+
+
+def _origin(
+    applied: StoredRound, verdict: Verdict, reader: RunReader
+) -> tuple[Explored | None, Context | None]:
+    """How the draft's context was explored, and the context."""
+    id = verdict.context_id
+    explored = next((one for one in applied.result.explored if one.context.id == id), None)
+    if explored is not None:
+        return explored, explored.context
+    context = next((one for one in applied.round.contexts if one.id == id), None)
+    if context is not None or applied.round.contexts:
+        return None, context
+    # An unguided round draws its contexts itself; a script's are known by the task that they name.
+    for parent in verdict.draft.get("parents", ())[:1]:
+        if (task := reader.task(parent)) is not None:
+            drawn = Context(kind=UNGUIDED, task=task)
+            return None, drawn if drawn.id == id else None
+    return None, None
+
+
+def _built(reader: RunReader, applied: StoredRound, verdict: Verdict) -> Task | None:
+    for task in (*applied.result.accepted, *applied.result.held):
+        if task.id == verdict.task_id:
+            return task
+    return None
+
+
+def _ancestors(reader: RunReader, parents: tuple[str, ...]) -> tuple[Ancestor, ...]:
+    """Parents, their parents, and so on; each once."""
+    found: dict[str, Ancestor] = {}
+    generation, ids = 1, list(parents)
+    while ids:
+        tasks: Mapping[str, Task | None] = {id: reader.task(id) for id in ids if id not in found}
+        found |= {id: Ancestor(generation, id, task) for id, task in tasks.items()}
+        ids = [id for task in tasks.values() if task is not None for id in task.parents]
+        generation += 1
+    return tuple(found.values())
