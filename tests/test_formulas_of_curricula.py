@@ -17,6 +17,14 @@ NUMBERS: dict[str, tuple[dict[str, Any], Any]] = {
         {"counts": {"A": 96, "B": 4}, "pattern": "B", "theta": 5, "n_min": 64, "min_support": 2},
         True,
     ),
+    "coevolve.share_out": (
+        {"pending": {"forgetting": 5, "boundary": 20, "rare": 1}, "n": 12},
+        {"forgetting": 5, "boundary": 6, "rare": 1},
+    ),
+    "coevolve.evidence_cut": (
+        {"sizes": [100, 900, 900, 900, 100, 100], "cap": 1250},
+        [0, 3, 4, 5],
+    ),
     "coevolve.sr": ({"Y": [[1, 0], [0, 1], [0.6, 0.8], [0.8, 0.6]], "k": 1}, 0.88),
     "coevolve.ed": (
         {"X": [[0, 0], [2, 0]], "Y": [[0, 0], [0, 2]], "estimator": "u"},

@@ -1,14 +1,14 @@
 """The loop: it orders calls between the parts, and knows nothing else.
 
 Open a step → take tickets → roll out → report → close the step (the curriculum records) →
-advantages → update; every so many steps run the round that is due, and evaluate. What is practised
-is the session's business, all else that it calls is a Protocol or a function.
+advantages → update; every so many steps run the round that is due, or apply one that was launched
+before, and evaluate. What is practised is the session's business, all else that it calls is a
+Protocol or a function.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from time import perf_counter
 from typing import Any
 
@@ -19,7 +19,8 @@ from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.trainers.collect import gather, learn
-from coevo_gym.trainers.parts import Events, Learner, LoopConfig, LoopState, Metrics
+from coevo_gym.trainers.parts import Events, Landings, Learner, LoopConfig, LoopState, Metrics
+from coevo_gym.trainers.rounds import LoopRounds
 
 __all__ = ["Events", "Learner", "Loop", "LoopConfig", "LoopState", "Metrics"]
 
@@ -35,6 +36,8 @@ class Loop:
         envs: where training episodes run.
         evaluate: evaluates the agent as it is now; None for never.
         events: told what happens.
+        landings: remembers when rounds were applied that ran beside training; None to wait for each
+            round as soon as it is due.
 
     Raises:
         ConfigError: if the config sets no limit.
@@ -50,12 +53,14 @@ class Loop:
         envs: EnvPool,
         evaluate: Callable[[], Evaluation] | None = None,
         events: Events | None = None,
+        landings: Landings | None = None,
     ) -> None:
         if config.max_steps is None and config.max_env_steps is None:
             raise ConfigError("A loop needs an end. Set max_steps, max_env_steps, or both.")
         self.config, self.state = config, LoopState()
         self.session, self.agent, self.learner, self.envs = session, agent, learner, envs
         self.evaluate, self.events = evaluate, events or Events()
+        self.rounds = LoopRounds(landings)
 
     @property
     def over(self) -> bool:
@@ -67,11 +72,12 @@ class Loop:
 
     def run(self) -> LoopState:
         """Go on until the budget is spent or ``events.should_stop()``; both at step boundaries."""
-        if self.state.step == 0:
-            self._evolve()  # a curriculum without tasks looks for its first ones
+        self._carry_out(self.rounds.first(self.session, self.state.step))
         self._evaluate(due=self.state.step == 0)
         while not self.over and not self.events.should_stop():
             self.step()
+        if self.over:
+            self._carry_out(self.rounds.landing(self.session, self.state.step, wait=True))
         self._evaluate(due=self.over)
         return self.state
 
@@ -85,12 +91,15 @@ class Loop:
         metrics = {**learn(config, state, self.learner, kept), **gathered}
         state.step += 1
         metrics |= {"rollout_s": rolled_out - started, "update_s": perf_counter() - rolled_out}
+        updated = perf_counter()
+        self._carry_out(self.rounds.landing(self.session, state.step))
         if _due(state.step, config.evolve_every_steps) and (
             config.evolve_at_last_step or not self.over
         ):
-            self._evolve()
+            self._carry_out(self.rounds.asked(self.session))
+        metrics["round_s"] = perf_counter() - updated
         self._evaluate(due=_due(state.step, config.evaluate_every_steps))
-        metrics |= {name: float(value) for name, value in asdict(state).items()}
+        metrics |= state.metrics()
         metrics |= {f"curriculum.{k}": v for k, v in self.session.metrics().items()}
         self.events.on_step(metrics)
         return metrics
@@ -98,22 +107,23 @@ class Loop:
     def run_round(self, round: Round) -> RoundResult:
         """Carry out a round, apply it, and count what it cost."""
         result = self.session.run_round(round)
-        self.state.env_steps += result.env_steps
+        self.state.count(result)
         self.events.on_round(round, result)
         return result
 
     def state_dict(self) -> dict[str, Any]:
         """Progress and session as JSON; learner and policy keep their own state."""
-        return {"state": asdict(self.state), "session": self.session.state_dict()}
+        rounds = self.rounds.state_dict(self.session)
+        return {"state": self.state.to_json(), "session": self.session.state_dict(), **rounds}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`."""
-        self.state = LoopState(**state["state"])
+        self.state = LoopState.from_json(state["state"])
         # States from before there were sessions hold the session's parts themselves.
         self.session.load_state_dict(state.get("session", state))
+        self.rounds.load_state_dict(state)
 
-    def _evolve(self) -> None:
-        round = self.session.plan()
+    def _carry_out(self, round: Round | None) -> None:
         if round is not None:
             self.run_round(round)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pydantic import Field
 
 from coevo_gym.core.evolution import Round, RoundResult, Signal
-from coevo_gym.core.notes import NO_NOTES, Notes
+from coevo_gym.core.notes import NO_NOTES, NO_USAGE, Notes, Usage
 from coevo_gym.core.seams import Advantage
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import Group
@@ -86,6 +86,18 @@ class Learner(Protocol):
         ...
 
 
+class Landings(Protocol):
+    """Remembers at which step each round that ran beside training was applied."""
+
+    def step_of(self, round: Round) -> int | None:
+        """The step that it was applied at in an earlier life of the run; None if it never was."""
+        ...
+
+    def remember(self, round: Round, step: int) -> None:
+        """It is about to be applied at this step."""
+        ...
+
+
 class Events:
     """What a run does with what happens; override what you need."""
 
@@ -115,9 +127,43 @@ class LoopState:
         env_steps: env steps of training, exploration and gate replays.
         episodes: training episodes finished.
         evaluated: step of the latest evaluation; -1 before any.
+        usage: what asking models has cost, by purpose.
     """
 
     step: int = 0
     env_steps: int = 0
     episodes: int = 0
     evaluated: int = -1
+    usage: dict[str, Usage] = field(default_factory=dict)
+
+    def count(self, result: RoundResult) -> None:
+        """Take in what a round has cost."""
+        self.env_steps += result.env_steps
+        for purpose, usage in result.usage.items():
+            self.usage[purpose] = self.usage.get(purpose, NO_USAGE) + usage
+
+    def metrics(self) -> Metrics:
+        """All of it as numbers; those of a purpose as ``usage.PURPOSE.tokens`` and so on."""
+        counts = {name: float(getattr(self, name)) for name in _COUNTS}
+        used = {
+            f"usage.{purpose}.{name}": float(getattr(usage, name))
+            for purpose, usage in sorted(self.usage.items())
+            for name in USED
+        }
+        return counts | used
+
+    def to_json(self) -> dict[str, Any]:
+        """The state as JSON."""
+        usage = {purpose: usage.model_dump() for purpose, usage in self.usage.items()}
+        return {name: getattr(self, name) for name in _COUNTS} | {"usage": usage}
+
+    @classmethod
+    def from_json(cls, state: Mapping[str, Any]) -> LoopState:
+        """Restore :meth:`to_json`, also one from before models were asked."""
+        usage = {name: Usage.model_validate(used) for name, used in state.get("usage", {}).items()}
+        return cls(**{**state, "usage": usage})
+
+
+_COUNTS = ("step", "env_steps", "episodes", "evaluated")
+USED = ("requests", "prompt_tokens", "completion_tokens", "usd")
+"""What is told of a :class:`Usage`: what a resumed or replayed run has the same of."""

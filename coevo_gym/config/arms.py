@@ -17,7 +17,7 @@ from coevo_gym.config.keys import (
     suggest,
     suggest_key,
 )
-from coevo_gym.config.sections import ArmSettings, ExplorerSettings
+from coevo_gym.config.sections import ArmSettings, EvolverSettings, ExplorerSettings
 from coevo_gym.config.tree import RunConfig
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import METHODS
@@ -28,7 +28,7 @@ from coevo_gym.methods.plugins import load_folder
 from coevo_gym.trainers.parts import LoopConfig
 from coevo_gym.trainers.settings import LearnerConfig
 
-SECTIONS = ("curriculum", "learner", "explorer")
+SECTIONS = ("curriculum", "learner", "explorer", "evolver")
 """Sections that arms may differ in."""
 KEYS = ("loop.study_only_steps",)
 """Settings of other sections that they may differ in, too."""
@@ -70,6 +70,7 @@ class ArmConfig(FrozenModel):
     curriculum: CurriculumConfig
     learner: LearnerConfig
     explorer: ExplorerSettings
+    evolver: EvolverSettings
     loop: LoopConfig
 
 

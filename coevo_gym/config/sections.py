@@ -75,6 +75,15 @@ class ExplorerSettings(FrozenModel):
     """Most steps of a walk."""
 
 
+class EvolverSettings(FrozenModel):
+    """How rounds are carried out."""
+
+    overlap: bool = False
+    """Whether a round runs beside training, and is applied at the first step boundary after it is
+    done. What is practised then depends on how fast everything is; a run that is resumed or
+    replayed applies it at the same step again."""
+
+
 class RolloutSettings(FrozenModel):
     """How training episodes run."""
 

@@ -12,6 +12,7 @@ from coevo_gym.config.sections import (
     ArmSettings,
     BenchmarkSettings,
     EvaluationSettings,
+    EvolverSettings,
     ExplorerSettings,
     PluginSettings,
     PolicySettings,
@@ -53,6 +54,7 @@ class RunConfig(FrozenModel):
     policy: PolicySettings = PolicySettings()
     warmup: WarmupSettings = WarmupSettings()
     explorer: ExplorerSettings = ExplorerSettings()
+    evolver: EvolverSettings = EvolverSettings()
     curriculum: CurriculumConfig = CurriculumConfig()
     rollout: RolloutSettings = RolloutSettings()
     learner: LearnerConfig = GRPOConfig()

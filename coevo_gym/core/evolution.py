@@ -94,6 +94,9 @@ class Context(FrozenModel):
         summary: the weakness in a sentence.
         evidence: what was done in the rollout and what came of it, as much as there is room for.
         last_observation: what its last action led to.
+        behaviour: what the benchmark calls the steps of that rollout, in order, without repeats.
+        contrast: what was done in a rollout of the same group that ended the other way, if one did.
+        known: requests that are known there already; the evolver fills it in.
     """
 
     kind: str = Field(pattern=KIND_NAME)
@@ -103,10 +106,13 @@ class Context(FrozenModel):
     summary: Text = ""
     evidence: tuple[Exchange, ...] = ()
     last_observation: Text = ""
+    behaviour: tuple[Text, ...] = ()
+    contrast: tuple[Text, ...] = ()
+    known: tuple[Text, ...] = ()
 
     @property
     def id(self) -> str:
-        """Short content hash; the evidence stays outside."""
+        """Short content hash; the evidence and all that follows it stay outside."""
         return digest([self.kind, self.task.id, self.actions, self.success, self.summary])
 
 

@@ -125,6 +125,11 @@ class Usage(FrozenModel):
         return Usage(**{name: getattr(self, name) + getattr(other, name) for name in fields})
 
     @property
+    def requests(self) -> int:
+        """Requests that were answered, by a model or by a tape."""
+        return self.calls + self.cached
+
+    @property
     def tokens(self) -> int:
         """Tokens read and written."""
         return self.prompt_tokens + self.completion_tokens

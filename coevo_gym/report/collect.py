@@ -234,9 +234,14 @@ def _diversity(first: Sequence[str], evolved: Sequence[str]) -> tuple[float, flo
 
 
 def _time_share(arm: str, rounds: Sequence[StoredRound], lines: Lines) -> float:
-    """Share of the arm's rollouts, updates and rounds that were rounds."""
-    in_rounds = sum(applied.result.seconds for applied in rounds)
+    """Share of the arm's rollouts, updates and rounds that was spent in rounds.
+
+    Of a round that ran beside training only what was waited for counts.
+    """
     steps = [line for line in lines if _is(line, "step", arm)]
+    in_rounds = sum(applied.result.seconds for applied in rounds)
+    if all("round_s" in line for line in steps):
+        in_rounds = sum(line["round_s"] for line in steps)
     training = sum(line.get("rollout_s", 0.0) + line.get("update_s", 0.0) for line in steps)
     return feedback_ratio(len(rounds), in_rounds / len(rounds), training + in_rounds)
 

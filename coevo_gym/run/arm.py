@@ -6,12 +6,14 @@ import json
 
 from coevo_gym.config import ArmConfig
 from coevo_gym.core.errors import StoreError
+from coevo_gym.core.evolution import Verdict
 from coevo_gym.curricula.session.seeds import Seeds
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.run.assembly import Assembly, OnVerdict, weights_hash
 from coevo_gym.run.events import ArmEvents
-from coevo_gym.run.rounds import StoredEvolver, carried_out_by
+from coevo_gym.run.rounds import StoredEvolver, StoredLandings, carried_out_by
+from coevo_gym.run.stop import Stopped
 from coevo_gym.run.table import WARMUP
 from coevo_gym.store.checkpoint import Checkpoint, Checkpoints
 from coevo_gym.store.database import RunStore
@@ -42,7 +44,8 @@ class Arm:
         on_verdict: OnVerdict,
     ) -> None:
         config, self.name, self.policy = assembly.config, settings.name, assembly.policy
-        method = assembly.method(settings, on_verdict)
+        self._on_verdict, self._closed = on_verdict, False
+        method = assembly.method(settings, self._judged)
         agent = assembly.agent(self.policy)
         self.learner = make_learner(
             method.learner, self.policy, method.credit, seed=assembly.seed("learner")
@@ -58,6 +61,9 @@ class Arm:
             self.evolver = StoredEvolver(
                 method.evolver, store, by=by, shared=method.first_round, arm=self.name
             )
+        landings = None
+        if self.evolver is not None and settings.evolver.overlap:
+            landings = StoredLandings(store, self.name, self.evolver.by)
         self.loop = Loop(
             settings.loop,
             session=CurriculumSession(
@@ -70,7 +76,21 @@ class Arm:
             learner=self.learner,
             envs=envs,
             evaluate=lambda: assembly.evaluate(agent.greedy()),
+            landings=landings,
         )
+
+    def close(self) -> None:
+        """Call off a round that runs beside training, and wait until nothing of it runs any more.
+
+        It ends at its next draft. What models said by then is recorded.
+        """
+        self._closed = True
+        self.loop.session.call_off_round()
+
+    def _judged(self, verdict: Verdict) -> None:
+        if self._closed:
+            raise Stopped
+        self._on_verdict(verdict)
 
     def save(self, checkpoints: Checkpoints) -> None:
         """Save all that the arm needs to go on."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from coevo_gym.config import ArmConfig, RunConfig
 from coevo_gym.core.evolution import Round, RoundResult, digest
 from coevo_gym.core.seams import Evolver
@@ -70,6 +72,27 @@ class StoredEvolver:
                 "verdicts": (*result.verdicts, *verdicts),
             }
         )
+
+
+class StoredLandings:
+    """Remembers when rounds that ran beside training were applied, in the run's database.
+
+    Args:
+        store: where.
+        arm: name of the arm.
+        by: what the result of a round depends on beside it.
+    """
+
+    def __init__(self, store: RunStore, arm: str, by: Callable[[Round], str]) -> None:
+        self.store, self.arm, self.by = store, arm, by
+
+    def step_of(self, round: Round) -> int | None:
+        """See :class:`~coevo_gym.trainers.parts.Landings`."""
+        return self.store.landing(self.arm, round, by=self.by(round))
+
+    def remember(self, round: Round, step: int) -> None:
+        """See :class:`~coevo_gym.trainers.parts.Landings`."""
+        self.store.add_landing(self.arm, round, step, by=self.by(round))
 
 
 def carried_out_by(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:

@@ -258,8 +258,10 @@ class _Run:
         """Train one arm to its end, from wherever it stands."""
         self._check_stop()
         self.assembly.policy.load_state_dict(start.policy)
-        with closing(self.assembly.envs()) as envs:
-            arm = Arm(settings, self.assembly, envs, store, self._on_verdict)
+        with (
+            closing(self.assembly.envs()) as envs,
+            closing(Arm(settings, self.assembly, envs, store, self._on_verdict)) as arm,
+        ):
             events = arm.events = ArmEvents(
                 arm=arm.name,
                 folder=self.folder,

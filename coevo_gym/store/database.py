@@ -1,14 +1,16 @@
 """The run store: tasks with their lineage, signals, rounds and episodes, in one SQLite file.
 
-It is written at step boundaries, one transaction for each event; what a method has returned from
-is on disk. It only listens: nothing in training reads it, except that a round whose result is
-there is not carried out twice (see :meth:`RunStore.result`).
+It is written at step boundaries, and by rounds that run beside training; one transaction for each
+event, and what a method has returned from is on disk. It only listens: nothing in training reads
+it, except that a round whose result is there is not carried out twice (:meth:`RunStore.result`),
+and is applied at the step that it was applied at before (:meth:`RunStore.landing`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import sqlite3
+import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -52,12 +54,14 @@ CREATE TABLE IF NOT EXISTS trajectories (
 CREATE TABLE IF NOT EXISTS texts (hash TEXT PRIMARY KEY, body BLOB);
 CREATE TABLE IF NOT EXISTS decisions (
     number INTEGER PRIMARY KEY, task_id TEXT, what TEXT, reason TEXT, at TEXT, body BLOB);
+CREATE TABLE IF NOT EXISTS landings (
+    arm TEXT, key TEXT, step INTEGER, PRIMARY KEY (arm, key));
 """
 _OF_A_STEP = ("rounds", "groups", "signals", "trajectories")
 
 
 class RunStore(RunReader):
-    """The database of a run, opened for writing.
+    """The database of a run, opened for writing. Any thread may call.
 
     Args:
         path: the file; made if it is not there.
@@ -72,7 +76,10 @@ class RunStore(RunReader):
         self.path = path
         self.record = record
         with storing(path):
-            self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
+            self._lock = threading.RLock()
+            self._db = sqlite3.connect(
+                path, timeout=30, isolation_level=None, check_same_thread=False
+            )
             # FULL: a commit is on disk, also after a power cut.
             self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
@@ -84,7 +91,8 @@ class RunStore(RunReader):
 
     def close(self) -> None:
         """Close the file; twice is fine."""
-        self._db.close()
+        with self._lock:
+            self._db.close()
 
     # What happened.
 
@@ -150,8 +158,22 @@ class RunStore(RunReader):
                 verdict = decision.verdict and _pack(decision.verdict.model_dump(mode="json"))
                 self._insert("decisions", None, *decision[:-1], verdict)
 
+    def add_landing(self, arm: str, round: Round, step: int, *, by: str = "") -> None:
+        """Store that a round which ran beside training is about to be applied at this step."""
+        with self._transaction():
+            self._insert("landings", arm, _key(round, by), step)
+
+    def landing(self, arm: str, round: Round, *, by: str = "") -> int | None:
+        """The step at which a round was applied in an arm, also if that was rewound since."""
+        query = "SELECT step FROM landings WHERE arm = ? AND key = ?"
+        rows = self._rows(query, arm, _key(round, by))
+        return rows[0][0] if rows else None
+
     def rewind(self, arm: str, step: int) -> None:
-        """Forget what an arm did after a step; results of rounds stay, to be used again."""
+        """Forget what an arm did after a step.
+
+        Results of rounds stay, to be used again, and so does when they were applied.
+        """
         with self._transaction():
             for table in ("verdicts", "lineage"):
                 self._db.execute(
@@ -180,7 +202,7 @@ class RunStore(RunReader):
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """All or nothing; on disk when it is over."""
-        with storing(self.path):
+        with self._lock, storing(self.path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -191,7 +213,7 @@ class RunStore(RunReader):
                 raise
 
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        with storing(self.path):
+        with self._lock, storing(self.path):
             return self._db.execute(query, values).fetchall()
 
     def _insert(self, table: str, *values: Any, new_only: bool = False) -> None:

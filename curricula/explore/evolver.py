@@ -34,6 +34,8 @@ MAX_ATTEMPTS = 3
 """So often a context is explored or a draft judged, if an engine fails every time."""
 
 
+MAX_KNOWN = 20
+"""Of so many requests that are known at a place an explorer is told."""
 SKIPPED = "advisor"
 """What takes the place of a gate in the verdict on a context that was left out."""
 
@@ -200,8 +202,7 @@ class GatedEvolver:
         contexts: Sequence[Context] = round.contexts[first:end]
         if round.n_unguided:
             contexts = [self._unguided(rng) for rng in rngs]
-        for context in contexts:
-            require_train(context.task, "explore from")
+        contexts = [_told(context, progress.known) for context in contexts]
         with self.scope(f"{round.id}/explore-{first}"):
             explorations = self.explorer.explore(contexts, rngs)
         left_out: list[tuple[Context, str]] = []
@@ -265,6 +266,13 @@ def _evolved(task: Task, context: Context, round: Round, verdict: Verdict) -> Ta
     return task.model_copy(
         update={"origin": "evolved", "parents": parents, "provenance": provenance}
     )
+
+
+def _told(context: Context, known: KnownTasks) -> Context:
+    """A context with what is known there already."""
+    task = require_train(context.task, "explore from")
+    requests = (other.instruction for other in known.around(task, MAX_KNOWN))
+    return context.model_copy(update={"known": tuple(requests)})
 
 
 def _rng(round: Round, place: int) -> Generator:

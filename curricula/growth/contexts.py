@@ -2,28 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from numpy.random import Generator
 
+from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.evolution import Context, Signal
+from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group, Trajectory
+from coevo_gym.curricula.growth.evidence import MAX_TEXT, cut, exchanges_of
 from coevo_gym.curricula.signals.kinds import BOUNDARY, FORGETTING
+from coevo_gym.curricula.signals.patterns import NOTHING, sequence_pattern
 
 Weaknesses = dict[tuple[str, str], Context]
 """Contexts by kind and task id."""
 
 
-def context_of(kind: str, task: Task, last: Trajectory, summary: str = "") -> Context:
-    """The context of one rollout."""
+def context_of(
+    kind: str,
+    task: Task,
+    last: Trajectory,
+    summary: str = "",
+    *,
+    contrast: Sequence[str] = (),
+    bare: bool = False,
+) -> Context:
+    """The context of one rollout.
+
+    Args:
+        kind: why it is explored from.
+        task: what was to be done in it.
+        last: the rollout.
+        summary: the weakness in a sentence.
+        contrast: what was done in one that ended the other way.
+        bare: without evidence, for contexts that nobody will explore.
+    """
+    if bare:
+        return Context(
+            kind=kind, task=task, actions=last.actions, success=last.success, summary=summary
+        )
+    behaviour = sequence_pattern(last, get_benchmark(task.benchmark).symbol)
     return Context(
-        kind=kind, task=task, actions=last.actions, success=last.success, summary=summary
+        kind=kind,
+        task=task,
+        actions=last.actions,
+        success=last.success,
+        summary=summary,
+        evidence=cut(exchanges_of(last)),
+        last_observation=clean_text(last.last_observation, MAX_TEXT),
+        behaviour=() if behaviour == NOTHING else behaviour,
+        contrast=tuple(clean_text(action, MAX_TEXT) for action in contrast),
     )
 
 
-def weaknesses(signals: Sequence[Signal], groups: Sequence[Group]) -> Weaknesses:
-    """One context for each kind and task; a failed rollout goes before a successful one."""
+def weaknesses(
+    signals: Sequence[Signal], groups: Sequence[Group], *, bare: bool = False
+) -> Weaknesses:
+    """One context for each kind and task; a failed rollout goes before a successful one.
+
+    Args:
+        signals: what fired.
+        groups: those that it fired in.
+        bare: without evidence, see :func:`context_of`.
+    """
     by_id = {(group.id, group.task.id): group for group in groups}
     found: Weaknesses = {}
     for signal in signals:
@@ -31,8 +73,21 @@ def weaknesses(signals: Sequence[Signal], groups: Sequence[Group]) -> Weaknesses
         task, rollout = group.task, group.trajectories[signal.index]
         known = found.get((signal.kind, task.id))
         if known is None or (known.success and not rollout.success):
-            found[signal.kind, task.id] = context_of(signal.kind, task, rollout, _summary(signal))
+            found[signal.kind, task.id] = context_of(
+                signal.kind,
+                task,
+                rollout,
+                _summary(signal),
+                contrast=_contrast(rollout, group),
+                bare=bare,
+            )
     return found
+
+
+def _contrast(rollout: Trajectory, group: Group) -> tuple[str, ...]:
+    """What was done in the first rollout of the group that ended the other way."""
+    others = (other for other in group.trajectories if other.success is not rollout.success)
+    return next((other.actions for other in others), ())
 
 
 def drawn(contexts: Sequence[Context], n: int, rng: Generator) -> list[Context]:
@@ -47,8 +102,8 @@ def shared_out(
     """``n`` of the contexts, the kinds taking turns, so that none is crowded out.
 
     Args:
-        contexts: at least ``n``.
-        n: how many.
+        contexts: what there is to choose from.
+        n: how many; fewer are returned where there are not as many.
         rng: decides which of a kind go first.
         kinds: these take their turns in this order, others follow.
     """
@@ -58,10 +113,24 @@ def shared_out(
         by_kind.setdefault(context.kind, []).append(context)
     order = [kind for kind in kinds if kind in by_kind]
     order += sorted(by_kind.keys() - set(order))
-    shared: list[Context] = []
-    while len(shared) < n:
-        shared += [by_kind[kind].pop() for kind in order if by_kind[kind]]
-    return shared[:n]
+    shares = share_out({kind: len(by_kind[kind]) for kind in order}, n)
+    return [by_kind[kind].pop() for kind in shares]
+
+
+def share_out(pending: Mapping[str, int], n: int) -> list[str]:
+    """Whose turn it is, for each of ``n`` places: kinds take turns while they have any left.
+
+    Args:
+        pending: how many there are of each kind; they take turns in this order.
+        n: how many places there are; fewer are given where there is not enough.
+
+    Example:
+        >>> share_out({"forgetting": 5, "boundary": 2, "rare": 1}, 6)
+        ['forgetting', 'boundary', 'rare', 'forgetting', 'boundary', 'forgetting']
+    """
+    most = max(pending.values(), default=0)
+    turns = [kind for turn in range(most) for kind, count in pending.items() if turn < count]
+    return turns[:n]
 
 
 def _summary(signal: Signal) -> str:

@@ -103,7 +103,8 @@ class SignalGrowth:
     def record(self, groups: Sequence[Group]) -> list[Signal]:
         """Read the signals of finished groups."""
         signals = self.detector.detect(groups)
-        self._pending.update(weaknesses(signals, groups))
+        explored = self.config.evolve == "guided"
+        self._pending.update(weaknesses(signals, groups, bare=not explored))
         if self._keeps_practised:
             self._choice.record(groups)
             for group in groups:

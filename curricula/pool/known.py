@@ -29,6 +29,7 @@ class KnownTasks:
         self.embedder = embedder or HashingEmbedder(bigrams=False)
         self._ids: set[str] = set()
         self._alike: dict[tuple[str, Content], list[Task]] = {}
+        self._around: dict[str, list[Task]] = {}  # by scenario, and by the ids of their parents
         for task in tasks:
             self.add(task)
 
@@ -37,10 +38,27 @@ class KnownTasks:
         if task.id not in self._ids:
             self._ids.add(task.id)
             self._alike.setdefault((task.scenario, _content(task.instruction)), []).append(task)
+            for place in {task.scenario, *task.parents}:
+                self._around.setdefault(place, []).append(task)
 
     def has(self, id: str) -> bool:
         """Whether a task with this id is known."""
         return id in self._ids
+
+    def around(self, task: Task, n: int) -> list[Task]:
+        """Up to ``n`` tasks of a task's scenario or grown from it, the latest ones of each last.
+
+        Args:
+            task: need not be known; left out if it is.
+            n: how many at most; those that grew from the task go before others.
+        """
+        found = [
+            other
+            for place in (task.scenario, task.id)
+            for other in self._around.get(place, ())[-n - 1 :]
+            if other.id != task.id
+        ]
+        return list({other.id: other for other in found}.values())[-n:]
 
     def copied_by(self, draft: Draft, threshold: float) -> Task | None:
         """The known task of the draft's scenario whose instruction it repeats, or None.

@@ -134,9 +134,9 @@ class CurriculumSession:
 
     @property
     def evolving(self) -> bool:
-        """Whether a round is being run."""
+        """Whether a round is being run, or waits to be applied."""
         with self._lock:
-            return self._rounds.under_way
+            return self._rounds.under_way is not None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -195,7 +195,7 @@ class CurriculumSession:
                         )
                 ticket = self._ledger.issue(policy_version=policy_version, slot=slot)
             except ConfigError:
-                if not self._rounds.under_way:
+                if self._rounds.under_way is None:
                     raise
                 return Later("A round of evolution that looks for tasks is under way.")
             self._ticket_leases.begin(ticket.id)
@@ -340,6 +340,30 @@ class CurriculumSession:
             ConfigError: if there is no evolver.
         """
         return self._rounds.run(round)
+
+    def launch_round(self, round: Round) -> None:
+        """Run a round in a thread of its own; :meth:`run_round` waits for it and applies it.
+
+        Raises:
+            ConfigError: if there is no evolver, or another round is under way.
+        """
+        self._rounds.launch(round)
+
+    @property
+    def round_under_way(self) -> Round | None:
+        """The round that is being run, or waits to be applied."""
+        with self._lock:
+            return self._rounds.under_way
+
+    @property
+    def round_done(self) -> bool:
+        """Whether the round under way needs no more waiting for: it is through, or has failed."""
+        with self._lock:
+            return self._rounds.done
+
+    def call_off_round(self) -> None:
+        """Wait until no round is being run, and forget what was not applied: it is due again."""
+        self._rounds.call_off()
 
     def evolve(self) -> RoundResult | None:
         """Run the round that is due, or wait for the one under way; None if there is none.

@@ -277,7 +277,8 @@ def test_contexts_are_explored_as_many_at_a_time_as_the_explorer_likes() -> None
     several = Bringing(Exploration((), 5, said, {"summary": Usage(calls=2)}), concurrency=2)
     result = GatedEvolver(BENCHMARK, several).run(guided(n=5))
     assert [len(batch) for batch in several.batches] == [2, 2, 1]
-    assert [c for batch in several.batches for c in batch] == list(guided(n=5).contexts)
+    explored = [c.model_copy(update={"known": ()}) for batch in several.batches for c in batch]
+    assert explored == list(guided(n=5).contexts)
     assert result.explored == (said,) * 5
     assert result.usage == {"summary": Usage(calls=10)}
     assert result.env_steps == 25
@@ -359,3 +360,27 @@ def test_a_piece_that_an_engine_failed_in_begins_anew() -> None:
     again = [name for name, count in Counter(opened).items() if count == 2]
     assert len(again) == len(built)
     assert all(name.startswith("round-4/draft-") for name in again)
+
+
+def test_explorers_are_told_what_is_known_already() -> None:
+    source = TRAIN[0]
+    pool = (source, TRAIN[1], TRAIN[2].model_copy(update={"parents": (source.id,)}))
+    idle = Bringing(Exploration())
+    GatedEvolver(BENCHMARK, idle).run(guided(n=1).model_copy(update={"known": pool}))
+    assert idle.batches[0][0].known == (TRAIN[2].instruction,)
+
+
+def test_what_a_round_has_accepted_is_known_in_the_rest_of_it() -> None:
+    told = list[int]()
+
+    class Known(ScriptedExplorer):
+        def explore(
+            self, contexts: Sequence[Context], rngs: Sequence[Generator]
+        ) -> Sequence[Exploration]:
+            told.extend(len(context.known) for context in contexts)
+            return super().explore(contexts, rngs)
+
+    result = GatedEvolver(BENCHMARK, Known(BENCHMARK), native=TRAIN[:1]).run(Round.unguided(6))
+    assert len(result.accepted) == 6
+    assert told[0] == 0
+    assert 0 < told[-1] <= 6

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from coevo_gym.curricula.growth.contexts import share_out
 from coevo_gym.curricula.growth.coverage import farthest_first, quota
+from coevo_gym.curricula.growth.evidence import evidence_cut
 from coevo_gym.curricula.metrics import energy_distance, self_similarity
 from coevo_gym.curricula.selectors.adarft import nearest_to, next_target
 from coevo_gym.curricula.selectors.learnable import learnability
@@ -29,6 +31,11 @@ def _rare(v: Inputs) -> Any:
     counts: dict[Pattern, int] = {(name,): count for name, count in v["counts"].items()}
     limits = {name: v[name] for name in ("theta", "n_min", "min_support")}
     return rare(counts, (v["pattern"],), **limits)
+
+
+def _share_out(v: Inputs) -> Any:
+    turns = Counter(share_out(v["pending"], v["n"]))
+    return {kind: turns[kind] for kind in v["pending"]}
 
 
 def _stages(v: Inputs) -> Any:
@@ -71,6 +78,8 @@ def _merged(v: Inputs) -> Any:
 CURRICULA: Mapping[str, Formula] = {
     "coevolve.forgetting": _forgetting,
     "coevolve.rare": _rare,
+    "coevolve.share_out": _share_out,
+    "coevolve.evidence_cut": lambda v: evidence_cut(v["sizes"], v["cap"]),
     "coevolve.sr": lambda v: self_similarity(v["Y"], v["k"]),
     "coevolve.ed": lambda v: energy_distance(v["X"], v["Y"], v["estimator"])._asdict(),
     "curriculum.stages": _stages,

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coevo_gym.core.evolution import Context, Signal
+from coevo_gym.core.trajectory import Group, Step
+from coevo_gym.curricula.growth.contexts import context_of, share_out, weaknesses
+from coevo_gym.curricula.growth.evidence import (
+    EVIDENCE_CHARS,
+    MAX_TEXT,
+    cut,
+    evidence_cut,
+    exchanges_of,
+    size,
+    step_numbers,
+)
+from coevo_gym.curricula.growth.signal_growth import GrowthConfig, SignalGrowth
+from coevo_gym.curricula.pool.known import KnownTasks
+from tests.curricula.episodes import TRAIN, group, trajectory
+
+
+@pytest.mark.parametrize(
+    ("sizes", "cap", "kept"),
+    [
+        ([100, 900, 900, 900, 100, 100], 1250, [0, 3, 4, 5]),  # a later one would have fitted
+        ([10, 10, 10], 1000, [0, 1, 2]),
+        ([348, 54], 1341, [0, 1]),
+        ([5, 87, 289, 133], 914, [0, 1, 2, 3]),
+        ([], 10, []),
+        ([50, 1], 10, [0]),
+        ([5, 5], 10, [0, 1]),
+        ([5, 6], 10, [0]),
+    ],
+)
+def test_evidence_cut(sizes: list[int], cap: int, kept: list[int]) -> None:
+    assert evidence_cut(sizes, cap) == kept
+
+
+@given(st.lists(st.integers(0, 300), max_size=20), st.integers(0, 2_000))
+def test_what_is_left_of_a_rollout_has_one_gap_and_fits(sizes: list[int], cap: int) -> None:
+    kept = evidence_cut(sizes, cap)
+    assert kept[:1] == [0][: len(sizes)]
+    assert sum(later - place > 1 for place, later in pairwise([*kept, len(sizes)])) <= 1
+    assert len(kept) <= 1 or sum(sizes[place] for place in kept) <= cap
+    assert [place + 1 for place in kept] == step_numbers(len(kept), len(sizes))
+
+
+@given(
+    st.dictionaries(st.sampled_from(["forgetting", "boundary", "rare", "own"]), st.integers(0, 9)),
+    st.integers(0, 40),
+)
+def test_kinds_take_turns(pending: dict[str, int], n: int) -> None:
+    turns = share_out(pending, n)
+    shares = Counter(turns)
+    assert len(turns) == min(n, sum(pending.values()))
+    assert all(shares[kind] <= pending[kind] for kind in shares)
+    short = [kind for kind in pending if shares[kind] < pending[kind]]
+    most = max(shares.values(), default=0)
+    assert all(shares[kind] >= most - 1 for kind in short)  # none is crowded out
+
+
+def rollout(n_steps: int = 3, text: str = "page", success: bool = False, **fields: Any) -> Any:
+    steps = tuple(
+        Step(
+            f"{text} {i}", "", f"do {i}", calls=("press",), error_kind="" if i else "no_such_button"
+        )
+        for i in range(n_steps)
+    )
+    return trajectory(
+        steps=steps, outcome=float(success), last_observation=f"{text} {n_steps}", **fields
+    )
+
+
+def test_an_exchange_is_an_action_and_what_it_led_to() -> None:
+    found = exchanges_of(rollout())
+    assert [(e.action, e.observation) for e in found] == [
+        ("do 0", "page 1"), ("do 1", "page 2"), ("do 2", "page 3"),
+    ]  # fmt: skip
+    assert [e.error_kind for e in found] == ["no_such_button", "", ""]
+    assert exchanges_of(rollout(0)) == ()
+
+
+def test_long_texts_are_cut_and_what_is_left_fits_a_question() -> None:
+    found = exchanges_of(rollout(40, "x" * 9_000))
+    assert all(MAX_TEXT - 32 <= len(e.observation) <= MAX_TEXT for e in found)
+    kept = cut(found)
+    assert sum(map(size, kept)) <= EVIDENCE_CHARS
+    assert (kept[0], kept[-1]) == (found[0], found[-1])
+    assert len(kept) in (3, 4)
+
+
+def test_a_context_carries_what_was_done_and_is_the_same_one_for_it() -> None:
+    known = context_of("boundary", TRAIN[0], rollout(), "2 of 4 rollouts succeeded.")
+    assert known.evidence == exchanges_of(rollout())
+    assert known.last_observation == "page 3"
+    assert known.behaviour == ("!", "press")
+    bare = context_of("boundary", TRAIN[0], rollout(), "2 of 4 rollouts succeeded.", bare=True)
+    assert (bare.evidence, bare.last_observation, bare.behaviour) == ((), "", ())
+    assert bare.id == known.id
+    assert Context.model_validate_json(known.model_dump_json()) == known
+
+
+def test_a_context_of_before_there_was_evidence_is_read() -> None:
+    new = {"evidence", "last_observation", "behaviour", "contrast", "known"}
+    known = context_of("rare", TRAIN[0], rollout())
+    old = Context.model_validate(known.model_dump(mode="json", exclude=new))
+    assert old.id == known.id
+    assert old.evidence == ()
+
+
+def test_a_boundary_shows_a_rollout_that_ended_the_other_way() -> None:
+    episodes = (rollout(2, success=True), rollout(3), rollout(1, success=True))
+    mixed = Group("g", TRAIN[0], 3, episodes)
+    signals = [
+        Signal(
+            kind="boundary",
+            task_id=TRAIN[0].id,
+            group_id="g",
+            index=index,
+            evidence={"outcomes": [1.0, 0.0, 1.0]},
+        )
+        for index in range(3)
+    ]
+    (found,) = weaknesses(signals, [mixed]).values()
+    assert found.actions == ("do 0", "do 1", "do 2")
+    assert found.contrast == ("do 0", "do 1")
+    alike = Group("g", TRAIN[0], 1, episodes[1:2])
+    (alone,) = weaknesses([signals[0]], [alike]).values()
+    assert alone.contrast == ()
+
+
+@pytest.mark.parametrize("evolve", ["off", "random", "blind", "guided"])
+def test_only_what_may_be_explored_is_kept_at_length(evolve: str) -> None:
+    growth = SignalGrowth(GrowthConfig(evolve=evolve, evolve_every_groups=1))  # type: ignore[arg-type]
+    growth.record([group([1, 0], calls=("press", "press", "done"))])
+    held = str(growth.state_dict()).count("action 2")
+    assert growth.metrics()["pending_contexts"] == 1
+    # once among its actions, and where the context may be explored in its evidence and contrast
+    assert held == {"off": 1, "random": 1, "blind": 1 + 2, "guided": 3}[evolve]
+
+
+def test_tasks_around_a_task_share_its_scenario_or_grew_from_it() -> None:
+    def evolved(n: int, **fields: Any) -> Any:
+        known = {"instruction": f"Press {n}.", "origin": "evolved", "name": ""}
+        return TRAIN[n].model_copy(update={**known, **fields})
+
+    source = TRAIN[0]
+    grown = [evolved(n, parents=(source.id,)) for n in range(1, 4)]
+    neighbour = evolved(5, scenario=source.scenario)
+    known = KnownTasks([source, evolved(6), *grown, neighbour])
+    assert {task.id for task in known.around(source, 9)} == {t.id for t in [*grown, neighbour]}
+    assert known.around(source, 2) == grown[-2:]
+    assert KnownTasks().around(source, 9) == []
