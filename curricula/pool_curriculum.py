@@ -26,7 +26,7 @@ from coevo_gym.core.task import Task, canonical_json
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.curricula.growth.signal_growth import GrowthConfig, SignalGrowth
 from coevo_gym.curricula.metrics import conversion, shares_of, step_shares
-from coevo_gym.curricula.pool.pool import TaskPool, require_train
+from coevo_gym.curricula.pool.pool import TaskPool, require_practised
 from coevo_gym.curricula.selectors.draw import draw
 from coevo_gym.curricula.selectors.settings import SelectorConfig
 from coevo_gym.curricula.selectors.uniform import Uniform, UniformConfig
@@ -103,9 +103,10 @@ class PoolCurriculum:
 
         Raises:
             SplitLeakError: if a group is not training; nothing is recorded then.
+            TaskError: if a group's task is an open one; nothing is recorded then.
         """
         for group in groups:
-            require_train(group.task, "record")
+            require_practised(group.task, "record")
             if not all(isinstance(t, Trajectory) for t in group.trajectories):
                 raise SplitLeakError(f"{group.id} holds episodes that are not training episodes.")
         signals = self.growth.record(groups)

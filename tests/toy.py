@@ -22,11 +22,12 @@ from coevo_gym.core.benchmark import (
     side_by_id,
 )
 from coevo_gym.core.errors import BuildError, TaskError
-from coevo_gym.core.evolution import Context, Draft, digest
+from coevo_gym.core.evolution import Context, Draft, Proposal, digest
 from coevo_gym.core.task import Split, Task, Verifier, World
 from coevo_gym.core.trajectory import Step, Trajectory, View
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.frame import Frame, Grade
+from coevo_gym.envs.proposals import actions_of, draft_of, opened, request_of
 from coevo_gym.envs.vector import TaskVectorEnv
 
 PROMPT = """{#
@@ -123,6 +124,15 @@ class ToyBenchmark:
             context_id=context.id,
         )
         return [draft]
+
+    def open(self, task: Task) -> Task:
+        return opened(task, self.side_of(task), "Try out the buttons.")
+
+    def draft(self, proposal: Proposal, context: Context) -> Draft:
+        request, actions = request_of(proposal), actions_of(proposal)
+        order = "-".join(a.removeprefix("press ") for a in actions if a.startswith("press "))
+        world = context.task.world
+        return draft_of(context, scenario=order, instruction=request, world=world, solution=actions)
 
     def build(self, draft: Draft) -> Task:
         order = tuple(a.removeprefix("press ") for a in draft.solution if a.startswith("press "))

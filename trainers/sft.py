@@ -205,6 +205,7 @@ def _check_split(task: Task) -> None:
         raise SplitLeakError(
             f"{task.name} is a {task.split} task; only training tasks may be imitated."
         )
+    task.require_asked("imitate")
 
 
 # Fine-tuning.

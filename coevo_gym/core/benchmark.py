@@ -29,7 +29,7 @@ from coevo_gym.core.errors import (
     SplitLeakError,
     TaskError,
 )
-from coevo_gym.core.evolution import Context, Draft
+from coevo_gym.core.evolution import Context, Draft, Proposal
 from coevo_gym.core.registry import BrokenPlugin, Plugins
 from coevo_gym.core.task import Split, Task, find_models_by, register_models, strictest
 from coevo_gym.core.trajectory import Step, Trajectory, View
@@ -180,6 +180,28 @@ class Benchmark(Protocol):
         ...
 
 
+class Proposable(Benchmark, Protocol):
+    """A benchmark that a model can explore, and propose tasks for; see :func:`proposable`."""
+
+    def open(self, task: Task) -> Task:
+        """The same world with nothing asked for: what unguided exploration is shown.
+
+        Nothing that its agent is shown tells what the task was; see ``coevo_gym.envs.proposals``.
+        """
+        ...
+
+    def draft(self, proposal: Proposal, context: Context) -> Draft:
+        """The draft that a proposal stands for, in the world of its context's task.
+
+        Whether it holds is for :meth:`build` to find out, so this is cheap. A proposal may say
+        anything at all, and nothing in it is trusted.
+
+        Raises:
+            BuildError: with the reason, if it stands for none.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class BenchmarkSpec:
     """How to find a benchmark; every field is a string, nothing is imported.
@@ -316,6 +338,21 @@ def get_benchmark(name: str) -> Benchmark:
         raise TaskError(f"Unknown benchmark {name!r}. Registered: {known}.")
     module, _, attribute = spec.benchmark.partition(":")
     return cast(Benchmark, getattr(import_module(module), attribute))
+
+
+def proposable(benchmark: Benchmark) -> Proposable:
+    """The benchmark, if models can explore it; benchmarks from before there were any cannot.
+
+    Raises:
+        ConfigError: if it has no ``draft`` or no ``open``.
+    """
+    if missing := [name for name in ("draft", "open") if not hasattr(benchmark, name)]:
+        raise ConfigError(
+            f"A model cannot explore {benchmark.name}: its benchmark has no {missing[0]}(). Set "
+            'explorer.kind = "scripted", or give it the two members of '
+            "coevo_gym.core.benchmark.Proposable."
+        )
+    return cast(Proposable, benchmark)
 
 
 def side_by_id(benchmark: Benchmark, task: Task) -> Split:

@@ -29,6 +29,8 @@ from pydantic import (
 from coevo_gym.core.errors import TaskError
 
 SCHEMA_VERSION = 1
+OPEN = "open"
+"""The origin of a task that asks for nothing."""
 
 
 class Split(StrEnum):
@@ -134,6 +136,10 @@ class Verifier(FrozenModel):
     """All that a grader needs to judge one task. Each benchmark has its own subclass."""
 
 
+class NothingAsked(Verifier):
+    """The verifier of an open task, of every benchmark: nothing is asked for, nothing solves it."""
+
+
 class UnknownWorld(World):
     """World of a benchmark that is not registered here: its JSON, untouched."""
 
@@ -183,6 +189,8 @@ def resolve_models(data: Any, *fields: str) -> Any:
         "world": _resolve(world) if world else UnknownWorld,
         "verifier": _resolve(verifier) if verifier else UnknownVerifier,
     }
+    if data.get("origin") == OPEN:
+        models["verifier"] = NothingAsked
     parsed = {
         field: models[field].model_validate(data[field])
         for field in fields
@@ -203,7 +211,8 @@ class Task(FrozenModel):
 
     Attributes:
         benchmark: name of the benchmark, such as ``"webshop"``.
-        name: unique and for people; taken wherever an id is. Evolved tasks are named by their id.
+        name: unique and for people; taken wherever an id is. Evolved and open tasks are named by
+            their id.
         split: side of the train / validation / test border.
         subset: the benchmark's own name for a part, or "".
         scenario: the unit that stays on one side of a split (a product, a scene, a seed world).
@@ -212,7 +221,7 @@ class Task(FrozenModel):
         verifier: judges the episode; never leaves the trusted process.
         solution: reference actions in the env's own syntax.
         origin: ``native`` tasks came with the benchmark, ``evolved`` ones were built and proven;
-            ``open`` ones ask for nothing and are only explored from (:meth:`Benchmark.open`).
+            ``open`` ones ask for nothing and are only explored from (``Proposable.open``).
         parents: ids of the tasks this one grew from.
         provenance: how it came to be (signal, context, draft), as JSON.
     """
@@ -237,8 +246,14 @@ class Task(FrozenModel):
 
     @model_validator(mode="after")
     def _named(self) -> Task:
+        if (self.origin == OPEN) is not isinstance(self.verifier, NothingAsked):
+            raise ValueError(
+                "an open task, and no other, is verified by NothingAsked; "
+                f"origin={self.origin!r} has a {type(self.verifier).__name__}"
+            )
         if not self.name:
-            object.__setattr__(self, "name", f"{self.benchmark}/evolved/{self.id[:12]}")
+            kind = OPEN if self.origin == OPEN else "evolved"
+            object.__setattr__(self, "name", f"{self.benchmark}/{kind}/{self.id[:12]}")
         return self
 
     @cached_property
@@ -268,6 +283,22 @@ class Task(FrozenModel):
     def to_json(self) -> str:
         """One line of JSON; :meth:`from_json` reads it back, in any process."""
         return canonical_json(self.model_dump(mode="json"))
+
+    def require_asked(self, action: str) -> Task:
+        """This task, if something is asked for in it.
+
+        Args:
+            action: what was about to be done with it, for the message ("evaluate").
+
+        Raises:
+            TaskError: if it is an open task. Nothing turns this off.
+        """
+        if self.origin == OPEN:
+            raise TaskError(
+                f"Refusing to {action} {self.name}: it is an open task, in which nothing is asked "
+                "for, and it may only be explored. Take the task that it was opened from."
+            )
+        return self
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Task:

@@ -23,7 +23,7 @@ from coevo_gym.core.errors import (
 )
 from coevo_gym.core.seams import Act
 from coevo_gym.core.spaces import UnicodeText, clean_text
-from coevo_gym.core.task import FrozenDict, Split, Task, Verifier, World, freeze
+from coevo_gym.core.task import OPEN, FrozenDict, Split, Task, Verifier, World, freeze
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, PastStep, Trajectory, View
 from coevo_gym.envs.checks import check_action, is_positive_int
 from coevo_gym.envs.frame import PRIVATE_INFO, Frame, Grade, Info
@@ -112,13 +112,14 @@ class TaskEnv(SelectingEnv):
         """The judge looks at what the engine shows, after ``_begin`` and each ``_act``.
 
         For benchmarks whose pages or limits depend on a judgement before the end. The engine never
-        gets the verifier: what the judge finds comes back as the frame that is shown.
+        gets the verifier: what the judge finds comes back as the frame that is shown. That of an
+        open task is :class:`~coevo_gym.core.task.NothingAsked`.
         """
         return frame
 
     @abstractmethod
     def _grade(self, verifier: Verifier) -> Grade:
-        """Judge the finished episode; called exactly once."""
+        """Judge the finished episode; called exactly once, and never for an open task."""
 
     def _release(self) -> None:
         """Give up the engine, if there is one; nothing happens the second time."""
@@ -289,8 +290,10 @@ class TaskEnv(SelectingEnv):
         """The finished episode as an evaluation record; for ``acts`` see :meth:`trajectory`.
 
         Raises:
+            TaskError: if its task is an open task.
             ResetNeeded: if the episode is not over, or was lost to a fault of the engine.
         """
+        self.task.require_asked("evaluate")
         return EvalTrajectory(**self._record(acts))
 
     def close(self) -> None:
@@ -342,7 +345,11 @@ class TaskEnv(SelectingEnv):
 
     def _finish(self, terminated: bool) -> float:
         """Grade the episode and say why it ended; returns its reward."""
-        grade = self._grade(self.task.verifier)
+        if self.task.origin == OPEN:
+            self._release()
+            grade = Grade(0.0, False)
+        else:
+            grade = self._grade(self.task.verifier)
         self._outcome = grade
         if not terminated:
             self._end_reason = EndReason.MAX_STEPS

@@ -8,10 +8,11 @@ from typing import Protocol
 from numpy.random import Generator
 
 from coevo_gym.core.benchmark import Evidence, Replay
-from coevo_gym.core.evolution import Context, Draft
+from coevo_gym.core.evolution import Context, Draft, Proposal
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.task_file import TaskList
 from coevo_gym.core.trajectory import Trajectory, View
+from coevo_gym.envs.proposals import check_context
 
 
 class TasksModule(Protocol):
@@ -47,6 +48,18 @@ class BuilderModule(Protocol):
 
     def evidence(self, task: Task) -> Evidence:
         """What a verdict depends on."""
+        ...
+
+
+class ProposalsModule(Protocol):
+    """A folder's ``proposals.py``."""
+
+    def open_task(self, task: Task) -> Task:
+        """The same world with nothing asked for."""
+        ...
+
+    def draft(self, proposal: Proposal, context: Context) -> Draft:
+        """The draft that a proposal stands for."""
         ...
 
 
@@ -92,11 +105,11 @@ class FolderBenchmark:
 
     def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
         """What a list of actions does; see :meth:`coevo_gym.core.benchmark.Benchmark.replay`."""
-        return self._builder.replay(task, actions, to_error=to_error)
+        return self._builder.replay(task.require_asked("replay"), actions, to_error=to_error)
 
     def evidence(self, task: Task) -> Evidence:
         """What a verdict depends on; see the folder's ``builder.py``."""
-        return self._builder.evidence(task)
+        return self._builder.evidence(task.require_asked("judge"))
 
     def choices(self, view: View) -> tuple[str, ...]:
         """What a scorer may choose from; see the folder's ``choices.py``."""
@@ -105,3 +118,35 @@ class FolderBenchmark:
     def demonstration(self, task: Task) -> tuple[str, ...]:
         """The solution itself, unless a folder says otherwise."""
         return task.solution
+
+
+class ProposableFolder(FolderBenchmark):
+    """A folder that models can explore, too: a :class:`~coevo_gym.core.benchmark.Proposable`.
+
+    Args:
+        tasks: the folder's ``tasks`` module.
+        builder: its ``builder`` module.
+        choices: what a scorer may choose from.
+        proposals: its ``proposals`` module.
+    """
+
+    name: str
+
+    def __init__(
+        self,
+        tasks: TasksModule,
+        builder: BuilderModule,
+        choices: Callable[[View], tuple[str, ...]],
+        proposals: ProposalsModule,
+    ) -> None:
+        super().__init__(tasks, builder, choices)
+        self._proposals = proposals
+
+    def open(self, task: Task) -> Task:
+        """The same world with nothing asked for; see the folder's ``proposals.py``."""
+        return self._proposals.open_task(task)
+
+    def draft(self, proposal: Proposal, context: Context) -> Draft:
+        """The draft that a proposal stands for; see the folder's ``proposals.py``."""
+        check_context(self.name, context)
+        return self._proposals.draft(proposal, context)

@@ -48,7 +48,7 @@ class SelectingEnv(gym.Env[str, str]):
         else:
             chosen = tuple(map(self._find, names_of(tasks)))
         for task in chosen:
-            self._check(task)
+            self._check(task.require_asked("list"))
             if task.split is not self.split:
                 raise TaskError(
                     f"{task.name} is a {task.split} task, but this env was made with "

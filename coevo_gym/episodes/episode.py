@@ -56,7 +56,7 @@ class TrainingEpisode:
     """An episode to learn or to explore from.
 
     Attributes:
-        task: what is done in it.
+        task: what is done in it; an open task is only explored from.
         seed: seed of its env.
         group_id: the group it belongs to, or "".
         policy_version: version of the policy that is about to act.
@@ -107,10 +107,16 @@ class EvalEpisode:
     Attributes:
         task: what is done in it, of any split.
         seed: seed of its env.
+
+    Raises:
+        TaskError: if nothing is asked for in the task.
     """
 
     task: Task
     seed: int
+
+    def __post_init__(self) -> None:
+        self.task.require_asked("evaluate")
 
     def shown(self, view: View) -> View:
         """See :class:`Episode`."""

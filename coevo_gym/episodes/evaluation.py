@@ -84,6 +84,7 @@ def evaluate(
 
     Raises:
         ConfigError: if there is no task, or the tasks are of several splits.
+        TaskError: if one is an open task.
         EnvBackendError: if every episode was lost, the first one to its engine.
         ModelError: if every episode was lost, the first one to the model.
     """
@@ -108,9 +109,9 @@ def evaluate_each(
         mode: see :class:`~coevo_gym.episodes.runner.Runner`.
 
     Raises:
-        ConfigError, EnvBackendError, ModelError: as in :func:`evaluate`.
+        ConfigError, TaskError, EnvBackendError, ModelError: as in :func:`evaluate`.
     """
-    splits = {task.split for _, tasks in parts for task in tasks}
+    splits = {task.require_asked("evaluate").split for _, tasks in parts for task in tasks}
     if len(splits) != 1:
         raise ConfigError(
             f"evaluate needs tasks of exactly one split, actual: {sorted(splits) or 'no tasks'}"

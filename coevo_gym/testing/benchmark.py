@@ -5,18 +5,32 @@ They go beside those of :mod:`coevo_gym.testing.contract`, which run over its en
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
-from coevo_gym.core.benchmark import Benchmark, find_spec, find_task, get_benchmark
-from coevo_gym.core.errors import TaskError
-from coevo_gym.core.evolution import Round, RoundResult
+from coevo_gym.core.benchmark import (
+    Benchmark,
+    Proposable,
+    find_spec,
+    find_task,
+    get_benchmark,
+    proposable,
+)
+from coevo_gym.core.errors import BuildError, SplitLeakError, TaskError
+from coevo_gym.core.evolution import Context, Proposal, Round, RoundResult
+from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import Split, Task
+from coevo_gym.core.trajectory import EndReason, Trajectory, View
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
+from coevo_gym.curricula.pool.pool import TaskPool
+from coevo_gym.episodes.episode import EvalEpisode
 from coevo_gym.prompts import load_prompt
+from coevo_gym.testing.contract import HOSTILE_ACTIONS
 from coevo_gym.testing.fixtures import make_env, replay
 
 _SAMPLE = 8
+_OPENED = 3
 _WANTED, _MOST_DRAFTS = 3, 120
 
 
@@ -103,6 +117,53 @@ def check_evolution(name: str) -> None:
         assert replay(task).success, f"{task.id}: the reference of an evolved task fails in the env"
 
 
+def check_open_tasks(name: str) -> None:
+    """An opened task shows nothing of what it asked for, cannot be solved, and is only explored.
+
+    A benchmark without :class:`~coevo_gym.core.benchmark.Proposable`'s members passes: models
+    cannot explore it.
+    """
+    benchmark = _proposable(name)
+    if benchmark is None:
+        return
+    for split in Split:
+        for task in _some(benchmark.tasks(split), _OPENED):
+            free = benchmark.open(task)
+            assert free == Task.from_json(free.to_json()) == benchmark.open(free)
+            assert (free.origin, free.split, free.solution) == ("open", split, ())
+            assert (free.scenario, free.parents) == (task.scenario, (task.id,))
+            relabelled = free.model_copy(update={"split": Split.TRAIN})
+            assert benchmark.side_of(relabelled) is split, f"{task.name} is lost when it is opened"
+    train = benchmark.tasks(Split.TRAIN)
+    sentence = benchmark.open(train[0]).instruction
+    for task in _some(train, _OPENED):
+        free = benchmark.open(task)
+        assert free.instruction == sentence != task.instruction, "opened tasks say different things"
+        _check_refused(free)
+        walked, shown = _walk(free, task.solution)
+        assert (walked.success, walked.score) == (False, 0.0), f"{task.name} can be solved opened"
+        assert not _holds(shown, task.instruction), f"opened, {task.name} still says what it asks"
+
+
+def check_drafts_from_proposals(name: str) -> None:
+    """Whatever a model proposes becomes a draft of the context's lineage, or a ``BuildError``."""
+    benchmark = _proposable(name)
+    if benchmark is None:
+        return
+    for task in _some(benchmark.tasks(Split.TRAIN), _OPENED):
+        for source in (task, benchmark.open(task)):
+            context = Context(kind="unguided", task=source)
+            for turns, actions in _proposals(task):
+                proposal = Proposal(description="", turns=turns, actions=actions, confidence=1.0)
+                with suppress(BuildError):
+                    draft = benchmark.draft(proposal, context)
+                    assert (draft.benchmark, draft.context_id) == (name, context.id)
+                    assert draft.parents == (task.id,)
+    held_out = Context(kind="unguided", task=benchmark.tasks(Split.TEST)[0])
+    fine = Proposal(description="", turns=("x",), actions=("x",), confidence=1.0)
+    _assert_raises(SplitLeakError, lambda: benchmark.draft(fine, held_out))
+
+
 def check_prompt(name: str) -> None:
     """The benchmark's prompt can be written for the first view of an episode."""
     spec = find_spec(name)
@@ -125,6 +186,8 @@ BENCHMARK_CHECKS = (
     check_demonstration,
     check_choices,
     check_evolution,
+    check_open_tasks,
+    check_drafts_from_proposals,
     check_prompt,
 )
 
@@ -137,6 +200,74 @@ def assert_benchmark_contract(name: str) -> None:
     """
     for check in BENCHMARK_CHECKS:
         check(name)
+
+
+def _proposable(name: str) -> Proposable | None:
+    """The benchmark, if models can explore it; None if it knows nothing of that."""
+    benchmark = get_benchmark(name)
+    if hasattr(benchmark, "open") or hasattr(benchmark, "draft"):
+        return proposable(benchmark)
+    return None
+
+
+def _check_refused(free: Task) -> None:
+    """An open task is neither practised nor evaluated."""
+    for use in (lambda: TaskPool([free]), lambda: EvalEpisode(free, 0)):
+        _assert_raises(TaskError, use)
+
+
+def _assert_raises(error: type[Exception], act: Callable[[], object]) -> None:
+    try:
+        act()
+    except error:
+        return
+    raise AssertionError(f"no {error.__name__} is raised")
+
+
+def _walk(task: Task, actions: Sequence[str]) -> tuple[Trajectory, list[str]]:
+    """What comes of actions, and all that their agent was shown."""
+    env = make_env(task.benchmark, task)
+    shown = _texts(env.view)
+    for action in actions:
+        *_, terminated, truncated, _ = env.step(action)
+        shown += _texts(env.view)
+        if terminated or truncated:
+            break
+    else:
+        env.cut(EndReason.MAX_TOKENS)
+    walked = env.trajectory()
+    env.close()
+    return walked, shown
+
+
+def _texts(view: View) -> list[str]:
+    """All texts of a view."""
+    told = [
+        v if isinstance(v, str) else " ".join(map(str, v))
+        for v in view.info.values()
+        if isinstance(v, (str, tuple))
+    ]
+    return [view.instruction, view.observation, *told]
+
+
+def _holds(shown: Sequence[str], said: str) -> bool:
+    """Whether what was said stands in what was shown, whatever its spacing and letter case."""
+    wanted = " ".join(said.casefold().split())
+    return any(wanted in " ".join(text.casefold().split()) for text in shown)
+
+
+def _proposals(task: Task) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Turns and actions as a model might say them: sensible, odd and hostile."""
+    yield (task.instruction,), task.solution
+    yield (task.instruction, task.instruction), task.solution
+    yield (task.instruction,), task.solution[:1]
+    yield (task.instruction,), ()
+    yield ("",), task.solution
+    for text in HOSTILE_ACTIONS.values():
+        text = clean_text(text, len(text))
+        yield (text,), task.solution
+        yield (task.instruction,), (text,)
+        yield (task.instruction,), (*task.solution, text)
 
 
 def _evolved(name: str) -> RoundResult:

@@ -20,7 +20,7 @@ from coevo_gym.core.errors import BuildError, CoevoError, ConfigError, EnvBacken
 from coevo_gym.core.evolution import Check, Context, Draft, Proposal, Verdict
 from coevo_gym.core.notes import Usage
 from coevo_gym.core.spaces import clean_text
-from coevo_gym.core.task import FrozenDict, Split, Task, UnknownWorld, World
+from coevo_gym.core.task import OPEN, FrozenDict, Split, Task, UnknownWorld, World
 from coevo_gym.curricula.gates.candidate import Candidate, Gate, Held, Rejected, oversized
 from coevo_gym.curricula.gates.minimise import minimised
 from coevo_gym.curricula.gates.proposed import DraftGate
@@ -139,6 +139,8 @@ class BuildGate:
             task = self.benchmark.build(draft)
         except BuildError as error:
             raise Rejected(str(error), env_steps=steps) from error
+        if task.origin == OPEN:
+            raise Rejected("nothing is asked for in the built task", env_steps=steps)
         return replace(candidate, task=task, env_steps=candidate.env_steps + steps)
 
 

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol, cast
 
-from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.benchmark import Benchmark, proposable
 from coevo_gym.core.errors import BuildError
-from coevo_gym.core.evolution import Context, Draft, Proposal
+from coevo_gym.core.evolution import Proposal
 from coevo_gym.curricula.gates.candidate import Candidate, Rejected
-
-
-class _Drafting(Protocol):
-    def draft(self, proposal: Proposal, context: Context) -> Draft: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +25,7 @@ class DraftGate:
         if context is None:
             raise Rejected("there is no context to draft it in")
         try:
-            draft = cast(_Drafting, self.benchmark).draft(proposal, context)
+            draft = proposable(self.benchmark).draft(proposal, context)
             _ = draft.id
         except BuildError as error:
             raise Rejected(str(error)) from error

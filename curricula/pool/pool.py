@@ -27,6 +27,20 @@ def require_train(task: Task, action: str) -> Task:
     return task
 
 
+def require_practised(task: Task, action: str) -> Task:
+    """Return ``task`` if it is a training task in which something is asked for.
+
+    Args:
+        task: the task.
+        action: as in :func:`require_train`.
+
+    Raises:
+        SplitLeakError: if it belongs to validation or test.
+        TaskError: if it is an open task: those are explored, and never practised.
+    """
+    return require_train(task, action).require_asked(action)
+
+
 class TaskPool:
     """Training tasks in the order they came, each once.
 
@@ -37,6 +51,7 @@ class TaskPool:
 
     Raises:
         SplitLeakError: if one of them is not a training task.
+        TaskError: if one of them is an open task.
 
     Example:
         >>> pool = TaskPool()
@@ -57,6 +72,7 @@ class TaskPool:
 
         Raises:
             SplitLeakError: if it is not a training task.
+            TaskError: if it is an open task.
         """
         return bool(self.extend([task]))
 
@@ -68,8 +84,9 @@ class TaskPool:
 
         Raises:
             SplitLeakError: if one is not a training task; the pool is unchanged then.
+            TaskError: if one is an open task; the pool is unchanged then.
         """
-        offered = [require_train(task, "add to the pool") for task in tasks]
+        offered = [require_practised(task, "add to the pool") for task in tasks]
         added = []
         for task in offered:
             if task.id not in self._tasks:

@@ -19,7 +19,7 @@ from coevo_gym.core.errors import ConfigError, SplitLeakError, TaskError
 from coevo_gym.core.seams import ClosedStep, Curriculum, Ticket
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
-from coevo_gym.curricula.pool.pool import require_train
+from coevo_gym.curricula.pool.pool import require_practised
 from coevo_gym.curricula.session.open_group import OpenGroup, Place
 from coevo_gym.envs.checks import is_positive_int
 
@@ -123,6 +123,7 @@ class GroupLedger:
         Raises:
             ConfigError: if ``n_groups`` is below 1, or the curriculum does not give that many.
             SplitLeakError: if it gives a task that is not a training task; no group is begun then.
+            TaskError: if it gives an open task; no group is begun then.
         """
         if n_groups < 1:
             raise ConfigError(f"A step needs a positive number of groups, actual: {n_groups}")
@@ -331,7 +332,8 @@ class GroupLedger:
     def _draw(self, n_groups: int, *, in_step: bool) -> list[OpenGroup]:
         """Begin groups of the next tasks, all or none."""
         tasks = [
-            require_train(task, "practise") for task in self.curriculum.next(n_groups, self._rng)
+            require_practised(task, "practise")
+            for task in self.curriculum.next(n_groups, self._rng)
         ]
         if len(tasks) != n_groups:
             raise ConfigError(
@@ -391,7 +393,7 @@ def group_trajectories(
         SplitLeakError: if one is not a training trajectory or its task not a training task.
     """
     wanted = {trajectory.task_id for trajectory in trajectories}
-    found = {task.id: require_train(task, "practise") for task in tasks if task.id in wanted}
+    found = {task.id: require_practised(task, "practise") for task in tasks if task.id in wanted}
     members: dict[tuple[str, str], list[Trajectory]] = {}
     counts: dict[tuple[str, str], int] = {}
     for trajectory in trajectories:

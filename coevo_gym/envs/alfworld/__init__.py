@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from coevo_gym.core.trajectory import Step
-from coevo_gym.envs.alfworld import builder, tasks
+from coevo_gym.envs.alfworld import builder, proposals, tasks
 from coevo_gym.envs.alfworld.choices import choices
-from coevo_gym.envs.folder import FolderBenchmark
+from coevo_gym.envs.folder import ProposableFolder
 from coevo_gym.provision import data_folder
 
 _VERBS = {"gotolocation": "goto", "pickupobject": "take", "putobject": "put", "toggleobject": "use"}
 _BEGINNING = "-= Welcome"
 
 
-class ALFWorldBenchmark(FolderBenchmark):
+class ALFWorldBenchmark(ProposableFolder):
     """ALFWorld behind the seam that curricula and trainers know."""
 
     name = "alfworld"
@@ -27,7 +27,7 @@ class ALFWorldBenchmark(FolderBenchmark):
         """The verb, after the task type where an episode begins; "!" for one without effect."""
         verb = "!" if step.error_kind else verb_of(step.calls[0])
         first = step.observation.startswith(_BEGINNING)
-        return f"{step.extras['alfworld.task_type']} {verb}" if first else verb
+        return f"{step.extras['alfworld.task_type']} {verb}".strip() if first else verb
 
 
 def verb_of(action: str) -> str:
@@ -40,4 +40,4 @@ def verb_of(action: str) -> str:
     return _VERBS.get(action) or action.removesuffix("object").removesuffix("receptacle")
 
 
-BENCHMARK = ALFWorldBenchmark(tasks, builder, choices)
+BENCHMARK = ALFWorldBenchmark(tasks, builder, choices, proposals)

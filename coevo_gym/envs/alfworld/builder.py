@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from coevo_gym.envs.alfworld.goals import (
     KINDS,
     LOOK,
     TWO,
+    Facts,
     Goal,
     is_plain,
     plan,
@@ -40,9 +41,10 @@ from coevo_gym.envs.alfworld.tasks import (
 )
 from coevo_gym.envs.alfworld.trial import Trial, try_out
 from coevo_gym.envs.alfworld.world import ALFWorldVerifier, ALFWorldWorld
+from coevo_gym.envs.proposals import draft_of
 
 if TYPE_CHECKING:
-    from coevo_gym.envs.alfworld.engine.game import Fact, Game
+    from coevo_gym.envs.alfworld.engine.game import Game
 
 DRAFTS_PER_TRACE = 2
 MIN_COMMANDS = 3
@@ -77,14 +79,14 @@ def build(draft: Draft) -> Task:
     world = draft.world
     if not isinstance(world, ALFWorldWorld):
         raise BuildError(f"the world is a {type(world).__name__}, not an ALFWorldWorld")
-    if world.goal is None:
+    if not isinstance(world.goal, Goal):
         raise BuildError("the world has no goal of its own")
     try:
         problem = scene_problem(world)
     except (TaskError, DataError, BenchmarkNotInstalled) as error:
         raise BuildError(f"the scene is not at hand: {error}") from error
     _check_place(draft.scenario, world)
-    _check_words(draft.instruction, world.goal)
+    check_words(draft.instruction, world.goal)
     _check_won(try_out(*problem, draft.solution), draft.solution)
     return Task(
         benchmark="alfworld",
@@ -113,16 +115,25 @@ def _check_place(scenario: str, world: ALFWorldWorld) -> None:
         raise BuildError("a validation or test game has the same scene, initial state and goal")
 
 
-def _check_words(instruction: str, goal: Goal) -> None:
+def check_words(instruction: str, goal: Goal) -> None:
     """Check that the words are plain and name the goal; it is not judged how well."""
     if not is_plain(instruction):
         raise BuildError("the words are not plain: a-z, 0-9, space, and , ' - are, up to 200")
-    for name in filter(None, (goal.object, goal.receptacle, goal.toggle)):
-        if not re.search(rf"\b{name.lower()}(?:e?s)?\b", instruction):
+    for name in goal.types:
+        if not names(instruction, name):
             raise BuildError(f"the words do not name the {name.lower()}")
-    said = {kind for kind, phrase in _SAID.items() if re.search(phrase, instruction)}
-    if said != {goal.kind} & _SAID.keys():
+    if kinds_said(instruction) != {goal.kind} & _SAID.keys():
         raise BuildError(f"the words do not ask for just {goal.kind}")
+
+
+def names(text: str, name: str) -> bool:
+    """Whether a text in small letters names a type, one or several of it."""
+    return re.search(rf"\b{name.lower()}(?:e?s)?\b", text) is not None
+
+
+def kinds_said(text: str) -> set[str]:
+    """The kinds of goals that a text in small letters has the words of; some kinds need none."""
+    return {kind for kind, phrase in _SAID.items() if re.search(phrase, text)}
 
 
 def _check_won(trial: Trial, commands: Sequence[str]) -> None:
@@ -184,8 +195,7 @@ def evidence(task: Task) -> Evidence:
     """The types of what is to be handled, and of the place or the lamp."""
     assert isinstance(task.world, ALFWorldWorld)
     goal = goal_of(task.world)
-    types = filter(None, (goal.object, goal.receptacle, goal.toggle))
-    clues = (Clue(f"the {name.lower()}", (name.lower(),), task.instruction) for name in types)
+    clues = (Clue(f"the {name.lower()}", (name.lower(),), task.instruction) for name in goal.types)
     return Evidence(task.instruction, tuple(clues))
 
 
@@ -200,20 +210,21 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
     assert isinstance(world, ALFWorldWorld)
     problem = scene_problem(world)
     facts = Game(open_scene(*problem), context.task.instruction).facts()
-    possible = _possible(facts, problem[-1])
+    possible = possible_goals(facts, problem[-1])
+    own = goal_of(world) if world.goal != "nothing" else None
     met = _met(trace)
     plans: dict[Goal, list[str]] = {}
     for _ in range(_TRIES if possible else 0):
         goal = _draw(possible, met, rng)
         commands = plan(goal, facts)
-        if len(commands) >= MIN_COMMANDS and goal != goal_of(world):
+        if len(commands) >= MIN_COMMANDS and goal != own:
             plans[goal] = commands
         if len(plans) == DRAFTS_PER_TRACE:
             break
     return [_draft(goal, commands, context, rng) for goal, commands in plans.items()]
 
 
-def _possible(facts: Iterable[Fact], problem: str) -> Sequence[Sequence[Goal]]:
+def possible_goals(facts: Facts, problem: str) -> Sequence[Sequence[Goal]]:
     """The goals that fit the types and properties of a scene's things, one list a kind."""
     spelled = {name.lower() + "type": name for name in re.findall(r"(\w+)Type\b", problem)}
     true = defaultdict(list)
@@ -251,13 +262,9 @@ def _draft(goal: Goal, commands: Sequence[str], context: Context, rng: Generator
     """Put a goal into words."""
     world = context.task.world
     assert isinstance(world, ALFWorldWorld)
-    return Draft(
-        benchmark="alfworld",
-        scenario=context.task.scenario,
+    return draft_of(
+        context,
         instruction=words(goal, int(rng.integers(VARIANTS))),
         world=world.model_copy(update={"goal": goal}),
-        solution=tuple(commands),
-        subset="evolved",
-        parents=(context.task.id,),
-        context_id=context.id,
+        solution=commands,
     )

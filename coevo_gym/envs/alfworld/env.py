@@ -95,7 +95,7 @@ class ALFWorldEnv(TaskEnv):
         from coevo_gym.envs.alfworld.engine.game import Game, open_scene
 
         assert isinstance(world, ALFWorldWorld)
-        self._goal: Goal = goal_of(world)
+        self._goal: Goal | None = None if world.goal == "nothing" else goal_of(world)
         self._game = Game(open_scene(*scene_problem(world)), instruction)
         return self._frame_of("")
 
@@ -109,20 +109,21 @@ class ALFWorldEnv(TaskEnv):
 
     def _frame_of(self, ran: str, *, acted: bool = False) -> Frame:
         game = self._game
-        met, total = conditions(self._goal, game.facts(PROGRESS))
+        extras: dict[str, Any] = {}
+        if self._goal is not None:
+            met, total = conditions(self._goal, game.facts(PROGRESS))
+            extras = {
+                "alfworld.task_type": self._goal.kind,
+                "alfworld.goal_conditions": met / total,
+            }
         return Frame(
             observation=game.observation,
-            done=acted and game.won,
+            done=acted and game.won and self._goal is not None,
             valid=bool(ran) or not acted,
             error_kind="" if ran or not acted else "not_admissible",
             admissible=game.admissible,
             calls=(ran,) if ran else (),
-            extras=FrozenDict(
-                {
-                    "alfworld.task_type": self._goal.kind,
-                    "alfworld.goal_conditions": met / total,
-                }
-            ),
+            extras=FrozenDict(extras),
         )
 
 

@@ -103,6 +103,11 @@ class Goal(FrozenModel):
             raise ValueError(f"{self.kind} has no {other}; leave it empty")
         return self
 
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types that it names."""
+        return tuple(filter(None, (self.object, self.receptacle, self.toggle)))
+
 
 def pddl(goal: Goal) -> str:
     """The goal as a ``(:goal ...)`` section, from ALFWorld's own templates."""
@@ -187,6 +192,13 @@ def conditions(goal: Goal, facts: Facts) -> tuple[int, int]:
         is on where the agent is (2); two are in one place (2).
     """
     return _conditions(goal, _State(facts))
+
+
+def met(goals: Iterable[Goal], facts: Facts) -> list[Goal]:
+    """Those of some goals that are met."""
+    state = _State(facts)
+    found = ((goal, *_conditions(goal, state)) for goal in goals)
+    return [goal for goal, n_met, n_total in found if n_met == n_total]
 
 
 def _conditions(goal: Goal, state: _State) -> tuple[int, int]:

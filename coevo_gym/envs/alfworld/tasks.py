@@ -73,7 +73,7 @@ def side_of(task: Task) -> Split:
     world = task.world
     assert isinstance(world, ALFWorldWorld)
     side = strictest(split_of(task.scenario), side_of_game(world))
-    if side is Split.TRAIN and world.goal is not None and leaked(world):
+    if side is Split.TRAIN and isinstance(world.goal, Goal) and leaked(world):
         return Split.VAL  # in a training scene, as only validation games are
     return side
 
@@ -152,9 +152,15 @@ def _builtin(split: Split) -> tuple[Task, ...]:
 
 
 def goal_of(world: ALFWorldWorld) -> Goal:
-    """What is wanted in a world."""
-    if world.goal is not None:
+    """What is wanted in a world.
+
+    Raises:
+        TaskError: if nothing is.
+    """
+    if isinstance(world.goal, Goal):
         return world.goal
+    if world.goal is not None:
+        raise TaskError(f"Nothing is wanted in this world of {world.game}.")
     if world.digest == BUILTIN:
         return _builtin_game(world.game).goal
     entry = _entry(world)
@@ -177,7 +183,9 @@ def scene_problem(world: ALFWorldWorld) -> tuple[str, str, str]:
         games = _games(world)
         parts = (games.domain, games.grammar, games.problem(_entry(world).id))
     domain, grammar, problem = parts
-    return domain, grammar, problem if world.goal is None else with_goal(problem, world.goal)
+    if isinstance(world.goal, Goal):
+        problem = with_goal(problem, world.goal)
+    return domain, grammar, problem
 
 
 def leaked(world: ALFWorldWorld) -> bool:
@@ -197,10 +205,16 @@ def _held_out(games: Games) -> frozenset[tuple[str, str, Goal]]:
 def _key(world: ALFWorldWorld) -> tuple[str, str, Goal]:
     """Scene, hash of the initial state, and goal."""
     *_, problem = scene_problem(world)
-    found = _INIT.search(problem)
-    facts = sorted(" ".join(fact.split()) for fact in _FACT.findall(found[1] if found else ""))
+    facts = sorted(" ".join((name, *objects)) for name, objects in facts_of(problem))
     state = hashlib.sha256("\n".join(facts).encode()).hexdigest()
     return scenario_of(world.game), state, goal_of(world)
+
+
+def facts_of(problem: str) -> list[tuple[str, tuple[str, ...]]]:
+    """What holds at first in a problem: (predicate, objects), by its own names in lower case."""
+    found = _INIT.search(problem)
+    parts = (fact.lower().split() for fact in _FACT.findall(found[1] if found else ""))
+    return [(name, tuple(objects)) for name, *objects in parts]
 
 
 def _games(world: ALFWorldWorld) -> Games:

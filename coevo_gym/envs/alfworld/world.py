@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from coevo_gym.core.task import Verifier, World
 from coevo_gym.envs.alfworld.goals import Goal
 
@@ -12,12 +14,12 @@ class ALFWorldWorld(World):
     Attributes:
         game: id of the official or built-in game whose scene it is.
         digest: first 16 digits of the content hash of the official games; "builtin".
-        goal: what is wanted; None for the game's own.
+        goal: what is wanted; None for the game's own, which ``"nothing"`` takes out of force.
     """
 
     game: str
     digest: str
-    goal: Goal | None = None
+    goal: Goal | Literal["nothing"] | None = None
 
 
 class ALFWorldVerifier(Verifier):

@@ -6,14 +6,14 @@ import ast
 
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Step
-from coevo_gym.envs.appworld import builder, tasks
+from coevo_gym.envs.appworld import builder, proposals, tasks
 from coevo_gym.envs.appworld.choices import choices
 from coevo_gym.envs.appworld.env import code_of
-from coevo_gym.envs.folder import FolderBenchmark
+from coevo_gym.envs.folder import ProposableFolder
 from coevo_gym.provision import data_folder
 
 
-class AppWorldBenchmark(FolderBenchmark):
+class AppWorldBenchmark(ProposableFolder):
     """AppWorld behind the seam that curricula and trainers know."""
 
     name = "appworld"
@@ -55,4 +55,4 @@ def apps_of(action: str) -> list[str]:
     return [app for app, before in zip(apps, ["", *apps], strict=False) if app != before]
 
 
-BENCHMARK = AppWorldBenchmark(tasks, builder, choices)
+BENCHMARK = AppWorldBenchmark(tasks, builder, choices, proposals)

@@ -31,6 +31,7 @@ from coevo_gym.envs.appworld.moves import (
 )
 from coevo_gym.envs.appworld.tasks import root_of, scenario_of, split_of
 from coevo_gym.envs.appworld.world import AppWorldVerifier, AppWorldWorld
+from coevo_gym.envs.proposals import draft_of
 
 MAX_ACTS = 2
 """Of a draft from a walk."""
@@ -270,13 +271,9 @@ def _question(listed: Listed, context: Context, rng: Generator) -> Sequence[Draf
 
 def _draft(wish: str, actions: Sequence[str], context: Context, rng: Generator) -> Draft:
     said = _ASKED[int(rng.integers(len(_ASKED)))].format(wish)
-    return Draft(
-        benchmark="appworld",
-        scenario=context.task.scenario,
+    return draft_of(
+        context,
         instruction=said[0].upper() + said[1:],
         world=context.task.world,
-        solution=tuple(actions),
-        subset="evolved",
-        parents=(context.task.id,),
-        context_id=context.id,
+        solution=actions,
     )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Step
-from coevo_gym.envs.bfcl import builder, tasks
+from coevo_gym.envs.bfcl import builder, proposals, tasks
 from coevo_gym.envs.bfcl.choices import choices, single_calls
 from coevo_gym.envs.bfcl.engine.tools import functions_of
 from coevo_gym.envs.bfcl.engine.wheel import CATEGORIES
-from coevo_gym.envs.folder import FolderBenchmark
+from coevo_gym.envs.folder import ProposableFolder
 
 
-class BFCLBenchmark(FolderBenchmark):
+class BFCLBenchmark(ProposableFolder):
     """BFCL behind the seam that curricula and trainers know."""
 
     name = "bfcl"
@@ -29,4 +29,4 @@ class BFCLBenchmark(FolderBenchmark):
         return " ".join(classes) or ("!" if step.error_kind else "")
 
 
-BENCHMARK = BFCLBenchmark(tasks, builder, choices)
+BENCHMARK = BFCLBenchmark(tasks, builder, choices, proposals)

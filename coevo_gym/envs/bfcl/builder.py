@@ -32,6 +32,7 @@ from coevo_gym.envs.bfcl.judge import Judge
 from coevo_gym.envs.bfcl.tasks import CLOSING, native_tasks, solution_of, split_of
 from coevo_gym.envs.bfcl.words import Known, default, purpose, request, tells
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
+from coevo_gym.envs.proposals import draft_of
 
 DRAFTS_PER_TRACE = 2
 MAX_TURNS, MAX_CALLS_PER_TURN, MAX_SPELLING = 2, 2, 500
@@ -124,7 +125,7 @@ def _turns(messages: Sequence[str], world: BFCLWorld) -> Turns:
         for item in items:
             if isinstance(item, Malformed):
                 raise BuildError(f"message {number}: {item.reason}")
-            current.append(_named(item, f"message {number}", world))
+            current.append(named_call(item, f"message {number}", world))
         steps += bool(items)
         if steps > max_steps_of_a_turn():
             raise BuildError(f"turn {len(turns) + 1} takes more than {steps - 1} messages")
@@ -140,7 +141,7 @@ def _turns(messages: Sequence[str], world: BFCLWorld) -> Turns:
     return tuple(turns)
 
 
-def _named(call: Call, where: str, world: BFCLWorld) -> Call:
+def named_call(call: Call, where: str, world: BFCLWorld) -> Call:
     """A call of an offered function with a name for every argument, in the types of JSON."""
     if call.name not in functions_of(world.classes):
         raise BuildError(f"{where}: there is no function {call.name!r}")
@@ -157,7 +158,7 @@ def _check_repeatable(world: BFCLWorld, turns: Turns) -> None:
         setup = world.setup_calls
     except ValueError as error:
         raise BuildError(f"the setup: {error}") from error
-    calls = [*(_named(call, "the setup", world) for call in setup), *chain(*turns)]
+    calls = [*(named_call(call, "the setup", world) for call in setup), *chain(*turns)]
     if len(calls) > MAX_CALLS:
         raise BuildError(f"makes {len(calls)} calls, setup included, more than {MAX_CALLS}")
     for call in calls:
@@ -383,21 +384,37 @@ def _draft(calls: Sequence[Call], begin: int, context: Context, rng: Generator) 
     cuts = [begin + length * turn // n_turns for turn in range(n_turns + 1)]
     turns = [calls[start:end] for start, end in pairwise(cuts)]
     said = [request(turn, rng, opening=number == 0) for number, turn in enumerate(turns)]
-    return Draft(
-        benchmark="bfcl",
-        scenario=context.task.scenario,
+    return conversation(world, said, turns, context, setup=calls[:begin])
+
+
+def conversation(
+    world: BFCLWorld,
+    said: Sequence[str],
+    turns: Sequence[Sequence[Call]],
+    context: Context,
+    *,
+    setup: Sequence[Call] = (),
+) -> Draft:
+    """The draft of a conversation: one message a call, and one that closes each turn.
+
+    Args:
+        world: where it begins; what its user says, and what is held out there, is left out.
+        said: what the user says in each turn.
+        turns: the calls of each turn.
+        context: where it was explored from.
+        setup: calls that have been made before the first turn.
+    """
+    return draft_of(
+        context,
         instruction=said[0],
         world=BFCLWorld(
             config=world.config,
             classes=world.classes,
             turns=tuple(said),
             long_context=world.long_context,
-            setup=(*world.setup, *map(python, calls[:begin])),
+            setup=(*world.setup, *map(python, setup)),
         ),
-        solution=tuple(
+        solution=[
             message for turn in turns for message in (*(hermes([call]) for call in turn), CLOSING)
-        ),
-        subset="evolved",
-        parents=(context.task.id,),
-        context_id=context.id,
+        ],
     )

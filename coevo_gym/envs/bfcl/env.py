@@ -11,7 +11,7 @@ from numpy.random import Generator
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Act
-from coevo_gym.core.task import FrozenDict, Split, Task, Verifier, World
+from coevo_gym.core.task import FrozenDict, NothingAsked, Split, Task, Verifier, World
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.bfcl.engine.dialogue import Dialogue, Reply
@@ -196,6 +196,8 @@ class BFCLEnv(TaskEnv):
 
     def _review(self, verifier: Verifier, frame: Frame) -> Frame:
         """A turn that has ended is judged before the user goes on."""
+        if isinstance(verifier, NothingAsked):
+            return frame
         if self._judge is None:
             assert isinstance(verifier, BFCLVerifier)
             self._judge = Judge(self._world, verifier)

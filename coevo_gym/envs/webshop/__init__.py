@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from coevo_gym.core.trajectory import Step
-from coevo_gym.envs.folder import FolderBenchmark
-from coevo_gym.envs.webshop import builder, tasks
+from coevo_gym.envs.folder import ProposableFolder
+from coevo_gym.envs.webshop import builder, proposals, tasks
 from coevo_gym.envs.webshop.choices import choices
 
 
-class WebShopBenchmark(FolderBenchmark):
+class WebShopBenchmark(ProposableFolder):
     """WebShop behind the seam that curricula and trainers know."""
 
     name = "webshop"
@@ -20,4 +20,4 @@ class WebShopBenchmark(FolderBenchmark):
         return "!" if step.error_kind else step.calls[0]
 
 
-BENCHMARK = WebShopBenchmark(tasks, builder, choices)
+BENCHMARK = WebShopBenchmark(tasks, builder, choices, proposals)

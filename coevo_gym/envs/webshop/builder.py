@@ -14,6 +14,7 @@ from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context, Draft, digest
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Trajectory
+from coevo_gym.envs.proposals import draft_of
 from coevo_gym.envs.webshop.choices import searches
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
 from coevo_gym.envs.webshop.engine.goals import NO_CAP
@@ -227,8 +228,8 @@ def _draft(product: Product, catalogue: Catalogue, context: Context, rng: Genera
     phrase = _PHRASES[int(rng.integers(len(_PHRASES)))]
     instruction = phrase.format(what=what, cap=f", for less than {cap} dollars")
     clicks = [product.asin.lower(), *dict.fromkeys(options.values()), "buy now"]
-    return Draft(
-        benchmark="webshop",
+    return draft_of(
+        context,
         scenario=product.asin,
         instruction=instruction,
         world=world_of(catalogue),
@@ -236,9 +237,6 @@ def _draft(product: Product, catalogue: Catalogue, context: Context, rng: Genera
             f"search[{_query(instruction, product, catalogue)}]",
             *(f"click[{text}]" for text in clicks),
         ),
-        subset="evolved",
-        parents=(context.task.id,),
-        context_id=context.id,
     )
 
 

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 
 from numpy.random import Generator
 
-from coevo_gym.core.task import FrozenDict, Verifier, World
+from coevo_gym.core.task import FrozenDict, NothingAsked, Verifier, World
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.frame import PRIVATE_INFO, Frame, Grade
 from coevo_gym.envs.vector import TaskVectorEnv
 from coevo_gym.envs.webshop.engine.goals import Goal
 from coevo_gym.envs.webshop.engine.html import render_html
-from coevo_gym.envs.webshop.engine.pages import SUB_PAGES, Page
+from coevo_gym.envs.webshop.engine.pages import SUB_PAGES, Page, done_text
 from coevo_gym.envs.webshop.engine.session import Session, StepResult, parse_action
 from coevo_gym.envs.webshop.judge import goal_of, judge
 from coevo_gym.envs.webshop.tasks import open_catalogue
@@ -120,7 +120,12 @@ class WebShopEnv(TaskEnv):
         return self._frame_of(result, (symbol,) if result.valid else ())
 
     def _review(self, verifier: Verifier, frame: Frame) -> Frame:
-        """The last page shows the score."""
+        """The last page shows the score, if anything was asked for."""
+        if isinstance(verifier, NothingAsked):
+            product = self._session.product
+            if not frame.done or product is None:
+                return frame
+            return replace(frame, observation=done_text(product.asin, dict(self._session.options)))
         if self._goal is None:
             self._goal = goal_of(verifier, self._session.catalogue)
         judge(self._session, self._goal)

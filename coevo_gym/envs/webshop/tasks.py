@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, overload
 
 from coevo_gym.core.errors import BenchmarkNotInstalled, DataError, TaskError
-from coevo_gym.core.task import Split, Task, strictest
+from coevo_gym.core.task import NothingAsked, Split, Task, strictest
 from coevo_gym.core.task_file import described
 from coevo_gym.envs.webshop.builtin import builtin_goals, builtin_items
 from coevo_gym.envs.webshop.choices import searches
@@ -44,6 +44,9 @@ def side_of(task: Task) -> Split:
     """  # noqa: D205
     world, wanted = task.world, task.verifier
     assert isinstance(world, WebShopWorld)
+    catalogue = open_catalogue(world)
+    if isinstance(wanted, NothingAsked):
+        return split_of(task.scenario)
     assert isinstance(wanted, WebShopVerifier)
     asked = (
         wanted.asin,
@@ -52,7 +55,6 @@ def side_of(task: Task) -> Split:
         wanted.options,
         wanted.price_cap,
     )
-    catalogue = open_catalogue(world)
     product_of(wanted, catalogue)
     kept = Split.TEST if asked in _reserved(catalogue) else Split.TRAIN
     return strictest(split_of(task.scenario), split_of(wanted.asin), kept)

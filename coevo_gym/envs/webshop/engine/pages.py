@@ -105,14 +105,24 @@ def sub_text(instruction: str, product: Product, page: Page) -> str:
     return _join([*_behind_item(instruction), *texts])
 
 
-def done_text(asin: str, options: Mapping[str, str], reward: float) -> str:
-    """Show the receipt. The blanks in it ("None", no goal) are the original's."""
+def done_text(asin: str, options: Mapping[str, str], reward: float | None = None) -> str:
+    """Show the receipt. The blanks in it ("None", no goal) are the original's.
+
+    Args:
+        asin: the product.
+        options: what was chosen.
+        reward: the score; None where nothing was asked for, and so nothing is said of it.
+    """
     target = ["asin", "options", "attrs", "price upper", "instuction text", "category"]
     receipt = [
         *("Thank you for shopping with us!", "Your code:", "None"),
         *("(Paste it in your MTurk interface.)", "Purchased"),
         *("asin", asin, "options", _options_json(options), "attrs", "None"),
         *("category", "None", "query", "None", "product category", "None"),
+    ]
+    if reward is None:
+        return _join(receipt)
+    receipt += [
         *("Target", *target, "product category", "query", "Goal", "None"),
         *("Reward", "Your score (min 0.0, max 1.0)", str(reward), "Reward Details", "None"),
     ]

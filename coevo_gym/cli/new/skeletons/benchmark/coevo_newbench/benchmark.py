@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from coevo_gym.core.trajectory import Step
-from coevo_gym.envs.folder import FolderBenchmark
+from coevo_gym.envs.folder import ProposableFolder
 
-from . import builder, tasks
+from . import builder, proposals, tasks
 from .choices import choices
 
 
-class NewbenchBenchmark(FolderBenchmark):
+class NewbenchBenchmark(ProposableFolder):
     """Newbench, answered by the modules of this folder."""
 
     name = "newbench"
@@ -21,4 +21,4 @@ class NewbenchBenchmark(FolderBenchmark):
         return "!" if step.error_kind else step.calls[0]
 
 
-BENCHMARK = NewbenchBenchmark(tasks, builder, choices)
+BENCHMARK = NewbenchBenchmark(tasks, builder, choices, proposals)

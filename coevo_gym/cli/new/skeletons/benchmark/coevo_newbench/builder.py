@@ -11,6 +11,7 @@ from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context, Draft, digest
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Trajectory
+from coevo_gym.envs.proposals import draft_of
 
 from .engine import Room
 from .env import grade
@@ -34,15 +35,8 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
 
 
 def _draft(context: Context, instruction: str, actions: tuple[str, ...]) -> Draft:
-    return Draft(
-        benchmark="newbench",
-        scenario=context.task.scenario,
-        instruction=instruction,
-        world=context.task.world,
-        solution=actions,
-        parents=(context.task.id,),
-        context_id=context.id,
-    )
+    world = context.task.world
+    return draft_of(context, instruction=instruction, world=world, solution=actions)
 
 
 def build(draft: Draft) -> Task:

@@ -1,0 +1,111 @@
+"""Exploring a room without a goal, and drafts from what a model proposes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from coevo_gym.core.errors import BuildError
+from coevo_gym.core.evolution import Context, Draft, Proposal
+from coevo_gym.core.spaces import spaced
+from coevo_gym.core.task import Task
+from coevo_gym.envs.alfworld.builder import check_words, kinds_said, names, possible_goals
+from coevo_gym.envs.alfworld.goals import CLEAN, COOL, HEAT, LOOK, PICK, TWO, Goal, met, words
+from coevo_gym.envs.alfworld.tasks import facts_of, scene_problem, side_of
+from coevo_gym.envs.alfworld.world import ALFWorldWorld
+from coevo_gym.envs.proposals import actions_of, draft_of, opened, request_of
+
+NOTHING_ASKED = "look around, and try out what can be done here; nothing is wanted."
+_TELLING = (TWO, HEAT, COOL, CLEAN, LOOK, PICK)
+"""The kinds of goals, those first that say the most about what was done."""
+
+
+def open_task(task: Task) -> Task:
+    """The same room, with no goal in force."""
+    assert isinstance(task.world, ALFWorldWorld)
+    free = task.world.model_copy(update={"goal": "nothing"})
+    return opened(task, side_of(task), NOTHING_ASKED, world=free)
+
+
+def draft(proposal: Proposal, context: Context) -> Draft:
+    """Wish for what the proposal's words mean, or else for what its commands bring about.
+
+    The words are read by the closed grammar of goals: one of the six kinds, with types that the
+    scene has. They are kept if they say the goal; if not, the benchmark says it in its own.
+
+    Raises:
+        BuildError: if it says nothing; if its words do not mean one goal and its commands do not
+            bring one about.
+    """
+    request, actions = request_of(proposal), actions_of(proposal)
+    commands = [action.strip() for action in actions]
+    world = context.task.world
+    assert isinstance(world, ALFWorldWorld)
+    problem = scene_problem(world.model_copy(update={"goal": None}))
+    kinds = possible_goals(facts_of(problem[-1]), problem[-1])
+    possible = [goal for goals in kinds for goal in goals]
+    said = _plain(request, possible)
+    goals = _meant(said, possible)
+    goal = goals[0] if len(goals) == 1 else _brought_about(problem, commands, goals, possible)
+    return draft_of(
+        context,
+        instruction=_asked(said, goal),
+        world=world.model_copy(update={"goal": goal}),
+        solution=commands,
+    )
+
+
+def _plain(request: str, possible: Sequence[Goal]) -> str:
+    """A request as the tasks of this benchmark are written.
+
+    That is in small letters and without a full stop; a type is one word, as in the game, and
+    without the number of a thing, since any thing of the type will do.
+    """
+    said = " ".join(request.lower().split()).rstrip(" .!?").removeprefix("please ")
+    types = {name for goal in possible for name in goal.types}
+    for name in sorted(types, key=len, reverse=True):
+        pattern = rf"\b(?:{re.escape(spaced(name))}|{name.lower()})(e?s)?\b(?: \d+\b)?"
+        said = re.sub(pattern, rf"{name.lower()}\1", said)
+    return said
+
+
+def _meant(said: str, possible: Sequence[Goal]) -> list[Goal]:
+    """The goals that some words may mean."""
+    kinds = kinds_said(said)
+    named = [goal for goal in possible if all(names(said, name) for name in goal.types)]
+    if kinds:
+        return [goal for goal in named if {goal.kind} == kinds]
+    looks = [goal for goal in named if goal.kind == LOOK]
+    return looks or [goal for goal in named if goal.kind == PICK]
+
+
+def _brought_about(
+    problem: tuple[str, str, str],
+    commands: Sequence[str],
+    meant: Sequence[Goal],
+    possible: Sequence[Goal],
+) -> Goal:
+    """The goal that the last command brings about: one that the words may mean, if there is one."""
+    from coevo_gym.envs.alfworld.engine.game import Game, open_scene
+
+    game = Game(open_scene(*problem), "")
+    facts = game.facts()
+    for number, command in enumerate(commands, start=1):
+        facts = game.facts()
+        if not game.step(command):
+            raise BuildError(f"action {number}, {command[:80]!r}, is not admissible")
+    before = met(possible, facts)
+    new = [goal for goal in met(possible, game.facts()) if goal not in before]
+    found = [goal for goal in new if goal in meant] or new
+    if not found:
+        raise BuildError("the words do not mean one goal, and the last action brings none about")
+    return min(found, key=lambda goal: _TELLING.index(goal.kind))
+
+
+def _asked(said: str, goal: Goal) -> str:
+    """The words, if they say the goal; else the benchmark's own."""
+    try:
+        check_words(said, goal)
+    except BuildError:
+        return words(goal)
+    return said

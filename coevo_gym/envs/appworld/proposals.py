@@ -1,0 +1,46 @@
+"""Exploring the apps without a chore, and drafts from what a model proposes."""
+
+from __future__ import annotations
+
+import ast
+
+from coevo_gym.core.errors import BuildError
+from coevo_gym.core.evolution import Context, Draft, Proposal
+from coevo_gym.core.task import Task
+from coevo_gym.envs.appworld.env import code_of
+from coevo_gym.envs.appworld.moves import FINISH
+from coevo_gym.envs.appworld.tasks import side_of
+from coevo_gym.envs.proposals import actions_of, draft_of, opened, request_of
+
+NOTHING_ASKED = "Look around in the apps, and try out what they can do; nothing has to be done."
+_ENDS = "complete_task"
+
+
+def open_task(task: Task) -> Task:
+    """The same apps and the same person, who has no chore."""
+    return opened(task, side_of(task), NOTHING_ASKED)
+
+
+def draft(proposal: Proposal, context: Context) -> Draft:
+    """Ask in the proposal's words for what its code does; the task is completed at the end.
+
+    Raises:
+        BuildError: if it says nothing, or an action is no Python code.
+    """
+    request, actions = request_of(proposal), actions_of(proposal)
+    codes = [_code(action, number) for number, action in enumerate(actions, start=1)]
+    if not any(_ENDS in code for code in codes):
+        actions = (*actions, FINISH)
+    return draft_of(context, instruction=request, world=context.task.world, solution=actions)
+
+
+def _code(action: str, number: int) -> str:
+    """The code of an action, if Python can read it."""
+    code = code_of(action)
+    try:
+        read = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise BuildError(f"action {number} is no Python code: {error}") from error
+    if not read.body:
+        raise BuildError(f"action {number} does nothing")
+    return code

@@ -1,0 +1,84 @@
+"""Exploring the functions without a request, and drafts from what a model proposes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coevo_gym.core.errors import BuildError
+from coevo_gym.core.evolution import Context, Draft, Proposal
+from coevo_gym.core.task import Task
+from coevo_gym.envs.bfcl.builder import conversation, named_call
+from coevo_gym.envs.bfcl.engine.calls import Call, Malformed, parse_message
+from coevo_gym.envs.bfcl.tasks import side_of
+from coevo_gym.envs.bfcl.world import BFCLWorld
+from coevo_gym.envs.proposals import actions_of, opened, requests_of
+
+NOTHING_ASKED = "Please try out the functions that you have, and see what they do. I need nothing."
+
+
+def open_task(task: Task) -> Task:
+    """The same backends, all of their functions offered, and a user who needs nothing."""
+    world = task.world
+    assert isinstance(world, BFCLWorld)
+    free = BFCLWorld(
+        config=world.config,
+        classes=world.classes,
+        turns=(NOTHING_ASKED,),
+        long_context=world.long_context,
+        setup=world.setup,
+    )
+    return opened(task, side_of(task), NOTHING_ASKED, world=free)
+
+
+def draft(proposal: Proposal, context: Context) -> Draft:
+    """The conversation in which the user says the proposal's turns, and its calls answer them.
+
+    Raises:
+        BuildError: if a turn says nothing, a call cannot be read or made in this world, or it
+            cannot be told which calls belong to which turn.
+    """
+    world = context.task.world
+    assert isinstance(world, BFCLWorld)
+    said = requests_of(proposal)
+    turns = _turns(actions_of(proposal), len(said), world)
+    return conversation(world, said, turns, context)
+
+
+def _turns(messages: Sequence[str], n_turns: int, world: BFCLWorld) -> Sequence[Sequence[Call]]:
+    """The calls of each turn.
+
+    A message without calls ends a turn. Where the user speaks once, all calls are for that; where
+    no message ends a turn, each is for a turn of its own.
+    """
+    sent = [_calls(message, number, world) for number, message in enumerate(messages, start=1)]
+    made = [calls for calls in sent if calls]
+    if not made:
+        raise BuildError("no call is made")
+    if n_turns == 1:
+        return [[call for calls in made for call in calls]]
+    turns: list[list[Call]] = [[]]
+    for calls in sent:
+        if calls:
+            turns[-1] += calls
+        elif turns[-1]:
+            turns.append([])
+    turns = [turn for turn in turns if turn]
+    if len(turns) == 1:
+        turns = made
+    if len(turns) != n_turns:
+        raise BuildError(
+            f"the user speaks {n_turns} times, and the actions make {len(turns)} turns: each is to "
+            "end with a message without calls"
+        )
+    return turns
+
+
+def _calls(message: str, number: int, world: BFCLWorld) -> list[Call]:
+    """The calls of a message, with a name for every argument."""
+    where = f"action {number}"
+    calls = []
+    for item in parse_message(message):
+        if isinstance(item, Malformed):
+            raise BuildError(f"{where}: {item.reason}")
+        calls.append(named_call(item, where, world))
+    return calls

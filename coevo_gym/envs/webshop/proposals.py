@@ -1,0 +1,54 @@
+"""Exploring the shop without a wish, and drafts from what a model proposes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from coevo_gym.core.errors import BuildError
+from coevo_gym.core.evolution import Context, Draft, Proposal
+from coevo_gym.core.task import Task
+from coevo_gym.envs.proposals import actions_of, draft_of, opened, request_of
+from coevo_gym.envs.webshop.engine.catalogue import Catalogue
+from coevo_gym.envs.webshop.engine.session import Action, parse_action
+from coevo_gym.envs.webshop.tasks import open_catalogue, side_of
+from coevo_gym.envs.webshop.world import WebShopWorld
+
+NOTHING_ASKED = "Look around in the shop, and try out how things are bought; nothing is wanted."
+_BUY = Action("click", "buy now")
+
+
+def open_task(task: Task) -> Task:
+    """The same shop, with nothing to look for."""
+    return opened(task, side_of(task), NOTHING_ASKED)
+
+
+def draft(proposal: Proposal, context: Context) -> Draft:
+    """Ask in the proposal's words for the product that its actions buy.
+
+    Raises:
+        BuildError: if it says nothing, or its actions do not end with the purchase of a product.
+    """
+    world = context.task.world
+    assert isinstance(world, WebShopWorld)
+    request, actions = request_of(proposal), actions_of(proposal)
+    asin = _bought(actions, open_catalogue(world))
+    return draft_of(context, scenario=asin, instruction=request, world=world, solution=actions)
+
+
+def _bought(actions: Sequence[str], catalogue: Catalogue) -> str:
+    """The asin of the last product that is opened before the purchase."""
+    *clicks, last = map(parse_action, actions)
+    if last != _BUY:
+        raise BuildError("the last action is not click[buy now]")
+    asins = _asins(catalogue)
+    for verb, thing in reversed(clicks):
+        if verb == "click" and thing in asins:
+            return asins[thing]
+    raise BuildError("no product of the shop is opened before the purchase")
+
+
+@lru_cache(maxsize=4)
+def _asins(catalogue: Catalogue) -> Mapping[str | None, str]:
+    """Each asin by what is clicked to open its product."""
+    return {product.asin.lower(): product.asin for product in catalogue}
