@@ -30,6 +30,7 @@ from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig
 from coevo_gym.trainers.update.batch import (
     Batch,
     batch_metrics,
+    check_recorded,
     evaluated,
     flatten,
     group_metrics,
@@ -167,6 +168,7 @@ class GRPO:
         Raises:
             ValueError: if a step's action is not what its decision sampled, or the policy gives
                 log-probabilities of other positions than those that were sampled.
+            ConfigError: if cues were stripped, and the old log-probabilities are the recorded ones.
             TrainingDiverged: if three steps in a row, of this update and those before, have no
                 finite loss and gradient.
         """
@@ -187,6 +189,8 @@ class GRPO:
         batch = flatten(kept, list(compress(judged, learned)), clip_high=clips)
         if not batch.samples:
             return metrics | {"decisions": 0.0}
+        if self.config.old_logprobs == "recorded":
+            check_recorded(batch, "Set learner.old_logprobs = 'recomputed'.")
         metrics |= self._optimise(batch)
         self.policy.version += 1
         self.updates += 1
@@ -269,6 +273,9 @@ class GRPO:
             importance = None
             if self.config.old_logprobs == "recomputed":
                 recorded = padded(batch.recorded, part, logp)
+                if batch.stripped.any():  # nobody sampled from those prompts: there is no ratio
+                    stripped = batch.stripped[part].unsqueeze(1).to(mask)  # (B, 1)
+                    recorded = torch.where(stripped, old_logp, recorded)
                 importance, drift = self._importance(old_logp, recorded, mask)
                 for name, value in drift.items():
                     sums[name] = sums.get(name, 0.0) + value / positions

@@ -32,6 +32,7 @@ from coevo_gym.trainers.update.batch import (
     Batch,
     batch_metrics,
     check_positions,
+    check_recorded,
     evaluated,
     flatten,
     group_metrics,
@@ -184,6 +185,7 @@ class PPO:
         Raises:
             ValueError: if a step's action is not what its decision sampled, or the policy gives
                 log-probabilities of other positions than those that were sampled.
+            ConfigError: if cues were stripped: old log-probabilities are the recorded ones.
             TrainingDiverged: if three steps in a row have no finite loss and gradient.
         """
         usable = [group for group in groups if group.comparable(self.config.max_staleness)]
@@ -198,6 +200,7 @@ class PPO:
         batch = flatten([trajectory for trajectory, _ in kept], [value for _, value in kept])
         if not batch.samples:
             return metrics | {"decisions": 0.0}
+        check_recorded(batch, "Choose learner.kind = 'pg' with old_logprobs = 'recomputed'.")
         estimates = self._estimates([trajectory for trajectory, _ in kept])
         metrics |= self._optimise(batch, estimates)
         self._known.clear()

@@ -15,7 +15,8 @@ def segments(decisions: Sequence[TokenDecision]) -> tuple[Segment, ...]:
 
     A prompt that does not begin with all tokens so far (a context manager has changed it, or
     somebody has tokenised it anew), or another temperature, begins the next segment. Each sampled
-    token keeps exactly the context it was sampled in.
+    token keeps exactly the context it was sampled in, but for cues that are stripped: of a decision
+    with ``trained_prompt_ids`` those are laid out.
 
     Args:
         decisions: those of one trajectory, in order.
@@ -33,18 +34,19 @@ def segments(decisions: Sequence[TokenDecision]) -> tuple[Segment, ...]:
     for decision in decisions:
         if not decision.ids:
             continue
-        if not decision.prompt_ids:
+        prompt_ids = _trained_prompt(decision)
+        if not prompt_ids:
             raise ValueError("A decision without prompt ids cannot be trained on: no context.")
         goes_on = (
             open_
             and decision.temperature == open_[0].temperature
-            and decision.prompt_ids[: len(so_far)] == so_far
+            and prompt_ids[: len(so_far)] == so_far
         )
         if open_ and not goes_on:
             found.append(_joined(open_))
             open_ = []
         open_.append(decision)
-        so_far = decision.prompt_ids + decision.ids
+        so_far = prompt_ids + decision.ids
     return (*found, _joined(open_)) if open_ else tuple(found)
 
 
@@ -85,12 +87,19 @@ def merged(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
 
 def _joined(decisions: Sequence[TokenDecision]) -> Segment:
     """One segment of decisions each of which goes on from the one before."""
+    prompts = [(_trained_prompt(decision), decision.ids) for decision in decisions]
     (whole,) = merged(
-        Snapshot(d.prompt_ids + d.ids, (False,) * len(d.prompt_ids) + (True,) * len(d.ids))
-        for d in decisions
+        Snapshot(prompt_ids + ids, (False,) * len(prompt_ids) + (True,) * len(ids))
+        for prompt_ids, ids in prompts
     )
     logprobs = tuple(value for decision in decisions for value in decision.logprobs)
-    return Segment(whole.ids, whole.sampled, logprobs, decisions[-1].temperature)
+    stripped = any(decision.trained_prompt_ids is not None for decision in decisions)
+    return Segment(whole.ids, whole.sampled, logprobs, decisions[-1].temperature, stripped)
+
+
+def _trained_prompt(decision: TokenDecision) -> tuple[int, ...]:
+    trained = decision.trained_prompt_ids
+    return decision.prompt_ids if trained is None else trained
 
 
 def samples(decisions: Sequence[Decision]) -> tuple[Sample, ...]:

@@ -76,9 +76,10 @@ class GRPOConfig(UpdateConfig):
         overlong_buffer_tokens: over so many tokens below that the penalty grows from 0.
         old_logprobs: the old policy of the ratio: what the sampler ``recorded``, or what the
             learner computes itself before its first step (``recomputed``), for a sampler whose
-            numerics differ.
+            numerics differ. Samples from which cues were stripped can only be ``recomputed``.
         importance_cap: with recomputed ones, the surrogate of each token is weighted by the
-            learner's probability over the sampler's, at most this; None leaves that out.
+            learner's probability over the sampler's, at most this; None leaves that out. A sample
+            from which cues were stripped has weight 1.
     """
 
     kind: Literal["pg"] = "pg"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import Field
@@ -59,8 +60,10 @@ class ChatAgent:
     It keeps no state: what it said and sampled in earlier steps is in the view's history, where
     :class:`coevo_gym.episodes.Runner` puts it. An answer that was cut at its most tokens is
     read as far as it goes. A prompt that the model has no room for ends the episode with
-    ``context_overflow``, a spent token budget with ``max_tokens``; an answer that is lost loses
-    the episode.
+    ``context_overflow``, a spent token budget with ``max_tokens``, the episode's own as well as one
+    that forbids to send a prompt; an answer that is lost loses the episode.
+
+    Of cues that are stripped, the policy is told, and is given the chat without them to train on.
 
     Args:
         policy: who answers.
@@ -86,16 +89,16 @@ class ChatAgent:
         Raises:
             ModelError: if the context is ``causal``, and the policy prompts with other tokens than
                 it has sampled: a conversation was tokenised anew.
+            ConfigError: if cues are to be stripped, and the policy does not say which tokens are
+                left to be trained on.
         """
         left = [self._tokens_left(view) for view in views]
         live = [index for index, tokens in enumerate(left) if tokens > 0]
         acts = [Act("", end=EndReason.MAX_TOKENS)] * len(views)
-        requests = [
-            Prompt(self.messages(views[index]), Sampling(self.config.temperature, left[index]))
-            for index in live
-        ]
+        requests = [self._request(views[index], left[index]) for index in live]
         answers = self.policy.generate(requests) if requests else []
-        for index, completion in zip(live, answers, strict=True):
+        for index, request, completion in zip(live, requests, answers, strict=True):
+            self._check_stripped(request, completion)
             if self.config.context == "causal":
                 _check_goes_on(views[index], completion)
             acts[index] = self._act(completion)
@@ -127,11 +130,34 @@ class ChatAgent:
                 "shown one to imitate. Use a policy that is trained here."
             )
         text = answer_of(action, self.prompt.header.answer)
-        return self.policy.encode_demonstration(self.messages(view), text)
+        return self.policy.encode_demonstration(self._stripped(view) or self.messages(view), text)
+
+    def _request(self, view: View, max_tokens: int) -> Prompt:
+        sampling = Sampling(self.config.temperature, max_tokens)
+        return Prompt(self.messages(view), sampling, trained=self._stripped(view))
+
+    def _stripped(self, view: View) -> tuple[Message, ...] | None:
+        """The chat that is trained on; None if that is what the policy is asked to go on with."""
+        kept = tuple(cue for cue in view.cues if not cue.strip)
+        return None if kept == view.cues else self.messages(replace(view, cues=kept))
+
+    def _check_stripped(self, request: Prompt, completion: Completion) -> None:
+        """Make sure that nothing is trained on a cue that was to be stripped."""
+        decision = completion.decision
+        if request.trained is None or not isinstance(decision, TokenDecision):
+            return
+        if decision.trained_prompt_ids is None:
+            raise ConfigError(
+                f"Cues are to be stripped, but {type(self.policy).__name__} does not give the "
+                "trained_prompt_ids of Prompt.trained. Use a policy that does, or cues with "
+                "strip=False."
+            )
 
     def _act(self, completion: Completion) -> Act:
         if completion.finish is Finish.OVERFLOW:
             return Act("", end=EndReason.CONTEXT_OVERFLOW)
+        if completion.finish is Finish.UNSENT:
+            return Act("", end=EndReason.MAX_TOKENS)
         if completion.finish is Finish.LOST:
             return Act("", said=completion.text, end=EndReason.MODEL_LOST)
         said = completion.text

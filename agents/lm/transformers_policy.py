@@ -74,7 +74,7 @@ class TransformersPolicy(LanguageModel):
 
         At temperature 0 log-probabilities are 0, those of a sure thing. An answer is cut where
         the model's context ends (``Finish.LENGTH``); a prompt that fills it is not answered
-        (``Finish.OVERFLOW``).
+        (``Finish.OVERFLOW``). What is trained on must have room in it, too.
 
         Raises:
             ConfigError: if a request is not a prompt, or its sampling makes no sense.
@@ -84,9 +84,14 @@ class TransformersPolicy(LanguageModel):
 
         prompts = [_as_prompt(request) for request in requests]
         asks: dict[int, Ask] = {}
+        trained: dict[int, tuple[int, ...]] = {}
         for i, prompt in enumerate(prompts):
             ids = self.format.prompt_ids(prompt.messages)
-            room = self.max_context - len(ids)
+            longest = len(ids)
+            if prompt.trained is not None:
+                trained[i] = self.format.prompt_ids(prompt.trained)
+                longest = max(longest, len(trained[i]))
+            room = self.max_context - longest
             if room > 0:
                 temperature, most = prompt.sampling
                 asks[i] = Ask(ids, float(temperature), min(most, room))
@@ -97,7 +102,12 @@ class TransformersPolicy(LanguageModel):
         sampled = self._sample(list(asks.values()))
         for (i, ask), answer in zip(asks.items(), sampled, strict=True):
             decision = TokenDecision(
-                ask.prompt, answer.ids, answer.logprobs, ask.temperature, self.version
+                ask.prompt,
+                answer.ids,
+                answer.logprobs,
+                ask.temperature,
+                self.version,
+                trained.get(i),
             )
             stopped = answer.ids[-1] in self.format.stop_ids
             completions[i] = Completion(

@@ -244,10 +244,19 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A request to go on with a chat."""
+    """A request to go on with a chat.
+
+    Attributes:
+        messages: the chat so far.
+        sampling: how the answer is drawn.
+        trained: the chat that the answer is trained on, where that is another one: without the
+            cues that are stripped. Who answers in tokens that are trained on puts it into the
+            decision's ``trained_prompt_ids``; nobody else has a use for it. None for ``messages``.
+    """
 
     messages: tuple[Message, ...]
     sampling: Sampling = _SAMPLE
+    trained: tuple[Message, ...] | None = None
 
 
 Request = Choice | Prompt

@@ -163,12 +163,15 @@ class Segment:
         sampled: (L,) True where the policy sampled the token.
         logprobs: log-probability of each sampled token under the sampling policy, in order.
         temperature: what the logits were divided by in sampling.
+        stripped: whether cues were left out of its prompts: then ``logprobs`` are those of answers
+            to other prompts.
     """
 
     ids: tuple[int, ...]
     sampled: tuple[bool, ...]
     logprobs: tuple[float, ...]
     temperature: float = 1.0
+    stripped: bool = False
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.sampled) or sum(self.sampled) != len(self.logprobs):

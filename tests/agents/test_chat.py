@@ -176,6 +176,17 @@ class TestEpisodes:
         assert (other.end_reason, other.success) == (EndReason.SOLVED, True)
         assert found.env_steps == 2 + 4
 
+    def test_a_budget_that_forbids_a_request_cuts_its_own_episode_only(self, envs: EnvPool) -> None:
+        tasks = TRAIN[:2]
+        policy = Scripted(script_of(tasks[0], Finish.UNSENT) | script_of(tasks[1]))
+        cut, other = run(ChatAgent(policy, TOY), tasks, envs).trajectories
+        assert cut is not None
+        assert other is not None
+        assert (cut.end_reason, cut.success) == (EndReason.MAX_TOKENS, False)
+        assert cut.actions == tasks[0].solution[:2], "what was done is kept, and graded"
+        assert cut.score == pytest.approx(0.5 * 2 / 3)
+        assert (other.end_reason, other.success) == (EndReason.SOLVED, True)
+
     def test_a_lost_answer_loses_its_own_episode_only(self, envs: EnvPool) -> None:
         tasks = TRAIN[:2]
         policy = Scripted(script_of(tasks[0], Finish.LOST) | script_of(tasks[1]))

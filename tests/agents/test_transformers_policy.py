@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import os
@@ -20,6 +21,7 @@ from coevo_gym.agents.lm.transformers_policy import TransformersPolicy  # noqa: 
 from coevo_gym.core.errors import ConfigError, ModelError, ModelNotFetched  # noqa: E402
 from coevo_gym.core.seams import Choice, Completion, Finish, Message, Prompt, Sampling  # noqa: E402
 from coevo_gym.core.trajectory import UNKNOWN_VERSION, Segment, TokenDecision, View  # noqa: E402
+from coevo_gym.trainers.segments import segments  # noqa: E402
 from tests.agents.tiny_llama import make_tiny_llama  # noqa: E402
 
 SLOWLY = pytest.param("continuous", marks=pytest.mark.slow)
@@ -129,6 +131,23 @@ def test_an_answer_knows_the_version_that_gave_it(folder: Path) -> None:
     demonstrated = made.encode_demonstration(ask("Hello.").messages, "Hi.")
     assert demonstrated is not None
     assert demonstrated.policy_version == UNKNOWN_VERSION
+
+
+def test_an_answer_is_sampled_with_a_cue_and_trained_on_without(folder: Path) -> None:
+    made = policy(folder)
+    plain = ask("go to table 1")
+    told = (Message("user", "The apple is red. go to table 1"),)
+    (first,) = made.generate([Prompt(told, plain.sampling, trained=plain.messages)])
+    (other,) = policy(folder).generate([Prompt(told, plain.sampling)])
+    decision = tokens(first)
+    assert decision.trained_prompt_ids == made.format.prompt_ids(plain.messages)
+    assert tokens(other) == dataclasses.replace(decision, trained_prompt_ids=None)
+    check_logprobs(made, [first])  # the recorded ones are those after the cue
+    (segment,) = segments([decision])
+    assert segment.ids == decision.trained_prompt_ids + decision.ids
+    with torch.no_grad():
+        logps, _ = made.logprobs([segment])
+    assert logps[0].tolist() != pytest.approx(list(decision.logprobs), abs=1e-2)
 
 
 def test_greedy_answers_are_sure(folder: Path, engine: str) -> None:

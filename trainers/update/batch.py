@@ -9,8 +9,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Advantage, TrainablePolicy
-from coevo_gym.core.trajectory import Group, Sample, Trajectory
+from coevo_gym.core.trajectory import Group, Sample, Segment, Trajectory
 from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.parts import teaches
 from coevo_gym.trainers.segments import n_sampled, n_tokens, recorded_logprobs
@@ -36,6 +37,7 @@ class Batch(NamedTuple):
     advantage: Sequence[Tensor]  # D rows
     recorded: Sequence[Tensor]  # D rows, log-probabilities under the sampler
     n_decisions: int
+    stripped: Tensor  # (D,) bool, whether the sampler was told cues that the sample does not hold
     clip_high: Tensor | None = None  # (D,), upper clip of a sample's trajectory
 
 
@@ -75,6 +77,7 @@ def flatten(
         torch.split(torch.tensor(per_position), lengths),
         torch.split(torch.tensor(recorded), lengths),
         n_decisions,
+        torch.tensor([isinstance(one, Segment) and one.stripped for one in found]).bool(),
         None if clip_high is None else torch.tensor(clips),
     )
 
@@ -120,6 +123,24 @@ def check_positions(logp: Tensor, mask: Tensor, lengths: Tensor) -> None:
         raise ValueError(
             f"The policy gave log-probabilities of {mask.sum(dim=1).tolist()} positions for "
             f"samples with {lengths.tolist()}; what is trained on must be what was sampled."
+        )
+
+
+def check_recorded(batch: Batch, advice: str) -> None:
+    """Refuse recorded log-probabilities as those of the old policy where they are of other prompts.
+
+    Args:
+        batch: what is to be learned from.
+        advice: what to do about it.
+
+    Raises:
+        ConfigError: if cues were stripped from a sample.
+    """
+    if n_stripped := int(batch.stripped.sum()):
+        raise ConfigError(
+            f"Cues were stripped from {n_stripped} of {len(batch.samples)} samples, so what their "
+            "sampler recorded are the log-probabilities of answers to other prompts, not those of "
+            f"the old policy. {advice}"
         )
 
 

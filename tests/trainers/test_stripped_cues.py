@@ -1,0 +1,139 @@
+"""Learning from answers to prompts of which a part is left out in training."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from coevo_gym.core.errors import ConfigError  # noqa: E402
+from coevo_gym.core.trajectory import Decision, Group, TokenDecision, Trajectory  # noqa: E402
+from coevo_gym.trainers.grpo import GRPO, GRPOConfig  # noqa: E402
+from coevo_gym.trainers.ppo import PPO  # noqa: E402
+from coevo_gym.trainers.segments import segments  # noqa: E402
+from coevo_gym.trainers.settings import ImitationConfig, PPOConfig  # noqa: E402
+from coevo_gym.trainers.sft import accepted_rollouts, imitate  # noqa: E402
+from coevo_gym.trainers.spread import token_advantages  # noqa: E402
+from tests.trainers.episodes import FakeLanguageModel, conversation, group, trajectory  # noqa: E402
+from tests.trainers.test_ppo import Valued  # noqa: E402
+from tests.trainers.test_token_learner import gradient  # noqa: E402
+
+CUE = (6, 5, 6)
+RECOMPUTED: dict[str, Any] = {"old_logprobs": "recomputed"}
+
+
+def told(decision: TokenDecision) -> TokenDecision:
+    """The same answer, after a prompt that ends in a cue which is stripped.
+
+    The model that samples it says what the answer's first token was worth after the cue.
+    """
+    table = torch.log_softmax(FakeLanguageModel(seed=9).table.detach(), dim=1)
+    first = float(table[CUE[-1], decision.ids[0]])
+    return dataclasses.replace(
+        decision,
+        prompt_ids=decision.prompt_ids + CUE,
+        logprobs=(first, *decision.logprobs[1:]),
+        trained_prompt_ids=decision.prompt_ids,
+    )
+
+
+def unmark(decision: Decision | None) -> TokenDecision:
+    assert isinstance(decision, TokenDecision)
+    return dataclasses.replace(decision, trained_prompt_ids=None)
+
+
+def rollouts() -> tuple[list[Trajectory], list[Trajectory]]:
+    """Answers of the learner's own to plain prompts; the same as answers to prompts with a cue."""
+    rng = np.random.default_rng(3)
+    model = FakeLanguageModel()
+    plain = [conversation(model, rng, lengths) for lengths in ([2, 4], [3], [1, 1, 2], [5])]
+    return tuple(  # type: ignore[return-value]
+        [trajectory([change(d) for d in one], success=k % 2 == 1) for k, one in enumerate(plain)]
+        for change in (lambda decision: decision, told)
+    )
+
+
+def test_a_dialogue_without_its_cues_is_one_segment_with_its_advantages() -> None:
+    plain, stripped = rollouts()
+    for one, other in zip(plain, stripped, strict=True):
+        decisions = [step.decision for step in other.steps]
+        (segment,) = segments(decisions)  # type: ignore[arg-type]
+        (expected,) = segments([step.decision for step in one.steps])  # type: ignore[misc]
+        assert (segment.ids, segment.sampled) == (expected.ids, expected.sampled)
+        assert (segment.stripped, expected.stripped) == (True, False)
+        values = [float(n) for n in range(len(other.steps))]
+        assert token_advantages(other, values) == token_advantages(one, values)
+
+
+@pytest.mark.parametrize("cap", [None, 2.0])
+@pytest.mark.parametrize("settings", [{}, {"epochs": 3}, {"minibatches": 2, "kl_coef": 0.1}])
+def test_they_teach_what_the_same_answers_to_the_shorter_prompts_do(
+    settings: dict[str, Any], cap: float | None
+) -> None:
+    plain, stripped = rollouts()
+    found = [
+        gradient([group(*one)], **(RECOMPUTED | {"importance_cap": cap} | settings))
+        for one in (plain, stripped)
+    ]
+    torch.testing.assert_close(*found, atol=1e-6, rtol=1e-5)
+    assert found[0].abs().sum() > 0.01
+
+
+def update(*trajectories: Trajectory, **settings: Any) -> dict[str, float]:
+    config = GRPOConfig(**(RECOMPUTED | {"epochs": 1, "lr": 1e-12} | settings))
+    return GRPO(FakeLanguageModel(), config).update([group(*trajectories)])
+
+
+def test_the_ratio_starts_at_1_and_nothing_corrects_for_the_cue() -> None:
+    _, stripped = rollouts()
+    unmarked = [trajectory([unmark(step.decision) for step in t.steps]) for t in stripped]
+    for epochs in (1, 2):
+        metrics = update(*stripped, epochs=epochs)
+        assert metrics["clip_fraction"] == 0.0
+        assert metrics["importance"] == 1.0
+        assert metrics["sampler_kl"] == metrics["importance_capped_share"] == 0.0
+    assert update(*unmarked)["sampler_kl"] > 0.01, "the recorded ones must be far off"
+
+
+def test_beside_others_each_sample_has_its_own_weight() -> None:
+    """Others are still corrected for: here a sampler that is not the learner drew them."""
+    _, stripped = rollouts()
+    rng, sampler = np.random.default_rng(0), FakeLanguageModel(seed=8)
+    others = [trajectory(conversation(sampler, rng, [4, 2]), success=k == 1) for k in range(2)]
+    alone, mixed = update(*others), update(*others, *stripped)
+    n, n_stripped = (sum(len(s.decision.ids) for t in one for s in t.steps)  # type: ignore
+                     for one in (others, stripped))  # fmt: skip
+    assert alone["sampler_kl"] > 0.01
+    assert mixed["sampler_kl"] * (n + n_stripped) == pytest.approx(alone["sampler_kl"] * n)
+    expected = alone["importance"] * n + n_stripped
+    assert mixed["importance"] * (n + n_stripped) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_recorded_log_probabilities_are_refused(others: int) -> None:
+    plain, stripped = rollouts()
+    groups: list[Group] = [group(*stripped[others:], *plain[:others])]
+    message = rf"stripped from {4 - others} of 4 samples.*learner.old_logprobs = 'recomputed'"
+    model = FakeLanguageModel()
+    before = model.table.detach().clone()
+    with pytest.raises(ConfigError, match=message):
+        GRPO(model).update(groups)
+    assert torch.equal(model.table.detach(), before)
+    assert model.version == 0
+    with pytest.raises(ConfigError, match=r"Choose learner.kind = 'pg' with old_logprobs"):
+        PPO(Valued(), PPOConfig()).update(groups)
+    GRPO(FakeLanguageModel()).update([group(*plain)])
+
+
+def test_imitating_them_makes_the_answers_likely_without_the_cue() -> None:
+    plain, stripped = rollouts()
+    models = []
+    for one in (plain, stripped):
+        chosen = accepted_rollouts([group(*one)], above=0.5)
+        models.append(FakeLanguageModel())
+        imitate(models[-1], chosen, ImitationConfig(lr=0.1, max_epochs=5, holdout=0.0))
+    assert torch.equal(models[0].table, models[1].table)
