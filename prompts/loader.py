@@ -18,23 +18,24 @@ Values are put in as they are: a task's text is never read as a template, and no
 from __future__ import annotations
 
 import hashlib
-import json
-import re
-import tomllib
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from jinja2 import StrictUndefined, Template, TemplateError, meta
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from coevo_gym.core.benchmark import find_spec
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import View
+from coevo_gym.prompts.template import (
+    FOLDER,
+    check_blocks,
+    check_inputs,
+    packaged,
+    read_header,
+    write_block,
+)
 
 AnswerForm = Literal["action", "text"]
 """How an answer holds its action: between ``<action>`` tags, or as the whole text."""
@@ -48,9 +49,6 @@ INPUTS = {
     "thinking": "whether the model shall think before it answers",
 }
 """What a prompt file may declare as its inputs."""
-
-_FOLDER = Path(__file__).parent
-_HEADER = re.compile(r"\A\{#-?(.*?)-?#\}", re.DOTALL)
 
 
 class Header(FrozenModel):
@@ -104,7 +102,6 @@ class PromptTemplate:
         return self._render("turn", view, thinking)
 
     def _render(self, block: str, view: View, thinking: bool) -> str:
-        template = _compiled(self.text)
         values = {
             "instruction": view.instruction,
             "observation": view.observation,
@@ -112,14 +109,8 @@ class PromptTemplate:
             "before": view.history[-1].info if view.history else {},
             "thinking": thinking,
         }
-        try:
-            context = template.new_context(values)
-            return "".join(template.blocks[block](context)).strip("\n")
-        except (TemplateError, TypeError, ValueError) as error:
-            raise ConfigError(
-                f"Block {block!r} of the prompt {self.header.name!r} cannot be written: {error}. "
-                "Is the prompt meant for this env?"
-            ) from error
+        advice = "Is the prompt meant for this env?"
+        return write_block(self.text, block, values, self.header.name, advice)
 
 
 def load_prompt(name: str | Path) -> PromptTemplate:
@@ -137,7 +128,7 @@ def load_prompt(name: str | Path) -> PromptTemplate:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        known = ", ".join(sorted(file.stem for file in _FOLDER.glob("*.j2")))
+        known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.j2")))
         raise ConfigError(
             f"There is no prompt {str(name)!r} ({error.strerror}). Choose one of {known}, or give "
             "the path of a .j2 file."
@@ -149,9 +140,8 @@ def _file_of(name: str) -> Path:
     """The file of a benchmark's prompt, which need not exist: its own, or the one here."""
     spec = find_spec(name)
     if spec is None or not spec.prompt:
-        return _FOLDER / f"{name}.j2"
-    package, _, file = spec.prompt.partition(":")
-    return Path(str(files(package) / file))
+        return FOLDER / f"{name}.j2"
+    return packaged(spec.prompt)
 
 
 def parse_prompt(text: str, *, source: str = "the prompt") -> PromptTemplate:
@@ -164,51 +154,7 @@ def parse_prompt(text: str, *, source: str = "the prompt") -> PromptTemplate:
     Raises:
         ConfigError: if the header, the blocks or the inputs are not as they should be.
     """
-    header = _header(text, source)
-    try:
-        tree = _environment().parse(text)
-        blocks = set(_compiled(text).blocks)
-    except TemplateError as error:
-        raise ConfigError(f"{source} is not a Jinja2 template: {error}") from error
-    if blocks != set(BLOCKS):
-        found = ", ".join(sorted(blocks))
-        raise ConfigError(f"{source} must have the blocks {', '.join(BLOCKS)}, actual: {found}")
-    used, declared = meta.find_undeclared_variables(tree), set(header.inputs)
-    for problem, names in (
-        ("uses, but does not declare, the input", used - declared),
-        ("declares, but does not use, the input", declared - used),
-        ("declares an input that no prompt is given:", declared - set(INPUTS)),
-    ):
-        if names:
-            listed = ", ".join(sorted(names))
-            raise ConfigError(f"{source} {problem} {listed}. There are: {', '.join(INPUTS)}.")
+    header = read_header(text, Header, source)
+    used = check_blocks(text, BLOCKS, source)
+    check_inputs(used, set(header.inputs), INPUTS, source)
     return PromptTemplate(header, text)
-
-
-def _header(text: str, source: str) -> Header:
-    match = _HEADER.match(text)
-    if match is None:
-        raise ConfigError(f"{source} must begin with a header {{# name = … #}} in TOML.")
-    try:
-        return Header(**tomllib.loads(match[1]))
-    except (tomllib.TOMLDecodeError, ValidationError, TypeError) as error:
-        raise ConfigError(f"The header of {source} is not as it should be: {error}") from error
-
-
-@lru_cache(maxsize=1)
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["from_json"] = json.loads
-    environment.filters["to_json"] = _to_json
-    return environment
-
-
-def _to_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-@lru_cache(maxsize=64)
-def _compiled(text: str) -> Template:
-    return _environment().from_string(text)

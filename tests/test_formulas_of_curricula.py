@@ -12,6 +12,17 @@ from coevo_gym.testing.formulas.curricula import CURRICULA
 
 POINTS = {"X": [[1, 0], [0, 1], [-1, 0], [0.6, 0.8]], "covered": [[1, 0]], "k": 3}
 NUMBERS: dict[str, tuple[dict[str, Any], Any]] = {
+    "budget.allow": (
+        {
+            "requests": [[1000, 1000], [1000, 1000], [1000, 1000]],
+            "calls": None,
+            "tokens": None,
+            "usd": 0.005,
+            "usd_prompt": 1.0,
+            "usd_completion": 1.0,
+        },
+        2,
+    ),
     "coevolve.forgetting": ({"history": [1, 0, 0, 0], "s_now": 0, "W": 3}, False),
     "coevolve.rare": (
         {"counts": {"A": 96, "B": 4}, "pattern": "B", "theta": 5, "n_min": 64, "min_support": 2},

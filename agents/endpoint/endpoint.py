@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError, model_validator
 
 from coevo_gym.core.errors import BudgetSpent
+from coevo_gym.core.notes import Usage
 from coevo_gym.core.seams import Prompt
 from coevo_gym.core.task import FrozenModel
 
@@ -185,6 +186,12 @@ class Spending:
         sent, answered = map(max, told, least)
         self._add_capped(sent + answered, self._config.cost_usd(sent, answered))
 
+    def cost(self, prompt: Prompt, told: tuple[int, int] | None) -> Usage:
+        """What an answer has cost, by the server's own count; without one, the most it can be."""
+        sent, answered = told or self._most(prompt)
+        usd = self._config.cost_usd(sent, answered)
+        return Usage(prompt_tokens=sent, completion_tokens=answered, usd=usd)
+
     def count_unanswered(self, prompt: Prompt) -> None:
         """Count a prompt that was sent, and to which no answer came."""
         sent = _tokens_in(prompt)
@@ -231,11 +238,16 @@ class Spending:
                 self._settled.notify_all()
 
     def _bound(self, prompt: Prompt) -> _Bound:
+        sent, answered = self._most(prompt)
+        return _Bound(sent + answered, self._config.cost_usd(sent, answered))
+
+    @staticmethod
+    def _most(prompt: Prompt) -> tuple[int, int]:
+        """Most tokens of a prompt and of its answer."""
         sent = sum(
             _n_bytes(message.content) + _TOKENS_AROUND_A_MESSAGE for message in prompt.messages
         )
-        answered = prompt.sampling.max_tokens
-        return _Bound(sent + answered, self._config.cost_usd(sent, answered))
+        return sent, prompt.sampling.max_tokens
 
     def _broken(self, bound: _Bound) -> str:
         """Which cap the request might pass, in words, or ""."""

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from coevo_gym.agents.endpoint.endpoint import (
 )
 from coevo_gym.agents.endpoint.loop_thread import LoopThread
 from coevo_gym.core.errors import ConfigError, ModelError, RateLimited
+from coevo_gym.core.notes import Usage
 from coevo_gym.core.seams import Completion, Finish, Prompt, Request
 from coevo_gym.core.spaces import clean_text
 
@@ -115,17 +117,31 @@ class OpenAIPolicy:
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer prompts; the ids of their messages are not used.
 
+        Their usage is the server's own count, and where it tells none, the most that it can be.
+
         Raises:
             ConfigError: if a request is not a prompt.
             RateLimited: if the server has no capacity, or the account no credit.
             BudgetSpent: if a request might pass a cap; it was not sent.
             ModelError: if the server refuses a request or is down, or the policy is closed.
         """
+        return self.generate_each(requests, lambda place, completion: None)
+
+    def generate_each(
+        self, requests: Sequence[Request], done: Callable[[int, Completion], None]
+    ) -> list[Completion]:
+        """As :meth:`generate`, and tell of each answer as soon as it is there.
+
+        Args:
+            requests: the prompts.
+            done: called with the place of a request and its answer, one at a time and in a thread
+                of the policy's own. What it raises is an error of the whole call.
+        """
         prompts = [_as_prompt(request) for request in requests]
         if not prompts:
             return []
         try:
-            return self._loop.run(self._answer_all(prompts))
+            return self._loop.run(self._answer_all(prompts, done))
         except CancelledError:
             raise ModelError(f"{self!r} is closed. Make a new one to go on.") from None
 
@@ -160,10 +176,29 @@ class OpenAIPolicy:
     def __repr__(self) -> str:
         return f"OpenAIPolicy({self.config.model} at {self.config.base_url})"
 
-    async def _answer_all(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    async def _answer_all(
+        self, prompts: Sequence[Prompt], done: Callable[[int, Completion], None]
+    ) -> list[Completion]:
         failed = asyncio.Event()
+        begun = time.perf_counter()
+
+        async def tell(place: int, prompt: Prompt) -> Completion | None:
+            nonlocal begun
+            completion = await self._answer(prompt, failed)
+            if completion is not None:
+                # Since the answer before this one: together they are the time of the batch.
+                begun, since = time.perf_counter(), begun
+                usage = completion.usage.model_copy(update={"seconds": begun - since})
+                completion = completion._replace(usage=usage)
+                try:
+                    done(place, completion)
+                except Exception:
+                    failed.set()
+                    raise
+            return completion
+
         answers = await asyncio.gather(
-            *(self._answer(prompt, failed) for prompt in prompts), return_exceptions=True
+            *(tell(place, prompt) for place, prompt in enumerate(prompts)), return_exceptions=True
         )
         completions = [answer for answer in answers if isinstance(answer, Completion)]
         for answer in answers:
@@ -193,7 +228,8 @@ class OpenAIPolicy:
             self._spending.add(requests=1, retries=int(attempt > 1))
             if not isinstance(outcome, _Fault):
                 self._lost_in_a_row = 0
-                return self._count(prompt, outcome) if isinstance(outcome, Reply) else outcome
+                said = self._count(prompt, outcome) if isinstance(outcome, Reply) else outcome
+                return said._replace(usage=said.usage + Usage(calls=attempt))
             if outcome.sent:
                 self._spending.count_unanswered(prompt)
             if not outcome.retry or attempt == self.config.max_attempts:
@@ -218,7 +254,7 @@ class OpenAIPolicy:
             raise (RateLimited if fault.limited else ModelError)(said)
         self._lost_in_a_row = (self._lost_in_a_row or 0) + 1
         self._spending.add(lost=1)
-        return Completion(said, None, Finish.LOST)
+        return Completion(said, None, Finish.LOST, Usage(calls=attempts))
 
     async def _attempt(self, prompt: Prompt) -> Reply | Completion | _Fault:
         """Send a prompt once. A fault is returned, since an error's context may quote the key."""
@@ -309,15 +345,18 @@ class OpenAIPolicy:
                 self.config.model,
             )
         self._spending.count(prompt, reply.text, reply.tokens)
-        text = clean_text(reply.text, _MAX_CHARS)
+        text = clean_text(self._without_key(reply.text), _MAX_CHARS)
         self._spending.add(empty=int(not text))
         finish = Finish.LENGTH if reply.finish_reason == "length" else Finish.STOP
-        return Completion(text, None, finish)
+        return Completion(text, None, finish, self._spending.cost(prompt, reply.tokens))
 
     def _quoted(self, text: str) -> str:
         """What a server said, short enough to read and without the key."""
+        return clean_text(self._without_key(text), _QUOTED_CHARS)
+
+    def _without_key(self, text: str) -> str:
         key = self._key.get_secret_value()
-        return clean_text(text.replace(key, "***") if key else text, _QUOTED_CHARS)
+        return text.replace(key, "***") if key else text
 
     def _tell_once(self, text: str, *values: object) -> None:
         if text not in self._told:

@@ -13,6 +13,7 @@ import numpy as np
 from coevo_gym.agents.chat.format import ChatFormat
 from coevo_gym.agents.lm.language_model import FrozenAdapter, LanguageModel, ModelConfig
 from coevo_gym.core.errors import ConfigError, ModelError
+from coevo_gym.core.notes import Usage
 from coevo_gym.core.seams import Completion, Finish, Message, Prompt, Request
 from coevo_gym.core.trajectory import TokenDecision
 
@@ -111,7 +112,10 @@ class TransformersPolicy(LanguageModel):
             )
             stopped = answer.ids[-1] in self.format.stop_ids
             completions[i] = Completion(
-                self.format.decode(answer.ids), decision, Finish.STOP if stopped else Finish.LENGTH
+                self.format.decode(answer.ids),
+                decision,
+                Finish.STOP if stopped else Finish.LENGTH,
+                Usage(calls=1, prompt_tokens=len(ask.prompt), completion_tokens=len(answer.ids)),
             )
         return completions
 

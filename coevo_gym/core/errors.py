@@ -10,6 +10,7 @@ from __future__ import annotations
 from gymnasium.error import ResetNeeded
 
 __all__ = [
+    "AnswerMissing",
     "BenchmarkNotInstalled",
     "BudgetSpent",
     "BuildError",
@@ -87,3 +88,7 @@ class RateLimited(ModelError):
 
 class BudgetSpent(ModelError):
     """The next request might pass a cap on tokens or money; it was not sent."""
+
+
+class AnswerMissing(CoevoError, LookupError):
+    """A tape that is replayed lacks an answer; the message names the prompt and the key."""

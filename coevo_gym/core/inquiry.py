@@ -6,24 +6,34 @@ answer was recorded long ago, or what it may cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel
 
 from coevo_gym.core.notes import NO_USAGE, Usage
-from coevo_gym.core.seams import Sampling
+from coevo_gym.core.seams import Completion, Sampling
 from coevo_gym.core.task import FrozenDict
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 _SAMPLE = Sampling()
 
-Scope = Callable[[str], AbstractContextManager[None]]
+Spent = Callable[[], Mapping[str, Usage]]
+"""What asking models has cost so far in a scope and those inside of it, by purpose."""
+
+Scope = Callable[[str], AbstractContextManager[Spent]]
 """Entered with the name of a piece of work that is done as a whole or over again, such as
 ``round-3/explore-0``: what models are asked inside is recorded and counted under that name. To
-enter a name again is to begin that piece anew: equal questions get the answers of before."""
+enter a name again is to begin that piece anew: equal questions get the answers of before. Inside of
+``round-3``, ``explore-0`` and ``round-3/explore-0`` are one name."""
+
+
+@contextmanager
+def no_scope(name: str) -> Iterator[Spent]:
+    """The scope of who records and counts nothing."""
+    yield lambda: FrozenDict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,4 +83,32 @@ class Advisor(Protocol):
 
         Bad output is an answer without a value, never an exception.
         """
+        ...
+
+
+class StoredAnswer(NamedTuple):
+    """What a tape keeps of an answer.
+
+    Attributes:
+        key: hash of all that the request was.
+        scope: the piece of work that it was part of.
+        template: the prompt file behind it, such as ``"webshop@1"``; or "".
+        completion: what the policy answered.
+    """
+
+    key: str
+    scope: str
+    template: str
+    completion: Completion
+
+
+class AnswerStore(Protocol):
+    """Where a tape keeps answers."""
+
+    def get(self, keys: Sequence[str]) -> Mapping[str, StoredAnswer]:
+        """Those of the answers that are there, by key."""
+        ...
+
+    def put(self, answers: Sequence[StoredAnswer]) -> None:
+        """Keep answers, in place of what has their keys; on disk when this returns."""
         ...

@@ -100,13 +100,14 @@ class Usage(FrozenModel):
     """What asking models has cost; adds up with ``+``.
 
     Attributes:
-        calls: requests that a model was sent.
+        calls: requests that a model was sent, those that had to be sent again included.
         cached: requests that a tape answered instead, with what the model had said before. Their
             tokens and their price are counted as if they had been sent.
         prompt_tokens: tokens read, as the model's own tokenizer or its server counts them.
         completion_tokens: tokens written, hidden thoughts included.
         usd: price in US dollars; 0 for models that run here.
-        seconds: wall time spent waiting for answers; 0 for what a tape answers.
+        seconds: wall time that an endpoint took to answer, all requests of a batch together; for
+            what a tape answers, as long as it had taken. 0 for models that run here.
 
     Example:
         >>> (Usage(calls=1, prompt_tokens=30) + Usage(calls=2, usd=0.25)).calls

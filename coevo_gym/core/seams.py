@@ -252,11 +252,15 @@ class Prompt:
         trained: the chat that the answer is trained on, where that is another one: without the
             cues that are stripped. Who answers in tokens that are trained on puts it into the
             decision's ``trained_prompt_ids``; nobody else has a use for it. None for ``messages``.
+        template: name and version of the prompt file behind it, such as ``"webshop@1"``; or "".
+        purpose: what the answer is for, where that is counted; or "".
     """
 
     messages: tuple[Message, ...]
     sampling: Sampling = _SAMPLE
     trained: tuple[Message, ...] | None = None
+    template: str = ""
+    purpose: str = ""
 
 
 Request = Choice | Prompt

@@ -9,7 +9,7 @@ import math
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -251,20 +251,32 @@ def read_json(path: Path) -> Any:
 
 
 def append_line(path: Path, value: Mapping[str, Any]) -> None:
-    """Append one JSON object as a line, on disk when this returns.
+    """Append one JSON object as a line, see :func:`append_lines`."""
+    append_lines(path, [value])
+
+
+def append_lines(path: Path, values: Sequence[Mapping[str, Any]]) -> None:
+    """Append JSON objects, each as a line; all are on disk when this returns.
 
     Raises:
-        StoreError: if it cannot be written; a torn line may stay, which readers pass over.
+        StoreError: if they cannot be written; a torn line may stay, which readers pass over.
     """
-    line = json.dumps(finite(value), ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    lines = b"".join(_json_of(value) + b"\n" for value in values)
     with storing(path), open(path, "ab+") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
             # A torn line before this one must not swallow it.
-            line = line if file.read(1) == b"\n" else b"\n" + line
-        file.write(line)
+            lines = lines if file.read(1) == b"\n" else b"\n" + lines
+        file.write(lines)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _json_of(value: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(finite(value), ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can hold as an escape
+        return json.dumps(finite(value), allow_nan=False).encode()
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.random import Generator, SeedSequence
 from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.core.evolution import Context, Explored, Round, RoundResult, Verdict
-from coevo_gym.core.inquiry import Scope
+from coevo_gym.core.inquiry import Scope, no_scope
 from coevo_gym.core.notes import NO_USAGE, Usage
 from coevo_gym.core.task import FrozenDict, Split, Task
 from coevo_gym.core.waiting import Patience
@@ -38,12 +37,6 @@ MAX_KNOWN = 20
 """Of so many requests that are known at a place an explorer is told."""
 SKIPPED = "advisor"
 """What takes the place of a gate in the verdict on a context that was left out."""
-
-
-@contextmanager
-def no_scope(name: str) -> Iterator[None]:
-    """For work in which nothing is asked that would have to be recorded or counted."""
-    yield
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ from coevo_gym.agents.endpoint.endpoint import Spending, is_overflow, retry_afte
 from coevo_gym.agents.endpoint.loop_thread import LoopThread
 from coevo_gym.agents.endpoint.openai_policy import EndpointConfig, EndpointUsage, OpenAIPolicy
 from coevo_gym.core.errors import BudgetSpent, ConfigError, ModelError, RateLimited
+from coevo_gym.core.notes import NO_USAGE
 from coevo_gym.core.seams import Choice, Completion, Finish, Message, Prompt, Sampling
 from coevo_gym.core.trajectory import View
 from tests.agents.fake_openai import (
@@ -69,7 +70,9 @@ def prompt(*messages: str | tuple[str, str], max_tokens: int = 16) -> Prompt:
 
 
 def ask(policy: OpenAIPolicy, *texts: str) -> list[Completion]:
-    return policy.generate([prompt(text) for text in texts])
+    """The answers, without what they cost."""
+    said = policy.generate([prompt(text) for text in texts])
+    return [answer._replace(usage=NO_USAGE) for answer in said]
 
 
 def failure(fake: FakeOpenAI, behaviours: Sequence[Behaviour], **settings: Any) -> ModelError:
@@ -88,7 +91,8 @@ def test_a_request_is_what_the_server_wants(server: FakeOpenAI) -> None:
     server.expect([("system", "Be brief."), ("user", "Hello?")], Say("Hello."))
     with policy_for(server) as policy:
         answers = policy.generate([prompt(("system", "Be brief."), "Hello?", max_tokens=7)])
-    assert answers == [Completion("Hello.", None, Finish.STOP)]
+    (answer,) = answers
+    assert answer._replace(usage=NO_USAGE) == Completion("Hello.", None, Finish.STOP)
     assert server.bodies == [
         {
             "model": "fake",

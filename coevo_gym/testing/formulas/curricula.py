@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from coevo_gym.agents.advice.budget import Prices, allow
 from coevo_gym.curricula.growth.contexts import share_out
 from coevo_gym.curricula.growth.coverage import farthest_first, quota
 from coevo_gym.curricula.growth.evidence import evidence_cut
@@ -75,7 +76,13 @@ def _merged(v: Inputs) -> Any:
     return [list(map(list, snapshot)) for snapshot in merged(snapshots)]
 
 
+def _allow(v: Inputs) -> Any:
+    left = {name: v[name] for name in ("calls", "tokens", "usd")}
+    return allow(v["requests"], **left, prices=Prices(v["usd_prompt"], v["usd_completion"]))
+
+
 CURRICULA: Mapping[str, Formula] = {
+    "budget.allow": _allow,
     "coevolve.forgetting": _forgetting,
     "coevolve.rare": _rare,
     "coevolve.share_out": _share_out,

@@ -1,0 +1,1 @@
+"""Asking models within bounds: recorded answers, budgets, and inquiries with a schema."""

@@ -1,0 +1,147 @@
+"""A model that is asked questions, each with a schema for its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Generic
+
+from coevo_gym.agents.advice.reading import Unreadable, read_answer
+from coevo_gym.core.inquiry import Answer, Inquiry, ModelT
+from coevo_gym.core.notes import NO_USAGE, Usage
+from coevo_gym.core.seams import Completion, Finish, Message, Policy, Prompt
+from coevo_gym.core.spaces import clean_text
+from coevo_gym.prompts.answers import without_thoughts
+from coevo_gym.prompts.inquiry import InquiryPrompt, load_inquiry
+
+_MAX_PROMPT = 4_000_000
+_QUOTED = 8_000
+"""So much of an answer that cannot be used is shown to the model again."""
+_LOST_IN_A_ROW = 3
+_NOT_ASKED = "endpoint: not asked, after three requests in a row that were lost"
+
+
+@dataclass(slots=True)
+class _Case(Generic[ModelT]):
+    """An inquiry on its way to an answer."""
+
+    inquiry: Inquiry[ModelT]
+    prompt: InquiryPrompt
+    inputs: Mapping[str, Any]
+    messages: tuple[Message, ...] = ()
+    usage: Usage = NO_USAGE
+    value: ModelT | None = None
+    problem: str = ""
+    said: str = ""
+    outcome: Finish | None = field(default=None)
+
+
+class ModelAdvisor:
+    """Asks a policy: an :class:`~coevo_gym.core.inquiry.Advisor`.
+
+    A batch of inquiries is one batch of requests; then follow, as one batch each, the prompts that
+    had no room, shortened once, and one request to repair each answer that cannot be used. It is
+    told what is wrong with it. See :func:`~coevo_gym.agents.advice.reading.read_answer` for what an
+    answer may look like. Once three requests in a row were lost, the rest of a batch is not sent.
+
+    Args:
+        policy: who is asked, as a rule a :class:`~coevo_gym.agents.advice.budget.Budgeted` one.
+        at_once: most requests of a batch that are sent before it is looked whether they were lost;
+            None for all, which suits a model that runs here.
+        load: reads prompts by name.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        at_once: int | None = 16,
+        load: Callable[[str], InquiryPrompt] = load_inquiry,
+    ) -> None:
+        self.policy = policy
+        self.at_once = at_once
+        self._load = lru_cache(maxsize=None)(load)
+
+    def ask(self, inquiries: Sequence[Inquiry[ModelT]]) -> list[Answer[ModelT]]:
+        """One answer for each inquiry, in order.
+
+        Raises:
+            ConfigError: if there is no such prompt, or it declares other inputs.
+            ModelError: if the policy cannot be asked at all: a key is refused, a server is down.
+        """
+        cases = [_Case(one, self._load(one.prompt), one.inputs) for one in inquiries]
+        for case in cases:
+            case.messages = _question(case)
+        self._send(cases)
+        longer = [
+            case for case in cases if case.outcome is Finish.OVERFLOW and case.inquiry.shorten
+        ]
+        for case in longer:
+            assert case.inquiry.shorten is not None
+            case.inputs = case.inquiry.shorten()
+            case.messages = _question(case)
+        self._send(longer)
+        broken = [case for case in cases if case.problem.startswith("schema: ")]
+        for case in broken:
+            case.messages = _repair(case)
+        self._send(broken)
+        return [Answer(case.value, case.problem, case.usage) for case in cases]
+
+    def _send(self, cases: Sequence[_Case[ModelT]]) -> None:
+        lost = 0
+        for first in range(0, len(cases), self.at_once or max(1, len(cases))):
+            some = cases[first : first + (self.at_once or len(cases))]
+            if lost >= _LOST_IN_A_ROW:
+                for case in some:
+                    case.problem, case.outcome = _NOT_ASKED, Finish.LOST
+                continue
+            requests = [
+                Prompt(
+                    case.messages,
+                    case.inquiry.sampling,
+                    template=case.prompt.label,
+                    purpose=case.inquiry.purpose or case.prompt.header.name,
+                )
+                for case in some
+            ]
+            for case, said in zip(some, self.policy.generate(requests), strict=True):
+                _take(case, said)
+                if lost < _LOST_IN_A_ROW:
+                    lost = lost + 1 if said.finish is Finish.LOST else 0
+
+
+def _question(case: _Case[ModelT]) -> tuple[Message, ...]:
+    system = clean_text(case.prompt.system(case.inputs), _MAX_PROMPT)
+    user = Message("user", clean_text(case.prompt.user(case.inputs), _MAX_PROMPT))
+    return (Message("system", system), user) if system else (user,)
+
+
+def _repair(case: _Case[ModelT]) -> tuple[Message, ...]:
+    """The chat so far, and what is wrong with the answer."""
+    said = clean_text(without_thoughts(case.said), _QUOTED)
+    error = case.problem.removeprefix("schema: ")
+    asked = clean_text(case.prompt.repair(case.inputs, error), _MAX_PROMPT)
+    return (*case.messages, Message("assistant", said), Message("user", asked))
+
+
+def _take(case: _Case[ModelT], said: Completion) -> None:
+    """Take in what came of a request."""
+    repairing = case.problem if case.problem.startswith("schema: ") else ""
+    case.usage = case.usage + said.usage
+    case.outcome, case.said = said.finish, said.text
+    match said.finish:
+        case Finish.UNSENT:
+            case.problem = "budget"
+        case Finish.LOST:
+            case.problem = f"endpoint: {clean_text(said.text, 300)}"
+        case Finish.OVERFLOW:
+            case.problem = repairing or "overflow"
+        case Finish.STOP | Finish.LENGTH:
+            try:
+                case.value, case.problem = read_answer(said.text, case.inquiry.schema), ""
+            except Unreadable as error:
+                cut = said.finish is Finish.LENGTH
+                most = case.inquiry.sampling.max_tokens
+                why = f"{error}; it was cut after {most} tokens, so be shorter" if cut else error
+                case.problem = repairing or f"schema: {why}"

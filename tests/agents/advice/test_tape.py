@@ -1,0 +1,219 @@
+"""The tape: what is asked once is not asked again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from coevo_gym.agents.advice.scopes import Scopes
+from coevo_gym.agents.advice.tape import Tape, TapeMode
+from coevo_gym.core.errors import AnswerMissing, ConfigError
+from coevo_gym.core.inquiry import AnswerStore
+from coevo_gym.core.seams import Choice, Completion, Finish, Message, Policy, Prompt, Sampling
+from coevo_gym.core.trajectory import TokenDecision, View
+from coevo_gym.store.answers import AnswerFile, AnswerTable
+from coevo_gym.testing.models import HOSTILE, HostilePolicy, ScriptedPolicy
+
+StoreOf = Callable[[], AnswerStore]
+
+
+@pytest.fixture(params=["file", "table"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> StoreOf:
+    """Opens the same store again and again."""
+    if request.param == "file":
+        return lambda: AnswerFile(tmp_path / "tape.jsonl")
+    return lambda: AnswerTable(tmp_path / "run.db")
+
+
+def prompt(text: str, template: str = "", **sampling: float) -> Prompt:
+    return Prompt((Message("user", text),), Sampling(**sampling), template=template)  # type: ignore[arg-type]
+
+
+class Counting:
+    """Numbers its answers."""
+
+    def __init__(self, version: int = 0) -> None:
+        self.version = version
+        self.n = 0
+
+    def generate(self, requests: object) -> list[Completion]:
+        said = []
+        for _ in requests:  # type: ignore[attr-defined]
+            self.n += 1
+            said.append(Completion(f"answer {self.n}", None))
+        return said
+
+
+def tape(
+    policy: Policy | None, store: AnswerStore | None, mode: TapeMode, model: str = "m"
+) -> Tape:
+    return Tape(policy, store, mode, model=model)
+
+
+def texts(tape: Tape, *asked: str) -> list[str]:
+    return [said.text for said in tape.generate([prompt(text) for text in asked])]
+
+
+def test_off_asks_and_keeps_nothing(store: StoreOf) -> None:
+    policy, kept = Counting(), store()
+    off = tape(policy, kept, "off")
+    assert texts(off, "a", "a") == ["answer 1", "answer 2"]
+    with pytest.raises(AnswerMissing):
+        texts(tape(None, store(), "replay"), "a")
+    assert texts(tape(policy, None, "off"), "a") == ["answer 3"]
+
+
+def test_what_was_recorded_is_replayed_without_a_policy(store: StoreOf) -> None:
+    recorded = texts(tape(Counting(), store(), "record"), "a", "b", "a")
+    assert recorded == ["answer 1", "answer 2", "answer 3"]
+    assert texts(tape(None, store(), "replay"), "a", "b", "a") == recorded
+
+
+def test_a_replay_that_lacks_an_answer_names_prompt_and_key_and_asks_nobody(
+    store: StoreOf,
+) -> None:
+    policy = Counting()
+    replay = tape(policy, store(), "replay")
+    with (
+        replay.scopes("round-3"),
+        pytest.raises(AnswerMissing, match=r"'shop@2' in 'round-3' \(key [0-9a-f]{64}\).*'Buy\.'"),
+    ):
+        replay.generate([prompt("Buy.", "shop@2")])
+    assert policy.n == 0
+
+
+def test_fill_asks_for_what_is_missing_alone(store: StoreOf) -> None:
+    texts(tape(Counting(), store(), "record"), "a", "b")
+    policy = Counting()
+    fill = tape(policy, store(), "fill")
+    policy.n = 10
+    assert texts(fill, "a", "new", "b", "a") == ["answer 1", "answer 11", "answer 2", "answer 12"]
+    assert texts(tape(None, store(), "replay"), "a", "new") == ["answer 1", "answer 11"]
+
+
+def test_record_asks_again_and_the_last_answer_counts(store: StoreOf) -> None:
+    policy = Counting()
+    assert texts(tape(policy, store(), "record"), "a") == ["answer 1"]
+    assert texts(tape(policy, store(), "record"), "a") == ["answer 2"]
+    assert texts(tape(None, store(), "replay"), "a") == ["answer 2"]
+
+
+def test_equal_requests_are_numbered_across_batches_of_a_scope(store: StoreOf) -> None:
+    fill = tape(Counting(), store(), "fill")
+    with fill.scopes("round-1"):
+        assert texts(fill, "a") + texts(fill, "a") == ["answer 1", "answer 2"]
+    with fill.scopes("round-2"):
+        assert texts(fill, "a") == ["answer 3"]
+    with fill.scopes("round-1"):  # a piece of work that is done again
+        assert texts(fill, "a", "a", "a") == ["answer 1", "answer 2", "answer 4"]
+
+
+def test_to_begin_a_piece_anew_leaves_those_inside_of_it(store: StoreOf) -> None:
+    fill = tape(Counting(), store(), "fill")
+    for _ in range(2):
+        with fill.scopes("round-1"):
+            assert texts(fill, "a") == ["answer 1"]
+            with fill.scopes("round-1/draft-0"):
+                assert texts(fill, "a") == ["answer 2"]
+
+
+@pytest.mark.parametrize(
+    ("other", "model", "version"),
+    [
+        (prompt("b"), "m", 0),
+        (prompt("a", temperature=0.5), "m", 0),
+        (prompt("a", max_tokens=5), "m", 0),
+        (prompt("a", "shop@1"), "m", 0),
+        (Prompt((Message("system", "a"),)), "m", 0),
+        (Prompt((Message("user", "a", (1, 2)),)), "m", 0),
+        (Prompt((Message("user", "a"),), trained=(Message("user", "b"),)), "m", 0),
+        (prompt("a"), "other", 0),
+        (prompt("a"), "m", 1),
+    ],
+)
+def test_an_answer_belongs_to_all_that_made_it(
+    tmp_path: Path, other: Prompt, model: str, version: int
+) -> None:
+    store = AnswerFile(tmp_path / "tape.jsonl")
+    tape(Counting(), store, "record").generate([prompt("a")])
+    assert tape(Counting(), store, "replay").generate([prompt("a")])[0].text == "answer 1"
+    with pytest.raises(AnswerMissing):
+        tape(Counting(version), store, "replay", model).generate([other])
+
+
+def test_what_an_answer_is_for_is_no_part_of_it(tmp_path: Path) -> None:
+    store = AnswerFile(tmp_path / "tape.jsonl")
+    tape(Counting(), store, "record").generate([Prompt((Message("user", "a"),), purpose="x")])
+    assert texts(tape(None, store, "replay"), "a") == ["answer 1"]
+
+
+def test_choices_are_taped_too(store: StoreOf) -> None:
+    ask = Choice(View("Press red.", "Nothing."), ("red", "blue"))
+    tape(Counting(), store(), "record").generate([ask])
+    assert tape(None, store(), "replay").generate([ask])[0].text == "answer 1"
+    other = Choice(View("Press red.", "Nothing."), ("blue", "red"))
+    with pytest.raises(AnswerMissing, match="a prompt of no file"):
+        tape(None, store(), "replay").generate([other])
+
+
+def test_decisions_finish_and_usage_come_back_and_the_request_counts_as_cached(
+    store: StoreOf,
+) -> None:
+    decision = TokenDecision((1, 2), (3,), (-0.1234567890123456789,), 0.7, 4)
+    said = Completion("x", decision, Finish.LENGTH)
+    policy = ScriptedPolicy([("a", said), ("b", "two words")])
+    asked = [prompt("a"), prompt("b c d")]
+    recorded = tape(policy, store(), "record").generate(asked)
+    first, second = tape(None, store(), "replay").generate(asked)
+    assert first._replace(usage=said.usage) == said
+    assert (first.usage.calls, first.usage.cached) == (0, 1)
+    usage = recorded[1].usage
+    assert second.usage == usage.model_copy(update={"calls": 0, "cached": 1})
+    assert (usage.calls, usage.prompt_tokens, usage.completion_tokens) == (1, 3, 2)
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_whatever_was_said_comes_back_to_the_letter(
+    store: StoreOf, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = HostilePolicy(7)
+    monkeypatch.setattr("coevo_gym.testing.models.HOSTILE", {kind: HOSTILE[kind]})
+    asked = [prompt(str(i)) for i in range(4)]
+    recorded = tape(bad, store(), "record").generate(asked)
+    replayed = tape(None, store(), "replay").generate(asked)
+    assert [said.text for said in replayed] == [said.text for said in recorded]
+    assert [said.finish for said in replayed] == [said.finish for said in recorded]
+
+
+def test_a_prompt_with_lone_surrogates_has_a_key(store: StoreOf) -> None:
+    assert texts(tape(Counting(), store(), "fill"), "\ud800", "\udfff") == ["answer 1", "answer 2"]
+
+
+def test_a_mode_that_lacks_a_part_is_refused(tmp_path: Path) -> None:
+    store = AnswerFile(tmp_path / "tape.jsonl")
+    with pytest.raises(ConfigError, match="'fill' needs a policy"):
+        tape(None, store, "fill")
+    with pytest.raises(ConfigError, match="'record' needs a store"):
+        tape(Counting(), None, "record")
+
+
+def test_scopes_are_a_threads_own() -> None:
+    import threading
+
+    scopes, seen = Scopes(), []
+    with scopes("round-1"):
+        thread = threading.Thread(target=lambda: seen.append(scopes.path))
+        thread.start()
+        thread.join()
+        assert scopes.path == "round-1"
+    assert seen == [""]
+    assert scopes.path == ""
+
+
+def test_a_scope_that_fails_is_left() -> None:
+    scopes = Scopes()
+    with pytest.raises(ZeroDivisionError), scopes("round-1"), scopes("draft-1"):
+        raise ZeroDivisionError
+    assert scopes.path == ""
