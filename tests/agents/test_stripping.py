@@ -26,7 +26,7 @@ from coevo_gym.agents.chat import ChatAgent, ChatConfig  # noqa: E402
 from coevo_gym.agents.chat.format import ChatFormat  # noqa: E402
 from coevo_gym.agents.lm.padded import Ask, Sampled  # noqa: E402
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy  # noqa: E402
-from coevo_gym.core.errors import ConfigError  # noqa: E402
+from coevo_gym.core.errors import ConfigError, ModelError  # noqa: E402
 from coevo_gym.core.seams import Completion, Finish, Message, Prompt, Request, Sampling  # noqa: E402
 from coevo_gym.core.task import Split  # noqa: E402
 from coevo_gym.core.trajectory import Cue, Segment, TokenDecision, Trajectory, View  # noqa: E402
@@ -240,6 +240,17 @@ def test_with_the_tokenizer_of_a_real_model(
     context: str, envs: EnvPool, cues: tuple[Cue, ...], answers: list[str]
 ) -> None:
     check(format_of("smollm2"), CONFIGS[context], TOY, cues, answers, envs)
+
+
+def test_a_template_without_a_system_message_says_that_a_cue_cannot_stand_there(
+    envs: EnvPool,
+) -> None:
+    refuses = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    format_ = ChatFormat(tokenizer(refuses + TEMPLATES["chatml"]))
+    agent = ChatAgent(Drawing(format_, ["hm"]), SILENT)
+    with pytest.raises(ModelError, match=r"it refuses system, user \(no system\)"):
+        played(agent, [Cue("Explore.", "system")], envs)
+    assert played(agent, [Cue("Explore.", "first"), Cue("Vary.", "turn", strip=True)], envs).steps
 
 
 STRIPPED = Cue("Red was dark.", "first", "exp-1", strip=True)

@@ -36,6 +36,7 @@ def group(task: Task, number: int) -> Group:
             end_reason=EndReason.SOLVED if i else EndReason.FAILED,
             group_id=f"group-{number}",
             policy_version=3,
+            cue_ids=("exp-7", "") if i else (),
         )
         for i in range(2)
     )

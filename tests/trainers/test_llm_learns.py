@@ -14,10 +14,12 @@ pytest.importorskip("transformers")
 from coevo_gym.agents.chat.agent import ChatAgent, ChatConfig  # noqa: E402
 from coevo_gym.agents.lm.language_model import ModelConfig  # noqa: E402
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy  # noqa: E402
+from coevo_gym.core.errors import ConfigError  # noqa: E402
 from coevo_gym.core.seams import Ticket  # noqa: E402
 from coevo_gym.core.task import Split, Task  # noqa: E402
-from coevo_gym.core.trajectory import Group  # noqa: E402
+from coevo_gym.core.trajectory import Cue, Group, TokenDecision  # noqa: E402
 from coevo_gym.envs.frame import Frame  # noqa: E402
+from coevo_gym.episodes import Finished, Runner, TrainingEpisode  # noqa: E402
 from coevo_gym.episodes.pool import EnvPool  # noqa: E402
 from coevo_gym.episodes.runner import rollout  # noqa: E402
 from coevo_gym.prompts import parse_prompt  # noqa: E402
@@ -98,6 +100,35 @@ def test_sampler_and_learner_agree_on_every_token(
     episodes = [t for group in groups for t in group.trajectories]
     assert metrics["samples"] == len(episodes)  # each dialogue is one segment
     assert metrics["decisions"] == sum(len(t.steps) for t in episodes) > 5 * len(episodes)
+
+
+def test_a_model_that_was_told_more_learns_without_it(tmp_path: Path, envs: EnvPool) -> None:
+    policy = TransformersPolicy(ModelConfig(path=str(make_tiny_llama(tmp_path)), device="cpu"))
+    agent = ChatAgent(policy, PROMPT, ChatConfig(max_answer_tokens=5))
+    cues = [
+        Cue("You are in a kitchen.", "system", "a", strip=True),
+        Cue("Take the apple.", "first", "b", strip=True),
+        Cue("What do you do next?", "turn", "c"),
+    ]
+    wanted = [TrainingEpisode(tasks()[0], seed, cues=tuple(cues)) for seed in range(4)]
+    found = [one.record for one in Runner(envs).run(wanted, agent) if isinstance(one, Finished)]
+    told = Group("g", tasks()[0], 4, tuple(found))
+    with pytest.raises(ConfigError, match="Cues were stripped from 4 of 4 samples"):
+        GRPO(policy, GRPOConfig(outcome="score")).update([told])  # type: ignore[arg-type]
+    assert policy.version == 0
+    config = GRPOConfig(old_logprobs="recomputed", epochs=1, outcome="score")
+    metrics = GRPO(policy, config).update([told], [[1.0, -1.0, 0.5, -0.5]])  # type: ignore[arg-type]
+    assert metrics["samples"] == 4  # each dialogue is still one segment
+    assert metrics["decisions"] == sum(len(t.steps) for t in found) > 20
+    assert (metrics["importance"], metrics["sampler_kl"], metrics["clip_fraction"]) == (1.0, 0, 0)
+    n_tokens = 0
+    for one in found:
+        last = one.steps[-1].decision
+        assert isinstance(last, TokenDecision)
+        assert last.trained_prompt_ids is not None
+        assert len(last.trained_prompt_ids) < len(last.prompt_ids)
+        n_tokens += len(last.trained_prompt_ids) + len(last.ids)
+    assert metrics["tokens"] == n_tokens
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,26 @@ torch = pytest.importorskip("torch")
 
 from coevo_gym.core.errors import ConfigError  # noqa: E402
 from coevo_gym.core.trajectory import Decision, Group, TokenDecision, Trajectory  # noqa: E402
+from coevo_gym.curricula.session.open_group import OpenGroup, Place  # noqa: E402
 from coevo_gym.trainers.grpo import GRPO, GRPOConfig  # noqa: E402
 from coevo_gym.trainers.ppo import PPO  # noqa: E402
+from coevo_gym.trainers.rest import ReST  # noqa: E402
 from coevo_gym.trainers.segments import segments  # noqa: E402
-from coevo_gym.trainers.settings import ImitationConfig, PPOConfig  # noqa: E402
+from coevo_gym.trainers.settings import (  # noqa: E402
+    ImitationConfig,
+    ImproveConfig,
+    PPOConfig,
+    RestConfig,
+)
 from coevo_gym.trainers.sft import accepted_rollouts, imitate  # noqa: E402
 from coevo_gym.trainers.spread import token_advantages  # noqa: E402
-from tests.trainers.episodes import FakeLanguageModel, conversation, group, trajectory  # noqa: E402
+from tests.trainers.episodes import (  # noqa: E402
+    TASK,
+    FakeLanguageModel,
+    conversation,
+    group,
+    trajectory,
+)
 from tests.trainers.test_ppo import Valued  # noqa: E402
 from tests.trainers.test_token_learner import gradient  # noqa: E402
 
@@ -137,3 +151,27 @@ def test_imitating_them_makes_the_answers_likely_without_the_cue() -> None:
         models.append(FakeLanguageModel())
         imitate(models[-1], chosen, ImitationConfig(lr=0.1, max_epochs=5, holdout=0.0))
     assert torch.equal(models[0].table, models[1].table)
+
+
+class TestStops:
+    """What waits to be learned from is stripped after a restart as before."""
+
+    def test_in_a_group_that_is_not_whole_yet(self) -> None:
+        _, stripped = rollouts()
+        known = [dataclasses.replace(t, cue_ids=("exp-7",)) for t in stripped]
+        places = [Place(True, 0, known[0]), Place(True, 0, known[1])]
+        saved = json.dumps(OpenGroup("g", TASK, places, False, 2, False, None).to_json())
+        again = OpenGroup.from_json(json.loads(saved)).close(0)
+        assert again.trajectories == tuple(known[:2])
+
+    def test_in_the_middle_of_a_grow(self) -> None:
+        _, stripped = rollouts()
+        config = RestConfig(grow_steps=2, imitation=ImproveConfig(max_epochs=2, lr=0.1))
+        whole = ReST(FakeLanguageModel(), config)
+        whole.update([group(*stripped[:2])])
+        again = ReST(FakeLanguageModel(), config).load_state_dict(whole.state_dict())
+        for learner in (whole, again):
+            learner.update([group(*stripped[2:])])
+        tables = [next(iter(learner.policy.parameters())) for learner in (whole, again)]
+        assert torch.equal(*tables)
+        assert not torch.equal(tables[0], FakeLanguageModel().table)
