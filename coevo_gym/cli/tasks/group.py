@@ -7,6 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from coevo_gym.cli.tasks.importing import import_tasks
 from coevo_gym.cli.tasks.listing import list_tasks
 from coevo_gym.cli.tasks.review import review
 from coevo_gym.cli.tasks.show import show_task
@@ -25,6 +26,7 @@ app = typer.Typer(cls=_ListByDefault, no_args_is_help=True)
 app.command("list")(list_tasks)
 app.command("show")(show_task)
 app.command("review")(review)
+app.command("import")(import_tasks)
 
 
 @app.callback()

@@ -1,0 +1,95 @@
+"""``coevo tasks import``: tasks of one's own, through the gates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from coevo_gym.cli.output import FAILED, AsJson, busy, cell, print_json, print_table, say_aside
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.report.svg import clean
+from coevo_gym.run.tasks.importing import Importer, Judged, add_to_run
+from coevo_gym.store.folder import RunFolder, write_atomic
+
+
+def import_tasks(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", exists=True, dir_okay=False, help="JSON lines, one task a line."
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the accepted tasks here, as samplers take them."),
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Let the accepted tasks into this run's pools."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take tasks from a file through the gates, and keep those that pass.
+
+    A line is a task as `coevo tasks export` writes it, a draft (the same without a verifier), or
+    a proposal: turns, actions, confidence, description, and the name of a training task as its
+    source. Whatever it claims, its actions are run, and the task that is kept is judged by what
+    they did. Bad lines are told by number; the others are judged all the same. Validation and
+    test tasks are refused.
+
+    Without --out and --run, it only checks. With --run, the tasks join every arm with its next
+    round, also while the run is training. Exit code 1 says that a line was not accepted.
+
+    For example:
+
+      coevo tasks import mine.jsonl
+
+      coevo tasks import mine.jsonl --out proven.jsonl
+
+      coevo tasks import mine.jsonl --run quickstart
+    """
+    if out is not None and run is not None:
+        raise ConfigError("Where to? Pass --out or --run, not both.")
+    if out is not None and (out.is_dir() or not out.parent.is_dir()):
+        raise ConfigError(f"{out} cannot be a file: name one in a folder that is there.")
+    folder = RunFolder.of(run) if run is not None else None
+    judged: list[Judged] = []
+    try:
+        with busy("trying out the tasks"):
+            for one in Importer(folder).judge(file):
+                judged.append(one)
+    finally:  # what was proven before a Ctrl-C stays proven
+        accepted = [one for one in judged if one.task is not None]
+        if out is not None and judged:
+            lines = (one.task.to_json().encode() + b"\n" for one in accepted if one.task)
+            write_atomic(out, b"".join(lines))
+        if folder is not None:
+            add_to_run(folder, accepted)
+    if as_json:
+        print_json([one.to_json() for one in judged])
+    else:
+        _print(judged, out, folder)
+    if len(accepted) < len(judged):
+        raise typer.Exit(FAILED)
+
+
+def _print(judged: list[Judged], out: Path | None, folder: RunFolder | None) -> None:
+    table = Table("line", "verdict", "why", box=None)
+    for one in judged:
+        row = one.to_json()
+        gate = f"rejected by {row['gate']}" if row["gate"] else "refused"
+        verdict, why = (f"accepted as {row['name']}", "") if one.task else (gate, row["reason"])
+        table.add_row(str(one.line), verdict, cell(clean(why)))
+    if judged:
+        print_table(table)
+    n = sum(one.task is not None for one in judged)
+    say_aside(f"{n} of {len(judged)} accepted.")
+    if out is not None and judged:
+        say_aside(f"Tasks: {out}")
+    if folder is not None and n:
+        over = folder.summary.is_file()
+        when = "it is finished, so nobody practises them; an export has them"
+        say_aside(f"{n} for {folder.path.name}: " + (when if over else "they join with its rounds"))

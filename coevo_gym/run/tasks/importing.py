@@ -1,0 +1,274 @@
+"""Tasks from a file, through the gates that explored ones go through.
+
+Each line of the file is a task, a draft, or a proposal in words with the name of the training task
+to start from as its ``source``. What a line claims is worth nothing: its actions are run, and the
+task that comes out has the verifier that was derived from what they did.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from coevo_gym.core.benchmark import check_claim, find_any_task, get_benchmark
+from coevo_gym.core.errors import (
+    BenchmarkNotInstalled,
+    ConfigError,
+    EnvBackendError,
+    SplitLeakError,
+    TaskError,
+)
+from coevo_gym.core.evolution import Context, Draft, Proposal, Verdict
+from coevo_gym.core.task import Task
+from coevo_gym.curricula.explore.evolver import MAX_ATTEMPTS
+from coevo_gym.curricula.gates.candidate import Gate
+from coevo_gym.curricula.gates.gates import GateResult, default_gates, run_gates
+from coevo_gym.curricula.pool.known import KnownTasks
+from coevo_gym.curricula.pool.pool import require_train
+from coevo_gym.run.manifest import read_manifest
+from coevo_gym.run.tasks.review import timestamp
+from coevo_gym.store.database import RunStore
+from coevo_gym.store.folder import RunFolder
+from coevo_gym.store.reader import Decision, RunReader
+
+IMPORTED = "imported"
+"""The kind of a context that a file, and no signal, has led to."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What came of a line.
+
+    Attributes:
+        line: its number in the file, from 1.
+        problem: why it was not taken to the gates, in words; "" if it was.
+        verdict: of the gates; None if it was not taken there.
+        task: the task that was built; None if it was not accepted.
+    """
+
+    line: int
+    problem: str = ""
+    verdict: Verdict | None = None
+    task: Task | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """One row for programs."""
+        verdict = self.verdict
+        return {
+            "line": self.line,
+            "accepted": self.task is not None,
+            "gate": verdict.gate if verdict else "",
+            "reason": verdict.reason if verdict else self.problem,
+            "name": self.task.name if self.task else "",
+            "id": self.task.id if self.task else "",
+            "checks": [check.gate for check in verdict.checks] if verdict else [],
+        }
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """What a line says, read."""
+
+    content: Draft | Proposal
+    benchmark: str
+    context: Context | None = None
+    named: Task | None = None
+
+
+class Importer:
+    """Judges the lines of a file one after the other; a bad one takes nothing else with it.
+
+    Args:
+        run: a run whose pool the tasks are for, so that they are of its benchmark and none that it
+            has; None for a file of tasks. Within a file no task counts twice in any case.
+
+    Raises:
+        StoreError: if the run cannot be read.
+    """
+
+    def __init__(self, run: RunFolder | None = None) -> None:
+        self._reader = RunReader(run.database) if run else None
+        self._benchmark = read_manifest(run)[1].benchmark.name if run else None
+        tasks = self._reader.tasks(origin="evolved") if self._reader else []
+        held = [found.task for found in self._reader.held()] if self._reader else []
+        self._known = KnownTasks([*tasks, *held])
+        self._gates: dict[str, tuple[Gate, ...]] = {}
+        self._sources: dict[str, Task] = {}
+
+    def judge(self, path: Path) -> Iterator[Judged]:
+        """The end of each line that is not empty, in order.
+
+        Raises:
+            TaskError: if the file cannot be read.
+            BenchmarkNotInstalled: if the benchmark of a line is not there to try it on.
+        """
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise TaskError(f"Cannot read tasks from {path}: {error.strerror}.") from error
+        # Only b"\n" ends a line: str.splitlines would also split on U+2028 inside a text.
+        for number, line in enumerate(data.split(b"\n"), start=1):
+            if line.strip():
+                yield self._judge(number, line)
+
+    def _judge(self, number: int, line: bytes) -> Judged:
+        try:
+            candidate = self._read(line)
+            result = self._through_gates(candidate)
+        except BenchmarkNotInstalled:
+            raise
+        except (TaskError, SplitLeakError) as error:
+            return Judged(number, problem=str(error))
+        except EnvBackendError as error:
+            return Judged(number, problem=f"could not be judged, its engine failed: {error}")
+        if result.task is None:
+            return Judged(number, verdict=result.verdict)
+        task = _imported(result, candidate)
+        self._known.add(task)
+        return Judged(number, verdict=result.verdict, task=task)
+
+    def _read(self, line: bytes) -> _Candidate:
+        """What a line says.
+
+        Raises:
+            TaskError: if it is nothing that may be imported.
+            SplitLeakError: if it has to do with validation or test.
+        """
+        try:
+            data = json.loads(line)
+            kind = _kind_of(data)
+            candidate = _READERS[kind](self, data)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            field = ".".join(map(str, first["loc"]))
+            raise TaskError(
+                f"is no {kind}: {field + ': ' if field else ''}{first['msg']}"
+            ) from error
+        except UnicodeError as error:
+            raise TaskError("holds text that is not valid Unicode") from error
+        except RecursionError as error:
+            raise TaskError("is nested too deeply") from error
+        except json.JSONDecodeError as error:
+            raise TaskError(f"is not JSON: {error}") from error
+        if self._benchmark not in (None, candidate.benchmark):
+            raise TaskError(f"is for {candidate.benchmark}, and the run is of {self._benchmark}")
+        return candidate
+
+    def _read_task(self, data: Mapping[str, Any]) -> _Candidate:
+        task = Task.model_validate(data)
+        if task.origin == "open":
+            raise TaskError("is an open task, which asks for nothing")
+        require_train(task, "import")
+        draft = Draft(
+            benchmark=task.benchmark,
+            scenario=task.scenario,
+            instruction=task.instruction,
+            world=task.world,
+            solution=task.solution,
+            subset=task.subset,
+            parents=task.parents,
+        )
+        return _Candidate(draft, task.benchmark, named=task)
+
+    def _read_draft(self, data: Mapping[str, Any]) -> _Candidate:
+        draft = Draft.model_validate(data)
+        return _Candidate(draft, draft.benchmark)
+
+    def _read_proposal(self, data: Mapping[str, Any]) -> _Candidate:
+        name = data.get("source")
+        if not isinstance(name, str):
+            raise TaskError('is a proposal without "source", the name of the task to start from')
+        proposal = Proposal.model_validate({k: v for k, v in data.items() if k != "source"})
+        source = self._source(name)
+        return _Candidate(proposal, source.benchmark, Context(kind=IMPORTED, task=source))
+
+    def _source(self, name: str) -> Task:
+        """The training task that a proposal starts from."""
+        if name not in self._sources:
+            id = self._reader.task_id(name) if self._reader else None
+            task = self._reader.task(id) if self._reader and id else None
+            self._sources[name] = task or find_any_task(name)
+        source = require_train(self._sources[name], "draft from")
+        check_claim(source, get_benchmark(source.benchmark).side_of(source), "draft from")
+        return source
+
+    def _through_gates(self, candidate: _Candidate) -> GateResult:
+        """Try it out.
+
+        Raises:
+            TaskError: if there is no such benchmark.
+            EnvBackendError: if its engine failed every time.
+        """
+        name = candidate.benchmark
+        if name not in self._gates:
+            self._gates[name] = default_gates(get_benchmark(name), self._known)
+        for _ in range(MAX_ATTEMPTS - 1):
+            try:
+                return run_gates(self._gates[name], candidate.content, context=candidate.context)
+            except BenchmarkNotInstalled:
+                raise
+            except EnvBackendError:
+                continue  # says nothing about the candidate
+        return run_gates(self._gates[name], candidate.content, context=candidate.context)
+
+
+_READERS: Mapping[str, Callable[[Importer, Mapping[str, Any]], _Candidate]] = {
+    "task": Importer._read_task,
+    "draft": Importer._read_draft,
+    "proposal": Importer._read_proposal,
+}
+
+
+def add_to_run(folder: RunFolder, judged: Iterable[Judged]) -> int:
+    """Let accepted tasks into a run; they join its arms with their next rounds.
+
+    Returns:
+        How many there were.
+
+    Raises:
+        ConfigError: if one was not accepted.
+        StoreError: if they cannot be written; none is let in then.
+    """
+    tasks, decisions, at = list[Task](), list[Decision](), timestamp()
+    for one in judged:
+        if one.task is None:
+            raise ConfigError(f"Line {one.line} was not accepted and cannot join a run.")
+        tasks.append(one.task)
+        decisions.append(Decision(one.task.id, "imported", "", at, one.verdict))
+    if tasks:
+        with closing(RunStore(folder.database)) as store:
+            store.add_decisions(decisions, tasks)
+    return len(tasks)
+
+
+def _kind_of(data: Any) -> str:
+    if isinstance(data, Mapping):
+        for field, kind in (("verifier", "task"), ("world", "draft"), ("turns", "proposal")):
+            if field in data:
+                return kind
+    raise TaskError(
+        "is no task (with world and verifier), no draft (with world), and no proposal (with turns, "
+        "actions and source)"
+    )
+
+
+def _imported(result: GateResult, candidate: _Candidate) -> Task:
+    """The task that was proven, with what is known about where it comes from."""
+    task, named, context = result.task, candidate.named, candidate.context
+    assert task is not None
+    origin = dict(named.provenance) if named else {}
+    grew_from = (context.task.id,) if context else ()
+    update: dict[str, Any] = {
+        "origin": "evolved",
+        "parents": tuple(dict.fromkeys((*grew_from, *task.parents))),
+        "provenance": {"kind": IMPORTED, "draft": result.verdict.draft_id, **origin},
+    }
+    if named is not None and named.origin == "evolved" and named.id == task.id:
+        update["name"] = named.name
+    return task.model_copy(update=update)
