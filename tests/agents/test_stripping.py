@@ -22,17 +22,19 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from coevo_gym.agents.advice.tape import Tape  # noqa: E402
 from coevo_gym.agents.chat import ChatAgent, ChatConfig  # noqa: E402
 from coevo_gym.agents.chat.format import ChatFormat  # noqa: E402
 from coevo_gym.agents.lm.padded import Ask, Sampled  # noqa: E402
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy  # noqa: E402
-from coevo_gym.core.errors import ConfigError, ModelError  # noqa: E402
+from coevo_gym.core.errors import AnswerMissing, ConfigError, ModelError  # noqa: E402
 from coevo_gym.core.seams import Completion, Finish, Message, Prompt, Request, Sampling  # noqa: E402
 from coevo_gym.core.task import Split  # noqa: E402
 from coevo_gym.core.trajectory import Cue, Segment, TokenDecision, Trajectory, View  # noqa: E402
 from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json  # noqa: E402
 from coevo_gym.episodes import EnvPool, Finished, TrainingEpisode, evaluate, run_one  # noqa: E402
 from coevo_gym.prompts import PromptTemplate  # noqa: E402
+from coevo_gym.store.answers import AnswerFile  # noqa: E402
 from coevo_gym.trainers.segments import samples, segments  # noqa: E402
 from tests.agents.test_chat_format import TEMPLATES, tokenizer  # noqa: E402
 from tests.agents.test_contexts import SILENT, TOY  # noqa: E402
@@ -282,6 +284,21 @@ class TestPolicies:
 
         (act,) = ChatAgent(Text(), TOY).act([view(STRIPPED)])
         assert (act.text, act.decision) == ("hm", None)
+
+    def test_what_was_stripped_is_so_when_a_tape_is_replayed(
+        self, envs: EnvPool, tmp_path: Path
+    ) -> None:
+        store = AnswerFile(tmp_path / "answers.jsonl")
+        policy = Drawing(format_of("chatml"), ["hm", "<action>press red</action>"])
+        cues = (STRIPPED, Cue("One action.", "turn"))
+        recorded = played(ChatAgent(Tape(policy, store, "record", model="m"), TOY), cues, envs)
+        assert decisions_of(recorded)[0].trained_prompt_ids is not None
+        policy.prompts.clear()
+        again = ChatAgent(Tape(policy, AnswerFile(store.path), "replay", model="m"), TOY)
+        assert played(again, cues, envs) == recorded
+        with pytest.raises(AnswerMissing):  # the same words, to be trained on as they are
+            played(again, (STRIPPED._replace(strip=False), cues[1]), envs)
+        assert policy.prompts == []
 
     def test_what_is_trained_on_must_have_room_too(self) -> None:
         policy = Drawing(format_of("default system"), ["hm"])
