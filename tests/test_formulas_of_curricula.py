@@ -41,6 +41,11 @@ NUMBERS: dict[str, tuple[dict[str, Any], Any]] = {
         {"X": [[0, 0], [2, 0]], "Y": [[0, 0], [0, 2]], "estimator": "u"},
         {"absolute": -0.585786437627, "relative": -0.292893218813},
     ),
+    "coevolve.similarity_bins": (
+        {"similarity": [0.828, 0.2157, 0.6034, 0.4071, 0.2228, 0.7797, 0.4948], "n_mixed": 6},
+        {"low": [1, 4], "mid": [2, 3, 6], "high": [0, 5], "mixed": [0, 1, 2, 3, 4, 5]},
+    ),
+    "coevolve.solve_band": ({"tries": 4, "solved": 4, "low": 0.0, "high": 0.75}, False),
     "curriculum.stages": (
         {"rates": [0.1, 0.9, 0.5, 0.5, 0], "stages": 3, "progress": 0.34, "cumulative": False},
         [0, 3],

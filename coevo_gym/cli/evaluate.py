@@ -80,7 +80,7 @@ def result_table(rows: Any, split: str) -> Table:
 
 def _cells(row: TableRow) -> tuple[str, ...]:
     return (
-        row.name,
+        f"{row.name} ({row.mark})" if row.mark else row.name,
         f"{row.success:.1%}",
         f"{row.low:.1%} – {row.high:.1%}",
         f"{row.score:.3f}",

@@ -22,13 +22,14 @@ from coevo_gym.config.tree import RunConfig
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import METHODS
 from coevo_gym.core.task import FrozenModel
+from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods.method import MethodSpec
 from coevo_gym.methods.plugins import load_folder
 from coevo_gym.trainers.parts import LoopConfig
 from coevo_gym.trainers.settings import LearnerConfig
 
-SECTIONS = ("curriculum", "learner", "explorer", "evolver")
+SECTIONS = ("curriculum", "learner", "explorer", "evolver", "gates")
 """Sections that arms may differ in."""
 KEYS = ("loop.study_only_steps",)
 """Settings of other sections that they may differ in, too."""
@@ -71,6 +72,7 @@ class ArmConfig(FrozenModel):
     learner: LearnerConfig
     explorer: ExplorerSettings
     evolver: EvolverSettings
+    gates: GatesConfig
     loop: LoopConfig
 
 

@@ -22,6 +22,7 @@ from coevo_gym.config.sections import (
 )
 from coevo_gym.core.registry import METHODS
 from coevo_gym.core.task import FrozenDict, FrozenModel
+from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods import DEFAULT_ARMS
 from coevo_gym.trainers.parts import LoopConfig
@@ -55,6 +56,7 @@ class RunConfig(FrozenModel):
     warmup: WarmupSettings = WarmupSettings()
     explorer: ExplorerSettings = ExplorerSettings()
     evolver: EvolverSettings = EvolverSettings()
+    gates: GatesConfig = GatesConfig()
     curriculum: CurriculumConfig = CurriculumConfig()
     rollout: RolloutSettings = RolloutSettings()
     learner: LearnerConfig = GRPOConfig()

@@ -11,7 +11,6 @@ from coevo_gym.config import RunConfig
 from coevo_gym.core.errors import BenchmarkNotInstalled, StoreError
 from coevo_gym.core.evolution import Verdict
 from coevo_gym.core.task import Task
-from coevo_gym.curricula.gates.gates import default_gates
 from coevo_gym.curricula.metrics import (
     conversion,
     cross_table,
@@ -77,10 +76,10 @@ def load_report_data(folder: RunFolder) -> ReportData:
         evolution=_evolution(config, rounds, lines),
         rejections=_rejections(rounds),
         similarity=_similarity(Assembly(config), rounds),
-        lineage=_lineage(Assembly(config), later, tasks, counts),
+        lineage=_lineage(later, tasks, counts),
         rejected=_rejected(later),
         warmup_loss=tuple(warmup.get("losses", ())),
-        notes=_notes(config),
+        notes=_notes(config, manifest),
     )
 
 
@@ -289,21 +288,21 @@ def _similarity(assembly: Assembly, rounds: Sequence[StoredRound]) -> tuple[Simi
 
 
 def _lineage(
-    assembly: Assembly,
     rounds: Sequence[StoredRound],
     tasks: Sequence[Task],
     counts: Sequence[TaskCount],
 ) -> tuple[LineageRow, ...]:
     by_id = {task.id: task for task in tasks}
     served = {(row.arm, row.task_id): row for row in counts}
-    gates = dict.fromkeys(gate.name for gate in default_gates(assembly.benchmark))
-    verdict = f"passed {', '.join(gates)}"
     rows = []
     for applied in rounds:
         summaries = {context.id: context.summary for context in applied.round.contexts}
+        checks = {verdict.draft_id: verdict.checks for verdict in applied.result.verdicts}
         for task in applied.result.accepted:
             # Drawn from the context's task; a parent may have been left out of the store.
             parent = next((by_id[id] for id in task.parents if id in by_id), None)
+            passed = [check.gate for check in checks.get(str(task.provenance.get("draft")), ())]
+            gates = ", ".join(dict.fromkeys(passed)) or "every gate"
             practice = served.get((applied.arm, task.id))
             rows.append(
                 LineageRow(
@@ -316,7 +315,7 @@ def _lineage(
                     parent=parent.name if parent else "",
                     parent_instruction=parent.instruction if parent else "",
                     actions=task.solution,
-                    verdict=verdict,
+                    verdict=f"passed {gates}",
                     served=practice.episodes if practice else 0,
                     success=practice.successes / practice.episodes
                     if practice and practice.episodes
@@ -348,10 +347,13 @@ def _rejected(rounds: Sequence[StoredRound]) -> tuple[RejectedRow, ...]:
 
 
 def _wanted(verdict: Verdict) -> str:
-    return str(verdict.draft.get("instruction") or verdict.draft.get("text") or "")
+    draft = verdict.draft
+    wanted = draft.get("instruction") or draft.get("text") or verdict.proposal.get("description")
+    return str(wanted or "")
 
 
-def _notes(config: RunConfig) -> tuple[str, ...]:
+def _notes(config: RunConfig, manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    marks = manifest.get("marks", {})
     return (
         "All arms start from one warmed-up policy and one first task set (D_0). Env steps count "
         "training, exploration and the replays of gates; warm-up and evaluation are not in them.",
@@ -359,4 +361,8 @@ def _notes(config: RunConfig) -> tuple[str, ...]:
         "success rates are on tasks like the held-out ones, not how another seed would end.",
         f"Success is measured on {config.evaluation.split} tasks, which never reach exploration, "
         "drafting or training.",
+        *(
+            f"{arm} is for comparison only: its new tasks are {mark}."
+            for arm, mark in marks.items()
+        ),
     )

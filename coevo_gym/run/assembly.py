@@ -18,13 +18,19 @@ from coevo_gym.agents.random import RandomAgent
 from coevo_gym.agents.references import evaluate_references
 from coevo_gym.config import ArmConfig, ExplorerSettings, RunConfig, arm_configs
 from coevo_gym.core.benchmark import Benchmark, get_benchmark
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round, Verdict
 from coevo_gym.core.registry import METHODS
 from coevo_gym.core.seams import Agent, Evolver, Policy
 from coevo_gym.core.task import FrozenDict, Split, Task
-from coevo_gym.curricula.explore.evolver import GatedEvolver
+from coevo_gym.curricula.explore.evolver import GatedEvolver, GatesOf
 from coevo_gym.curricula.explore.explorer import Explorer, ScriptedExplorer
+from coevo_gym.curricula.gates.candidate import Gate
 from coevo_gym.curricula.gates.gates import default_gates
+from coevo_gym.curricula.gates.settings import GatesConfig, SolveConfig
+from coevo_gym.curricula.gates.similarity import BinnedEvolver, set_aside
+from coevo_gym.curricula.gates.solve import Solver
+from coevo_gym.curricula.pool.known import KnownTasks
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes.evaluation import Evaluation, evaluate
 from coevo_gym.episodes.pool import EnvPool
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
     from coevo_gym.trainers.grpo import Learnable
 
 OnVerdict = Callable[[Verdict], None]
+DEFAULT_GATES = GatesConfig()
 
 
 @dataclass(frozen=True)
@@ -160,8 +167,10 @@ class Assembly:
             make_env=self.make_env,
             policy=lambda: self.policy,
             explorer=lambda: self.explorer(arm.explorer),
-            gates=default_gates,
-            evolver=lambda explorer: self.evolver(explorer, on_verdict),
+            gates=self.gates(arm.gates, overlap=arm.evolver.overlap),
+            evolver=lambda explorer: self.evolver(
+                explorer, arm.gates, on_verdict, overlap=arm.evolver.overlap
+            ),
             first_round=self.first_round,
             seed=self.seed,
         )
@@ -175,11 +184,74 @@ class Assembly:
             make_env=self.make_env,
         )
 
-    def evolver(self, explorer: Explorer, on_verdict: OnVerdict | None = None) -> Evolver:
-        """Who carries out rounds with an explorer."""
-        return GatedEvolver(
-            self.benchmark, explorer, native=self.train_tasks, on_verdict=on_verdict
+    def gates(self, settings: GatesConfig, *, overlap: bool = False) -> GatesOf:
+        """Makes the gates of a round.
+
+        Args:
+            settings: of the gates.
+            overlap: whether the round runs beside training.
+
+        Raises:
+            ConfigError: if they need a model that this run does not have.
+        """
+        tries = settings.has("solve") or settings.accept == "paper"
+        if tries:
+            self._check_solver(settings, overlap)
+        if settings.has("judge") or settings.accept == "paper":
+            raise ConfigError("gates.judge needs a model to ask, and this run has none.")
+
+        def made(benchmark: Benchmark, known: KnownTasks) -> Sequence[Gate]:
+            solver = self.solver(settings.solve) if tries else None
+            return default_gates(benchmark, known, settings=settings, solver=solver)
+
+        return made
+
+    def _check_solver(self, settings: GatesConfig, overlap: bool) -> None:
+        solver, tip = settings.solve.solver, settings.solve.tip or settings.accept == "paper"
+        if solver == "explorer":
+            raise ConfigError(
+                "gates.solve.solver = 'explorer', but explorer.kind = 'scripted' asks no model. "
+                "Let the policy try new tasks."
+            )
+        if overlap:
+            raise ConfigError(
+                "gates.solve: with evolver.overlap the policy cannot try new tasks, because it "
+                "would be asked while it is trained. Turn one of them off."
+            )
+        if tip and self.config.policy.kind == "tiny":
+            raise ConfigError(
+                "gates.solve: policy.kind = 'tiny' scores actions and reads no advice, so it "
+                "cannot be shown a reference. Leave gates.solve.tip and gates.accept as they are, "
+                "or use a language model."
+            )
+
+    def solver(self, settings: SolveConfig) -> Solver:
+        """Who tries new tasks."""
+        agent = make_agent(
+            self.config.policy, self.policy, self.benchmark, temperature=settings.temperature
         )
+        return Solver(agent, self.make_env)
+
+    def evolver(
+        self,
+        explorer: Explorer,
+        gates: GatesConfig = DEFAULT_GATES,
+        on_verdict: OnVerdict | None = None,
+        *,
+        overlap: bool = False,
+    ) -> Evolver:
+        """Who carries out rounds with an explorer."""
+        gates_of = self.gates(gates, overlap=overlap)
+        bin, native = gates.similarity.bin, self.train_tasks
+        aside, rest = set_aside(native) if bin != "all" else ([], native)
+        evolver = GatedEvolver(
+            self.benchmark,
+            explorer,
+            gates_of=gates_of,
+            native=rest,
+            on_verdict=on_verdict,
+        )
+        return evolver if bin == "all" else BinnedEvolver(evolver, bin, aside)
 
     def first_round(self, n: int) -> Round:
         """The unguided round that finds the first ``n`` tasks (D_0)."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from coevo_gym import __version__
-from coevo_gym.config import Resolved, RunConfig
+from coevo_gym.config import ArmConfig, Resolved, RunConfig, arm_configs
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.evolution import digest
 from coevo_gym.core.task import Task
@@ -40,6 +40,7 @@ def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]
         task_sets: the native tasks in use, by what they are used for.
     """
     config = resolved.config
+    marks = {name: mark for name, arm in arm_configs(config).items() if (mark := mark_of(arm))}
     manifest = {
         "schema": SCHEMA,
         "name": config.name,
@@ -48,6 +49,7 @@ def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]
         "config": config.to_json(),
         "origins": dict(resolved.origins),
         "seed": config.seed,
+        **({"marks": marks} if marks else {}),
         "plugins": plugin_hashes(config),
         "task_sets": {name: task_set_hash(tasks) for name, tasks in task_sets.items()},
         "versions": versions(config),
@@ -55,6 +57,11 @@ def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]
     }
     redacted: dict[str, Any] = redact(manifest)
     return redacted
+
+
+def mark_of(arm: ArmConfig) -> str:
+    """Why an arm cannot be compared with others without saying so; "" for most."""
+    return "judged, not proven" if arm.gates.accept == "paper" else ""
 
 
 def read_manifest(folder: RunFolder) -> tuple[dict[str, Any], RunConfig]:

@@ -10,7 +10,7 @@ from coevo_gym.agents.choice import ChoiceAgent
 from coevo_gym.config import PolicySettings
 from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.seams import Agent, Policy
+from coevo_gym.core.seams import Agent, Policy, Sampling
 from coevo_gym.core.trajectory import Decision, View
 from coevo_gym.prompts import PromptTemplate, load_prompt
 
@@ -67,12 +67,29 @@ def make_policy(settings: PolicySettings, *, seed: int) -> Policy:
             return OpenAIPolicy(settings.endpoint)
 
 
-def make_agent(settings: PolicySettings, policy: Policy, benchmark: Benchmark) -> PolicyAgent:
-    """Who acts with a policy: it chooses among the benchmark's choices, or talks."""
+def make_agent(
+    settings: PolicySettings,
+    policy: Policy,
+    benchmark: Benchmark,
+    *,
+    temperature: float | None = None,
+) -> PolicyAgent:
+    """Who acts with a policy: it chooses among the benchmark's choices, or talks.
+
+    Args:
+        settings: of the policy.
+        policy: who is asked.
+        benchmark: what is acted in.
+        temperature: what logits are divided by; None for what the settings say.
+    """
     prompt = prompt_of(settings, benchmark.name)
     if prompt is None:
-        return ChoiceAgent(policy, benchmark.choices)
-    return ChatAgent(policy, prompt, settings.chat)
+        sampling = None if temperature is None else Sampling(temperature)
+        return ChoiceAgent(policy, benchmark.choices, sampling)
+    chat = settings.chat
+    if temperature is not None:
+        chat = chat.model_copy(update={"temperature": temperature})
+    return ChatAgent(policy, prompt, chat)
 
 
 def prompt_of(settings: PolicySettings, benchmark: str) -> PromptTemplate | None:

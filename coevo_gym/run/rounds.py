@@ -96,15 +96,27 @@ class StoredLandings:
 
 
 def carried_out_by(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:
-    """What tells an arm's rounds from equal ones of others that explore in another way.
+    """What tells an arm's rounds from equal ones of others that explore or judge in another way.
 
     Returns:
-        A short hash; "" for an arm that explores as the run does.
+        A short hash; "" for an arm that explores and judges as the run does.
     """
     explorer = getattr(evolver, "explorer", None)
     usual = type(evolver) is GatedEvolver and type(explorer) is ScriptedExplorer
-    if usual and arm.explorer == config.explorer:
+    gates = _gates(config, arm)
+    if usual and arm.explorer == config.explorer and not gates:
         return ""
     settings = [part.model_dump(mode="json") for part in (arm.explorer, arm.settings)]
     kinds = [type(part).__qualname__ for part in (evolver, explorer)]
-    return digest([*settings, *kinds])
+    return digest([*settings, *kinds, *gates])
+
+
+def _gates(config: RunConfig, arm: ArmConfig) -> list[object]:
+    """What an arm's gates depend on that those of another arm may not."""
+    gates, depends = arm.gates, list[object]()
+    if gates != config.gates:
+        depends.append(gates.model_dump(mode="json"))
+    tries = gates.has("solve") or gates.accept == "paper"
+    if tries and gates.solve.solver == "policy":
+        depends.append(arm.name)  # whose policy tries new tasks
+    return depends

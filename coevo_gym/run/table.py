@@ -22,6 +22,7 @@ class TableRow:
         score: mean score in [0, 1].
         n_tasks: held-out tasks behind the numbers.
         env_steps: env steps spent on training and exploration; 0 for a policy never trained.
+        mark: why it cannot be compared with the others without saying so; or "".
     """
 
     name: str
@@ -31,9 +32,10 @@ class TableRow:
     score: float = math.nan
     n_tasks: int = 0
     env_steps: int = 0
+    mark: str = ""
 
 
-def table_row(name: str, numbers: Mapping[str, float], env_steps: int) -> TableRow:
+def table_row(name: str, numbers: Mapping[str, float], env_steps: int, mark: str = "") -> TableRow:
     """A row of the final table, from an evaluation's numbers."""
     return TableRow(
         name=name,
@@ -43,4 +45,5 @@ def table_row(name: str, numbers: Mapping[str, float], env_steps: int) -> TableR
         score=numbers["mean_score"],
         n_tasks=int(numbers["episodes"]),
         env_steps=env_steps,
+        mark=mark,
     )

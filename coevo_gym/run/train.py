@@ -20,7 +20,7 @@ from coevo_gym.core.evolution import Round, Verdict
 from coevo_gym.run.arm import Arm
 from coevo_gym.run.assembly import Assembly, one_thread, weights_hash
 from coevo_gym.run.events import ArmEvents
-from coevo_gym.run.manifest import check_unchanged, make_manifest, read_manifest
+from coevo_gym.run.manifest import check_unchanged, make_manifest, mark_of, read_manifest
 from coevo_gym.run.progress import Progress
 from coevo_gym.run.rounds import StoredEvolver
 from coevo_gym.run.stop import Stopped, StopRequest
@@ -208,7 +208,8 @@ class _Run:
         All of them explore as the run does, whatever its arms do later.
         """
         explorer = self.assembly.explorer(self.config.explorer)
-        evolver = StoredEvolver(self.assembly.evolver(explorer, self._on_verdict), store)
+        inner = self.assembly.evolver(explorer, self.config.gates, self._on_verdict)
+        evolver = StoredEvolver(inner, store)
         methods = [self.assembly.method(settings) for settings in self.assembly.arms.values()]
         rounds = {m.first_round.n_unguided: m.first_round for m in methods if m.first_round}
         for wanted, round in rounds.items():
@@ -312,7 +313,8 @@ class _Run:
             "pool_size": int(numbers.get("pool_size", 0)),
             "weights": weights_hash(arm.policy),
         }
-        return table_row(arm.name, arm.events.evaluation, loop.state.env_steps), outcome
+        mark = mark_of(self.assembly.arms[arm.name])
+        return table_row(arm.name, arm.events.evaluation, loop.state.env_steps, mark), outcome
 
 
 def _percent(numbers: Mapping[str, float]) -> str:

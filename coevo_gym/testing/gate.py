@@ -59,9 +59,8 @@ def assert_gate_contract(gate: Gate, *, passes: Draft, fails: Draft) -> None:
             minimal=good.minimal,
             env_steps=good.env_steps,
             said=good.said,
-            usage=good.usage,
         )
-        assert kept == good, "a gate may shorten the task, say something and count costs, no more"
+        assert kept == good, "a gate may shorten the task, say something and count steps"
         assert through.env_steps >= good.env_steps, "env steps that were spent stay spent"
     reasons = {_reason(gate, candidate_of(fails)) for _ in range(2)}
     assert len(reasons) == 1, f"the same draft is rejected for two reasons: {sorted(reasons)}"

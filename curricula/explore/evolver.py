@@ -236,7 +236,6 @@ class GatedEvolver:
                 kept.append(evolved)
                 progress.known.add(evolved)
         progress.verdicts.append(result.verdict)
-        progress.add_usage(result.usage)
         progress.env_steps += result.env_steps
         progress.gate_steps += result.env_steps
         self._tell([result.verdict])

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from coevo_gym.core.benchmark import Replay
 from coevo_gym.core.evolution import Check, Context, Draft, Proposal, Verdict, digest
-from coevo_gym.core.notes import NO_USAGE, Usage
 from coevo_gym.core.spaces import clean_text
-from coevo_gym.core.task import FrozenDict, Task
+from coevo_gym.core.task import Task
 
 MAX_TURNS = 50
 """Most turns of a proposal that a model made."""
@@ -31,15 +30,11 @@ class Rejected(Exception):
     Args:
         reason: why, in words.
         env_steps: env steps that the gate spent on finding out.
-        usage: what asking models for it cost, by purpose.
     """
 
-    def __init__(
-        self, reason: str, *, env_steps: int = 0, usage: Mapping[str, Usage] | None = None
-    ) -> None:
+    def __init__(self, reason: str, *, env_steps: int = 0) -> None:
         super().__init__(reason)
         self.env_steps = env_steps
-        self.usage = usage or FrozenDict()
 
 
 class Held(Rejected):
@@ -59,7 +54,6 @@ class Candidate:
         env_steps: env steps spent on it so far.
         context: what its explorer was told; None for one that nobody was sent out for.
         said: what the gate that has it found, where there is more to tell than that it passed.
-        usage: what asking models about it has cost so far, by purpose.
     """
 
     proposal: Proposal | Draft | str
@@ -70,7 +64,6 @@ class Candidate:
     env_steps: int = 0
     context: Context | None = None
     said: str = ""
-    usage: Mapping[str, Usage] = FrozenDict()
 
     @property
     def the_draft(self) -> Draft:
@@ -92,13 +85,6 @@ class Candidate:
         if self.replay is None:
             raise Rejected("the reference was never replayed")
         return self.replay
-
-    def spent(self, *, env_steps: int = 0, usage: Mapping[str, Usage] | None = None) -> Candidate:
-        """The candidate with more costs."""
-        total = dict(self.usage)
-        for purpose, cost in (usage or {}).items():
-            total[purpose] = total.get(purpose, NO_USAGE) + cost
-        return replace(self, env_steps=self.env_steps + env_steps, usage=FrozenDict(total))
 
     def verdict(
         self, *, checks: tuple[Check, ...] = (), gate: str = "", reason: str = ""

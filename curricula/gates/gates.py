@@ -1,29 +1,42 @@
 """Gates: what a proposed task has to pass before anyone practises it.
 
 Each gate is one check with a name. A draft meets them in the order of :func:`default_gates` and
-ends as a verdict: accepted, or rejected by one gate for a reason. No gate asks a language model,
-and none looks at the reward of the task that the draft was explored from.
+ends as a verdict: accepted, or rejected by one gate for a reason. None looks at the reward of the
+task that the draft was explored from. Language models are asked by those gates alone that somebody
+has turned on, after execution has proven the task; what they say rewards nothing.
 """
 
 from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from pydantic import ValidationError
 
 from coevo_gym.core.benchmark import Benchmark
-from coevo_gym.core.errors import BuildError, CoevoError, ConfigError, EnvBackendError
+from coevo_gym.core.errors import (
+    BuildError,
+    CoevoError,
+    ConfigError,
+    EnvBackendError,
+    ModelError,
+)
 from coevo_gym.core.evolution import Check, Context, Draft, Proposal, Verdict
-from coevo_gym.core.notes import Usage
+from coevo_gym.core.inquiry import Advisor
 from coevo_gym.core.spaces import clean_text
-from coevo_gym.core.task import OPEN, FrozenDict, Split, Task, UnknownWorld, World
+from coevo_gym.core.task import OPEN, Split, Task, UnknownWorld, World
 from coevo_gym.curricula.gates.candidate import Candidate, Gate, Held, Rejected, oversized
+from coevo_gym.curricula.gates.hold import HoldGate
+from coevo_gym.curricula.gates.judge import JudgeGate
 from coevo_gym.curricula.gates.minimise import minimised
-from coevo_gym.curricula.gates.proposed import DraftGate
+from coevo_gym.curricula.gates.paper import PaperGate
+from coevo_gym.curricula.gates.proposed import ConfidenceGate, DraftGate, LexicalGate
+from coevo_gym.curricula.gates.settings import OPTIONAL as OPTIONAL
+from coevo_gym.curricula.gates.settings import GatesConfig, not_optional
+from coevo_gym.curricula.gates.solve import SolveGate, Solver
 from coevo_gym.curricula.gates.substance import SubstanceGate
 from coevo_gym.curricula.pool.known import KnownTasks
 
@@ -33,8 +46,7 @@ MIN_STEPS = 3
 NEAR_DUPLICATE_COSINE = 0.98
 TRACE_CAP = 20_000
 SAID_CAP = 2_000
-OPTIONAL = frozenset({"near_duplicate", "replay", "prefix", "empty_agent"})
-"""The gates that an ablation may leave out. The others cannot be turned off."""
+_SETTINGS = GatesConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +265,9 @@ def default_gates(
     min_steps: int = MIN_STEPS,
     near_duplicate_cosine: float = NEAR_DUPLICATE_COSINE,
     off: Collection[str] = (),
+    settings: GatesConfig = _SETTINGS,
+    solver: Solver | None = None,
+    advisor: Advisor | None = None,
 ) -> tuple[Gate, ...]:
     """All gates, cheapest first, in the order in which a draft meets them.
 
@@ -262,34 +277,68 @@ def default_gates(
             grow with what is accepted.
         min_steps: fewest actions that a reference needs.
         near_duplicate_cosine: cosine from which instructions are compared word by word.
-        off: names of gates to leave out, of :data:`OPTIONAL`; for ablations.
+        off: names of gates to leave out, of :data:`OPTIONAL`, beside those of the settings.
+        settings: which gates there are beside the usual ones, and how strict they are.
+        solver: who tries tasks; needed if the settings say that somebody does.
+        advisor: who judges; needed if the settings say that somebody does.
 
     Raises:
-        ConfigError: if a gate is to be left out that cannot be.
+        ConfigError: if a gate is to be left out that cannot be, or a model is needed and none is
+            given.
     """
     known = known if isinstance(known, KnownTasks) else KnownTasks(known)
+    off = {*off, *settings.off}
+    if problem := not_optional(off):
+        raise ConfigError(problem)
     split_leak = SplitLeakGate(benchmark)
-    if wrong := sorted(set(off) - OPTIONAL):
-        raise ConfigError(
-            f"The gate {wrong[0]!r} cannot be turned off: without it nothing proves a task. Those "
-            f"that can be are {', '.join(sorted(OPTIONAL))}."
-        )
     gates: tuple[Gate, ...] = (
         ParseGate(),
         DraftGate(benchmark),
         SchemaGate(benchmark, min_steps),
         split_leak,
         NearDuplicateGate(known, near_duplicate_cosine),
+        ConfidenceGate(settings.confidence),
+        LexicalGate(known, settings.lexical or 1.0),
         BuildGate(benchmark),
         split_leak,
-        LengthGate(benchmark, min_steps),
-        DuplicateGate(known),
-        ReplayGate(benchmark),
-        PrefixGate(),
-        EmptyAgentGate(benchmark),
-        SubstanceGate(benchmark),
     )
-    return tuple(gate for gate in gates if gate.name not in off)
+    if settings.accept == "paper":
+        if solver is None or advisor is None:
+            raise ConfigError(
+                "gates.accept = 'paper' needs somebody who tries new tasks, and a model to ask "
+                "about them: give a solver and an advisor."
+            )
+        gates += DuplicateGate(known), PaperGate(benchmark, solver, advisor)
+    else:
+        gates += (
+            LengthGate(benchmark, min_steps),
+            DuplicateGate(known),
+            ReplayGate(benchmark),
+            PrefixGate(),
+            EmptyAgentGate(benchmark),
+            SubstanceGate(benchmark),
+            *_asking(benchmark, settings, off, solver, advisor),
+        )
+    gates += (HoldGate(benchmark, known, settings.hold),)
+    return tuple(gate for gate in gates if settings.has(gate.name) and gate.name not in off)
+
+
+def _asking(
+    benchmark: Benchmark,
+    settings: GatesConfig,
+    off: Collection[str],
+    solver: Solver | None,
+    advisor: Advisor | None,
+) -> Iterator[Gate]:
+    """The gates that ask a model about a task that is proven."""
+    if settings.has("solve") and "solve" not in off:
+        if solver is None:
+            raise ConfigError("gates.solve needs somebody who tries new tasks: give a solver.")
+        yield SolveGate(solver, settings.solve)
+    if settings.has("judge") and "judge" not in off:
+        if advisor is None:
+            raise ConfigError("gates.judge needs a model to ask: give an advisor.")
+        yield JudgeGate(benchmark, advisor)
 
 
 class GateResult(NamedTuple):
@@ -300,14 +349,12 @@ class GateResult(NamedTuple):
         task: the built task, if accepted.
         env_steps: env steps that building, replaying and trying it took.
         held: the built task, if it passed everything and waits for a person to release it.
-        usage: what asking models about it cost, by purpose.
     """
 
     verdict: Verdict
     task: Task | None
     env_steps: int
     held: Task | None = None
-    usage: Mapping[str, Usage] = FrozenDict()
 
 
 def run_gates(
@@ -321,11 +368,13 @@ def run_gates(
         context: what its explorer was told; what a model proposes cannot be drafted without one.
 
     Raises:
-        EnvBackendError: if an engine failed. Anything else that goes wrong is a verdict.
+        EnvBackendError: if an engine failed.
+        ModelError: if a model that a gate asks cannot be asked at all. Anything else that goes
+            wrong is a verdict.
     """
     draft = proposal if isinstance(proposal, Draft) else None
     candidate, checks = Candidate(proposal, draft, context=context), list[Check]()
-    gate, reason = "build", ""
+    gate, reason, steps = "build", "", 0
     task: Task | None = None
     held: Task | None = None
     try:
@@ -336,10 +385,9 @@ def run_gates(
             candidate = replace(candidate, said="")
         task, gate = candidate.the_task, ""
     except Rejected as rejected:
-        reason = str(rejected)
-        candidate = candidate.spent(env_steps=rejected.env_steps, usage=rejected.usage)
+        reason, steps = str(rejected), rejected.env_steps
         held = candidate.task if isinstance(rejected, Held) else None
-    except (EnvBackendError, MemoryError):
+    except (EnvBackendError, ModelError, MemoryError):
         raise
     except CoevoError as error:
         reason = str(error)
@@ -350,7 +398,7 @@ def run_gates(
         logger.error("gate=%s context=%s\n%s", gate, context_id, trace)
         reason = f"{gate} failed: {type(error).__name__}: {error}"
     verdict = candidate.verdict(checks=tuple(checks), gate=gate, reason=reason)
-    return GateResult(verdict, task, candidate.env_steps, held, candidate.usage)
+    return GateResult(verdict, task, candidate.env_steps + steps, held)
 
 
 def _of_fair_size(candidate: Candidate, proposal: Proposal) -> Candidate:

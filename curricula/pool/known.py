@@ -60,6 +60,27 @@ class KnownTasks:
         ]
         return list({other.id: other for other in found}.values())[-n:]
 
+    def has_scenario(self, scenario: str) -> bool:
+        """Whether a task of this scenario is known."""
+        return scenario in self._around
+
+    def most_alike(self, draft: Draft) -> tuple[Task, float] | None:
+        """The known task of the draft's scenario that shares most words with it, and how many.
+
+        Returns:
+            The task, the first of equal ones, and the Jaccard index of the two sets of words, in
+            [0, 1]; None if no task of the scenario is known.
+        """
+        mine = frozenset(words(draft.instruction))
+        scored = [
+            (jaccard(mine, frozenset(words(task.instruction))), task)
+            for task in self._around.get(draft.scenario, ())
+        ]
+        if not scored:
+            return None
+        share, task = max(scored, key=lambda pair: pair[0])
+        return task, share
+
     def copied_by(self, draft: Draft, threshold: float) -> Task | None:
         """The known task of the draft's scenario whose instruction it repeats, or None.
 
@@ -77,6 +98,17 @@ class KnownTasks:
         corpus = self.embedder([task.instruction for task in alike])
         found = nearest(self.embedder([draft.instruction]), corpus, 1)
         return alike[int(found.rows[0, 0])] if found.cosine[0, 0] >= threshold else None
+
+
+def jaccard(a: frozenset[str], b: frozenset[str]) -> float:
+    """|a ∩ b| / |a ∪ b|; 1 for two empty sets.
+
+    Example:
+        >>> jaccard(frozenset({"red", "mug"}), frozenset({"blue", "mug"}))
+        0.3333333333333333
+    """
+    union = a | b
+    return len(a & b) / len(union) if union else 1.0
 
 
 def _content(text: str) -> Content:

@@ -8,7 +8,7 @@ from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context, Draft, Proposal
 from coevo_gym.core.task import Task
 from tests.curricula.episodes import TRAIN
-from tests.toy import COLOURS, ToyBenchmark, ToyWorld
+from tests.toy import ToyBenchmark, ToyWorld
 
 CONTEXT = Context(kind="boundary", task=TRAIN[3])
 
@@ -21,17 +21,10 @@ class Drafting(ToyBenchmark):
             raise BuildError("nobody could want that")
         if "crash" in proposal.description:
             raise ZeroDivisionError("oops \ud800")
-        buttons = ("\ud800",) if "unwritable" in proposal.description else COLOURS
-        order = [action.removeprefix("press ") for action in proposal.actions]
-        return Draft(
-            benchmark="toy",
-            scenario="-".join(order[:-1]),
-            instruction=" ".join(proposal.turns),
-            world=ToyWorld(buttons=buttons),
-            solution=proposal.actions,
-            parents=(context.task.id,),
-            context_id=context.id,
-        )
+        draft = super().draft(proposal, context)
+        if "unwritable" in proposal.description:
+            return draft.model_copy(update={"world": ToyWorld(buttons=("\ud800",))})
+        return draft
 
     def build(self, draft: Draft) -> Task:
         task = super().build(draft)

@@ -125,6 +125,7 @@ BAD = {
         "repeats",
         draft(instruction=KNOWN.instruction.upper().replace(",", ""), index=0),
     ),
+    "hardly sure": Bad("confidence", "0.69 sure of it, less than 0.7", proposal(confidence=0.69)),
     "actions that do nothing": Bad("build", "does not press", draft(solution=("look",) * 3)),
     "crashing build": Bad("build", "RuntimeError: engine � bug", draft("crash the builder")),
     "too short without what it does not need": Bad(
@@ -241,6 +242,7 @@ def test_the_gates_come_in_the_order_of_their_cost() -> None:
         "schema",
         "split_leak",
         "near_duplicate",
+        "confidence",
         "build",
         "split_leak",
         "length",

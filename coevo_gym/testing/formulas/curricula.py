@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from coevo_gym.agents.advice.budget import Prices, allow
+from coevo_gym.curricula.gates.similarity import similarity_bins
+from coevo_gym.curricula.gates.solve import solve_band
 from coevo_gym.curricula.growth.contexts import share_out
 from coevo_gym.curricula.growth.coverage import farthest_first, quota
 from coevo_gym.curricula.growth.evidence import evidence_cut
@@ -81,6 +83,14 @@ def _allow(v: Inputs) -> Any:
     return allow(v["requests"], **left, prices=Prices(v["usd_prompt"], v["usd_completion"]))
 
 
+def _bins(v: Inputs) -> Any:
+    return similarity_bins(v["similarity"], v["n_mixed"])._asdict()
+
+
+def _band(v: Inputs) -> Any:
+    return solve_band(v["tries"], v["solved"], low=v["low"], high=v["high"])
+
+
 CURRICULA: Mapping[str, Formula] = {
     "budget.allow": _allow,
     "coevolve.forgetting": _forgetting,
@@ -89,6 +99,8 @@ CURRICULA: Mapping[str, Formula] = {
     "coevolve.evidence_cut": lambda v: evidence_cut(v["sizes"], v["cap"]),
     "coevolve.sr": lambda v: self_similarity(v["Y"], v["k"]),
     "coevolve.ed": lambda v: energy_distance(v["X"], v["Y"], v["estimator"])._asdict(),
+    "coevolve.similarity_bins": _bins,
+    "coevolve.solve_band": _band,
     "curriculum.stages": _stages,
     "adarft.target": _target,
     "adarft.batch": lambda v: nearest_to(v["difficulty"], v["target"], v["n"]).tolist(),

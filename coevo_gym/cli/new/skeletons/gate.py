@@ -3,9 +3,9 @@
 A method of your own passes it on to its evolver, behind the gates that prove a task::
 
     def gates(benchmark, known):
-        return (*default_gates(benchmark, known), NewgateGate())
+        return (*kit.gates(benchmark, known), NewgateGate())
 
-    GatedEvolver(benchmark, explorer, gates_of=gates)
+    GatedEvolver(kit.benchmark, kit.explorer(), gates_of=gates, native=kit.native_tasks)
 
 ``python newgate.py`` checks that it keeps the contract of a gate.
 """

@@ -1,0 +1,115 @@
+"""Asking a model whether a task's reference does what its words ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import BaseModel
+
+from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.evolution import Exchange, Proposal
+from coevo_gym.core.inquiry import Advisor, Answer, Inquiry
+from coevo_gym.core.seams import Sampling
+from coevo_gym.core.spaces import clean_text
+from coevo_gym.curricula.gates.candidate import Candidate, Rejected
+
+JUDGE = "coevolve/judge"
+"""Name of the prompt file."""
+PURPOSE = "judge"
+EVIDENCE_CHARS = 24_000
+"""Most characters of what the judge is shown of the env, all steps together."""
+_ACTION_CHARS = 2_000
+_LEAST_CHARS = 200
+_SAMPLING = Sampling(temperature=0.0, max_tokens=512)
+
+
+class Judgement(BaseModel):
+    """What a judge says.
+
+    Attributes:
+        success: whether the actions do what was asked for.
+        reason: why, in a sentence or two.
+    """
+
+    success: bool
+    reason: str = ""
+
+
+def ask_judge(
+    advisor: Advisor, candidate: Candidate, benchmark: Benchmark, done: Sequence[Exchange]
+) -> Answer[Judgement]:
+    """Ask whether what was done is what the words of a candidate's task ask for.
+
+    Args:
+        advisor: who is asked.
+        candidate: with a built task.
+        benchmark: knows all that the agent is told.
+        done: what was done, and what came of it.
+    """
+    given = candidate.proposal
+    request = {
+        "request": benchmark.evidence(candidate.the_task).said,
+        "done_when": given.done_when if isinstance(given, Proposal) else "",
+    }
+    inquiry = Inquiry(
+        prompt=JUDGE,
+        schema=Judgement,
+        inputs={**request, "steps": _shown(done, EVIDENCE_CHARS)},
+        purpose=PURPOSE,
+        sampling=_SAMPLING,
+        shorten=lambda: {**request, "steps": _shown(done, EVIDENCE_CHARS // 2)},
+    )
+    (answer,) = advisor.ask([inquiry])
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeGate:
+    """A model that sees what its reference does finds that this is what its words ask for.
+
+    What it says is kept and rewards nothing. Where it gives no answer, the candidate passes.
+    """
+
+    benchmark: Benchmark
+    advisor: Advisor
+    name: str = "judge"
+
+    def check(self, candidate: Candidate) -> Candidate:
+        """See :class:`Gate`."""
+        task, replay, steps = candidate.the_task, candidate.replay, 0
+        if replay is None:
+            replay = self.benchmark.replay(task, task.solution)
+            steps = len(replay.errors)
+        done = [
+            Exchange(action=action, observation=shown, error_kind=error)
+            for action, shown, error in zip(
+                task.solution, map(_printable, replay.shown), replay.errors, strict=False
+            )
+        ]
+        answer = ask_judge(self.advisor, candidate, self.benchmark, done)
+        if answer.value is None:
+            said = f"no answer: {answer.problem}"
+        elif not answer.value.success:
+            raise Rejected(f"a judge finds fault: {answer.value.reason}", env_steps=steps)
+        else:
+            said = answer.value.reason or "success"
+        return replace(candidate, said=said, env_steps=candidate.env_steps + steps)
+
+
+def _shown(done: Sequence[Exchange], cap: int) -> list[Mapping[str, Any]]:
+    """All steps, each with an equal share of the room: a judge that misses one cannot judge."""
+    share = max(_LEAST_CHARS, cap // max(1, len(done)))
+    return [
+        {
+            "number": number,
+            "action": clean_text(each.action, _ACTION_CHARS),
+            "observation": clean_text(each.observation, share),
+        }
+        for number, each in enumerate(done, start=1)
+    ]
+
+
+def _printable(text: str) -> str:
+    return clean_text(text, EVIDENCE_CHARS)

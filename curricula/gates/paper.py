@@ -1,0 +1,53 @@
+"""The rule that a paper accepts new tasks by, for comparison with proof by execution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.inquiry import Advisor
+from coevo_gym.core.trajectory import EndReason, Trajectory
+from coevo_gym.curricula.gates.candidate import Candidate, Rejected
+from coevo_gym.curricula.gates.judge import ask_judge
+from coevo_gym.curricula.gates.solve import Solver, try_task
+from coevo_gym.curricula.growth.evidence import exchanges_of
+
+OWN_ENDS = frozenset({EndReason.SOLVED, EndReason.FAILED, EndReason.AGENT_DONE})
+"""Ends that an episode comes to by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class PaperGate:
+    """A solver that is shown the reference comes to an end, and a judge says that it succeeds.
+
+    A score above 0 does for the judge's word (CoEvolve, section 3.3).
+    """
+
+    benchmark: Benchmark
+    solver: Solver
+    advisor: Advisor
+    name: str = "paper"
+
+    def check(self, candidate: Candidate) -> Candidate:
+        """See :class:`Gate`."""
+        tried = try_task(self.solver, candidate.the_task, 1, tip=True)
+        if not tried.ended:
+            raise Rejected(f"could not be tried: {tried.problem}", env_steps=tried.env_steps)
+        (rollout,) = tried.ended
+        problem, said = self._judged(candidate, rollout)
+        if problem:
+            raise Rejected(problem, env_steps=tried.env_steps)
+        return replace(candidate, said=said, env_steps=candidate.env_steps + tried.env_steps)
+
+    def _judged(self, candidate: Candidate, rollout: Trajectory) -> tuple[str, str]:
+        """What is wrong with it, or what speaks for it."""
+        if rollout.end_reason not in OWN_ENDS:
+            return f"its solver came to no end: {rollout.end_reason}", ""
+        if rollout.score > 0:
+            return "", f"scores {rollout.score:.2f}"
+        answer = ask_judge(self.advisor, candidate, self.benchmark, exchanges_of(rollout))
+        if answer.value is None:
+            return f"scores 0, and no judge answers: {answer.problem}", ""
+        if not answer.value.success:
+            return f"scores 0, and a judge finds fault: {answer.value.reason}", ""
+        return "", f"a judge says: {answer.value.reason}"

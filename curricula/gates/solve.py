@@ -1,0 +1,141 @@
+"""Trying a built task: a model goes about it like any other task, judged by its own verifier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+
+from coevo_gym.core.seams import Agent
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import Cue, EndReason, Trajectory
+from coevo_gym.curricula.gates.candidate import Candidate, Rejected
+from coevo_gym.curricula.gates.settings import SolveConfig
+from coevo_gym.episodes import EnvPool, Finished, Runner, TrainingEpisode
+from coevo_gym.episodes.runner import episode_seed
+from coevo_gym.prompts.cue import load_cue
+
+TIP = "coevolve/tip"
+"""Name of the words in which a solver is shown the reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Solver:
+    """Who tries new tasks, and where.
+
+    Attributes:
+        agent: who acts; it draws as it is made to.
+        make_env: makes a fresh env of the benchmark, with training tasks.
+        max_envs: most tries under way at once.
+    """
+
+    agent: Agent
+    make_env: Callable[[], gym.Env[Any, Any]]
+    max_envs: int = 8
+
+
+class Tries(NamedTuple):
+    """What came of trying a task.
+
+    Attributes:
+        ended: tries that say something about the task. One that was lost to a model, or cut because
+            nothing more may be spent, does not.
+        env_steps: env steps of all of them.
+        problem: why a try says nothing, in words; "" if all of them do.
+    """
+
+    ended: tuple[Trajectory, ...]
+    env_steps: int
+    problem: str = ""
+
+    @property
+    def solved(self) -> int:
+        """How many of them solve it."""
+        return sum(trajectory.success for trajectory in self.ended)
+
+
+def solve_band(tries: int, solved: int, *, low: float = 0.0, high: float = 1.0) -> bool:
+    """Whether a task was solved neither too seldom nor too often; one that never was is refused.
+
+    solved >= 1 and low <= solved / tries <= high.
+
+    Args:
+        tries: how often it was tried.
+        solved: how often it was solved.
+        low: lowest share, in [0, 1].
+        high: highest share, in [0, 1].
+
+    Example:
+        >>> solve_band(4, 3, high=0.75), solve_band(4, 4, high=0.75), solve_band(4, 0)
+        (True, False, False)
+    """
+    return solved >= 1 and low <= solved / tries <= high
+
+
+def try_task(solver: Solver, task: Task, n: int, *, tip: bool = False) -> Tries:
+    """Run episodes of a built task, with the code that training runs on.
+
+    Args:
+        solver: who tries, and where.
+        task: the task.
+        n: how often.
+        tip: whether the solver is shown the reference.
+
+    Raises:
+        EnvBackendError: if an engine failed.
+    """
+    cues = (tip_of(task.solution),) if tip else ()
+    episodes = [
+        TrainingEpisode(task, seed=episode_seed(number, task.id), cues=cues) for number in range(n)
+    ]
+    ended: dict[int, Trajectory] = {}
+    steps, problem = 0, ""
+    with closing(EnvPool(solver.make_env, max_envs=min(n, solver.max_envs))) as envs:
+        for found in Runner(envs).run(episodes, solver.agent):
+            steps += found.env_steps
+            if isinstance(found, Finished):
+                ended[found.index] = found.record
+            elif found.reason is EndReason.WORKER_LOST:
+                raise found.error
+            else:
+                problem = str(found.error) or str(found.reason)
+    for index, trajectory in [*ended.items()]:
+        if trajectory.end_reason is EndReason.MAX_TOKENS and not trajectory.success:
+            problem = "no more tokens may be spent"
+            del ended[index]
+    return Tries(tuple(ended[index] for index in sorted(ended)), steps, problem)
+
+
+def tip_of(actions: Sequence[str]) -> Cue:
+    """What a solver is told that is shown the reference."""
+    prompt = load_cue(TIP)
+    return Cue(prompt.write({"actions": list(actions)}), place="first", id=prompt.label)
+
+
+@dataclass(frozen=True, slots=True)
+class SolveGate:
+    """A model that tries it solves it, neither too seldom nor too often.
+
+    It passes if no try says anything about it: it was proven before, and nobody could try it.
+    """
+
+    solver: Solver
+    settings: SolveConfig
+    name: str = "solve"
+
+    def check(self, candidate: Candidate) -> Candidate:
+        """See :class:`Gate`."""
+        settings = self.settings
+        tried = try_task(self.solver, candidate.the_task, settings.tries, tip=settings.tip)
+        n, solved = len(tried.ended), tried.solved
+        steps = candidate.env_steps + tried.env_steps
+        if not n:
+            return replace(candidate, said=f"could not be tried: {tried.problem}", env_steps=steps)
+        said = f"solved in {solved} of {n} tries"
+        if not solve_band(n, solved, low=settings.low, high=settings.high):
+            wanted = f"wanted is at least one, and a share from {settings.low} to {settings.high}"
+            raise Rejected(f"{said}; {wanted}", env_steps=tried.env_steps)
+        return replace(candidate, said=said, env_steps=steps)

@@ -1,0 +1,119 @@
+"""Prompts of cues: words that guide an agent beyond its task, in training and exploration only.
+
+Such a file begins with a Jinja comment that holds TOML, and has one block::
+
+    {#
+    kind = "cue"
+    name = "kettle/guide"
+    version = 1
+    inputs = ["reason"]
+    #}
+    {% block cue %}You are here because of {{ reason }}.{% endblock %}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.task import FrozenModel
+from coevo_gym.prompts.template import (
+    FOLDER,
+    check_blocks,
+    check_inputs,
+    packaged,
+    read_header,
+    write_block,
+)
+
+BLOCK = "cue"
+
+
+class CueHeader(FrozenModel):
+    """What the file of a cue says about itself.
+
+    Attributes:
+        kind: tells it from other prompts.
+        name: room and file, such as ``"coevolve/guide"``.
+        version: counts up when the text changes.
+        inputs: names of the values that it is filled in with.
+    """
+
+    kind: Literal["cue"]
+    name: str = Field(min_length=1)
+    version: int = Field(ge=1)
+    inputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CuePrompt:
+    """The words of a cue.
+
+    Attributes:
+        header: what the file says about itself.
+        text: the file.
+    """
+
+    header: CueHeader
+    text: str
+
+    @property
+    def label(self) -> str:
+        """Name and version, such as ``"coevolve/guide@1"``."""
+        return f"{self.header.name}@{self.header.version}"
+
+    def write(self, inputs: Mapping[str, Any]) -> str:
+        """The words, filled in.
+
+        Raises:
+            ConfigError: if the inputs are not those that the file declares.
+        """
+        if inputs.keys() != set(self.header.inputs):
+            wanted, given = (", ".join(sorted(n)) for n in (self.header.inputs, inputs))
+            raise ConfigError(
+                f"The prompt {self.label} declares the inputs {wanted}, and is given {given}."
+            )
+        advice = "Do its inputs have the form that the text expects?"
+        return write_block(self.text, BLOCK, inputs, self.label, advice)
+
+
+def load_cue(name: str) -> CuePrompt:
+    """The words of a cue.
+
+    Args:
+        name: ``room/name`` of a file that comes with coevo_gym, ``package:file`` of one that comes
+            with another package, or the path of a file that ends in ``.j2``.
+
+    Raises:
+        ConfigError: if there is no such file, or it is not as it should be.
+    """
+    if ":" in name:
+        path = packaged(name)
+    else:
+        path = Path(name) if name.endswith(".j2") else FOLDER / f"{name}.j2"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"There is no prompt {name!r} ({error.strerror}): {path}.") from error
+    return parse_cue(text, source=str(path))
+
+
+def parse_cue(text: str, *, source: str = "the prompt") -> CuePrompt:
+    """The cue that a text holds.
+
+    Args:
+        text: header and block, as in the module's docstring.
+        source: what to call it in errors.
+
+    Raises:
+        ConfigError: if the header, the block or the inputs are not as they should be.
+    """
+    header = read_header(text, CueHeader, source)
+    used = check_blocks(text, (BLOCK,), source)
+    check_inputs(used, set(header.inputs), (), source)
+    return CuePrompt(header, text)

@@ -1,0 +1,175 @@
+"""Gates by setting: which there are, how strict they are, and which cannot be left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.evolution import Check, Proposal
+from coevo_gym.curricula.gates.gates import GateResult, default_gates, run_gates
+from coevo_gym.curricula.gates.settings import OPTIONAL, GatesConfig
+from coevo_gym.curricula.pool.known import KnownTasks
+from tests.curricula.asking import Judge, SolvesSome, toy_solver
+from tests.curricula.episodes import TRAIN
+from tests.curricula.proposals import CONTEXT, Drafting, proposal
+
+BENCHMARK = Drafting()
+EVERYTHING = GatesConfig.model_validate(
+    {"lexical": 0.8, "solve": {"on": True}, "judge": True, "hold": {"pattern": "nothing has it"}}
+)
+MODELS: dict[str, Any] = {"solver": toy_solver(SolvesSome((), 0)), "advisor": Judge(None)}
+
+
+def names(**fields: Any) -> list[str]:
+    return [gate.name for gate in default_gates(BENCHMARK, **fields)]
+
+
+def judge(given: Proposal, known: Any = (), **settings: Any) -> GateResult:
+    gates = default_gates(BENCHMARK, known, settings=GatesConfig.model_validate(settings))
+    return run_gates(gates, given, context=CONTEXT)
+
+
+def test_all_gates_come_in_their_order() -> None:
+    found = names(settings=EVERYTHING, **MODELS)
+    assert found == [
+        *("parse", "draft", "schema", "split_leak", "near_duplicate", "confidence", "lexical"),
+        *("build", "split_leak", "length", "duplicate", "replay", "prefix", "empty_agent"),
+        *("substance", "solve", "judge", "hold"),
+    ]
+    assert found[-1] == "hold", "what waits for a person has passed all else"
+
+
+def test_what_asks_models_is_off_by_default() -> None:
+    assert set(names(settings=EVERYTHING, **MODELS)) - set(names()) == {
+        *("lexical", "solve", "judge", "hold")
+    }
+
+
+@pytest.mark.parametrize("name", sorted(OPTIONAL))
+def test_what_may_be_left_out_is_left_out_alone(name: str) -> None:
+    everything = names(settings=EVERYTHING, **MODELS)
+    settings = EVERYTHING.model_copy(update={"off": (name,)})
+    assert names(settings=settings, **MODELS) == [gate for gate in everything if gate != name]
+    assert names(settings=EVERYTHING, off=[name], **MODELS) == names(settings=settings, **MODELS)
+
+
+def test_no_model_is_needed_for_gates_that_are_off() -> None:
+    assert "solve" not in names(settings=EVERYTHING, off=["solve", "judge"])
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("parse", "what cannot be read could not be judged"),
+        ("draft", "nothing to build"),
+        ("schema", "no task of this benchmark"),
+        ("split_leak", "validation or test tasks could be trained on"),
+        ("build", "nothing to verify it by"),
+        ("length", "one press of a button"),
+        ("duplicate", "practised as two"),
+        ("substance", "give their answer away"),
+        ("hold", "the rules in gates.hold"),
+        ("paper", "gates.accept = 'paper' alone"),
+        ("replays", "There is no gate 'replays' to turn off. Those that can be are confidence,"),
+    ],
+)
+def test_what_cannot_be_turned_off_says_why(name: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        default_gates(BENCHMARK, off=[name])
+    with pytest.raises(ValidationError, match=why):
+        GatesConfig(off=(name,))
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"solve": {"low": 0.8, "high": 0.2}}, "low is 0.8, above high, 0.2"),
+        ({"hold": {"pattern": "("}}, "no regular expression"),
+        ({"confidence": 1.5}, "less than or equal to 1"),
+        ({"lexical": 0.0}, "greater than 0"),
+        ({"accept": "trust"}, "'verified' or 'paper'"),
+    ],
+)
+def test_settings_that_make_no_sense(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        GatesConfig.model_validate(settings)
+
+
+def test_confidence_is_a_setting_and_is_kept() -> None:
+    assert judge(proposal(confidence=0.4), confidence=0.4).verdict.accepted
+    verdict = judge(proposal(confidence=0.75)).verdict
+    assert Check("confidence", "0.75") in verdict.checks
+    assert judge(proposal(confidence=0.69)).verdict.gate == "confidence"
+    assert judge(proposal(confidence=0.0), off=["confidence"]).verdict.accepted
+
+
+def test_words_in_common() -> None:
+    """Of nine different words, the known instruction has eight, and the new one has nine."""
+    said = "Press one after the other: red, blue, amber."
+    known = TRAIN[9].model_copy(update={"instruction": said, "name": "toy/known"})
+    alike = proposal(turns=(f"Now {said}",))
+    verdict = judge(alike, [known], lexical=0.8).verdict
+    assert (verdict.gate, verdict.reason) == ("lexical", "shares 89% of its words with toy/known")
+    assert judge(alike, [known]).verdict.accepted
+    other = judge(proposal(), [known], lexical=0.8).verdict
+    assert Check("lexical", "50% of its words with toy/known") in other.checks
+    elsewhere = known.model_copy(update={"scenario": TRAIN[3].scenario})
+    assert judge(alike, [elsewhere], lexical=0.8).verdict.accepted
+
+
+def test_the_most_alike_of_several() -> None:
+    first, second = (TRAIN[9].model_copy(update={"instruction": f"Press {n}."}) for n in "ab")
+    draft = BENCHMARK.draft(proposal(turns=("Press b.",)), CONTEXT)
+    assert KnownTasks().most_alike(draft) is None
+    found = KnownTasks([first, second]).most_alike(draft)
+    assert found == (second, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("rules", "reason"),
+    [
+        ({"benchmarks": ["toy"]}, "all new tasks of toy wait"),
+        ({"first_of_scenario": True}, "it is the first of scenario 'red-blue-amber'"),
+        ({"below_confidence": 0.95}, "its model was 0.90 sure of it, less than 0.95"),
+        ({"pattern": "AMBER|gold"}, "it holds 'amber'"),
+        (
+            {"pattern": "amber", "below_confidence": 0.95},
+            "its model was 0.90 sure of it, less than 0.95; it holds 'amber'",
+        ),
+    ],
+)
+def test_rules_put_tasks_aside(rules: dict[str, Any], reason: str) -> None:
+    result = judge(proposal(), hold=rules)
+    assert (result.verdict.accepted, result.verdict.gate) == (False, "hold")
+    assert result.verdict.reason == reason
+    assert result.task is None
+    assert result.held == judge(proposal()).task
+    assert result.verdict.task_id == result.held.id  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"benchmarks": ["elsewhere"]},
+        {"below_confidence": 0.9},
+        {"pattern": "kettle"},
+    ],
+)
+def test_other_tasks_do_not_wait(rules: dict[str, Any]) -> None:
+    result = judge(proposal(), hold=rules)
+    assert result.verdict.accepted
+    assert result.held is None
+
+
+def test_only_the_first_of_a_scenario_waits() -> None:
+    known = TRAIN[9].model_copy(update={"instruction": "Something else."})
+    assert judge(proposal(), [known], hold={"first_of_scenario": True}).verdict.accepted
+
+
+def test_what_another_gate_rejects_is_not_held() -> None:
+    result = judge(proposal(turns=("Press a kettle.",)), hold={"benchmarks": ["toy"]})
+    assert result.verdict.gate == "substance"
+    assert result.held is None

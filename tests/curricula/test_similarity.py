@@ -1,0 +1,106 @@
+"""Rounds that keep a third of what they find, by how much it is like native tasks."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.evolution import Round, RoundResult, Verdict
+from coevo_gym.core.task import Task
+from coevo_gym.curricula.gates.similarity import (
+    BinnedEvolver,
+    only_bin,
+    set_aside,
+    similarity_bins,
+)
+from tests.curricula.episodes import TRAIN
+
+ROUND = Round(id="round-1", budget=9, seed=0)
+
+
+def said(index: int, instruction: str) -> Task:
+    return TRAIN[index].model_copy(update={"instruction": instruction, "name": ""})
+
+
+AGAINST = [said(0, "press red and blue"), said(1, "press green")]
+FOUND = [
+    said(2, "press red and blue"),
+    said(3, "hold the kettle"),
+    said(4, "press red or white"),
+]
+
+
+def result(tasks: list[Task]) -> RoundResult:
+    verdicts = [Verdict(draft_id=task.name, accepted=True, task_id=task.id) for task in tasks]
+    rejected = Verdict(draft_id="x", accepted=False, gate="build", task_id=tasks[0].id)
+    return RoundResult(round_id="round-1", accepted=tuple(tasks), verdicts=(*verdicts, rejected))
+
+
+def test_thirds_by_rank() -> None:
+    found = similarity_bins([0.9, 0.1, 0.5, 0.5, 0.3, 0.7, 0.2], 5)
+    assert found._asdict() == {
+        "low": [1, 6],
+        "mid": [2, 3, 4],
+        "high": [0, 5],
+        "mixed": [0, 1, 2, 3, 4],
+    }
+    assert similarity_bins([0.5292, 0.6048, 0.9869, 0.967, 0.8819, 0.7844], 4).mixed == [0, 2, 4, 5]
+    assert similarity_bins([], 3) == ([], [], [], [])
+
+
+@given(st.lists(st.floats(-1, 1), max_size=30), st.integers(0, 40))
+def test_every_task_is_in_one_third(similarity: list[float], n_mixed: int) -> None:
+    low, mid, high, mixed = similarity_bins(similarity, n_mixed)
+    n = len(similarity)
+    assert sorted([*low, *mid, *high]) == list(range(n))
+    assert len(low) == len(high) == n // 3
+    value = similarity.__getitem__
+    assert max(map(value, low), default=-1) <= min(map(value, mid), default=1)
+    assert max(map(value, mid), default=-1) <= min(map(value, high), default=1)
+    assert len(mixed) == len(set(mixed)) == min(n_mixed, n)
+    assert mixed == sorted(mixed)
+    assert set(mixed) <= set(range(n))
+
+
+@pytest.mark.parametrize(("bin", "kept"), [("low", [1]), ("mid", [2]), ("high", [0])])
+def test_a_round_keeps_one_bin(bin: str, kept: list[int]) -> None:
+    found = only_bin(result(FOUND), bin, AGAINST)  # type: ignore[arg-type]
+    assert list(found.accepted) == [FOUND[place] for place in kept]
+    assert [verdict.accepted for verdict in found.verdicts] == [
+        *(place in kept for place in range(3)),
+        False,
+    ]
+    gates = {verdict.gate for verdict in found.verdicts if not verdict.accepted}
+    assert gates == {"similarity", "build"}
+    assert any(verdict.reason.endswith(f"is not {bin}") for verdict in found.verdicts)
+
+
+def test_mixed_tasks_are_as_many_as_those_of_a_third() -> None:
+    assert len(only_bin(result(FOUND), "mixed", AGAINST).accepted) == 1
+
+
+def test_a_round_without_tasks_stays_as_it_is() -> None:
+    empty = RoundResult(round_id="round-1")
+    assert only_bin(empty, "low", AGAINST) is empty
+
+
+def test_a_fifth_is_set_aside_the_same_each_time() -> None:
+    tasks = [*TRAIN, *(said(i, f"press {i}") for i in range(len(TRAIN)))]
+    aside, rest = set_aside(tasks)
+    assert sorted(task.id for task in [*aside, *rest]) == sorted(task.id for task in tasks)
+    assert 0.1 < len(aside) / len(tasks) < 0.3
+    assert set_aside(tasks[::-1])[0] == aside[::-1]
+
+
+def test_an_evolver_that_keeps_one_bin() -> None:
+    class Finding:
+        def run(self, round: Round) -> RoundResult:
+            assert round == ROUND
+            return result(FOUND)
+
+    evolver = BinnedEvolver(Finding(), "high", AGAINST)
+    assert evolver.run(ROUND) == only_bin(result(FOUND), "high", AGAINST)
+    with pytest.raises(ConfigError, match="none are set aside"):
+        BinnedEvolver(Finding(), "high", [])
