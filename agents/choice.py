@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from coevo_gym.core.errors import TaskError
-from coevo_gym.core.seams import Act, Choice, Policy, Sampling
-from coevo_gym.core.trajectory import ChoiceDecision, View
+from coevo_gym.core.seams import Act, Choice, Completion, Finish, Policy, Sampling
+from coevo_gym.core.trajectory import ChoiceDecision, EndReason, View
 
 
 class ChoiceAgent:
@@ -37,7 +37,7 @@ class ChoiceAgent:
     def act(self, views: Sequence[View]) -> list[Act]:
         """One act per view, from one batch of requests."""
         completions = self.policy.generate([self._request(view) for view in views])
-        return [Act(completion.text, completion.decision) for completion in completions]
+        return [_act(completion) for completion in completions]
 
     def demonstrate(self, view: View, action: str) -> ChoiceDecision | None:
         """The decision that takes ``action`` for sure; None if it cannot be chosen."""
@@ -51,3 +51,9 @@ class ChoiceAgent:
         if not options:
             raise TaskError(f"There is nothing to choose from after {view.observation[:200]!r}.")
         return Choice(view, options, self.sampling)
+
+
+def _act(completion: Completion) -> Act:
+    if completion.finish is Finish.UNSENT:
+        return Act("", end=EndReason.MAX_TOKENS)
+    return Act(completion.text, completion.decision)

@@ -89,6 +89,11 @@ class PromptTemplate:
         """sha256 of the file's text, as hexadecimal digits."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
+    @property
+    def label(self) -> str:
+        """Name and version, such as ``"webshop@1"``."""
+        return f"{self.header.name}@{self.header.version}"
+
     def system(self, view: View, *, thinking: bool = False) -> str:
         """The system message, from the first view of an episode; "" for none."""
         return self._render("system", view, thinking)

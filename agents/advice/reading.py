@@ -56,6 +56,8 @@ def read_answer(text: str, schema: type[ModelT]) -> ModelT:
 
 def _found(text: str) -> dict[str, Any]:
     """The JSON object in a text."""
+    if text.startswith("{") and text.endswith("}"):  # there may be fences in its strings
+        return _parsed(text)
     parts = text.split("```")
     for number in list(range(1, len(parts), 2))[: -_FENCES - 1 : -1]:
         if "{" in parts[number]:

@@ -134,7 +134,12 @@ class ChatAgent:
 
     def _request(self, view: View, max_tokens: int) -> Prompt:
         sampling = Sampling(self.config.temperature, max_tokens)
-        return Prompt(self.messages(view), sampling, trained=self._stripped(view))
+        return Prompt(
+            self.messages(view),
+            sampling,
+            trained=self._stripped(view),
+            template=self.prompt.label,
+        )
 
     def _stripped(self, view: View) -> tuple[Message, ...] | None:
         """The chat that is trained on; None if that is what the policy is asked to go on with."""

@@ -1,7 +1,8 @@
 """A small HTTP server that speaks OpenAI's chat completions, by a script.
 
-It answers only the prompts it was told to expect, each with its list of behaviours in order, and
-refuses whatever is not in the schema. What it refused for that is in ``problems``.
+It answers only the prompts it was told to expect, each with its list of behaviours in order, or any
+prompt by a function, and refuses whatever is not in the schema. What it refused for that is in
+``problems``. It counts what it is asked and the tokens that it tells.
 """
 
 from __future__ import annotations
@@ -73,10 +74,16 @@ class FakeOpenAI:
         model: the one model it serves.
         key: what it takes as a key; None for any.
         own_temperature: whether it refuses a temperature other than 1, as reasoning models do.
+        answer: what it does about a prompt that it was not told to expect.
     """
 
     def __init__(
-        self, model: str = "fake", key: str | None = None, *, own_temperature: bool = False
+        self,
+        model: str = "fake",
+        key: str | None = None,
+        *,
+        own_temperature: bool = False,
+        answer: Callable[[Messages], Behaviour] | None = None,
     ) -> None:
         self.model = model
         self.key = key
@@ -88,6 +95,9 @@ class FakeOpenAI:
         self.in_flight = 0
         self.most_in_flight = 0
         self.answered = 0
+        self.prompt_tokens = 0
+        self.completion_tokens = 0
+        self._answer = answer
         self._script: dict[Messages, list[Behaviour]] = {}
         self._holds: list[threading.Event] = []
         self._changed = threading.Condition()
@@ -141,6 +151,8 @@ class FakeOpenAI:
                 )
             messages = tuple((each["role"], each["content"]) for each in body["messages"])
             behaviours = self._script.get(messages)
+            if not behaviours and self._answer is not None:
+                return self._answer(messages)
             if not behaviours:
                 self.problems.append(f"unexpected prompt: {messages}")
                 return Refuse(400, "unexpected prompt")
@@ -212,6 +224,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _do(self, behaviour: Say | Refuse | Raw | Drop) -> None:
         match behaviour:
             case Say():
+                read, written = behaviour.usage or (0, 0)
+                self.server.fake.count(prompt_tokens=read, completion_tokens=written)
                 self._send(200, json.dumps(_completion(self.server.fake.model, behaviour)).encode())
             case Refuse(status, message, code, kind, headers):
                 error = {"message": message, "type": kind, "param": None, "code": code}

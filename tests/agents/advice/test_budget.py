@@ -1,0 +1,425 @@
+"""Budgets: no request is sent that might pass a cap, and what was spent is counted right."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coevo_gym.agents.advice.budget import (
+    AdvisorConfig,
+    Budget,
+    Budgeted,
+    Most,
+    Prices,
+    allow,
+    most_tokens,
+)
+from coevo_gym.agents.advice.tape import Tape
+from coevo_gym.agents.choice import ChoiceAgent
+from coevo_gym.core.errors import BudgetSpent
+from coevo_gym.core.inquiry import StoredAnswer
+from coevo_gym.core.notes import NO_USAGE, Usage
+from coevo_gym.core.seams import Choice, Completion, Finish, Message, Prompt, Request, Sampling
+from coevo_gym.core.trajectory import EndReason, TokenDecision, View
+from coevo_gym.testing.models import ScriptedPolicy
+
+ANSWER = Usage(calls=1, prompt_tokens=10, completion_tokens=5, usd=0.25)
+
+
+class Memory(dict[str, StoredAnswer]):
+    """A store of answers that nobody needs later."""
+
+    def get(self, keys: Sequence[str]) -> dict[str, StoredAnswer]:  # type: ignore[override]
+        return {key: self[key] for key in keys if key in self}
+
+    def put(self, answers: Sequence[StoredAnswer]) -> None:
+        self.update((answer.key, answer) for answer in answers)
+
+
+class Model:
+    """Costs the same for each answer, and notes what it is sent."""
+
+    def __init__(self, cost: Usage = ANSWER) -> None:
+        self.cost = cost
+        self.batches: list[int] = []
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        self.batches.append(len(requests))
+        return [Completion("x", None, Finish.STOP, self.cost)] * len(requests)
+
+    @property
+    def sent(self) -> int:
+        return sum(self.batches)
+
+
+def prompt(text: str = "a", *, max_tokens: int = 5, purpose: str = "") -> Prompt:
+    return Prompt((Message("user", text),), Sampling(0.0, max_tokens), purpose=purpose)
+
+
+def finishes(policy: Budgeted, n: int) -> list[Finish]:
+    return [said.finish for said in policy.generate([prompt()] * n)]
+
+
+# The formula
+
+
+@pytest.mark.parametrize(
+    ("requests", "left", "prices", "expected"),
+    [
+        ([[100, 50], [4000, 500], [10, 10]], (3, 1000, None), Prices(), 1),
+        ([[1000, 1000]] * 3, (None, None, 0.005), Prices(1, 1), 2),
+        ([[2467, 101], [1675, 192], [1805, 77]], (4, 6000, None), Prices(0.5, 1.5), 2),
+        ([[1338, 337], [340, 322]], (None, None, None), Prices(0.5, 1.5), 2),
+        ([[1, 1]] * 5, (3, None, None), Prices(), 3),
+        ([[1, 1]] * 5, (0, None, None), Prices(), 0),
+        ([[1, 1]] * 5, (-1, None, None), Prices(), 0),
+        ([[5, 5]], (None, 10, None), Prices(), 1),
+        ([[5, 5]], (None, 9, None), Prices(), 0),
+        ([], (0, 0, 0.0), Prices(), 0),
+    ],
+)
+def test_allow(
+    requests: list[list[int]],
+    left: tuple[int | None, int | None, float | None],
+    prices: Prices,
+    expected: int,
+) -> None:
+    calls, tokens, usd = left
+    pairs = [(a, b) for a, b in requests]
+    assert allow(pairs, calls=calls, tokens=tokens, usd=usd, prices=prices) == expected
+
+
+def test_an_estimate_is_an_upper_bound() -> None:
+    assert most_tokens(prompt("é" * 10, max_tokens=7)) == Most(20 + 16 + 64, 7)
+    assert most_tokens(prompt("\ud800")).prompt >= 80
+    assert most_tokens(Choice(View("a", "b"), ("c",))) == Most(0, 0)
+
+
+# What is sent
+
+
+def test_without_caps_all_is_sent_at_once_and_counted() -> None:
+    model, budget = Model(), Budget()
+    assert finishes(Budgeted(model, budget), 3) == [Finish.STOP] * 3
+    assert model.batches == [3]
+    assert budget.usage("") == {"": ANSWER + ANSWER + ANSWER}
+    assert Budgeted(model, budget).generate([]) == []
+
+
+def test_of_fifty_calls_fifty_are_sent() -> None:
+    model, budget = Model(), Budget(AdvisorConfig(max_calls_per_round=50))
+    policy = Budgeted(model, budget)
+    for number in range(2):
+        with budget.scope(f"round-{number}"):
+            said = finishes(policy, 30) + finishes(policy, 30) + finishes(policy, 1)
+        assert said == [Finish.STOP] * 50 + [Finish.UNSENT] * 11
+    assert model.sent == 100
+
+
+def test_what_a_request_might_have_been_refuses_nobody() -> None:
+    # Each may take 86 tokens and takes 15, so that only the last 71 tokens cannot be spent.
+    most = sum(most_tokens(prompt()))
+    model, budget = Model(), Budget(AdvisorConfig(max_tokens_per_round=1000))
+    policy = Budgeted(model, budget)
+    with budget.scope("round-0") as spent:
+        said = finishes(policy, 100)
+        assert spent()[""].tokens == 15 * said.count(Finish.STOP)
+        assert 1000 - most < spent()[""].tokens <= 1000
+    assert len(model.batches) > 2
+
+
+@pytest.mark.parametrize(
+    ("config", "n"),
+    [
+        (AdvisorConfig(max_tokens_total=20 * 15 + 80), 20),
+        (AdvisorConfig(max_usd_total=20 * 0.25 + 0.1), 20),
+    ],
+)
+def test_caps_on_the_run_are_over_all_rounds(config: AdvisorConfig, n: int) -> None:
+    model, budget = Model(), Budget(config)
+    policy = Budgeted(model, budget, prices=Prices(2_000, 2_000))
+    for number in range(10):
+        with budget.scope(f"round-{number}"):
+            finishes(policy, 4)
+    assert model.sent == n
+
+
+def test_a_round_that_has_waited_too_long_sends_nothing_more() -> None:
+    model = Model(ANSWER.model_copy(update={"seconds": 0.5}))
+    budget = Budget(AdvisorConfig(max_seconds_per_round=1.0))
+    policy = Budgeted(model, budget)
+    for number in range(2):
+        with budget.scope(f"round-{number}"):
+            said = [finishes(policy, 1)[0] for _ in range(4)]
+        assert said == [Finish.STOP] * 2 + [Finish.UNSENT] * 2
+
+
+def test_an_endpoint_that_has_spent_its_own_budget_sends_nothing_more() -> None:
+    class Spent(Model):
+        def generate(self, requests: Sequence[Request]) -> list[Completion]:
+            raise BudgetSpent("no more")
+
+    assert finishes(Budgeted(Spent(), Budget()), 2) == [Finish.UNSENT] * 2
+
+
+def test_a_policy_that_does_not_count_is_counted() -> None:
+    class Silent:
+        version = 3
+
+        def generate(self, requests: Sequence[Request]) -> list[Completion]:
+            return [Completion("x", TokenDecision((1, 2, 3), (4,), (0.0,)))] * len(requests)
+
+    budget = Budget()
+    policy = Budgeted(Silent(), budget, purpose="explore")
+    (said,) = policy.generate([prompt()])
+    assert said.usage == Usage(calls=1, prompt_tokens=3, completion_tokens=1)
+    assert budget.usage("") == {"explore": said.usage}
+    assert policy.version == 3
+
+
+def test_an_agent_that_may_not_ask_ends_its_episode() -> None:
+    budget = Budget(AdvisorConfig(max_calls_per_round=1))
+    agent = ChoiceAgent(Budgeted(Model(), budget), lambda view: ("x", "y"))
+    first, second = agent.act([View("a", "b")] * 2)
+    assert (first.text, first.end) == ("x", None)
+    assert (second.text, second.end) == ("", EndReason.MAX_TOKENS)
+
+
+# What it is counted for
+
+
+def test_usage_is_by_purpose_and_piece_of_work() -> None:
+    model, budget = Model(), Budget()
+    asks = Budgeted(model, budget)
+    walks = asks.for_purpose("explore")
+    with budget.scope("round-1") as whole:
+        with budget.scope("round-1/explore-0") as first:
+            walks.generate([prompt()] * 2)
+            asks.generate([prompt(purpose="summary"), prompt(purpose="abstract")])
+            walks.generate([prompt(purpose="summary")])
+            assert {name: usage.calls for name, usage in first().items()} == {
+                "explore": 2,
+                "summary": 2,
+                "abstract": 1,
+            }
+        with budget.scope("draft-0") as second:
+            walks.for_purpose("solve").generate([prompt()])
+            assert second() == {"solve": ANSWER}
+        assert {name: usage.calls for name, usage in whole().items()} == {
+            "explore": 2,
+            "summary": 2,
+            "abstract": 1,
+            "solve": 1,
+        }
+        assert budget.usage("round-1/draft-0") == {"solve": ANSWER}
+    assert budget.usage("round-1")["summary"].calls == 2
+    assert budget.usage("round") == {}
+
+
+def test_the_cap_of_a_round_is_on_all_its_pieces() -> None:
+    budget = Budget(AdvisorConfig(max_calls_per_round=3))
+    policy = Budgeted(Model(), budget)
+    with budget.scope("round-1"):
+        with budget.scope("round-1/explore-0"):
+            assert finishes(policy, 2) == [Finish.STOP] * 2
+        with budget.scope("round-1/draft-0"):
+            assert finishes(policy, 2) == [Finish.STOP, Finish.UNSENT]
+    with budget.scope("round-10"):
+        assert finishes(policy, 3) == [Finish.STOP] * 3
+
+
+# Work that is done again
+
+
+def taped(model: Model, store: Memory, budget: Budget) -> Budgeted:
+    return Budgeted(Tape(model, store, "fill", model="m", scopes=budget.scopes), budget)
+
+
+def test_a_piece_that_is_done_again_counts_once() -> None:
+    model, budget = Model(), Budget(AdvisorConfig(max_calls_per_round=5, max_tokens_total=10_000))
+    policy = taped(model, Memory(), budget)
+
+    def work() -> list[Finish]:
+        with budget.scope("round-1"):
+            with budget.scope("round-1/explore-0"):
+                said = finishes(policy, 3)
+            with budget.scope("round-1/draft-0"):
+                return said + finishes(policy, 3)
+
+    first = work()
+    assert first == [Finish.STOP] * 5 + [Finish.UNSENT]
+    assert work() == first
+    assert model.sent == 5
+    assert budget.usage("round-1") == {
+        "": Usage(cached=5, prompt_tokens=50, completion_tokens=25, usd=1.25)
+    }
+    assert budget.state_dict()["total"] == [5, 75, 1.25]
+
+
+def test_what_was_done_before_a_fault_stays_counted() -> None:
+    model, budget = Model(), Budget()
+    policy = taped(model, Memory(), budget)
+    with contextlib.suppress(ZeroDivisionError), budget.scope("round-1"):
+        with budget.scope("round-1/explore-0"):
+            finishes(policy, 2)
+        with budget.scope("round-1/draft-0"):
+            finishes(policy, 1)
+            raise ZeroDivisionError
+    with budget.scope("round-1"), budget.scope("round-1/draft-0"):
+        finishes(policy, 2)
+    usage = budget.usage("round-1")[""]
+    assert (usage.calls, usage.cached) == (3, 1)
+    assert model.sent == 4
+    assert budget.state_dict()["total"][0] == 4
+
+
+def test_without_a_tape_what_is_paid_twice_counts_twice_for_the_run() -> None:
+    budget = Budget()
+    policy = Budgeted(Model(), budget)
+    for _ in range(2):
+        with budget.scope("round-1"):
+            finishes(policy, 2)
+    assert budget.usage("round-1")[""].calls == 2
+    assert budget.state_dict()["total"] == [4, 60, 1.0]
+
+
+@pytest.mark.parametrize("saved", ["before", "amid", "after"])
+def test_a_resumed_run_goes_on_counting(saved: str) -> None:
+    config = AdvisorConfig(max_calls_per_round=4, max_tokens_total=15 * 9 + 80)
+    store = Memory()
+
+    def begin(budget: Budget) -> dict[str, str]:
+        states = {}
+        policy = taped(Model(), store, budget)
+        with budget.scope("round-0"):
+            finishes(policy, 2)
+        states["before"] = json.dumps(budget.state_dict())
+        with budget.scope("round-1"):
+            with budget.scope("round-1/explore-0"):
+                finishes(policy, 2)
+            states["amid"] = json.dumps(budget.state_dict())
+            with budget.scope("round-1/draft-0"):
+                finishes(policy, 1)
+        states["after"] = json.dumps(budget.state_dict())
+        return states
+
+    whole = Budget(config)
+    states = begin(whole)
+    model, resumed = Model(), Budget(config)
+    resumed.load_state_dict(json.loads(states[saved]))
+    policy = taped(model, store, resumed)
+    if saved != "after":
+        with resumed.scope("round-1"):
+            with resumed.scope("round-1/explore-0"):
+                assert finishes(policy, 2) == [Finish.STOP] * 2
+            with resumed.scope("round-1/draft-0"):
+                assert finishes(policy, 1) == [Finish.STOP]
+    assert model.sent == 0
+    totals = {name: budget.state_dict()["total"] for name, budget in (("a", whole), ("b", resumed))}
+    assert totals["a"] == totals["b"] == [5, 75, 1.25]
+    with resumed.scope("round-2"):
+        assert finishes(policy, 5) == [Finish.STOP] * 4 + [Finish.UNSENT]
+
+
+def test_a_round_whose_result_is_known_is_counted_once() -> None:
+    budget = Budget()
+    cost = {"summary": ANSWER}
+    budget.counted("round-1", cost)
+    budget.counted("round-1", cost)
+    assert budget.usage("round-1") == cost
+    assert budget.state_dict()["total"] == [1, 15, 0.25]
+    amid = Budget()  # killed in the midst of it, after a checkpoint was written there
+    with contextlib.suppress(ZeroDivisionError), amid.scope("round-1"):
+        finishes(Budgeted(Model(), amid), 1)
+        raise ZeroDivisionError
+    resumed = Budget()
+    resumed.load_state_dict(json.loads(json.dumps(amid.state_dict())))
+    resumed.counted("round-1", cost)
+    assert resumed.state_dict()["total"] == [1, 15, 0.25]
+
+
+# Threads
+
+
+def test_only_what_is_spent_refuses_and_not_what_is_in_flight() -> None:
+    budget = Budget(AdvisorConfig(max_tokens_total=15 + sum(most_tokens(prompt()))))
+    asked, go = threading.Event(), threading.Event()
+
+    class Slow(Model):
+        def generate(self, requests: Sequence[Request]) -> list[Completion]:
+            asked.set()
+            assert go.wait(300)
+            return super().generate(requests)
+
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(finishes, Budgeted(Slow(), budget), 1)
+        assert asked.wait(300)
+        second = pool.submit(finishes, Budgeted(Model(), budget), 2)
+        go.set()
+        assert first.result() == [Finish.STOP]
+        assert second.result() == [Finish.STOP, Finish.UNSENT]
+
+
+def test_a_policy_that_fails_holds_nothing_back() -> None:
+    class Broken(Model):
+        def generate(self, requests: Sequence[Request]) -> list[Completion]:
+            raise ZeroDivisionError
+
+    budget = Budget(AdvisorConfig(max_calls_per_round=1))
+    with pytest.raises(ZeroDivisionError):
+        finishes(Budgeted(Broken(), budget), 1)
+    assert finishes(Budgeted(Model(), budget), 1) == [Finish.STOP]
+
+
+# Never beyond
+
+
+costs = st.tuples(st.integers(0, 80), st.integers(0, 20))
+
+
+@settings(max_examples=100)
+@given(
+    batches=st.lists(st.lists(costs, max_size=6), max_size=6),
+    calls=st.none() | st.integers(1, 20),
+    tokens=st.none() | st.integers(1, 3000),
+    usd=st.none() | st.floats(0.001, 3),
+)
+def test_no_cap_is_passed(
+    batches: list[list[tuple[int, int]]], calls: int | None, tokens: int | None, usd: float | None
+) -> None:
+    prices = Prices(700.0, 1300.0)
+
+    def say(prompt: Prompt) -> Completion:
+        read, written = json.loads(prompt.messages[0].content)
+        price = (read * prices.prompt + written * prices.completion) / 1e6
+        usage = Usage(calls=1, prompt_tokens=read, completion_tokens=written, usd=price)
+        return Completion("x", None, Finish.STOP, usage)
+
+    model = ScriptedPolicy([("", say)])
+    budget = Budget(
+        AdvisorConfig(max_calls_per_round=calls, max_tokens_per_round=tokens, max_usd_total=usd)
+    )
+    policy = Budgeted(model, budget, prices=prices)
+    unsent = 0
+    with budget.scope("round-1") as spent:
+        for batch in batches:
+            asked = [prompt(json.dumps(cost), max_tokens=20) for cost in batch]
+            said = policy.generate(asked)
+            assert len(said) == len(batch)
+            sent = [one.finish is not Finish.UNSENT for one in said]
+            assert sent == sorted(sent, reverse=True)
+            unsent += sent.count(False)
+        usage = spent().get("", NO_USAGE)
+    assert len(model.asked) == usage.calls == sum(map(len, batches)) - unsent
+    assert calls is None or usage.calls <= calls
+    assert tokens is None or usage.tokens <= tokens
+    assert usd is None or usage.usd <= usd + 1e-9
+    if calls is tokens is usd is None:
+        assert unsent == 0

@@ -1,0 +1,331 @@
+"""Models over a wire: what the server counts, what a kill leaves, what a replay needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from coevo_gym.agents.advice.advisor import ModelAdvisor
+from coevo_gym.agents.advice.budget import AdvisorConfig, Budget, Budgeted, Prices
+from coevo_gym.agents.advice.tape import Tape
+from coevo_gym.agents.endpoint.openai_policy import EndpointConfig, OpenAIPolicy
+from coevo_gym.core.errors import ModelError
+from coevo_gym.core.inquiry import AnswerStore
+from coevo_gym.core.notes import NO_USAGE
+from coevo_gym.core.seams import Finish, Message, Prompt
+from coevo_gym.store.answers import AnswerFile, AnswerTable
+from tests.agents.advice.kettle import GOOD, inquiry, load
+from tests.agents.fake_openai import Behaviour, Drop, FakeOpenAI, Hold, Messages, Refuse, Say
+
+KEY = "sk-secret-4711"
+PRICES = Prices(2.0, 10.0)
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("OPENAI_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+def words(messages: Messages, text: str) -> Say:
+    """An answer that costs a token a word."""
+    return Say(text, usage=(sum(len(said.split()) for _, said in messages), len(text.split())))
+
+
+def study(messages: Messages) -> Behaviour:
+    """Answers a third of the stories badly, and a repair as it should."""
+    last = messages[-1][1]
+    bad = "Unusable" not in last and sum(last.encode()) % 3 == 0
+    return words(messages, "It boiled, I think." if bad else GOOD)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeOpenAI]:
+    with FakeOpenAI(key=KEY, answer=study) as fake:
+        yield fake
+    assert not fake.problems
+
+
+def endpoint(fake: FakeOpenAI, **settings: Any) -> OpenAIPolicy:
+    defaults = {
+        "model": "fake",
+        "base_url": fake.url,
+        "backoff_base_s": 1e-4,
+        "usd_per_million_prompt_tokens": PRICES.prompt,
+        "usd_per_million_completion_tokens": PRICES.completion,
+    }
+    return OpenAIPolicy(EndpointConfig(**(defaults | settings)))
+
+
+def ask_all(policy: Any, n: int) -> list[Any]:
+    return ModelAdvisor(policy, load=load).ask([inquiry(f"story {i}") for i in range(n)])
+
+
+def prompts(*texts: str) -> list[Prompt]:
+    return [Prompt((Message("user", text),)) for text in texts]
+
+
+# What is spent
+
+
+def test_of_a_budget_of_fifty_calls_fifty_are_sent_and_counted_to_the_token(
+    server: FakeOpenAI,
+) -> None:
+    budget = Budget(AdvisorConfig(max_calls_per_round=50))
+    with endpoint(server) as policy, budget.scope("round-1") as spent:
+        answers = ask_all(Budgeted(policy, budget, prices=PRICES), 60)
+        usage = spent()["kettle/summary"]
+        counted = policy.usage
+    assert len(server.bodies) == usage.calls == 50
+    assert [answer.problem for answer in answers].count("budget") >= 10
+    assert sum((answer.usage for answer in answers), NO_USAGE) == usage
+    assert usage.prompt_tokens == server.prompt_tokens == counted.prompt_tokens > 0
+    assert usage.completion_tokens == server.completion_tokens == counted.completion_tokens > 0
+    assert usage.usd == pytest.approx(counted.cost_usd)
+    assert usage.seconds > 0
+
+
+def test_with_room_for_repairs_all_is_answered(server: FakeOpenAI) -> None:
+    budget = Budget()
+    with endpoint(server) as policy, budget.scope("round-1") as spent:
+        answers = ask_all(Budgeted(policy, budget), 20)
+        usage = spent()["kettle/summary"]
+    assert all(answer.value is not None for answer in answers)
+    assert len(server.bodies) == usage.calls > 20
+    assert usage.tokens == server.prompt_tokens + server.completion_tokens
+
+
+def test_requests_that_had_to_be_sent_again_count_each_time(server: FakeOpenAI) -> None:
+    server.expect("Hello?", Refuse(503), Drop(), Say("Hello.", usage=(7, 3)))
+    server.expect("Long?", Refuse(400, "Too long.", "context_length_exceeded"))
+    server.expect("Bad?", Refuse(503), Refuse(503), Refuse(503))
+    with endpoint(server, max_attempts=3) as policy:
+        hello, long, bad = policy.generate(prompts("Hello?", "Long?", "Bad?"))
+    assert [said.usage.calls for said in (hello, long, bad)] == [3, 1, 3]
+    assert (hello.usage.prompt_tokens, hello.usage.completion_tokens) == (7, 3)
+    assert (bad.finish, long.finish) == (Finish.LOST, Finish.OVERFLOW)
+    assert long.usage.tokens == bad.usage.tokens == 0
+    assert len(server.bodies) == 7
+
+
+def test_an_answer_whose_tokens_are_not_told_counts_the_most_it_can_be(
+    server: FakeOpenAI,
+) -> None:
+    server.expect("Hello?", Say("Hello.", usage=None))
+    with endpoint(server) as policy:
+        (said,) = policy.generate(prompts("Hello?"))
+    assert (said.usage.prompt_tokens, said.usage.completion_tokens) == (6 + 16, 512)
+    assert said.usage.usd == pytest.approx((22 * 2 + 512 * 10) / 1e6)
+
+
+def test_the_seconds_of_a_batch_are_those_that_it_took(
+    server: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(100))
+    time = SimpleNamespace(perf_counter=lambda: float(next(clock)))
+    monkeypatch.setattr("coevo_gym.agents.endpoint.openai_policy.time", time)
+    with endpoint(server) as policy:
+        said = policy.generate(prompts("a", "b", "c"))
+    assert sum(one.usage.seconds for one in said) == 3.0
+
+
+# Keys
+
+
+def test_a_key_that_a_server_says_is_in_no_answer_and_no_tape(
+    server: FakeOpenAI, tmp_path: Path
+) -> None:
+    server.expect("Key?", Say(f"Your key is {KEY}."), Say(f"Your key is {KEY}."))
+    server.expect("Bad?", Refuse(503, f"Who is {KEY}?"), Refuse(503, f"Who is {KEY}?"))
+    stores: list[AnswerStore] = [
+        AnswerFile(tmp_path / "tape.jsonl"),
+        AnswerTable(tmp_path / "run.db"),
+    ]
+    budget = Budget()
+    with endpoint(server, max_attempts=1) as policy:
+        policy.generate(prompts("Hello?"))
+        for store in stores:
+            tape = Tape(policy, store, "record", model="fake", scopes=budget.scopes)
+            key, bad = Budgeted(tape, budget).generate(prompts("Key?", "Bad?"))
+            assert key.text == "Your key is ***."
+            assert "Who is ***?" in bad.text
+    assert server.keys == [KEY] * 5
+    written = [path.read_bytes() for path in tmp_path.iterdir()]
+    kept = [str(store.get(_keys(tmp_path))) for store in stores]
+    assert all("***" in text for text in kept)
+    assert not [text for text in kept if KEY in text]
+    assert not [data for data in written if KEY.encode() in data]
+    assert KEY not in json.dumps(budget.state_dict())
+
+
+def _keys(folder: Path) -> list[str]:
+    lines = (folder / "tape.jsonl").read_bytes().splitlines()
+    return [json.loads(line)["key"] for line in lines]
+
+
+# Replays
+
+
+def refuse_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*arguments: Any, **keywords: Any) -> Any:
+        raise AssertionError("a replay opened a socket")
+
+    monkeypatch.setattr(socket, "socket", refused)
+    monkeypatch.setattr(socket, "create_connection", refused)
+
+
+def test_a_replay_opens_no_socket_and_costs_what_it_had_cost(
+    server: FakeOpenAI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "tape.jsonl"
+    budget = Budget()
+    with endpoint(server) as policy, budget.scope("round-1") as spent:
+        tape = Tape(policy, AnswerFile(path), "record", model="fake", scopes=budget.scopes)
+        recorded = ask_all(Budgeted(tape, budget), 20)
+        cost = spent()["kettle/summary"]
+    refuse_sockets(monkeypatch)
+    for _ in range(2):
+        again = Budget()
+        replay = Tape(None, AnswerFile(path), "replay", model="fake", scopes=again.scopes)
+        with again.scope("round-1") as spent:
+            answers = ask_all(Budgeted(replay, again), 20)
+            usage = spent()["kettle/summary"]
+        assert [answer.value for answer in answers] == [answer.value for answer in recorded]
+        assert usage.model_copy(update={"calls": usage.cached, "cached": 0, "seconds": 0.0}) == (
+            cost.model_copy(update={"seconds": 0.0})
+        )
+        assert usage.seconds == pytest.approx(cost.seconds)
+
+
+def test_a_budget_is_spent_at_the_same_place_in_a_replay(
+    server: FakeOpenAI, tmp_path: Path
+) -> None:
+    config = AdvisorConfig(max_tokens_per_round=1500)
+    path = tmp_path / "run.db"
+    problems: list[list[str]] = []
+    with endpoint(server) as policy:
+        for mode in ("record", "replay"):
+            budget = Budget(config)
+            tape = Tape(
+                policy, AnswerTable(path), "record" if mode == "record" else "replay",
+                model="fake", scopes=budget.scopes,
+            )  # fmt: skip
+            with budget.scope("round-1"):
+                problems.append([answer.problem for answer in ask_all(Budgeted(tape, budget), 60)])
+    assert problems[0] == problems[1]
+    assert 0 < problems[0].count("budget") < 60
+
+
+# Faults
+
+
+def test_what_was_answered_before_a_batch_failed_is_not_asked_again(
+    server: FakeOpenAI, tmp_path: Path
+) -> None:
+    bad = Hold(Refuse(400, "Never."))
+    server.expect("Bad?", bad, Say("At last."))
+    texts = ["one", "two", "Bad?", "three"]
+    store = AnswerFile(tmp_path / "tape.jsonl")
+    with endpoint(server) as policy:
+        tape = Tape(policy, store, "fill", model="fake")
+        bad.until.set()
+        with tape.scopes("round-1"), pytest.raises(ModelError, match="Never"):
+            tape.generate(prompts(*texts))
+        answered = Counter(body["messages"][0]["content"] for body in server.bodies)
+        kept = len((tmp_path / "tape.jsonl").read_bytes().splitlines())
+        with tape.scopes("round-1"):
+            assert tape.generate(prompts(*texts))[2].text == "At last."
+    assert answered["Bad?"] == 1
+    assert len(server.bodies) == sum(answered.values()) + len(texts) - kept
+
+
+WORK = """
+import os, signal, sys
+from pathlib import Path
+from coevo_gym.agents.advice.advisor import ModelAdvisor
+from coevo_gym.agents.advice.budget import AdvisorConfig, Budget, Budgeted
+from coevo_gym.agents.advice.tape import Tape
+from coevo_gym.agents.endpoint.openai_policy import EndpointConfig, OpenAIPolicy
+from coevo_gym.store.answers import AnswerFile, AnswerTable
+from tests.agents.advice.kettle import inquiry, load
+
+url, store, kill = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+budget = Budget(AdvisorConfig(max_calls_per_round=100))
+config = EndpointConfig(model="fake", base_url=url, max_concurrency=2)
+kept = AnswerTable(store) if store.suffix == ".db" else AnswerFile(store)
+
+
+class Killed(Budgeted):
+    def generate(self, requests):
+        answers = super().generate(requests)
+        if kill == "after":  # the answers are there, and nobody has used them
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answers
+
+
+with OpenAIPolicy(config) as policy:
+    tape = Tape(policy, kept, "fill", model="fake", scopes=budget.scopes)
+    with budget.scope("round-1") as spent:
+        answers = ModelAdvisor(Killed(tape, budget), at_once=None, load=load).ask(
+            [inquiry(f"story {i % 6}") for i in range(12)]
+        )
+        print([answer.value.summary for answer in answers], spent()["kettle/summary"].tokens)
+"""
+
+
+def run(server: FakeOpenAI, store: Path, kill: str) -> subprocess.Popen[str]:
+    root = Path(__file__).parents[3]
+    command = [sys.executable, "-c", WORK, server.url, str(store), kill]
+    return subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("name", ["run.db", "tape.jsonl"])
+def test_after_a_kill_between_answer_and_use_nothing_is_asked_twice(
+    server: FakeOpenAI, tmp_path: Path, name: str
+) -> None:
+    whole = run(server, tmp_path / f"whole-{name}", "never").communicate(timeout=600)[0]
+    asked = Counter(json.dumps(body) for body in server.bodies)
+    server.bodies.clear()
+    killed = run(server, tmp_path / name, "after")
+    assert (killed.communicate(timeout=600)[0], killed.returncode) == ("", -signal.SIGKILL)
+    assert len(server.bodies) == 12
+    resumed = run(server, tmp_path / name, "never")
+    assert (resumed.communicate(timeout=600)[0], resumed.returncode) == (whole, 0)
+    assert Counter(json.dumps(body) for body in server.bodies) == asked
+
+
+def test_a_kill_in_the_midst_of_a_batch_loses_what_is_in_flight_alone(tmp_path: Path) -> None:
+    held = Hold(Say("late"))
+
+    def answer(messages: Messages) -> Behaviour:
+        return held if len(fake.bodies) == 6 else words(messages, GOOD)
+
+    with FakeOpenAI(key=KEY, answer=answer) as fake:
+        store = tmp_path / "run.db"
+        process = run(fake, store, "never")
+        fake.wait_until(lambda fake: len(fake.bodies) == 12 and fake.answered == 11)
+        with sqlite3.connect(store, timeout=30) as db:  # what was answered is kept soon after
+            while db.execute("SELECT count(*) FROM answers").fetchone()[0] < 11:
+                assert process.poll() is None
+        process.kill()
+        process.communicate(timeout=600)
+        held.until.set()
+        resumed = run(fake, store, "never")
+        assert resumed.communicate(timeout=600)[0]
+        assert resumed.returncode == 0
+        assert len(fake.bodies) == 12 + 1
