@@ -103,13 +103,32 @@ def _check_wings(package: Path) -> None:
         )
 
 
+_OURS = "is this project's own work, under its licence"
+_BENCHMARKS = (
+    (
+        "webshop", "WebShop", "find and buy the product that an instruction describes",
+        f"what comes from the built-in shop {_OURS}. Tasks of the official files quote texts of "
+        "products that carry no licence: do not publish them.",
+    ),
+    (
+        "bfcl", "BFCL", "serve a user over several turns by calling functions",
+        "entries and functions are those of the official package, under Apache-2.0: name it.",
+    ),
+    (
+        "alfworld", "ALFWorld", "do a household task in a text world",
+        f"what comes from the built-in rooms {_OURS}; the official games are ALFWorld's, under the "
+        "MIT licence: name it.",
+    ),
+    (
+        "appworld", "AppWorld", "get chores done by writing code against the APIs of apps",
+        "what AppWorld ships, and what is made with its databases, may be passed on in encrypted "
+        "form only: publish no task in plain text.",
+    ),
+)  # fmt: skip
+
+
 def _register() -> None:
-    for name, camel, title in (
-        ("webshop", "WebShop", "find and buy the product that an instruction describes"),
-        ("bfcl", "BFCL", "serve a user over several turns by calling functions"),
-        ("alfworld", "ALFWorld", "do a household task in a text world"),
-        ("appworld", "AppWorld", "get chores done by writing code against the APIs of apps"),
-    ):
+    for name, camel, title, terms in _BENCHMARKS:
         package = f"coevo_gym.envs.{name}"
         register_benchmark(
             BenchmarkSpec(
@@ -122,6 +141,7 @@ def _register() -> None:
                 title=title,
                 setup=f"{package}.setup",
                 escapes=f"{package}.escapes.suite:escape_suite" if name == "appworld" else "",
+                terms=terms,
             )
         )
 

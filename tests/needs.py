@@ -41,6 +41,13 @@ def hnswlib() -> str:
     return "hnswlib is not there: install g++ and Python's headers, then touch pyproject.toml."
 
 
+def pyarrow() -> str:
+    """Why no Parquet can be written here, and what to do; "" if it can."""
+    if find_spec("pyarrow"):
+        return ""
+    return "pyarrow is not there: install the extra `[export]`."
+
+
 def lacking() -> list[str]:
     """All that is missing here, a line each."""
-    return [line for line in (alfworld(), bubblewrap(), hnswlib()) if line]
+    return [line for line in (alfworld(), bubblewrap(), hnswlib(), pyarrow()) if line]

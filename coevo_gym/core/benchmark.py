@@ -221,6 +221,7 @@ class BenchmarkSpec:
             :class:`~coevo_gym.escapes.Suite` of attempts to get out of its sandbox; "" for none.
         prompt: ``"package:file.j2"`` of the words in which a language model is told about it; ""
             for none, or for one beside those of ``coevo_gym.prompts`` that has its name.
+        terms: on what terms its tasks may be passed on, in a sentence or two; told by every export.
     """
 
     name: str
@@ -233,6 +234,7 @@ class BenchmarkSpec:
     setup: str = ""
     escapes: str = ""
     prompt: str = ""
+    terms: str = ""
 
 
 GROUP = "coevo_gym.benchmarks"

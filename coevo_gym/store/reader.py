@@ -193,6 +193,11 @@ class RunReader:
             for draft_id, task_id, accepted, *where in rows
         ]
 
+    def pooled(self) -> list[Task]:
+        """The tasks that rounds have brought into some arm's pool, in the order they came."""
+        query = "SELECT body FROM tasks WHERE id IN (SELECT task_id FROM lineage) ORDER BY rowid"
+        return [Task.from_json(self._decompress(row[0])) for row in self._rows(query)]
+
     def rounds_of(self, task_id: str) -> list[tuple[str, str]]:
         """The arms whose pool a task joined, each with the round in which it did."""
         query = "SELECT DISTINCT arm, round_id FROM lineage WHERE task_id = ? ORDER BY rowid"

@@ -295,15 +295,8 @@ def test_config_show(coevo: Coevo) -> None:
     "verb",
     [
         *("envs", "doctor", "install", "play", "train", "resume", "eval", "report", "config show"),
-        *(
-            "tasks",
-            "tasks list",
-            "tasks show",
-            "tasks review",
-            "tasks import",
-            "model list",
-            "model fetch",
-        ),
+        *("tasks", "tasks list", "tasks show", "tasks review", "tasks import", "tasks export"),
+        *("model list", "model fetch"),
     ],
 )
 def test_help_has_an_example(coevo: Coevo, verb: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from coevo_gym.cli.tasks.export import export_tasks
 from coevo_gym.cli.tasks.importing import import_tasks
 from coevo_gym.cli.tasks.listing import list_tasks
 from coevo_gym.cli.tasks.review import review
@@ -27,6 +28,7 @@ app.command("list")(list_tasks)
 app.command("show")(show_task)
 app.command("review")(review)
 app.command("import")(import_tasks)
+app.command("export")(export_tasks)
 
 
 @app.callback()

@@ -95,9 +95,7 @@ class Importer:
     def __init__(self, run: RunFolder | None = None) -> None:
         self._reader = RunReader(run.database) if run else None
         self._benchmark = read_manifest(run)[1].benchmark.name if run else None
-        tasks = self._reader.tasks(origin="evolved") if self._reader else []
-        held = [found.task for found in self._reader.held()] if self._reader else []
-        self._known = KnownTasks([*tasks, *held])
+        self._known = KnownTasks(_known_to(self._reader) if self._reader else ())
         self._gates: dict[str, tuple[Gate, ...]] = {}
         self._sources: dict[str, Task] = {}
 
@@ -245,6 +243,13 @@ def add_to_run(folder: RunFolder, judged: Iterable[Judged]) -> int:
         with closing(RunStore(folder.database)) as store:
             store.add_decisions(decisions, tasks)
     return len(tasks)
+
+
+def _known_to(reader: RunReader) -> list[Task]:
+    """The tasks that a run has, or that wait to join it."""
+    known = [*reader.pooled(), *(held.task for held in reader.held())]
+    imported = [id for id, decision in reader.decisions().items() if decision.what == "imported"]
+    return [*known, *(task for id in imported if (task := reader.task(id)) is not None)]
 
 
 def _kind_of(data: Any) -> str:
