@@ -27,7 +27,7 @@ from coevo_gym.core.task import Split, Task, Verifier, World
 from coevo_gym.core.trajectory import Step, Trajectory, View
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.frame import Frame, Grade
-from coevo_gym.envs.proposals import actions_of, draft_of, opened, request_of
+from coevo_gym.envs.proposals import actions_of, check_context, draft_of, opened, request_of
 from coevo_gym.envs.vector import TaskVectorEnv
 
 PROMPT = """{#
@@ -129,6 +129,7 @@ class ToyBenchmark:
         return opened(task, self.side_of(task), "Try out the buttons.")
 
     def draft(self, proposal: Proposal, context: Context) -> Draft:
+        check_context(self.name, context)
         request, actions = request_of(proposal), actions_of(proposal)
         order = "-".join(a.removeprefix("press ") for a in actions if a.startswith("press "))
         world = context.task.world

@@ -40,8 +40,11 @@ def draft(proposal: Proposal, context: Context) -> Draft:
     world = context.task.world
     assert isinstance(world, BFCLWorld)
     said = requests_of(proposal)
-    turns = _turns(actions_of(proposal), len(said), world)
-    return conversation(world, said, turns, context)
+    try:
+        turns = _turns(actions_of(proposal), len(said), world)
+        return conversation(world, said, turns, context)
+    except RecursionError as error:
+        raise BuildError("an argument is nested too deep") from error
 
 
 def _turns(messages: Sequence[str], n_turns: int, world: BFCLWorld) -> Sequence[Sequence[Call]]:

@@ -1,0 +1,120 @@
+"""Drafts from what a model proposes for a room: words that are read, or deeds that tell."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from coevo_gym.core.benchmark import get_benchmark, proposable
+from coevo_gym.core.errors import BuildError
+from coevo_gym.core.evolution import Context, Draft, Proposal
+from coevo_gym.core.task import Split
+from coevo_gym.envs.alfworld.engine.game import Game, open_scene
+from coevo_gym.envs.alfworld.goals import CLEAN, COOL, HEAT, KINDS, LOOK, PICK, TWO, Goal, plan
+from coevo_gym.envs.alfworld.tasks import scene_problem
+from coevo_gym.envs.alfworld.world import ALFWorldWorld
+from coevo_gym.testing import replay
+from tests.standins import alfworld, walks
+from tests.standins.hostile import PROPOSALS, drafted
+
+ALFWORLD = proposable(get_benchmark("alfworld"))
+TRAIN = ALFWORLD.tasks(Split.TRAIN, "builtin")
+KITCHEN = TRAIN[0]
+CONTEXT = Context(kind="rare", task=KITCHEN)
+BEDROOM = next(task for task in TRAIN if "desklamp" in str(task.solution))
+
+
+def facts(task: Any) -> Any:
+    return Game(open_scene(*scene_problem(task.world)), "").facts()
+
+
+def draft(said: str, *actions: str, task: Any = KITCHEN) -> Draft:
+    proposal = Proposal(description="", turns=(said,), actions=actions, confidence=1.0)
+    return ALFWORLD.draft(proposal, Context(kind="rare", task=task))
+
+
+def goal(said: str, *actions: str, task: Any = KITCHEN) -> Goal:
+    found = draft(said, *(actions or ("look",)), task=task).world
+    assert isinstance(found, ALFWorldWorld)
+    assert isinstance(found.goal, Goal)
+    return found.goal
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "object", "receptacle"),
+    [
+        ("put a potato on the countertop", PICK, "Potato", "CounterTop"),
+        ("Please put a hot potato on the counter top!", HEAT, "Potato", "CounterTop"),
+        ("Chill a potato, then put it in the microwave.", COOL, "Potato", "Microwave"),
+        ("put potato 1, washed, in the fridge", CLEAN, "Potato", "Fridge"),
+        ("Put two potatoes in the fridge", TWO, "Potato", "Fridge"),
+    ],
+)
+def test_words_that_say_the_goal(said: str, kind: str, object: str, receptacle: str) -> None:
+    assert goal(said) == Goal(kind=kind, object=object, receptacle=receptacle)
+
+
+def test_words_that_ask_to_look() -> None:
+    found = goal("Look at the bowl under the desk lamp.", task=BEDROOM)
+    assert found == Goal(kind=LOOK, object="Bowl", toggle="DeskLamp")
+
+
+def test_words_are_kept_as_a_user_of_this_benchmark_would_write_them() -> None:
+    kept = draft("Please put a  hot Potato 2 on the counter top 1!", "look")
+    assert kept.instruction == "put a hot potato on the countertop"
+
+
+def test_where_the_words_do_not_tell_the_deeds_do() -> None:
+    """And then the benchmark's own words say what is wanted."""
+    wanted = Goal(kind=HEAT, object="Potato", receptacle="CounterTop")
+    commands = plan(wanted, facts(KITCHEN))
+    made = draft("I am hungry: make me something warm (and do hurry).", *commands)
+    assert made.world == KITCHEN.world.model_copy(update={"goal": wanted})
+    assert made.instruction == "put a hot potato on the countertop"
+    built = ALFWORLD.build(made)
+    assert replay(built).success
+
+
+def test_of_several_meanings_the_deeds_choose() -> None:
+    wanted = Goal(kind=PICK, object="Potato", receptacle="CounterTop")
+    commands = plan(wanted, facts(KITCHEN))
+    said = "take a potato from the fridge to the countertop"
+    assert goal(said, *commands) == wanted
+
+
+@pytest.mark.parametrize(
+    ("said", "actions", "reason"),
+    [
+        ("tidy up", ("go to fridge 1",), "the last action brings none about"),
+        ("tidy up", ("fly to the moon",), "action 1, 'fly to the moon', is not admissible"),
+        ("tidy up", (), "there are no actions"),
+        ("", ("look",), "the user says nothing"),
+        ("put a unicorn on the moon", ("look",), "the last action brings none about"),
+    ],
+)
+def test_what_stands_for_no_draft(said: str, actions: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(BuildError, match=reason):
+        draft(said, *actions)
+
+
+@given(proposal=PROPOSALS)
+@settings(max_examples=100)
+def test_anything_may_be_proposed(proposal: Proposal) -> None:
+    if made := drafted(ALFWORLD, proposal, CONTEXT):
+        assert isinstance(made.world, ALFWorldWorld)
+        assert isinstance(made.world.goal, Goal)
+
+
+def test_rules_in_place_of_a_model_find_tasks() -> None:
+    sources = TRAIN[:: len(TRAIN) // 40]
+    accepted, verdicts = walks.evolved(
+        sources, alfworld.carry, alfworld.propose, max_steps=18, wanted=20
+    )
+    assert len(accepted) == 20
+    kinds = Counter(task.world.goal.kind for task in accepted)  # type: ignore[attr-defined]
+    assert len(kinds) > 1
+    assert kinds.keys() <= set(KINDS)
+    walks.assert_no_source_is_told(sources, verdicts)

@@ -1,0 +1,73 @@
+"""Drafts from what a model proposes for the apps."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+
+from coevo_gym.core.benchmark import get_benchmark, proposable
+from coevo_gym.core.errors import BuildError
+from coevo_gym.core.evolution import Context, Proposal
+from coevo_gym.core.task import Split, Task
+from coevo_gym.envs.appworld.moves import FINISH
+from coevo_gym.testing import replay
+from tests.standins import appworld, walks
+from tests.standins.hostile import PROPOSALS, drafted
+
+pytestmark = pytest.mark.usefixtures("appworld_root")
+APPWORLD = proposable(get_benchmark("appworld"))
+
+
+@cache
+def source() -> Task:
+    return APPWORLD.tasks(Split.TRAIN, "builtin")[0]
+
+
+def draft(*actions: str, said: str = "How many songs do I have?") -> tuple[str, ...]:
+    proposal = Proposal(description="", turns=(said,), actions=actions, confidence=1.0)
+    made = APPWORLD.draft(proposal, Context(kind="blind", task=source()))
+    assert (made.instruction, made.world) == (said, source().world)
+    return made.solution
+
+
+def test_the_task_is_completed_at_the_end() -> None:
+    answer = "I know.\n```python\napis.supervisor.complete_task(answer=3)\n```"
+    assert draft("print(1)", "x = 2") == ("print(1)", "x = 2", FINISH)
+    assert draft("print(1)", answer) == ("print(1)", answer)
+
+
+@pytest.mark.parametrize(
+    ("actions", "reason"),
+    [
+        (("print(1)", "def f(:"), "action 2 is no Python code"),
+        (("I would look around first.",), "action 1 is no Python code"),
+        (("print('\0')",), "action 1 is no Python code"),
+        (("(" * 500,), "action 1 is no Python code"),
+        (("# nothing",), "action 1 does nothing"),
+        (("",), "action 1 does nothing"),
+        ((), "there are no actions"),
+    ],
+)
+def test_what_stands_for_no_draft(actions: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(BuildError, match=reason):
+        draft(*actions)
+
+
+@given(proposal=PROPOSALS)
+@settings(max_examples=200)
+def test_anything_may_be_proposed(proposal: Proposal) -> None:
+    context = Context(kind="blind", task=source())
+    if made := drafted(APPWORLD, proposal, context):
+        assert made.context_id == context.id
+
+
+def test_rules_in_place_of_a_model_find_tasks() -> None:
+    sources = APPWORLD.tasks(Split.TRAIN, "builtin")[::7]
+    accepted, verdicts = walks.evolved(
+        sources, appworld.busy, appworld.propose, max_steps=18, wanted=3
+    )
+    assert len(accepted) == 3
+    assert all(replay(task).success for task in accepted)
+    walks.assert_no_source_is_told(sources, verdicts)

@@ -1,0 +1,308 @@
+"""Open tasks ask for nothing: they are explored, and refused by everything else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from numpy.random import Generator
+from pydantic import ValidationError
+
+from coevo_gym.agents.scripted import ScriptedAgent
+from coevo_gym.core.benchmark import get_benchmark, proposable
+from coevo_gym.core.errors import ConfigError, ResetNeeded, SplitLeakError, TaskError
+from coevo_gym.core.evolution import Context, Draft, Proposal, Round
+from coevo_gym.core.seams import Act
+from coevo_gym.core.task import NothingAsked, Split, Task
+from coevo_gym.core.task_file import write_tasks
+from coevo_gym.core.trajectory import EndReason, Group, View
+from coevo_gym.curricula.explore.evolver import GatedEvolver
+from coevo_gym.curricula.explore.explorer import ScriptedExplorer
+from coevo_gym.curricula.gates.gates import default_gates, run_gates
+from coevo_gym.curricula.pool.pool import TaskPool
+from coevo_gym.curricula.session.groups import GroupLedger, group_trajectories
+from coevo_gym.envs.bfcl.world import BFCLWorld
+from coevo_gym.envs.folder import FolderBenchmark
+from coevo_gym.envs.webshop import WebShopBenchmark, builder, choices, tasks
+from coevo_gym.episodes import EnvPool, EvalEpisode, Finished, TrainingEpisode, evaluate, run_one
+from coevo_gym.methods.coevolve import CoEvolve
+from coevo_gym.testing import make_env
+from coevo_gym.testing.benchmark import check_drafts_from_proposals, check_open_tasks
+from tests.curricula.episodes import trajectory
+from tests.toy import BENCHMARK, ToyBenchmark, ToyVerifier
+
+OURS = ["webshop", "bfcl", "alfworld", "appworld", "toy"]
+TRAIN, TEST = BENCHMARK.tasks(Split.TRAIN), BENCHMARK.tasks(Split.TEST)
+FREE = BENCHMARK.open(TRAIN[0])
+CONTEXT = Context(kind="blind", task=TRAIN[0])
+PROPOSAL = Proposal(
+    description="", turns=(TRAIN[9].instruction,), actions=TRAIN[9].solution, confidence=1.0
+)
+DRAFT = BENCHMARK.draft(PROPOSAL, CONTEXT)
+REFUSED = f"Refusing to .*{FREE.name}: it is an open task"
+
+
+def test_an_open_task_is_its_source_with_nothing_asked_for() -> None:
+    assert (FREE.origin, FREE.world, FREE.parents) == ("open", TRAIN[0].world, (TRAIN[0].id,))
+    assert isinstance(FREE.verifier, NothingAsked)
+    assert FREE.name == f"toy/open/{FREE.id[:12]}"
+    assert Task.from_json(FREE.to_json()) == FREE
+    assert BENCHMARK.open(FREE) is FREE
+    assert "order" not in FREE.to_json()
+    assert TRAIN[0].instruction not in FREE.to_json()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"origin": "evolved"}, {"origin": "native"}, {"verifier": ToyVerifier(order=("red",))}],
+)
+def test_an_open_task_cannot_be_relabelled(change: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="an open task, and no other"):
+        FREE.model_copy(update=change)
+    with pytest.raises(ValidationError, match="an open task, and no other"):
+        TRAIN[0].model_copy(update={"origin": "open"})
+
+
+def test_it_can_be_explored_and_is_never_solved() -> None:
+    agent = ScriptedAgent(TRAIN[0].solution, after="done")
+    with closing(EnvPool(lambda: gym.make("Toy-v0"))) as envs:
+        found = run_one(TrainingEpisode(FREE, seed=0), agent, envs)
+    assert isinstance(found, Finished)
+    assert (found.record.success, found.record.score) == (False, 0.0)
+    assert found.record.end_reason is EndReason.FAILED
+    assert found.record.actions == TRAIN[0].solution
+
+
+def test_the_pool_refuses_it() -> None:
+    pool = TaskPool(TRAIN[:2])
+    with pytest.raises(TaskError, match=REFUSED):
+        pool.extend([TRAIN[3], FREE])
+    assert list(pool) == list(TRAIN[:2])
+    with pytest.raises(TaskError, match=REFUSED):
+        CoEvolve(tasks=[FREE])
+
+
+class _Giving(CoEvolve):
+    """A curriculum that practises what it may not."""
+
+    def next(self, n: int, rng: Generator) -> list[Task]:
+        return [FREE] * n
+
+
+def test_sessions_and_curricula_refuse_it() -> None:
+    ledger = GroupLedger(_Giving(tasks=TRAIN[:2]), group_size=2)
+    with pytest.raises(TaskError, match=REFUSED):
+        ledger.issue()
+    with pytest.raises(TaskError, match=REFUSED):
+        ledger.open_step(1)
+    episode = trajectory(FREE)
+    with pytest.raises(TaskError, match=REFUSED):
+        group_trajectories([episode], [FREE], group_size=1)
+    curriculum = CoEvolve(tasks=TRAIN[:2])
+    with pytest.raises(TaskError, match=REFUSED):
+        curriculum.record([Group("group-0", FREE, 1, (episode,))])
+
+
+def test_imitation_refuses_it() -> None:
+    from coevo_gym.trainers.sft import accepted_rollouts
+
+    with pytest.raises(TaskError, match=REFUSED):
+        accepted_rollouts([Group("group-0", FREE, 1, (trajectory(FREE),))], above=0.0)
+
+
+class _Unasked:
+    """An agent that nobody asks."""
+
+    def act(self, views: Sequence[View]) -> list[Act]:
+        raise AssertionError("an episode has begun")
+
+
+def test_evaluation_refuses_it() -> None:
+    with pytest.raises(TaskError, match=REFUSED):
+        EvalEpisode(FREE, seed=0)
+    with (
+        closing(EnvPool(lambda: gym.make("Toy-v0"))) as envs,
+        pytest.raises(TaskError, match=REFUSED),
+    ):
+        evaluate(_Unasked(), [TRAIN[0], FREE], envs)
+    env = make_env("toy", FREE)
+    env.step("done")
+    with pytest.raises(TaskError, match=REFUSED):
+        env.eval_trajectory()
+
+
+def test_lists_of_tasks_refuse_it(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    write_tasks(path, [TRAIN[0], FREE])
+    with pytest.raises(TaskError, match=REFUSED):
+        gym.make("Toy-v0", tasks=str(path))
+    with pytest.raises(TaskError, match=REFUSED):
+        gym.make_vec("Toy-v0", 2, tasks=str(path))
+
+
+class _Opening(ToyBenchmark):
+    """Builds tasks in which nothing is asked for."""
+
+    def build(self, draft: Draft) -> Task:
+        return self.open(super().build(draft))
+
+
+def test_gates_refuse_it() -> None:
+    result = run_gates(default_gates(_Opening()), DRAFT, context=CONTEXT)
+    assert (result.verdict.gate, result.task) == ("build", None)
+    assert result.verdict.reason == "nothing is asked for in the built task"
+
+
+def test_a_held_out_task_is_held_out_when_it_is_opened() -> None:
+    free = BENCHMARK.open(TEST[0])
+    assert free.split is Split.TEST
+    with pytest.raises(SplitLeakError, match="train on training tasks only"):
+        TrainingEpisode(free, seed=0)
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("split", [Split.VAL, Split.TEST])
+def test_no_copy_of_a_held_out_task_is_explored(
+    name: str, split: Split, engine: Callable[[str], None]
+) -> None:
+    engine(name)
+    benchmark = proposable(get_benchmark(name))
+    task = benchmark.tasks(split)[0]
+    free = benchmark.open(task).model_copy(update={"split": Split.TRAIN})
+    with pytest.raises(SplitLeakError, match=f"it is a {split} task"):
+        make_env(name, free)
+    if name != "toy":  # it knows copies by id, and so not in another scenario
+        scenario = benchmark.tasks(Split.TRAIN)[0].scenario
+        copy = task.model_copy(update={"split": Split.TRAIN, "scenario": scenario})
+        assert benchmark.open(copy).split is split
+
+
+# Every benchmark.
+
+
+@pytest.mark.parametrize("name", ["alfworld", "appworld", "toy"])
+def test_the_contract_of_what_models_explore(name: str, engine: Callable[[str], None]) -> None:
+    """That of the other two is tested with the rest of theirs."""
+    engine(name)
+    check_open_tasks(name)
+    check_drafts_from_proposals(name)
+
+
+def test_with_official_products(official_data: Path) -> None:
+    check_open_tasks("webshop")
+    check_drafts_from_proposals("webshop")
+
+
+def test_with_official_games(official_games: Path, engine: Callable[[str], None]) -> None:
+    engine("alfworld")
+    check_open_tasks("alfworld")
+
+
+def test_no_turn_of_a_conversation_is_shown() -> None:
+    """All functions are offered at once, and none of what the user wanted is said."""
+    benchmark = proposable(get_benchmark("bfcl"))
+    for category in benchmark.subsets:
+        for task in benchmark.tasks(Split.TRAIN, category)[:20]:
+            free, world = benchmark.open(task), task.world
+            assert isinstance(world, BFCLWorld)
+            assert isinstance(free.world, BFCLWorld)
+            env = make_env("bfcl", free)
+            tools = json.loads(env.view.info["bfcl.tools"])
+            held_out = {name for _, names in world.held_out for name in names}
+            assert held_out <= {tool["function"]["name"] for tool in tools}
+            text = free.to_json() + str(env.view)
+            assert not [said for said in world.turns if len(said) > 3 and said in text]
+            *_, terminated, _, info = env.step("I have seen enough.")
+            assert (terminated, info["success"], info["bfcl.verdicts"]) == (True, False, "[]")
+
+
+def test_the_person_served_has_no_chore(appworld_root: Path) -> None:
+    benchmark = proposable(get_benchmark("appworld"))
+    task = benchmark.tasks(Split.TRAIN, "builtin")[0]
+    env = make_env("appworld", benchmark.open(task))
+    told, *_ = env.step("print(apis.supervisor.show_active_task())")
+    assert task.instruction not in told
+    assert "nothing has to be done" in told
+    *_, terminated, _, info = env.step("apis.supervisor.complete_task()")
+    assert (terminated, info["score"], info["appworld.tests_total"]) == (True, 0.0, -1)
+    with pytest.raises(ResetNeeded):
+        env.step("print(1)")
+    env.close()
+
+
+def test_a_room_without_a_goal_goes_on(engine: Callable[[str], None]) -> None:
+    """What would have solved the game's own task ends nothing, and no progress is told."""
+    engine("alfworld")
+    benchmark = proposable(get_benchmark("alfworld"))
+    task = benchmark.tasks(Split.TRAIN, "builtin")[0]
+    env = make_env("alfworld", benchmark.open(task))
+    for action in task.solution:
+        *_, terminated, truncated, info = env.step(action)
+        assert (terminated, truncated, info["action_valid"]) == (False, False, True)
+        assert (info["alfworld.task_type"], info["alfworld.goal_conditions"]) == ("", -1.0)
+    env.close()
+
+
+def test_a_purchase_that_nobody_wanted_is_shown_without_a_score() -> None:
+    benchmark = proposable(get_benchmark("webshop"))
+    task = benchmark.tasks(Split.TRAIN, "builtin")[0]
+    env = make_env("webshop", benchmark.open(task))
+    for action in task.solution:
+        told, *_ = env.step(action)
+    assert task.scenario in told
+    assert "Reward" not in told
+    assert "score" not in told
+    env.close()
+
+
+# Benchmarks from before models explored.
+
+
+class _Old(FolderBenchmark):
+    name, env_id, subsets = "webshop", "CoEvolve-WebShop-v0", tasks.SUBSETS
+    symbol = WebShopBenchmark.symbol
+
+
+OLD = _Old(tasks, builder, choices)
+
+
+def test_a_benchmark_without_the_two_members_says_so() -> None:
+    with pytest.raises(ConfigError, match=r"A model cannot explore webshop: .* no draft\(\)"):
+        proposable(OLD)  # type: ignore[arg-type]
+
+
+def test_a_benchmark_without_the_two_members_goes_on_evolving() -> None:
+    explorer = ScriptedExplorer(OLD)  # type: ignore[arg-type]
+    result = GatedEvolver(OLD, explorer).run(Round.unguided(2))  # type: ignore[arg-type]
+    assert len(result.accepted) == 2
+
+
+def test_the_contract_asks_for_both_members_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(ToyBenchmark, "open")
+    with pytest.raises(ConfigError, match=r"no open\(\)"):
+        check_open_tasks("toy")
+    monkeypatch.delattr(ToyBenchmark, "draft")
+    check_open_tasks("toy")
+    check_drafts_from_proposals("toy")
+
+
+@pytest.mark.parametrize(
+    ("member", "broken", "check"),
+    [
+        ("open", lambda self, task: task, check_open_tasks),
+        ("open", lambda self, task: FREE, check_open_tasks),
+        ("draft", lambda self, proposal, context: 1 // 0, check_drafts_from_proposals),
+        ("draft", lambda self, proposal, context: DRAFT, check_drafts_from_proposals),
+    ],
+)
+def test_the_contract_can_fail(
+    member: str, broken: Any, check: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ToyBenchmark, member, broken)
+    with pytest.raises((AssertionError, ZeroDivisionError)):
+        check("toy")

@@ -1,0 +1,93 @@
+"""Drafts from what a model proposes for the shop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from coevo_gym.core.benchmark import get_benchmark, proposable
+from coevo_gym.core.errors import BuildError, TaskError
+from coevo_gym.core.evolution import Context, Draft, Proposal
+from coevo_gym.core.task import Split
+from coevo_gym.curricula.gates.gates import default_gates, run_gates
+from coevo_gym.envs.proposals import MAX_ACTIONS, MAX_REQUEST, MAX_TURNS
+from coevo_gym.testing import replay
+from tests.standins import walks, webshop
+from tests.standins.hostile import PROPOSALS, drafted
+from tests.toy import BENCHMARK as TOY
+
+WEBSHOP = proposable(get_benchmark("webshop"))
+TRAIN = WEBSHOP.tasks(Split.TRAIN, "builtin")
+SOURCE, OTHER = TRAIN[0], TRAIN[40]
+CONTEXT = Context(kind="boundary", task=SOURCE)
+
+
+def proposal(**changes: Any) -> Proposal:
+    """What another task asks for, as a model might say it."""
+    said = {"description": "", "turns": (OTHER.instruction,), "actions": OTHER.solution}
+    return Proposal(confidence=0.9, **{**said, **changes})
+
+
+@pytest.mark.parametrize("source", [SOURCE, WEBSHOP.open(SOURCE)], ids=["asked", "open"])
+def test_the_product_is_the_last_one_that_is_opened(source: Any) -> None:
+    context = Context(kind="boundary", task=source)
+    looked = (OTHER.solution[0], f"click[{SOURCE.scenario}]", "click[< prev]", *OTHER.solution[1:])
+    draft = WEBSHOP.draft(proposal(actions=looked), context)
+    assert draft == Draft(
+        benchmark="webshop",
+        scenario=OTHER.scenario,
+        instruction=OTHER.instruction,
+        world=OTHER.world,
+        solution=looked,
+        subset="evolved",
+        parents=(SOURCE.id,),
+        context_id=context.id,
+    )
+    built = WEBSHOP.build(WEBSHOP.draft(proposal(), context))
+    assert replay(built).success
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"turns": ("a mug", "and a lid")}, "the user speaks 2 times"),
+        ({"turns": ("  ",)}, "the user says nothing in turn 1"),
+        ({"turns": ("x",) * (MAX_TURNS + 1)}, "more than 20"),
+        ({"turns": ("x" * (MAX_REQUEST + 1),)}, "4001 characters, more than 4000"),
+        ({"turns": ("x" * 1_000_000,)}, "1000000 characters"),
+        ({"actions": ()}, "there are no actions"),
+        ({"actions": ("search[x]",) * (MAX_ACTIONS + 1)}, "101 actions, more than 100"),
+        ({"actions": ("x" * 1_000_000,)}, "action 1 has 1000000 characters"),
+        ({"actions": ("click[buy now]",)}, "no product of the shop is opened"),
+        ({"actions": ("click[b0foreign]", "click[buy now]")}, "no product of the shop is opened"),
+        ({"actions": OTHER.solution[:-1]}, r"the last action is not click\[buy now\]"),
+        ({"actions": ("buy now",)}, r"the last action is not click\[buy now\]"),
+    ],
+)
+def test_what_stands_for_no_draft(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BuildError, match=reason):
+        WEBSHOP.draft(proposal(**changes), CONTEXT)
+
+
+def test_a_context_of_another_benchmark_is_a_mistake() -> None:
+    with pytest.raises(TaskError, match="is a task of toy, not of webshop"):
+        WEBSHOP.draft(proposal(), Context(kind="blind", task=TOY.tasks(Split.TRAIN)[0]))
+
+
+@given(given_proposal=PROPOSALS)
+@settings(max_examples=200)
+def test_anything_may_be_proposed(given_proposal: Proposal) -> None:
+    if draft := drafted(WEBSHOP, given_proposal, CONTEXT):
+        verdict = run_gates(default_gates(WEBSHOP), draft, context=CONTEXT).verdict
+        assert verdict.accepted or verdict.reason
+
+
+def test_rules_in_place_of_a_model_find_tasks() -> None:
+    sources = TRAIN[:: len(TRAIN) // 40]
+    accepted, verdicts = walks.evolved(
+        sources, webshop.buy, webshop.propose, max_steps=15, wanted=8
+    )
+    assert len(accepted) == 8
+    walks.assert_no_source_is_told(sources, verdicts)
