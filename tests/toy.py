@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from numpy.random import Generator
 
@@ -93,6 +93,12 @@ class ToyEnv(TaskEnv):
         return Frame(text, admissible=admissible, **keywords)  # type: ignore[arg-type]
 
 
+@functools.cache
+def _native(task_of: Callable[[tuple[str, ...], str], Task]) -> tuple[Task, ...]:
+    orders = itertools.product(COLOURS, repeat=3)
+    return tuple(task_of(order, f"toy/{'-'.join(order)}") for order in orders)
+
+
 class ToyBenchmark:
     name, env_id = "toy", "Toy-v0"
     subsets: tuple[str, ...] = ()
@@ -100,9 +106,7 @@ class ToyBenchmark:
     def tasks(self, split: Split, subset: str | None = None) -> Sequence[Task]:
         if subset is not None:
             raise TaskError(f"toy has no subset {subset!r}")
-        orders = itertools.product(COLOURS, repeat=3)
-        tasks = (self._task(order, f"toy/{'-'.join(order)}") for order in orders)
-        return tuple(task for task in tasks if task.split is split)
+        return tuple(task for task in _native(self._task) if task.split is split)
 
     def split_of(self, scenario: str) -> Split:
         return (Split.TRAIN, Split.TRAIN, Split.VAL, Split.TEST)[int(digest(scenario), 16) % 4]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +15,6 @@ from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.core.evolution import Context, Explored, Round, RoundResult, Verdict
 from coevo_gym.core.inquiry import Scope, no_scope
-from coevo_gym.core.notes import NO_USAGE, Usage
 from coevo_gym.core.task import FrozenDict, Split, Task
 from coevo_gym.core.waiting import Patience
 from coevo_gym.curricula.explore.explorer import BUDGET, Exploration, Explorer, Found
@@ -53,7 +52,6 @@ class _Progress:
     held: list[Task] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
     explored: list[Explored] = field(default_factory=list)
-    usage: dict[str, Usage] = field(default_factory=dict)
     env_steps: int = 0
     gate_steps: int = 0
     seconds: float = 0.0
@@ -63,12 +61,6 @@ class _Progress:
         self.env_steps += found.env_steps
         if found.explored is not None:
             self.explored.append(found.explored)
-        self.add_usage(found.usage)
-
-    def add_usage(self, usage: Mapping[str, Usage]) -> None:
-        """Count what was asked."""
-        for purpose, spent in usage.items():
-            self.usage[purpose] = self.usage.get(purpose, NO_USAGE) + spent
 
     def skip(self, context: Context, reason: str) -> Verdict:
         """Leave a context out, and say so."""
@@ -97,7 +89,7 @@ class GatedEvolver:
             that takes long says itself how far it is.
         scope: entered around the round, around each exploration of some contexts
             (``round-3/explore-8``, where 8 is the place of the first of them) and around the gates
-            of each draft (``round-3/draft-17``).
+            of each draft (``round-3/draft-17``). It tells what asking models has cost in the round.
     """
 
     def __init__(
@@ -142,7 +134,7 @@ class GatedEvolver:
         patience = Patience(f"Evolution, {round.id}")
         faults = 0
         try:
-            with self.scope(round.id):
+            with self.scope(round.id) as spent:
                 while not self._done(progress):
                     if self.on_verdict is None:
                         patience.tell(_how_far(progress))
@@ -157,6 +149,7 @@ class GatedEvolver:
                         logger.warning("round=%s lost an engine: %s", round.id, error)
                         if faults == MAX_ATTEMPTS:
                             raise
+                usage = FrozenDict(spent())
         finally:
             progress.seconds = time.perf_counter() - begun
         self._progress = None
@@ -166,7 +159,7 @@ class GatedEvolver:
             held=tuple(progress.held),
             verdicts=tuple(progress.verdicts),
             explored=tuple(progress.explored),
-            usage=FrozenDict(progress.usage),
+            usage=usage,
             env_steps=progress.env_steps,
             gate_steps=progress.gate_steps,
             seconds=progress.seconds,

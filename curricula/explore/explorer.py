@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias
 
 import gymnasium as gym
 from numpy.random import Generator
 
 from coevo_gym.core.benchmark import Benchmark, check_claim
 from coevo_gym.core.evolution import Context, Draft, Explored, Proposal
-from coevo_gym.core.notes import Usage
 from coevo_gym.core.seams import Act
-from coevo_gym.core.task import FrozenDict, Task
+from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, View
+from coevo_gym.curricula.explore.walks import MakeEnv, shortened
 from coevo_gym.curricula.pool.pool import require_train
-from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes import EnvPool, Finished, TrainingEpisode, run_one
-
-MakeEnv = Callable[[], gym.Env[Any, Any]]
-
 
 Found: TypeAlias = Proposal | Draft | str
 """What an explorer brings: what a model proposes, a draft, or the raw JSON text of one."""
@@ -35,14 +31,12 @@ class Exploration:
         drafts: what was found there.
         env_steps: env steps that it took.
         explored: what it was like, for people to look at; None where there is nothing to tell.
-        usage: what asking models cost, by purpose.
         skipped: why the context was left out, such as :data:`BUDGET`; "" if it was explored.
     """
 
     drafts: tuple[Found, ...] = ()
     env_steps: int = 0
     explored: Explored | None = None
-    usage: Mapping[str, Usage] = FrozenDict()
     skipped: str = ""
 
 
@@ -169,6 +163,4 @@ class ScriptedExplorer:
         return Exploration(tuple(drafts), steps)
 
     def _make_env(self) -> gym.Env[Any, Any]:
-        env = cast(TaskEnv, self.make_env().unwrapped)
-        env.max_steps = min(env.max_steps, self.max_steps)
-        return env
+        return shortened(self.make_env(), self.max_steps)

@@ -14,6 +14,7 @@ from numpy.random import Generator
 from coevo_gym.core.benchmark import Benchmark, get_benchmark
 from coevo_gym.core.errors import ConfigError, EnvBackendError, SplitLeakError
 from coevo_gym.core.evolution import Context, Draft, Explored, Round, RoundResult, Verdict
+from coevo_gym.core.inquiry import Spent
 from coevo_gym.core.notes import Usage
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Trajectory
@@ -274,13 +275,12 @@ def test_an_engine_that_is_lost_every_time_stops_the_round() -> None:
 
 def test_contexts_are_explored_as_many_at_a_time_as_the_explorer_likes() -> None:
     said = Explored(context=context(), problems=("nothing was found",))
-    several = Bringing(Exploration((), 5, said, {"summary": Usage(calls=2)}), concurrency=2)
+    several = Bringing(Exploration((), 5, said), concurrency=2)
     result = GatedEvolver(BENCHMARK, several).run(guided(n=5))
     assert [len(batch) for batch in several.batches] == [2, 2, 1]
     explored = [c.model_copy(update={"known": ()}) for batch in several.batches for c in batch]
     assert explored == list(guided(n=5).contexts)
     assert result.explored == (said,) * 5
-    assert result.usage == {"summary": Usage(calls=10)}
     assert result.env_steps == 25
 
 
@@ -292,7 +292,7 @@ def test_batches_change_nothing_about_what_is_found() -> None:
     assert content(at_once.run(guided(budget=40))) == content(evolver().run(guided(budget=40)))
 
 
-class Spent(Bringing):
+class Thrifty(Bringing):
     """An explorer that may ask nothing more from a context on."""
 
     def __init__(self, last: int, concurrency: int) -> None:
@@ -311,7 +311,7 @@ class Spent(Bringing):
 
 
 def test_a_round_that_may_ask_nothing_more_keeps_what_it_has() -> None:
-    explorer, seen = Spent(last=3, concurrency=2), list[Verdict]()
+    explorer, seen = Thrifty(last=3, concurrency=2), list[Verdict]()
     result = GatedEvolver(BENCHMARK, explorer, on_verdict=seen.append).run(guided(n=6))
     skipped = [verdict for verdict in result.verdicts if verdict.gate == "advisor"]
     assert [len(batch) for batch in explorer.batches] == [2, 2]  # nobody else was asked
@@ -322,7 +322,7 @@ def test_a_round_that_may_ask_nothing_more_keeps_what_it_has() -> None:
 
 
 def test_an_unguided_round_that_may_ask_nothing_more_ends() -> None:
-    explorer = Spent(last=3, concurrency=2)
+    explorer = Thrifty(last=3, concurrency=2)
     result = GatedEvolver(BENCHMARK, explorer).run(Round.unguided(30))
     assert [verdict.gate for verdict in result.verdicts if not verdict.draft_id] == ["advisor"]
     assert len(result.verdicts) == 3 * 2 + 1
@@ -332,25 +332,26 @@ def test_each_piece_of_a_round_has_a_scope_of_its_own() -> None:
     opened = list[str]()
 
     @contextmanager
-    def scope(name: str) -> Iterator[None]:
+    def scope(name: str) -> Iterator[Spent]:
         opened.append(name)
-        yield
+        yield lambda: {"summary": Usage(calls=len(opened))}
         opened.append("end of " + name)
 
     two = Bringing(Exploration(("no draft",)), concurrency=2)
-    GatedEvolver(BENCHMARK, two, scope=scope).run(guided(n=3))
+    result = GatedEvolver(BENCHMARK, two, scope=scope).run(guided(n=3))
     names = ["explore-0", "draft-0", "draft-1", "explore-2", "draft-2"]
     inside = [f"{end}round-4/{name}" for name in names for end in ("", "end of ")]
     assert opened == ["round-4", *inside, "end of round-4"]
+    assert result.usage == {"summary": Usage(calls=11)}  # as it was when the round was over
 
 
 def test_a_piece_that_an_engine_failed_in_begins_anew() -> None:
     opened = list[str]()
 
     @contextmanager
-    def scope(name: str) -> Iterator[None]:
+    def scope(name: str) -> Iterator[Spent]:
         opened.append(name)
-        yield
+        yield dict
 
     benchmark = LosesEngines(failures=1)
     fragile = GatedEvolver(benchmark, ScriptedExplorer(benchmark), scope=scope)

@@ -1,0 +1,179 @@
+"""An explorer with a model: it studies, goes back, and makes tasks out of what it found there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import gymnasium as gym
+from numpy.random import Generator
+
+from coevo_gym.core.benchmark import Benchmark, proposable
+from coevo_gym.core.evolution import Context, ContextBrief, Explored, Walk
+from coevo_gym.core.inquiry import Advisor
+from coevo_gym.core.seams import Agent, Sampling
+from coevo_gym.curricula.explore.abstract import Abstract
+from coevo_gym.curricula.explore.explorer import (
+    BUDGET,
+    Exploration,
+    Found,
+    require_explorable,
+)
+from coevo_gym.curricula.explore.guide import Guide
+from coevo_gym.curricula.explore.summarise import Summarise
+from coevo_gym.curricula.explore.walks import MakeEnv, Start, Walked, Walks
+from coevo_gym.curricula.growth.evidence import exchanges_of
+from coevo_gym.curricula.signals.kinds import UNGUIDED
+
+SAMPLING = Sampling(temperature=0.7, max_tokens=2_048)
+"""How summaries and proposals are drawn, if nobody says otherwise."""
+
+
+@dataclass(slots=True)
+class _Stay:
+    """A context while it is explored."""
+
+    context: Context
+    rng: Generator
+    brief: ContextBrief | None = None
+    walked: list[Walked] = field(default_factory=list)
+    found: list[Found] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    skipped: str = ""
+
+    @property
+    def walks(self) -> tuple[Walk, ...]:
+        return tuple(
+            Walk(context_id=self.context.id, number=number, exchanges=exchanges_of(walked.rollout))
+            for number, walked in enumerate(self.walked)
+        )
+
+    def exploration(self) -> Exploration:
+        return Exploration(
+            drafts=tuple(self.found),
+            env_steps=sum(len(walked.rollout.steps) for walked in self.walked),
+            explored=Explored(
+                context=self.context,
+                brief=self.brief,
+                walks=self.walks,
+                problems=tuple(self.problems),
+            ),
+            skipped=self.skipped,
+        )
+
+
+class ModelExplorer:
+    """An explorer with a model, in four stages; see its parts for what each of them does.
+
+    Contexts are explored together: their rollouts are summed up in one batch of questions
+    (:class:`Summarise`), an agent is sent out from all of them at once (:class:`Walks`), with words
+    that say what to look for (:class:`Guide`), and what it did is turned into proposals, again in
+    one batch (:class:`Abstract`). Each stage has something to fall back on: a rollout that no model
+    has summed up is retold, and walks that none has abstracted are drafted from by the benchmark's
+    own rules. Nothing that a model says is an error.
+
+    Contexts without guidance are shown as open tasks: the same world with nothing asked for.
+
+    Args:
+        benchmark: whose tasks are explored; models must be able to.
+        advisor: who is asked for summaries and proposals.
+        agent: who goes out. It should remember its last few exchanges.
+        prompts: the room of the prompt files ``summary``, ``guide`` and ``abstract``.
+        walks: walks from each context.
+        max_steps: most steps of a walk; the env's own limit if that is lower.
+        concurrency: most contexts that are explored at once.
+        max_envs: most walks under way at once.
+        sampling: how answers are drawn.
+        make_env: makes a fresh env; None for ``gym.make(benchmark.env_id)``.
+
+    Raises:
+        ConfigError: if models cannot explore the benchmark, or there is no such prompt.
+    """
+
+    def __init__(
+        self,
+        benchmark: Benchmark,
+        advisor: Advisor,
+        agent: Agent,
+        *,
+        prompts: str,
+        walks: int = 2,
+        max_steps: int = 18,
+        concurrency: int = 8,
+        max_envs: int = 16,
+        sampling: Sampling = SAMPLING,
+        make_env: MakeEnv | None = None,
+    ) -> None:
+        self.benchmark = proposable(benchmark)
+        self.concurrency = concurrency
+        self.summarise = Summarise(advisor, f"{prompts}/summary", sampling)
+        self.guide = Guide(f"{prompts}/guide")
+        self.walks = Walks(
+            agent,
+            make_env or (lambda: gym.make(benchmark.env_id)),
+            n=walks,
+            max_steps=max_steps,
+            max_envs=max_envs,
+        )
+        self.abstract = Abstract(advisor, f"{prompts}/abstract", sampling)
+
+    def explore(
+        self, contexts: Sequence[Context], rngs: Sequence[Generator]
+    ) -> Sequence[Exploration]:
+        """See :class:`Explorer`."""
+        for context in contexts:
+            require_explorable(self.benchmark, context.task)
+        stays = [_Stay(*each) for each in zip(contexts, rngs, strict=True)]
+        self._study(stays)
+        self._walk([stay for stay in stays if not stay.skipped])
+        self._abstract([stay for stay in stays if not stay.skipped])
+        return [stay.exploration() for stay in stays]
+
+    def _study(self, stays: Sequence[_Stay]) -> None:
+        """Have their rollouts summed up."""
+        summaries = self.summarise([stay.context for stay in stays])
+        for stay, summary in zip(stays, summaries, strict=True):
+            stay.brief = summary.brief
+            if summary.problem == BUDGET:
+                stay.skipped = BUDGET
+            elif summary.problem:
+                stay.problems.append(f"The rollout was retold by rule: {summary.problem}.")
+
+    def _walk(self, stays: Sequence[_Stay]) -> None:
+        """Send the agent out."""
+        ways = self.walks.run([self._start(stay) for stay in stays])
+        for stay, walked in zip(stays, ways, strict=True):
+            stay.walked = walked
+            for number, way in enumerate(walked, start=1):
+                if way.problem:
+                    n = len(way.rollout.steps)
+                    stay.problems.append(f"Walk {number} ended after {n} steps: {way.problem}.")
+            if not any(way.rollout.steps for way in walked):
+                problems = [way.problem for way in walked if way.problem]
+                unsent = any(way.unsent for way in walked)
+                stay.skipped = BUDGET if unsent else "; ".join(dict.fromkeys(problems))
+
+    def _start(self, stay: _Stay) -> Start:
+        context = stay.context
+        unguided = context.kind == UNGUIDED
+        task = self.benchmark.open(context.task) if unguided else context.task
+        return Start(task, self.guide(context, stay.brief), stay.rng)
+
+    def _abstract(self, stays: Sequence[_Stay]) -> None:
+        """Have tasks made out of what was done, or make them by rule."""
+        ways = [
+            (stay, walk, walked)
+            for stay in stays
+            for walk, walked in zip(stay.walks, stay.walked, strict=True)
+        ]
+        for of_some in self.abstract([(stay.context, walk) for stay, walk, _ in ways]):
+            for place, proposal in of_some.proposals:
+                ways[place][0].found.append(proposal)
+            if not of_some.problem:
+                continue
+            for place in of_some.walks:
+                stay, walk, walked = ways[place]
+                stay.problems.append(
+                    f"Walk {walk.number + 1} was drafted from by rule: {of_some.problem}."
+                )
+                stay.found += self.benchmark.drafts(walked.rollout, stay.context, stay.rng)

@@ -1,0 +1,142 @@
+"""Summaries: a model studies a weak rollout before anybody goes back to where it happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, Field
+
+from coevo_gym.core.evolution import Context, ContextBrief, Exchange
+from coevo_gym.core.inquiry import Advisor, Answer, Inquiry
+from coevo_gym.core.kinds import kind_of
+from coevo_gym.core.seams import Sampling
+from coevo_gym.core.spaces import clean_text
+from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS, cut, step_numbers
+
+PURPOSE = "summary"
+MAX_SENTENCE = 2_000
+MAX_ITEMS = 12
+LAST_ACTIONS = 5
+
+
+class BriefAnswer(BaseModel):
+    """What a model says about a rollout."""
+
+    summary: str = Field(min_length=1)
+    failure_cause: str = ""
+    instability_pattern: str = ""
+    focus_pattern: tuple[str, ...] = ()
+    exploration_objectives: tuple[str, ...] = ()
+    do_not_repeat: tuple[str, ...] = ()
+
+    def brief(self) -> ContextBrief:
+        """The same as data that can be stored."""
+        return ContextBrief(
+            summary=_sentence(self.summary),
+            failure_cause=_sentence(self.failure_cause),
+            instability_pattern=_sentence(self.instability_pattern),
+            focus_pattern=_items(self.focus_pattern),
+            exploration_objectives=_items(self.exploration_objectives),
+            do_not_repeat=_items(self.do_not_repeat),
+        )
+
+
+class Summary(NamedTuple):
+    """What is known about the rollout of a context.
+
+    Attributes:
+        brief: what to look at; None for a context without a rollout.
+        problem: why no model wrote it, in the advisor's words; "" if one did.
+    """
+
+    brief: ContextBrief | None
+    problem: str = ""
+
+
+class Summarise:
+    """Has the rollouts of contexts retold and explained, all of them in one batch.
+
+    Where that fails, the brief is made from the rollout by :func:`retold`.
+
+    Args:
+        advisor: who is asked.
+        prompt: name of the prompt file.
+        sampling: how answers are drawn.
+    """
+
+    def __init__(self, advisor: Advisor, prompt: str, sampling: Sampling) -> None:
+        self.advisor, self.prompt, self.sampling = advisor, prompt, sampling
+
+    def __call__(self, contexts: Sequence[Context]) -> list[Summary]:
+        """One summary for each context, in order."""
+        studied = [context for context in contexts if context.evidence]
+        answers = iter(self.advisor.ask([*map(self._inquiry, studied)]) if studied else ())
+        return [
+            _summary(context, next(answers)) if context.evidence else Summary(None)
+            for context in contexts
+        ]
+
+    def _inquiry(self, context: Context) -> Inquiry[BriefAnswer]:
+        return Inquiry(
+            prompt=self.prompt,
+            schema=BriefAnswer,
+            inputs=_inputs(context, EVIDENCE_CHARS),
+            purpose=PURPOSE,
+            sampling=self.sampling,
+            shorten=lambda: _inputs(context, EVIDENCE_CHARS // 2),
+        )
+
+
+def retold(context: Context) -> ContextBrief:
+    """A brief without a model: the last actions, the steps' names, and what had no effect.
+
+    Example:
+        >>> import coevo_gym
+        >>> task = coevo_gym.tasks("webshop")[0]
+        >>> context = Context(kind="rare", task=task, actions=("search[mug]",), summary="Rare.")
+        >>> retold(context).summary
+        'Rare. It ended with: search[mug].'
+    """
+    last = "; ".join(context.actions[-LAST_ACTIONS:])
+    ended = f"It ended with: {last}." if last else "Nothing was done."
+    in_vain = dict.fromkeys(e.action for e in context.evidence if e.error_kind)
+    return ContextBrief(
+        summary=_sentence(f"{context.summary} {ended}".strip()),
+        focus_pattern=_items(tuple(dict.fromkeys(context.behaviour))),
+        do_not_repeat=_items(tuple(in_vain)),
+    )
+
+
+def _summary(context: Context, answer: Answer[BriefAnswer]) -> Summary:
+    if answer.value is not None:
+        return Summary(answer.value.brief())
+    return Summary(retold(context), answer.problem)
+
+
+def _inputs(context: Context, cap: int) -> Mapping[str, Any]:
+    shown = cut(context.evidence, cap)
+    numbers = step_numbers(len(shown), len(context.actions))
+    return {
+        "kind": context.kind,
+        "label": kind_of(context.kind).label,
+        "weakness": context.summary,
+        "instruction": context.task.instruction,
+        "steps": [numbered(*each) for each in zip(numbers, shown, strict=True)],
+        "n_steps": len(context.actions),
+        "last_observation": "" if numbers[-1] == len(context.actions) else context.last_observation,
+        "success": context.success,
+    }
+
+
+def numbered(number: int, exchange: Exchange) -> dict[str, Any]:
+    """An exchange as a prompt shows it."""
+    return {"number": number, **exchange.model_dump()}
+
+
+def _sentence(text: str) -> str:
+    return clean_text(text.strip(), MAX_SENTENCE)
+
+
+def _items(texts: Sequence[str]) -> tuple[str, ...]:
+    return tuple(filter(None, map(_sentence, texts[:MAX_ITEMS])))

@@ -1,0 +1,352 @@
+"""The stages of an explorer with a model, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from coevo_gym.core.errors import ConfigError, EnvBackendError
+from coevo_gym.core.evolution import Context, ContextBrief, Exchange, Walk
+from coevo_gym.core.inquiry import Answer, Inquiry
+from coevo_gym.core.seams import Act, Agent, Sampling
+from coevo_gym.core.trajectory import Cue, EndReason, View
+from coevo_gym.curricula.explore.abstract import (
+    MAX_EXCHANGES,
+    MAX_PROPOSALS,
+    Abstract,
+    Idea,
+    Ideas,
+)
+from coevo_gym.curricula.explore.guide import Guide
+from coevo_gym.curricula.explore.summarise import BriefAnswer, Summarise, retold
+from coevo_gym.curricula.explore.walks import Start, Walked, Walks
+from coevo_gym.curricula.growth.contexts import context_of
+from coevo_gym.prompts.cue import load_cue, parse_cue
+from coevo_gym.prompts.inquiry import load_inquiry
+from tests.curricula.episodes import TRAIN, trajectory
+from tests.curricula.explore.presser import BRIEF
+from tests.faults import break_engines
+from tests.toy import BENCHMARK
+
+SAMPLING = Sampling(0.7, 99)
+
+
+class Told:
+    """An advisor that gives these answers, in order, and keeps what it is asked."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.asked: list[Inquiry[Any]] = []
+        self.batches: list[int] = []
+
+    def ask(self, inquiries: Sequence[Inquiry[Any]]) -> list[Answer[Any]]:
+        self.asked += inquiries
+        self.batches.append(len(inquiries))
+        said = [self.answers.pop(0) for _ in inquiries]
+        return [Answer(None, one) if isinstance(one, str) else Answer(one) for one in said]
+
+
+def exchange(number: int, text: str = "page", error: str = "") -> Exchange:
+    return Exchange(action=f"do {number}", observation=f"{text} {number}", error_kind=error)
+
+
+def context(n_steps: int = 3, kind: str = "forgetting", **fields: Any) -> Context:
+    known = {
+        "kind": kind,
+        "task": TRAIN[0],
+        "actions": tuple(f"do {n}" for n in range(n_steps)),
+        "summary": "Solved before, failed now.",
+        "evidence": tuple(exchange(n) for n in range(n_steps)),
+    }
+    return Context(**{**known, **fields})
+
+
+# Summaries.
+
+
+def test_all_rollouts_are_summed_up_in_one_batch() -> None:
+    advisor = Told(BriefAnswer(**BRIEF), "schema: no JSON", BriefAnswer(summary="Short."))
+    of_each = [context(), context(kind="unguided", evidence=()), context(4), context(5)]
+    found = Summarise(advisor, "coevolve/summary", SAMPLING)(of_each)
+    assert advisor.batches == [3]
+    assert found[0].brief == ContextBrief(**BRIEF)
+    assert found[1] == (None, "")
+    assert (found[2].brief, found[2].problem) == (retold(of_each[2]), "schema: no JSON")
+    assert found[3].brief == ContextBrief(summary="Short.")
+    assert {asked.purpose for asked in advisor.asked} == {"summary"}
+    assert Summarise(Told(), "coevolve/summary", SAMPLING)([of_each[1]]) == [(None, "")]
+
+
+def test_a_summary_is_asked_for_with_steps_by_their_numbers() -> None:
+    advisor = Told("overflow", "overflow")
+    long = tuple(exchange(n, "x" * 5_990) for n in range(9))
+    cut = (long[0], *long[-2:])
+    Summarise(advisor, "coevolve/summary", SAMPLING)([context(9, evidence=cut)])
+    (asked,) = advisor.asked
+    prompt = load_inquiry(asked.prompt)
+    user = prompt.user(asked.inputs)
+    for expected in ("[step 1] do 0", "[step 8] do 7", "[step 9] do 8", "steps 2 to 7 are left"):
+        assert expected in user
+    assert TRAIN[0].instruction in user
+    assert "Solved before, failed now." in user
+    assert asked.shorten is not None
+    short = prompt.user(asked.shorten())
+    assert "[step 8]" not in short
+    assert "steps 2 to 8 are left" in short
+    assert len(short) < len(user) - 5_000
+    assert "In the end" not in user
+    alone = context(9, evidence=long[:1], last_observation="a blank page")
+    Summarise(advisor, "coevolve/summary", SAMPLING)([alone])
+    text = prompt.user(advisor.asked[-1].inputs)
+    assert "steps 2 to 9 are left" in text
+    assert "In the end the environment said:\na blank page" in text
+
+
+def test_a_rollout_is_retold_without_a_model() -> None:
+    mine = context(
+        7,
+        behaviour=("press", "!", "press"),
+        evidence=(exchange(0, error="no_such_button"), exchange(5), exchange(6)),
+    )
+    assert retold(mine) == ContextBrief(
+        summary="Solved before, failed now. It ended with: do 2; do 3; do 4; do 5; do 6.",
+        focus_pattern=("press", "!"),
+        do_not_repeat=("do 0",),
+    )
+    assert retold(context(0)).summary == "Solved before, failed now. Nothing was done."
+
+
+def test_what_a_model_says_of_a_rollout_is_kept_short() -> None:
+    long = BriefAnswer(summary="x" * 9_999, focus_pattern=("  ", *("y" * 9_999,) * 40)).brief()
+    assert len(long.summary) <= 2_000
+    assert len(long.focus_pattern) <= 12
+    assert all(long.focus_pattern)
+    with pytest.raises(ValidationError):
+        BriefAnswer(summary="")
+
+
+# Guidance.
+
+
+def guided(kind: str, brief: ContextBrief | None = None, **fields: Any) -> str:
+    (cue,) = Guide("coevolve/guide")(context(kind=kind, **fields), brief)
+    assert cue.place == "system"
+    assert cue.id == load_cue("coevolve/guide").label
+    assert not cue.strip
+    return cue.text
+
+
+def test_every_reason_to_explore_has_words_of_its_own() -> None:
+    kinds = ("forgetting", "boundary", "rare", "unguided", "blind")
+    texts = {kind: guided(kind) for kind in kinds}
+    assert len(set(texts.values())) == len(kinds)
+    assert all("explorer" in text for text in texts.values())
+    assert guided("coverage") == guided("my_own") == texts["blind"]
+    assert "Nobody has asked for anything" in texts["unguided"]
+    assert "what was asked" not in texts["unguided"]
+
+
+def test_guidance_holds_the_brief_and_at_a_boundary_both_rollouts() -> None:
+    text = guided("rare", ContextBrief(**BRIEF))
+    for value in BRIEF.values():
+        assert all(item in text for item in ([value] if isinstance(value, str) else value))
+    both = guided("boundary", contrast=("press red", "press\n" + "b" * 999))
+    assert "An attempt that failed:\n- do 0\n- do 1\n- do 2" in both
+    assert "An attempt that succeeded:\n- press red\n- press bbb" in both
+    assert "b" * 400 not in both
+    assert "succeeded:\n- do 0" in guided("boundary", success=True, contrast=("press red",))
+
+
+def test_a_file_of_words_says_what_it_is() -> None:
+    header = '{# kind = "cue"\nname = "a/b"\nversion = 2\ninputs = ["x"] #}'
+    cue = header + "{% block cue %}{{ x }}{% endblock %}"
+    assert parse_cue(cue).write({"x": "{{ 7 * 7 }}"}) == "{{ 7 * 7 }}"
+    assert parse_cue(cue).label == "a/b@2"
+    with pytest.raises(ConfigError, match="declares the inputs x, and is given y"):
+        parse_cue(cue).write({"y": 1})
+    with pytest.raises(ConfigError, match="header"):
+        parse_cue(cue.replace('"cue"', '"inquiry"', 1))
+    with pytest.raises(ConfigError, match="blocks cue"):
+        parse_cue(cue.replace("block cue", "block user"))
+    with pytest.raises(ConfigError, match="does not declare, the input z"):
+        parse_cue(cue.replace("{{ x }}", "{{ x }}{{ z }}"))
+    with pytest.raises(ConfigError, match="no prompt 'a/b'"):
+        load_cue("a/b")
+
+
+# Walks.
+
+
+class Scripted:
+    """Does the same on every walk: an action, an end, or whatever a view makes of it."""
+
+    def __init__(self, *acts: str | Act) -> None:
+        self.acts = acts
+        self.batches: list[list[View]] = []
+
+    def act(self, views: Sequence[View]) -> list[Act]:
+        self.batches.append(list(views))
+        chosen = [self.acts[min(len(view.history), len(self.acts) - 1)] for view in views]
+        return [one if isinstance(one, Act) else Act(one) for one in chosen]
+
+
+def walked(agent: Agent, n_starts: int = 1, **settings: Any) -> list[list[Walked]]:
+    known: dict[str, Any] = {"n": 1, "max_steps": 6, "max_envs": 16}
+    walks = Walks(agent, lambda: gym.make("Toy-v0"), **{**known, **settings})
+    cues = (Cue("Explore.", "system"),)
+    return walks.run([Start(TRAIN[n], cues, np.random.default_rng(n)) for n in range(n_starts)])
+
+
+def test_all_walks_under_way_ask_the_agent_together() -> None:
+    agent = Scripted("press red", "press green", "done")
+    found = walked(agent, 3, n=2)
+    assert [len(batch) for batch in agent.batches] == [6, 6, 6]
+    assert {view.cues for batch in agent.batches for view in batch} == {
+        (Cue("Explore.", "system"),)
+    }
+    assert [[way.rollout.task_id for way in ways] for ways in found] == [
+        [TRAIN[n].id] * 2 for n in range(3)
+    ]
+    assert all(
+        way.rollout.actions == ("press red", "press green", "done") for w in found for way in w
+    )
+    assert not any(way.problem for ways in found for way in ways)
+    few = Scripted("press red", "done")
+    walked(few, 3, max_envs=2)
+    assert max(len(batch) for batch in few.batches) == 2
+
+
+def test_walks_are_as_long_as_explorer_and_env_allow() -> None:
+    agent = Scripted("press red")
+    assert [len(way.rollout.steps) for (way,) in walked(agent, max_steps=4)] == [4]
+    assert [len(way.rollout.steps) for (way,) in walked(agent, max_steps=99)] == [8]
+
+
+def test_a_walk_that_strays_ends() -> None:
+    ((way,),) = walked(Scripted("press red", "?", "", "?", "press red"))
+    assert way.rollout.actions == ("press red", "?", "", "?")
+    assert way.problem == "3 actions in a row had no effect"
+    ((way,),) = walked(Scripted("?", "?", "press red", "?", "?", "done"))
+    assert (len(way.rollout.steps), way.problem) == (6, "")
+
+
+@pytest.mark.parametrize(
+    ("end", "problem", "unsent"),
+    [
+        (EndReason.MAX_TOKENS, "nothing more may be spent", True),
+        (EndReason.CONTEXT_OVERFLOW, "the model had no room for more", False),
+        (EndReason.MODEL_LOST, "the model gave no answer", False),
+    ],
+)
+def test_what_was_done_is_kept_when_the_model_cannot_go_on(
+    end: EndReason, problem: str, unsent: bool
+) -> None:
+    ((way,),) = walked(Scripted("press red", "press green", Act("", said="Gone.", end=end)))
+    assert way.rollout.actions == ("press red", "press green")
+    assert (way.problem, way.unsent) == (problem, unsent)
+    ((none,),) = walked(Scripted(Act("", end=end)))
+    assert none.rollout.steps == ()
+    assert none.problem == problem
+
+
+def test_a_lost_engine_is_not_the_walks_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    break_engines(monkeypatch, "_act", lambda env: True)
+    with pytest.raises(EnvBackendError, match="the engine is gone"):
+        walked(Scripted("press red"))
+
+
+# Abstraction.
+
+
+def idea(walk: int = 1, **fields: Any) -> Idea:
+    known: dict[str, Any] = {
+        "walk": walk, "description": "Red.", "turns": ["Press red."], "actions": ["press red"],
+        "confidence": 0.5,
+    }  # fmt: skip
+    return Idea(**{**known, **fields})
+
+
+def way(of: Context, n: int, number: int = 0) -> tuple[Context, Walk]:
+    exchanges = tuple(exchange(i) for i in range(n))
+    return of, Walk(context_id=of.id, number=number, exchanges=exchanges)
+
+
+def test_walks_of_one_task_share_questions_as_far_as_they_fit() -> None:
+    mine, other = context(), context(task=TRAIN[1])
+    same = context(kind="rare")
+    ways = [way(mine, 5), way(other, 18), way(mine, 6, 1), way(mine, 0, 2), way(same, 3)]
+    advisor = Told(Ideas(tasks=(idea(2), idea(1), idea(9))), Ideas(tasks=()), "overflow")
+    found = Abstract(advisor, "coevolve/abstract", SAMPLING)(ways)
+    assert advisor.batches == [3]
+    assert [each.walks for each in found] == [(0, 2), (4,), (1,)]
+    assert [place for place, _ in found[0].proposals] == [2, 0, 0]
+    assert [each.problem for each in found] == ["", "", "overflow"]
+    assert found[1].proposals == ()
+    assert {asked.purpose for asked in advisor.asked} == {"abstract"}
+
+
+def rendered(ways: Sequence[tuple[Context, Walk]]) -> str:
+    advisor = Told(*["budget"] * len(ways))
+    Abstract(advisor, "coevolve/abstract", SAMPLING)(ways)
+    asked = advisor.asked[0]
+    return load_inquiry(asked.prompt).user(asked.inputs)
+
+
+def test_a_question_lists_what_is_known_and_shows_whole_walks() -> None:
+    mine = context(known=("Press amber.", "Press black."))
+    text = rendered([way(mine, 2), way(mine, 2, 1)])
+    assert "- Press amber.\n- Press black." in text
+    assert TRAIN[0].instruction in text
+    assert text.count("[step 1] do 0\npage 0") == 2
+    assert "Walk 2" in text
+    long = rendered([way(mine, 18)])
+    assert long.count("\npage ") == MAX_EXCHANGES
+    assert long.count("(what came of it is left out)") == 18 - MAX_EXCHANGES
+    assert all(f"[step {n + 1}] do {n}" in long for n in range(18))
+
+
+def test_a_question_about_an_open_task_says_nothing_of_the_task_behind_it() -> None:
+    assert TRAIN[0].instruction not in rendered([way(context(kind="unguided"), 2)])
+
+
+def test_a_long_question_can_be_shortened() -> None:
+    advisor = Told("budget")
+    mine = context()
+    exchanges = tuple(exchange(n, "x" * 5_990) for n in range(6))
+    walk = Walk(context_id=mine.id, number=0, exchanges=exchanges)
+    Abstract(advisor, "coevolve/abstract", SAMPLING)([(mine, walk)])
+    (asked,) = advisor.asked
+    assert asked.shorten is not None
+
+    def length(inputs: Mapping[str, Any]) -> int:
+        return len(load_inquiry(asked.prompt).user(inputs))
+
+    assert 18_000 < length(asked.inputs) < 26_000
+    assert 6_000 < length(asked.shorten()) < 14_000
+
+
+def test_proposals_are_taken_with_measure() -> None:
+    many = Ideas(tasks=(idea(),) * 50)
+    (found,) = Abstract(Told(many), "coevolve/abstract", SAMPLING)([way(context(), 2)])
+    assert len(found.proposals) == MAX_PROPOSALS
+    huge = idea(
+        turns=["x" * 20_000] * 99, actions=["y" * 20_000] * 999, description="\ud800", done_when="z"
+    ).proposal()
+    assert len(huge.model_dump_json()) < 400_000
+    assert huge.description == "\ufffd"
+    for bad in ({"confidence": float("nan")}, {"confidence": 1.1}, {"turns": []}):
+        with pytest.raises(ValidationError):
+            idea(**bad)
+
+
+def test_contexts_of_rollouts_can_be_explored() -> None:
+    mine = context_of("rare", TRAIN[0], trajectory())
+    advisor = Told("overflow")
+    (found,) = Summarise(advisor, "coevolve/summary", SAMPLING)([mine])
+    assert found.brief == retold(mine)
+    assert BENCHMARK.open(TRAIN[0]).instruction == "Try out the buttons."

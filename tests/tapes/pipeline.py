@@ -1,0 +1,53 @@
+"""The whole pipeline around any policy, put together without a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from coevo_gym.agents.advice.advisor import ModelAdvisor
+from coevo_gym.agents.advice.budget import AdvisorConfig, Budget, Budgeted
+from coevo_gym.agents.advice.scopes import Scopes
+from coevo_gym.agents.advice.tape import Tape, TapeMode
+from coevo_gym.agents.chat import ChatAgent, ChatConfig
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.inquiry import AnswerStore
+from coevo_gym.core.seams import Policy
+from coevo_gym.curricula.explore.evolver import GatedEvolver
+from coevo_gym.curricula.explore.model_explorer import ModelExplorer
+from coevo_gym.prompts import PromptTemplate, load_prompt
+
+PROMPTS = "coevolve"
+
+
+def pipeline(
+    name: str,
+    policy: Policy | None,
+    store: AnswerStore | None = None,
+    mode: TapeMode = "off",
+    *,
+    prompt: PromptTemplate | None = None,
+    caps: AdvisorConfig | None = None,
+    evolver: dict[str, Any] | None = None,
+    **explorer: Any,
+) -> GatedEvolver:
+    """An evolver whose explorer asks a policy through a tape and a budget."""
+    scopes = Scopes()
+    budget = Budget(caps, scopes)
+    tape = Tape(policy, store, mode, model="rules", scopes=scopes)
+    asked = Budgeted(tape, budget, purpose="explore")
+    config = ChatConfig(context="window", window_turns=3, temperature=0.7, max_answer_tokens=256)
+    benchmark = get_benchmark(name)
+    made = ModelExplorer(
+        benchmark,
+        ModelAdvisor(asked),
+        ChatAgent(asked, prompt or load_prompt(name), config),
+        prompts=PROMPTS,
+        **explorer,
+    )
+    return GatedEvolver(benchmark, made, scope=budget.scope, **(evolver or {}))
+
+
+def tape_file(name: str) -> Path:
+    """Where a tape lies."""
+    return Path(__file__).with_name(f"{name}.jsonl")
