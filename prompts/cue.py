@@ -15,19 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.prompts.template import (
-    FOLDER,
     check_blocks,
     check_inputs,
-    packaged,
+    frozen_inputs,
     read_header,
+    read_prompt,
     write_block,
 )
 
@@ -73,13 +71,9 @@ class CuePrompt:
         Raises:
             ConfigError: if the inputs are not those that the file declares.
         """
-        if inputs.keys() != set(self.header.inputs):
-            wanted, given = (", ".join(sorted(n)) for n in (self.header.inputs, inputs))
-            raise ConfigError(
-                f"The prompt {self.label} declares the inputs {wanted}, and is given {given}."
-            )
+        values = frozen_inputs(inputs, self.header.inputs, self.label)
         advice = "Do its inputs have the form that the text expects?"
-        return write_block(self.text, BLOCK, inputs, self.label, advice)
+        return write_block(self.text, BLOCK, values, self.label, advice)
 
 
 def load_cue(name: str) -> CuePrompt:
@@ -92,15 +86,8 @@ def load_cue(name: str) -> CuePrompt:
     Raises:
         ConfigError: if there is no such file, or it is not as it should be.
     """
-    if ":" in name:
-        path = packaged(name)
-    else:
-        path = Path(name) if name.endswith(".j2") else FOLDER / f"{name}.j2"
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"There is no prompt {name!r} ({error.strerror}): {path}.") from error
-    return parse_cue(text, source=str(path))
+    text, source = read_prompt(name)
+    return parse_cue(text, source=source)
 
 
 def parse_cue(text: str, *, source: str = "the prompt") -> CuePrompt:

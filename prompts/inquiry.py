@@ -28,13 +28,13 @@ from typing import Any, Literal
 from pydantic import Field
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.task import FrozenModel, freeze
+from coevo_gym.core.task import FrozenModel
 from coevo_gym.prompts.template import (
-    FOLDER,
     check_blocks,
     check_inputs,
-    packaged,
+    frozen_inputs,
     read_header,
+    read_prompt,
     write_block,
 )
 
@@ -103,20 +103,9 @@ class InquiryPrompt:
     def _write(
         self, block: str, inputs: Mapping[str, Any], more: Mapping[str, Any] | None = None
     ) -> str:
-        declared = set(self.header.inputs)
-        if inputs.keys() != declared:
-            wanted, given = (", ".join(sorted(names)) or "none" for names in (declared, inputs))
-            raise ConfigError(
-                f"The prompt {self.label} declares the inputs {wanted}, and is given {given}."
-            )
-        try:
-            values = {name: freeze(value) for name, value in inputs.items()}
-        except ValueError as error:
-            raise ConfigError(
-                f"An input of the prompt {self.label} is not JSON: {error}"
-            ) from error
+        values = frozen_inputs(inputs, self.header.inputs, self.label)
         advice = "Do its inputs have the form that the text expects?"
-        return write_block(self.text, block, {**values, **(more or {})}, self.label, advice)
+        return write_block(self.text, block, values | dict(more or {}), self.label, advice)
 
 
 def load_inquiry(name: str | Path) -> InquiryPrompt:
@@ -129,22 +118,8 @@ def load_inquiry(name: str | Path) -> InquiryPrompt:
     Raises:
         ConfigError: if there is no such prompt, or its file is not as it should be.
     """
-    name = str(name)
-    if ":" in name:
-        path = packaged(name)
-    elif name.endswith(".j2"):
-        path = Path(name)
-    else:
-        path = FOLDER / f"{name}.j2"
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        known = sorted(f"{file.parent.name}/{file.stem}" for file in FOLDER.glob("*/*.j2"))
-        raise ConfigError(
-            f"There is no prompt {name!r} ({error.strerror}). Choose one of "
-            f"{', '.join(known) or 'none'}, or give the path of a .j2 file, or package:file."
-        ) from error
-    return parse_inquiry(text, source=str(path))
+    text, source = read_prompt(str(name))
+    return parse_inquiry(text, source=source)
 
 
 def parse_inquiry(text: str, *, source: str = "the prompt") -> InquiryPrompt:

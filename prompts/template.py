@@ -20,7 +20,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import ValidationError
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.task import FrozenModel
+from coevo_gym.core.task import FrozenModel, freeze
 
 FOLDER = Path(__file__).parent
 """Where the prompts that come with coevo_gym lie."""
@@ -41,6 +41,30 @@ def packaged(name: str) -> Path:
     except (ImportError, ValueError, TypeError) as error:
         raise ConfigError(
             f"There is no prompt {name!r}: the package {package!r} cannot be found ({error})."
+        ) from error
+
+
+def read_prompt(name: str) -> tuple[str, str]:
+    """The text of a prompt file of a method, and what to call it in errors.
+
+    Args:
+        name: ``room/name`` of one that comes with coevo_gym, ``package:file`` of one that comes
+            with another package, or the path of a file that ends in ``.j2``.
+
+    Raises:
+        ConfigError: if there is no such file.
+    """
+    if ":" in name:
+        path = packaged(name)
+    else:
+        path = Path(name) if name.endswith(".j2") else FOLDER / f"{name}.j2"
+    try:
+        return path.read_text(encoding="utf-8"), str(path)
+    except OSError as error:
+        known = sorted(f"{file.parent.name}/{file.stem}" for file in FOLDER.glob("*/*.j2"))
+        raise ConfigError(
+            f"There is no prompt {name!r} ({error.strerror}). Choose one of {', '.join(known)}, or "
+            "give the path of a .j2 file, or package:file."
         ) from error
 
 
@@ -102,6 +126,25 @@ def check_inputs(used: set[str], declared: set[str], known: Collection[str], sou
         if names:
             there = f" There are: {', '.join(known)}." if known else ""
             raise ConfigError(f"{source} {problem} {', '.join(sorted(names))}.{there}")
+
+
+def frozen_inputs(
+    inputs: Mapping[str, Any], declared: Collection[str], label: str
+) -> dict[str, Any]:
+    """The inputs of a prompt, made sure to be those that it declares, and JSON.
+
+    Nothing but JSON gets into a prompt: a task, say, would bring its solution along.
+
+    Raises:
+        ConfigError: if they are not.
+    """
+    if inputs.keys() != set(declared):
+        wanted, given = (", ".join(sorted(names)) or "none" for names in (declared, inputs))
+        raise ConfigError(f"The prompt {label} declares the inputs {wanted}, and is given {given}.")
+    try:
+        return {name: freeze(value) for name, value in inputs.items()}
+    except ValueError as error:
+        raise ConfigError(f"An input of the prompt {label} is not JSON: {error}") from error
 
 
 def write_block(text: str, block: str, values: Mapping[str, Any], source: str, advice: str) -> str:

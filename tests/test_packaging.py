@@ -8,6 +8,7 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+PROMPTS = ROOT / "prompts"
 USE = """
 import importlib, pathlib, sys
 sys.path[1:1] = {extra!r}
@@ -24,6 +25,8 @@ for file in ("py.typed", "prompts/__init__.py", "envs/webshop/builtin_words.json
              "cli/new/skeletons/benchmark/pyproject.toml",
              "cli/new/skeletons/benchmark/coevo_newbench/prompt.j2"):
     assert (package / file).read_text() is not None
+for file in {prompts!r}:
+    assert (package / "prompts" / file).read_text(), file
 import gymnasium
 print(gymnasium.make("CoEvolve-WebShop-v0").reset(seed=0)[0][:7])
 """
@@ -54,5 +57,10 @@ def test_sdist_to_wheel_to_empty_venv(tmp_path: Path) -> None:
     run(sys.executable, "-m", "pip", "install", "--no-deps", "--target", site, wheel, cwd=tmp_path)
     top = {path.name for path in Path(site).iterdir()}
     assert not top & {"agents", "curricula", "trainers", "prompts", "tests"}
+    prompts = [str(file.relative_to(PROMPTS)) for file in PROMPTS.rglob("*.j2")]
+    assert "coevolve/judge.j2" in prompts
     own = [path for path in sys.path if path.endswith("site-packages")]  # the dependencies
-    assert run(python, "-c", USE.format(extra=own, site=site), cwd=tmp_path).strip() == "WebShop"
+    assert (
+        run(python, "-c", USE.format(extra=own, site=site, prompts=prompts), cwd=tmp_path).strip()
+        == "WebShop"
+    )
