@@ -223,6 +223,12 @@ class _Run:
         result = evolver.run(round)
         self._found = None
         if not result.accepted:
+            if result.held:
+                raise CoevoError(
+                    f"All {len(result.held)} tasks to begin with wait for a person, so there is "
+                    "nothing to practise. Loosen the rules in gates.hold, or set them for arms "
+                    "alone (arm.NAME.set), and train anew with --overwrite."
+                )
             gates = Counter(verdict.gate for verdict in result.verdicts)
             raise CoevoError(
                 f"The explorer found no task to begin with: {len(result.verdicts)} drafts, "

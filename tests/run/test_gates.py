@@ -9,7 +9,7 @@ import pytest
 
 import coevo_gym
 from coevo_gym.config import RunConfig, arm_configs, load_config
-from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.errors import CoevoError, ConfigError
 from coevo_gym.core.evolution import Round
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.gates.similarity import BinnedEvolver
@@ -153,6 +153,12 @@ def test_a_run_whose_tasks_are_tried_and_put_aside(tmp_path: Path) -> None:
     assert tried
     assert tried <= {"solved in 1 of 2 tries", "solved in 2 of 2 tries"}
     assert read_json(folder.summary)["arms"]["coevolve"]["rounds"] >= 2
+
+
+def test_a_run_needs_tasks_that_do_not_wait(tmp_path: Path) -> None:
+    sets = {"gates.hold.benchmarks": ["toy"], "warmup.max_epochs": 1}
+    with pytest.raises(CoevoError, match=r"tasks to begin with wait for a person.*gates\.hold"):
+        coevo_gym.train(TOY, sets=sets, folder=tmp_path / "run")
 
 
 def test_a_round_of_a_kit_goes_through_its_gates() -> None:
