@@ -6,6 +6,7 @@ import hashlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 from coevo_gym.agents.advice.scopes import Scopes
@@ -15,10 +16,12 @@ from coevo_gym.core.seams import Choice, Completion, Message, Policy, Prompt, Re
 from coevo_gym.core.task import canonical_json, thaw
 
 TapeMode = Literal["off", "record", "replay", "fill"]
-"""``off`` asks, and keeps nothing. ``record`` asks, and keeps what is answered. ``replay`` never
-asks. ``fill`` gives what was kept, asks for the rest, and keeps that, too."""
+"""``off`` asks, and keeps nothing. ``record`` begins anew: it asks, keeps what is answered, and
+gives only that again. ``fill`` gives what was kept, asks for the rest, and keeps that, too.
+``replay`` never asks."""
 
 
+_Drawing = Callable[[int], AbstractContextManager[None]]
 _Each = Callable[[Sequence[Request], Callable[[int, Completion], None]], list[Completion]]
 
 
@@ -30,6 +33,9 @@ class Tape:
     answer equal requests differently, and a piece of work that is done again gets its answers
     again. Answers are kept before anybody gets to use them. Whether an answer was lost or had no
     room is kept like any other; prompts are not kept.
+
+    A policy that samples here, and has a method ``drawing(seed)`` therefore, draws by what it is
+    asked: what it answers to a batch does not depend on how many were replayed before it.
 
     What it gives from its store has the usage of when it was asked, as ``cached`` instead of
     ``calls``.
@@ -62,6 +68,7 @@ class Tape:
         self.scopes = scopes or Scopes()
         self._lock = threading.Lock()
         self._counts: dict[str, Counter[str]] = {}
+        self._recorded: set[str] = set()  # keys of what this tape has asked for
         self.scopes.on_begin(self._begin)
 
     @property
@@ -79,7 +86,8 @@ class Tape:
             return self._ask(requests)
         assert self.store is not None
         keys = self._keys(requests)
-        kept = self.store.get(keys) if self.mode != "record" else {}
+        new = self.mode == "record"
+        kept = self.store.get([key for key in keys if not new or key in self._recorded])
         missing = [place for place, key in enumerate(keys) if key not in kept]
         if missing and self.mode == "replay":
             raise self._lacks(requests[missing[0]], keys[missing[0]])
@@ -100,14 +108,22 @@ class Tape:
         """Ask, and keep what is answered: each answer when it is there, if the policy tells."""
         path = self.scopes.path  # of this thread
 
-        def stored(place: int, said: Completion) -> StoredAnswer:
-            return StoredAnswer(keys[place], path, _template(requests[place]), said)
+        def keep(first: int, answers: Sequence[Completion]) -> None:
+            store.put(
+                [
+                    StoredAnswer(keys[place], path, _template(requests[place]), said)
+                    for place, said in enumerate(answers, first)
+                ]
+            )
+            self._recorded.update(keys[first : first + len(answers)])
 
         each: _Each | None = getattr(self.policy, "generate_each", None)
         if each is not None:
-            return each(requests, lambda place, said: store.put([stored(place, said)]))
-        answers = self._ask(requests)
-        store.put([stored(place, said) for place, said in enumerate(answers)])
+            return each(requests, lambda place, said: keep(place, [said]))
+        drawing: _Drawing | None = getattr(self.policy, "drawing", None)
+        with nullcontext() if drawing is None else drawing(_seed(keys)):
+            answers = self._ask(requests)
+        keep(0, answers)
         return answers
 
     def _begin(self, path: str) -> None:
@@ -169,6 +185,10 @@ def _drawn(request: Request) -> list[float]:
 def _digest(content: Any) -> str:
     # Text of a model may hold lone surrogates, which UTF-8 has not.
     return hashlib.sha256(canonical_json(content).encode(errors="surrogatepass")).hexdigest()
+
+
+def _seed(keys: Sequence[str]) -> int:
+    return int(_digest(list(keys))[:16], 16)
 
 
 def _said_last(request: Request, most: int = 200) -> str:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from coevo_gym.agents.advice.scopes import Scopes
 from coevo_gym.agents.advice.tape import Tape, TapeMode
 from coevo_gym.core.errors import AnswerMissing, ConfigError
 from coevo_gym.core.inquiry import AnswerStore
-from coevo_gym.core.seams import Choice, Completion, Finish, Message, Policy, Prompt, Sampling
+from coevo_gym.core.seams import (
+    Choice,
+    Completion,
+    Finish,
+    Message,
+    Policy,
+    Prompt,
+    Request,
+    Sampling,
+)
 from coevo_gym.core.trajectory import TokenDecision, View
 from coevo_gym.store.answers import AnswerFile, AnswerTable
 from coevo_gym.testing.models import HOSTILE, HostilePolicy, ScriptedPolicy
@@ -100,6 +111,17 @@ def test_record_asks_again_and_the_last_answer_counts(store: StoreOf) -> None:
     assert texts(tape(None, store(), "replay"), "a") == ["answer 2"]
 
 
+def test_a_piece_that_is_recorded_and_done_again_is_not_asked_for_again(store: StoreOf) -> None:
+    texts(tape(Counting(), store(), "record"), "a")
+    policy = Counting()
+    policy.n = 10
+    record = tape(policy, store(), "record")
+    for _ in range(2):
+        with record.scopes("round-1"):
+            assert texts(record, "a", "b") == ["answer 11", "answer 12"]
+    assert policy.n == 12
+
+
 def test_equal_requests_are_numbered_across_batches_of_a_scope(store: StoreOf) -> None:
     fill = tape(Counting(), store(), "fill")
     with fill.scopes("round-1"):
@@ -147,6 +169,36 @@ def test_what_an_answer_is_for_is_no_part_of_it(tmp_path: Path) -> None:
     store = AnswerFile(tmp_path / "tape.jsonl")
     tape(Counting(), store, "record").generate([Prompt((Message("user", "a"),), purpose="x")])
     assert texts(tape(None, store, "replay"), "a") == ["answer 1"]
+
+
+class Drawing:
+    """Answers with a number that it draws."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    @contextmanager
+    def drawing(self, seed: int) -> Iterator[None]:
+        before, self.rng = self.rng, np.random.default_rng(seed)
+        yield
+        self.rng = before
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        return [Completion(str(self.rng.integers(10**9)), None) for _ in requests]
+
+
+def test_what_is_drawn_does_not_depend_on_how_much_was_replayed(tmp_path: Path) -> None:
+    def work(path: Path, policy: Policy, batches: int) -> list[str]:
+        fill = tape(policy, AnswerTable(path), "fill")
+        with fill.scopes("round-1"):
+            return [said for _ in range(batches) for said in texts(fill, "a", "b")]
+
+    policy = Drawing(1)
+    whole = work(tmp_path / "whole.db", policy, 3)
+    assert len(set(whole)) == 6
+    assert policy.rng.integers(10**9) == np.random.default_rng(1).integers(10**9)
+    work(tmp_path / "cut.db", Drawing(2), 1)
+    assert work(tmp_path / "cut.db", Drawing(3), 3) == whole
 
 
 def test_choices_are_taped_too(store: StoreOf) -> None:
