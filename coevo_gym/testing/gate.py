@@ -34,7 +34,9 @@ def candidate_of(draft: Draft) -> Candidate:
     return Candidate(draft, draft, task, replay=benchmark.replay(task, task.solution))
 
 
-def assert_gate_contract(gate: Gate, *, passes: Draft, fails: Draft) -> None:
+def assert_gate_contract(
+    gate: Gate, *, passes: Draft | Candidate, fails: Draft | Candidate
+) -> None:
     """Check that a gate keeps its promises.
 
     It has a name; it lets a good candidate through, and takes nothing from it; it rejects a bad one
@@ -42,14 +44,15 @@ def assert_gate_contract(gate: Gate, *, passes: Draft, fails: Draft) -> None:
 
     Args:
         gate: the gate.
-        passes: a draft that it lets through.
-        fails: one that it rejects.
+        passes: a draft that it lets through, or a candidate, for a gate that looks at what a
+            model has proposed.
+        fails: one that it rejects, or holds.
 
     Raises:
         AssertionError: at the first promise that is broken.
     """
     assert gate.name.isidentifier(), f"a gate's name is one word, actual: {gate.name!r}"
-    good = candidate_of(passes)
+    good = passes if isinstance(passes, Candidate) else candidate_of(passes)
     for _ in range(2):
         through = gate.check(good)
         assert isinstance(through, Candidate), f"check() must return a Candidate, not {through!r}"
@@ -62,7 +65,8 @@ def assert_gate_contract(gate: Gate, *, passes: Draft, fails: Draft) -> None:
         )
         assert kept == good, "a gate may shorten the task, say something and count steps"
         assert through.env_steps >= good.env_steps, "env steps that were spent stay spent"
-    reasons = {_reason(gate, candidate_of(fails)) for _ in range(2)}
+    bad = fails if isinstance(fails, Candidate) else candidate_of(fails)
+    reasons = {_reason(gate, bad) for _ in range(2)}
     assert len(reasons) == 1, f"the same draft is rejected for two reasons: {sorted(reasons)}"
 
 

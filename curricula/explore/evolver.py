@@ -123,6 +123,7 @@ class GatedEvolver:
         Raises:
             EnvBackendError: if an engine failed on the same thing :data:`MAX_ATTEMPTS` times; run
                 the round again to go on.
+            ModelError: if a model cannot be asked at all.
             SplitLeakError: if a context is not of a training task.
             ConfigError: if an unguided round has no training task to start from.
         """

@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ from coevo_gym.curricula.explore.explorer import (
     Explorer,
     ScriptedExplorer,
 )
+from coevo_gym.curricula.gates.gates import default_gates
+from coevo_gym.curricula.gates.settings import GatesConfig
 from tests.curricula.episodes import HELD_OUT, TRAIN
 from tests.faults import break_engines
 from tests.toy import BENCHMARK, ToyBenchmark
@@ -385,3 +388,16 @@ def test_what_a_round_has_accepted_is_known_in_the_rest_of_it() -> None:
     assert len(result.accepted) == 6
     assert told[0] == 0
     assert 0 < told[-1] <= 6
+
+
+def test_tasks_that_wait_are_kept_apart_and_not_found_twice() -> None:
+    hold = GatesConfig.model_validate({"hold": {"benchmarks": ["toy"]}})
+    plain = evolver().run(guided())
+    waiting = evolver(gates_of=partial(default_gates, settings=hold)).run(guided())
+    assert plain.accepted
+    assert waiting.held == plain.accepted
+    assert waiting.accepted == ()
+    assert {task.provenance["round"] for task in waiting.held} == {"round-4"}
+    held = [verdict for verdict in waiting.verdicts if verdict.gate == "hold"]
+    assert [verdict.task_id for verdict in held] == [task.id for task in waiting.held]
+    assert RoundResult.model_validate_json(waiting.model_dump_json()) == waiting

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,11 @@ from pydantic import ValidationError
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Check, Proposal
 from coevo_gym.curricula.gates.gates import GateResult, default_gates, run_gates
-from coevo_gym.curricula.gates.settings import OPTIONAL, GatesConfig
+from coevo_gym.curricula.gates.hold import HoldGate
+from coevo_gym.curricula.gates.proposed import ConfidenceGate, LexicalGate
+from coevo_gym.curricula.gates.settings import OPTIONAL, GatesConfig, HoldConfig
 from coevo_gym.curricula.pool.known import KnownTasks
+from coevo_gym.testing.gate import assert_gate_contract, candidate_of, draft_of
 from tests.curricula.asking import Judge, SolvesSome, toy_solver
 from tests.curricula.episodes import TRAIN
 from tests.curricula.proposals import CONTEXT, Drafting, proposal
@@ -173,3 +177,16 @@ def test_what_another_gate_rejects_is_not_held() -> None:
     result = judge(proposal(turns=("Press a kettle.",)), hold={"benchmarks": ["toy"]})
     assert result.verdict.gate == "substance"
     assert result.held is None
+
+
+def test_they_keep_the_contract_of_a_gate() -> None:
+    good, other = draft_of("toy"), BENCHMARK.draft(proposal(), CONTEXT)
+    known = KnownTasks([TRAIN[9].model_copy(update={"instruction": f"Now {other.instruction}"})])
+    assert_gate_contract(LexicalGate(known, 0.5), passes=good, fails=other)
+    rules = HoldConfig(pattern="amber")
+    assert_gate_contract(HoldGate(BENCHMARK, known, rules), passes=good, fails=other)
+    sure, unsure = (
+        replace(candidate_of(good), proposal=proposal(confidence=confidence))
+        for confidence in (0.7, 0.6)
+    )
+    assert_gate_contract(ConfidenceGate(), passes=sure, fails=unsure)
