@@ -292,3 +292,8 @@ class RoundResult(FrozenModel):
     env_steps: int = Field(default=0, ge=0)
     gate_steps: int = Field(default=0, ge=0)
     seconds: float = Field(default=0.0, ge=0)
+
+    @property
+    def judged(self) -> tuple[Verdict, ...]:
+        """The verdicts on drafts, without those on contexts that were left out."""
+        return tuple(verdict for verdict in self.verdicts if verdict.draft_id)

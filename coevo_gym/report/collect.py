@@ -37,7 +37,7 @@ from coevo_gym.run.assembly import Assembly
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.table import TableRow
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
-from coevo_gym.store.reader import RunReader, StoredRound, TaskCount
+from coevo_gym.store.reader import HOLD, RunReader, StoredRound, TaskCount
 from coevo_gym.trainers.parts import training_success
 
 FIRST = "D_0"
@@ -138,7 +138,7 @@ def _round(applied: StoredRound, lines: Lines) -> RoundRow:
         env_steps=applied.arm_env_steps,
         signals=_signals_before(applied, lines),
         contexts=len(applied.round.contexts) or applied.round.n_unguided,
-        drafts=len(applied.result.verdicts),
+        drafts=len(applied.result.judged),
         accepted=len(applied.result.accepted),
         pool_size=applied.pool_size,
     )
@@ -194,7 +194,7 @@ def _evolution(
         totals = {
             "signals": sum(sum(_signals_before(applied, lines).values()) for applied in later),
             "contexts": sum(len(a.round.contexts) or a.round.n_unguided for a in later),
-            "candidates": sum(len(applied.result.verdicts) for applied in later),
+            "candidates": sum(len(applied.result.judged) for applied in later),
             "accepted": len(evolved),
         }
         ratios = conversion(**totals)
@@ -260,8 +260,8 @@ def _rejections(rounds: Sequence[StoredRound]) -> tuple[ArmCount, ...]:
         if (arm, applied.round.id) in seen:
             continue
         seen.add((arm, applied.round.id))
-        for verdict in applied.result.verdicts:
-            if not verdict.accepted:
+        for verdict in applied.result.judged:
+            if not verdict.accepted and verdict.gate != HOLD:
                 key = (arm, verdict.gate)
                 found[key] = found.get(key, 0) + 1
     return tuple(ArmCount(arm, gate, count) for (arm, gate), count in found.items())
@@ -330,8 +330,8 @@ def _rejected(rounds: Sequence[StoredRound]) -> tuple[RejectedRow, ...]:
     rows = []
     for applied in rounds:
         kinds = {context.id: str(context.kind) for context in applied.round.contexts}
-        for verdict in applied.result.verdicts:
-            if not verdict.accepted:
+        for verdict in applied.result.judged:
+            if not verdict.accepted and verdict.gate != HOLD:
                 rows.append(
                     RejectedRow(
                         instruction=_wanted(verdict),

@@ -28,6 +28,7 @@ from coevo_gym.curricula.explore.explorer import (
 )
 from coevo_gym.curricula.gates.gates import default_gates
 from coevo_gym.curricula.gates.settings import GatesConfig
+from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from tests.curricula.episodes import HELD_OUT, TRAIN
 from tests.faults import break_engines
 from tests.toy import BENCHMARK, ToyBenchmark
@@ -401,3 +402,13 @@ def test_tasks_that_wait_are_kept_apart_and_not_found_twice() -> None:
     held = [verdict for verdict in waiting.verdicts if verdict.gate == "hold"]
     assert [verdict.task_id for verdict in held] == [task.id for task in waiting.held]
     assert RoundResult.model_validate_json(waiting.model_dump_json()) == waiting
+
+
+def test_contexts_that_were_left_out_are_no_candidates() -> None:
+    draft, left_out = (Verdict(draft_id=id, accepted=False, gate="build") for id in ("d", ""))
+    result = RoundResult(round_id="round-1", verdicts=(draft, left_out, draft))
+    assert result.judged == (draft, draft)
+    curriculum = CoEvolve(CoEvolveConfig(initial_size=2), TRAIN[:2])
+    found = RoundResult(round_id="round-1", accepted=(TRAIN[3],), verdicts=(draft, left_out))
+    curriculum.apply(found)
+    assert curriculum.metrics()["pass_rate"] == 1.0

@@ -14,6 +14,7 @@ from coevo_gym.core.evolution import Round
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.gates.similarity import BinnedEvolver
 from coevo_gym.curricula.pool.known import KnownTasks
+from coevo_gym.report.collect import load_report_data
 from coevo_gym.run.assembly import Assembly
 from coevo_gym.run.manifest import make_manifest
 from coevo_gym.run.rounds import carried_out_by
@@ -153,6 +154,10 @@ def test_a_run_whose_tasks_are_tried_and_put_aside(tmp_path: Path) -> None:
     assert tried
     assert tried <= {"solved in 1 of 2 tries", "solved in 2 of 2 tries"}
     assert read_json(folder.summary)["arms"]["coevolve"]["rounds"] >= 2
+    report = load_report_data(folder)
+    assert report.rejections
+    assert "hold" not in {row.gate for row in (*report.rejections, *report.rejected)}
+    assert all("solve, hold" in row.verdict for row in report.lineage)
 
 
 def test_a_run_needs_tasks_that_do_not_wait(tmp_path: Path) -> None:
