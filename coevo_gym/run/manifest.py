@@ -40,7 +40,9 @@ def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]
         task_sets: the native tasks in use, by what they are used for.
     """
     config = resolved.config
-    marks = {name: mark for name, arm in arm_configs(config).items() if (mark := mark_of(arm))}
+    marks = {
+        name: mark for name, arm in arm_configs(config).items() if (mark := mark_of(config, arm))
+    }
     manifest = {
         "schema": SCHEMA,
         "name": config.name,
@@ -59,9 +61,13 @@ def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]
     return redacted
 
 
-def mark_of(arm: ArmConfig) -> str:
-    """Why an arm cannot be compared with others without saying so; "" for most."""
-    return "judged, not proven" if arm.gates.accept == "paper" else ""
+def mark_of(config: RunConfig, arm: ArmConfig) -> str:
+    """Why an arm cannot be compared with others without saying so; "" for most.
+
+    The tasks that all arms begin with are accepted as the run says.
+    """
+    judged = "paper" in (config.gates.accept, arm.gates.accept)
+    return "judged, not proven" if judged else ""
 
 
 def read_manifest(folder: RunFolder) -> tuple[dict[str, Any], RunConfig]:

@@ -319,7 +319,7 @@ class _Run:
             "pool_size": int(numbers.get("pool_size", 0)),
             "weights": weights_hash(arm.policy),
         }
-        mark = mark_of(self.assembly.arms[arm.name])
+        mark = mark_of(self.config, self.assembly.arms[arm.name])
         return table_row(arm.name, arm.events.evaluation, loop.state.env_steps, mark), outcome
 
 

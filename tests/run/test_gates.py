@@ -125,6 +125,9 @@ def test_arms_that_judge_are_marked() -> None:
         "quickstart", sets=sets | arm("judged", **{"gates.accept": "paper"}), environ={}
     )
     assert make_manifest(resolved, task_sets={})["marks"] == {"judged": "judged, not proven"}
+    all_begin = {**sets, "gates.accept": "paper", **arm("judged", **{"gates.accept": "verified"})}
+    marks = make_manifest(load_config("quickstart", sets=all_begin, environ={}), task_sets={})
+    assert set(marks["marks"]) == {"coevolve", "judged"}, "their first tasks are judged"
     assert "marks" not in make_manifest(load_config(TOY, environ={}), task_sets={})
 
 
