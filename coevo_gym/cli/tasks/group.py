@@ -44,4 +44,8 @@ def _group() -> None:
       coevo tasks show 0123456789ab --run quickstart
 
       coevo tasks review quickstart
+
+      coevo tasks import mine.jsonl --out proven.jsonl
+
+      coevo tasks export quickstart
     """

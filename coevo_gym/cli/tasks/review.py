@@ -16,7 +16,7 @@ from coevo_gym.run.tasks.review import Held, chosen, decide, held_tasks
 from coevo_gym.store.folder import RunFolder
 
 _NEXT = "It joins the arms that found it with their next rounds, if the run goes on."
-_ASKED = "Release it? y: yes, n: no, s: skip, v: view all that led to it, q: quit"
+_ASKED = "Release it? (y)es, (n)o, (s)kip, (v)iew all that led to it, (q)uit"
 
 
 def review(
@@ -104,15 +104,17 @@ def _ask(folder: RunFolder, waiting: Sequence[Held]) -> None:
     for number, one in enumerate(waiting, start=1):
         console.rule(f"{number} of {len(waiting)}", align="left", style="dim")
         _show(one)
-        match _answer(folder, one):
-            case "y":
-                decide(folder, [one], "released")
-                say_aside(_NEXT)
-            case "n":
-                why = Prompt.ask("Why? (Enter for no reason)", console=console, default="")
-                decide(folder, [one], "rejected", why)
-            case "q":
-                return
+        try:
+            answer = _answer(folder, one)
+            why = console.input("Why? Enter for no reason: ") if answer == "n" else ""
+        except EOFError:
+            return
+        if answer == "q":
+            return
+        if answer != "s":
+            decide(folder, [one], "released" if answer == "y" else "rejected", why)
+        if answer == "y":
+            say_aside(_NEXT)
 
 
 def _answer(folder: RunFolder, one: Held) -> str:
@@ -120,7 +122,7 @@ def _answer(folder: RunFolder, one: Held) -> str:
     from coevo_gym.run.tasks.story import Story, find_story
 
     while True:
-        answer = Prompt.ask(_ASKED, console=console, choices=[*"ynsvq"], default="s")
+        answer = Prompt.ask(_ASKED, console=console, choices=[*"ynsvq"], show_choices=False)
         if answer != "v":
             return answer
         story = find_story(folder, one.task.id)
@@ -170,7 +172,7 @@ def _print(held: Sequence[Held], run: str) -> None:
 def _table(rows: Sequence[dict[str, object]], columns: Sequence[str]) -> None:
     table = Table(box=None, expand=True)
     for column in columns:
-        whole = column in ("name", "run", "round")
+        whole = column not in ("held_because", "instruction")
         table.add_column(
             column.replace("_", " "), no_wrap=whole, ratio=None if whole else 1, overflow="fold"
         )

@@ -64,7 +64,8 @@ class _Teller:
 
     def _heading(self, story: Story) -> None:
         verdict, task = story.verdict, story.task
-        self._console.print(Text(_line(task.name if task else verdict.draft_id), style="bold"))
+        name = Text(_line(task.name if task else verdict.draft_id), style="bold")
+        self._console.print(name, soft_wrap=True)
         facts = [("what became of it", outcome(story))]
         if story.round_id:
             arms = " and ".join(story.arms)
@@ -78,11 +79,11 @@ class _Teller:
             ("also", f"{_ended(place.accepted, place.gate)} in {place.round_id} of {place.arm}")
             for place in story.elsewhere
         ]
-        if task:
-            facts.append(("id", task.id))
-        if verdict.draft_id:
-            facts.append(("draft", verdict.draft_id))
         self._facts(facts)
+        for what, id in (("id", task.id if task else ""), ("draft", verdict.draft_id)):
+            if id:  # there to be copied, so no line breaks it
+                line = Text(f"  {what:<{len(facts[0][0])}}  ", "dim").append(id, "not dim")
+                self._console.print(line, soft_wrap=True)
 
     def _signal(self, story: Story) -> None:
         if story.signal is not None:
