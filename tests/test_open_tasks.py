@@ -52,6 +52,8 @@ def test_an_open_task_is_its_source_with_nothing_asked_for() -> None:
     assert isinstance(FREE.verifier, NothingAsked)
     assert FREE.name == f"toy/open/{FREE.id[:12]}"
     assert Task.from_json(FREE.to_json()) == FREE
+    context = Context(kind="unguided", task=FREE)
+    assert Context.model_validate_json(context.model_dump_json()) == context
     assert BENCHMARK.open(FREE) is FREE
     assert "order" not in FREE.to_json()
     assert TRAIN[0].instruction not in FREE.to_json()
