@@ -27,13 +27,13 @@ _UNSENT = Completion("", None, Finish.UNSENT)
 class AdvisorConfig(FrozenModel):
     """What models may be asked in rounds of evolution, and what that may cost.
 
-    A cap is never passed: before a request is sent, its prompt counts one token a byte and its
+    No request is sent that might pass a cap: before, its prompt counts one token a byte and its
     answer all that it may have; afterwards it counts as what the server or the tokenizer says.
     """
 
     max_calls_per_round: int | None = Field(default=None, ge=1)
-    """Most requests in a round, those that a tape answers included; None for no cap. One that a
-    server refuses is sent again even so, and counts each time."""
+    """Most requests in a round, those that a tape answers included; None for no cap. One that is on
+    its way when a server fails is sent again even so, and counts each time."""
     max_tokens_per_round: int | None = Field(default=None, ge=1)
     """Most tokens in a round, read and written; None for no cap."""
     max_seconds_per_round: float | None = Field(default=None, gt=0)

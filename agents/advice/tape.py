@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 from coevo_gym.agents.advice.scopes import Scopes
 from coevo_gym.core.errors import AnswerMissing, ConfigError
 from coevo_gym.core.inquiry import AnswerStore, StoredAnswer
-from coevo_gym.core.seams import Choice, Completion, Message, Policy, Prompt, Request
+from coevo_gym.core.seams import Choice, Completion, Finish, Message, Policy, Prompt, Request
 from coevo_gym.core.task import canonical_json, thaw
 
 TapeMode = Literal["off", "record", "replay", "fill"]
@@ -108,22 +108,33 @@ class Tape:
         """Ask, and keep what is answered: each answer when it is there, if the policy tells."""
         path = self.scopes.path  # of this thread
 
-        def keep(first: int, answers: Sequence[Completion]) -> None:
+        def keep(answers: Mapping[int, Completion]) -> None:
             store.put(
                 [
                     StoredAnswer(keys[place], path, _template(requests[place]), said)
-                    for place, said in enumerate(answers, first)
+                    for place, said in answers.items()
                 ]
             )
-            self._recorded.update(keys[first : first + len(answers)])
+            self._recorded.update(keys[place] for place in answers)
+
+        lost: dict[int, Completion] = {}
+
+        def keep_one(place: int, said: Completion) -> None:
+            # If the call fails for good, those that were lost before are to be asked for again.
+            if said.finish is Finish.LOST:
+                lost[place] = said
+            else:
+                keep({place: said})
 
         each: _Each | None = getattr(self.policy, "generate_each", None)
         if each is not None:
-            return each(requests, lambda place, said: keep(place, [said]))
+            answers = each(requests, keep_one)
+            keep(lost)
+            return answers
         drawing: _Drawing | None = getattr(self.policy, "drawing", None)
         with nullcontext() if drawing is None else drawing(_seed(keys)):
             answers = self._ask(requests)
-        keep(0, answers)
+        keep(dict(enumerate(answers)))
         return answers
 
     def _begin(self, path: str) -> None:

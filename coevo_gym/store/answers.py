@@ -76,6 +76,8 @@ class AnswerTable:
 
     def put(self, answers: Sequence[StoredAnswer]) -> None:
         """Keep answers, in place of what has their keys; on disk when this returns."""
+        if not answers:
+            return
         rows = [
             (key, scope, template, zlib.compress(json.dumps(completion_to_json(said)).encode()))
             for key, scope, template, said in answers
@@ -135,6 +137,8 @@ class AnswerFile:
 
     def put(self, answers: Sequence[StoredAnswer]) -> None:
         """Keep answers, in place of what has their keys; on disk when this returns."""
+        if not answers:
+            return
         lines = [
             {"key": key, "scope": scope, "template": template, **completion_to_json(said)}
             for key, scope, template, said in answers

@@ -19,6 +19,7 @@ from coevo_gym.agents.lm.language_model import ModelConfig  # noqa: E402
 from coevo_gym.agents.lm.padded import Ask, _batches, sample_padded  # noqa: E402
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy  # noqa: E402
 from coevo_gym.core.errors import ConfigError, ModelError, ModelNotFetched  # noqa: E402
+from coevo_gym.core.notes import Usage  # noqa: E402
 from coevo_gym.core.seams import Choice, Completion, Finish, Message, Prompt, Sampling  # noqa: E402
 from coevo_gym.core.trajectory import UNKNOWN_VERSION, Segment, TokenDecision, View  # noqa: E402
 from coevo_gym.trainers.segments import segments  # noqa: E402
@@ -114,6 +115,8 @@ def test_mixed_requests_come_back_in_order(folder: Path, engine: str) -> None:
         assert len(decision.ids) <= prompt.sampling.max_tokens
         assert not set(decision.ids[:-1]) & set(made.format.stop_ids)
         assert completion.text == made.format.decode(decision.ids)
+        read, written = len(decision.prompt_ids), len(decision.ids)
+        assert completion.usage == Usage(calls=1, prompt_tokens=read, completion_tokens=written)
     assert {made._continuous} == {engine == "continuous"}
 
 

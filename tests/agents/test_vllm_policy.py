@@ -121,6 +121,8 @@ def test_frozen_copies_share_the_engine(policy: VLLMPolicy) -> None:
     for one in (policy, frozen, frozen, policy):
         (completion,) = one.generate([LOOK])
         assert isinstance(completion.decision, TokenDecision)
+        assert completion.usage.calls == 1
+        assert completion.usage.completion_tokens == len(completion.decision.ids) > 0
     assert loads(policy) == 3
 
 

@@ -22,12 +22,14 @@ from coevo_gym.agents.advice.budget import (
     most_tokens,
 )
 from coevo_gym.agents.advice.tape import Tape
+from coevo_gym.agents.chat.agent import ChatAgent
 from coevo_gym.agents.choice import ChoiceAgent
 from coevo_gym.core.errors import BudgetSpent
 from coevo_gym.core.inquiry import StoredAnswer
 from coevo_gym.core.notes import NO_USAGE, Usage
 from coevo_gym.core.seams import Choice, Completion, Finish, Message, Prompt, Request, Sampling
 from coevo_gym.core.trajectory import EndReason, TokenDecision, View
+from coevo_gym.prompts import load_prompt
 from coevo_gym.testing.models import ScriptedPolicy
 
 ANSWER = Usage(calls=1, prompt_tokens=10, completion_tokens=5, usd=0.25)
@@ -190,6 +192,19 @@ def test_an_agent_that_may_not_ask_ends_its_episode() -> None:
     first, second = agent.act([View("a", "b")] * 2)
     assert (first.text, first.end) == ("x", None)
     assert (second.text, second.end) == ("", EndReason.MAX_TOKENS)
+
+
+def test_what_a_chat_agent_asks_is_counted_and_names_its_prompt_file() -> None:
+    model = ScriptedPolicy([("", "<action>search[mug]</action>")])
+    budget = Budget(AdvisorConfig(max_calls_per_round=1))
+    prompt = load_prompt("webshop")
+    agent = ChatAgent(Budgeted(model, budget, purpose="explore"), prompt)
+    first, second = agent.act([View("Find a mug.", "WebShop")] * 2)
+    assert first.text == "search[mug]"
+    assert (second.text, second.end) == ("", EndReason.MAX_TOKENS)
+    assert [asked.template for asked in model.asked] == [prompt.label]
+    assert prompt.label == f"webshop@{prompt.header.version}"
+    assert budget.usage("")["explore"].calls == 1
 
 
 # What it is counted for

@@ -254,6 +254,25 @@ def test_what_was_answered_before_a_batch_failed_is_not_asked_again(
     assert len(server.bodies) == sum(answered.values()) + len(texts) - kept
 
 
+def test_what_was_lost_before_a_batch_failed_is_asked_for_again(
+    server: FakeOpenAI, tmp_path: Path
+) -> None:
+    server.expect("Lost?", Refuse(503), Refuse(503), Say("Found."))
+    server.expect("Bad?", Refuse(400, "Never."), Say("At last."))
+    store = AnswerFile(tmp_path / "tape.jsonl")
+    with endpoint(server, max_attempts=1, max_concurrency=1) as policy:
+        policy.generate(prompts("Hello?"))
+        tape = Tape(policy, store, "fill", model="fake")
+        with tape.scopes("round-1"), pytest.raises(ModelError, match="Never"):
+            tape.generate(prompts("Lost?", "Bad?"))
+        with tape.scopes("round-1"):
+            lost, bad = tape.generate(prompts("Lost?", "Bad?"))
+        with tape.scopes("round-1"):  # now it is what came of it
+            assert tape.generate(prompts("Lost?"))[0].finish is Finish.LOST
+    assert (lost.finish, bad.text) == (Finish.LOST, "At last.")
+    assert len(server.bodies) == 1 + 2 + 2
+
+
 WORK = """
 import os, signal, sys
 from pathlib import Path
