@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from numpy.random import Generator
 from pydantic import ValidationError
 
 from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.benchmark import get_benchmark, proposable
-from coevo_gym.core.errors import ConfigError, ResetNeeded, SplitLeakError, TaskError
+from coevo_gym.core.errors import BuildError, ConfigError, ResetNeeded, SplitLeakError, TaskError
 from coevo_gym.core.evolution import Context, Draft, Proposal, Round
 from coevo_gym.core.seams import Act
 from coevo_gym.core.task import NothingAsked, Split, Task
@@ -182,6 +183,52 @@ def test_no_copy_of_a_held_out_task_is_explored(
         scenario = benchmark.tasks(Split.TRAIN)[0].scenario
         copy = task.model_copy(update={"split": Split.TRAIN, "scenario": scenario})
         assert benchmark.open(copy).split is split
+
+
+@pytest.mark.parametrize("name", ["webshop", "bfcl", "alfworld"])
+def test_walks_through_it_can_be_drafted_from_by_rule(
+    name: str, engine: Callable[[str], None]
+) -> None:
+    engine(name)
+    benchmark, rng = proposable(get_benchmark(name)), np.random.default_rng(5)
+    task = benchmark.tasks(Split.TRAIN)[0]
+    env = make_env(name, benchmark.open(task), max_steps=20)
+    while not env.info["end_reason"]:
+        found = benchmark.choices(env.view)
+        env.step(found[1 + int(rng.integers(len(found) - 1))])  # the first may be to stop
+    walked = env.trajectory()
+    env.close()
+    for source in (task, env.task):
+        context = Context(kind="unguided", task=source)
+        drafts = benchmark.drafts(walked, context, np.random.default_rng(0))
+        assert drafts
+        assert {draft.parents for draft in drafts} == {(task.id,)}
+
+
+@pytest.mark.parametrize("name", ["webshop", "bfcl", "alfworld"])
+def test_it_is_neither_replayed_nor_judged(name: str, engine: Callable[[str], None]) -> None:
+    engine(name)
+    benchmark = proposable(get_benchmark(name))
+    free = benchmark.open(benchmark.tasks(Split.TRAIN)[0])
+    with pytest.raises(TaskError, match=r"Refusing to replay .* it is an open task"):
+        benchmark.replay(free, ())
+    with pytest.raises(TaskError, match=r"Refusing to judge .* it is an open task"):
+        benchmark.evidence(free)
+
+
+def test_no_room_without_a_goal_is_built(engine: Callable[[str], None]) -> None:
+    engine("alfworld")
+    benchmark = proposable(get_benchmark("alfworld"))
+    task = benchmark.tasks(Split.TRAIN, "builtin")[0]
+    draft = Draft(
+        benchmark="alfworld",
+        scenario=task.scenario,
+        instruction="put a mug on the shelf",
+        world=benchmark.open(task).world,
+        solution=task.solution,
+    )
+    with pytest.raises(BuildError, match="the world has no goal of its own"):
+        benchmark.build(draft)
 
 
 # Every benchmark.
