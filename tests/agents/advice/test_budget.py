@@ -295,6 +295,17 @@ def test_what_was_done_before_a_fault_stays_counted() -> None:
     assert budget.state_dict()["total"][0] == 4
 
 
+def test_a_round_that_was_over_and_is_begun_anew_forgets_all_its_pieces() -> None:
+    budget = Budget(AdvisorConfig(max_calls_per_round=3))
+    policy = Budgeted(Model(), budget)
+    with budget.scope("round-1"), budget.scope("round-1/explore-0"):
+        finishes(policy, 3)
+    assert list(budget.state_dict()["spent"]) == ["round-1"]
+    with budget.scope("round-1") as spent, budget.scope("round-1/draft-0"):
+        assert finishes(policy, 4) == [Finish.STOP] * 3 + [Finish.UNSENT]
+        assert spent()[""].calls == 3
+
+
 def test_without_a_tape_what_is_paid_twice_counts_twice_for_the_run() -> None:
     budget = Budget()
     policy = Budgeted(Model(), budget)
