@@ -1,4 +1,4 @@
-"""The rule that a paper accepts new tasks by, for comparison with proof by execution."""
+"""How CoEvolve (arXiv 2604.15840) accepts new tasks, for comparison with proof by execution."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OWN_ENDS = frozenset({EndReason.SOLVED, EndReason.FAILED, EndReason.AGENT_DONE})
 class PaperGate:
     """A solver that is shown the reference comes to an end, and a judge says that it succeeds.
 
-    A score above 0 does for the judge's word (CoEvolve, section 3.3).
+    A score above 0 does for the judge's word.
     """
 
     benchmark: Benchmark
