@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import EnvBackendError
+from coevo_gym.core.evolution import Round
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.task_file import read_tasks, write_tasks
+from coevo_gym.curricula.explore.evolver import GatedEvolver
+from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.run.tasks.importing import Importer, Judged
+from coevo_gym.store.database import RunStore
 from coevo_gym.store.reader import RunReader
 from tests.run import told
 from tests.run.test_stories import Coevo, coevo, run  # noqa: F401 (fixtures)
@@ -119,6 +125,18 @@ def test_an_engine_that_fails_once_is_asked_again(
     assert third.task == told.SECOND
 
 
+@pytest.mark.parametrize("name", ["webshop", "bfcl", "alfworld"])
+def test_what_a_round_found_comes_back_as_it_went(
+    name: str, tmp_path: Path, engine: Callable[[str], None]
+) -> None:
+    engine(name)
+    benchmark = get_benchmark(name)
+    explorer = ScriptedExplorer(benchmark)
+    found = GatedEvolver(benchmark, explorer).run(Round.unguided(3, seed=3)).accepted
+    assert len(found) == 3
+    assert tuple(one.task for one in judge(tmp_path, *found)) == found
+
+
 @given(st.lists(st.binary(max_size=60)))
 def test_any_file_is_read_to_its_end(tmp_path_factory: pytest.TempPathFactory, lines: Any) -> None:
     path = tmp_path_factory.mktemp("any") / "mine.jsonl"
@@ -168,6 +186,29 @@ def test_tasks_are_let_into_a_run_that_does_not_have_them(
     assert "substance" in shown
     again = coevo("tasks", "import", str(mine), "--run", "told", code=1)
     assert "0 of 3 accepted" in again
+
+
+def test_a_run_may_be_training_meanwhile(
+    coevo: Coevo,  # noqa: F811
+    run: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    mine = write(tmp_path / "mine.jsonl", DRAFT.model_dump(mode="json"))
+    with closing(RunStore(run / "run.db")) as training:
+        coevo("tasks", "review", "told", "--release", HELD.name)
+        coevo("tasks", "import", str(mine), "--run", "told")
+        joining = training.joining(told.ARM)
+        assert [task.instruction for task, _ in joining] == [HELD.instruction, DRAFT.instruction]
+        imported, verdict = joining[1]
+        assert verdict is not None
+        update = {"accepted": (imported,), "verdicts": (verdict,), "held": (), "explored": ()}
+        order = told.ROUND.model_copy(update={"id": "round-51"})
+        result = told.RESULT.model_copy(update={"round_id": order.id, **update})
+        training.add_round(told.ARM, 8, 2000, 13, order, result)
+        assert [task.id for task, _ in training.joining(told.ARM)] == [HELD.id]
+    shown = coevo("tasks", "show", imported.name, "--run", "told")
+    assert "round-51 of coevolve" in shown
+    assert "imported by a person on" in shown
 
 
 def test_a_run_takes_tasks_of_its_benchmark_only(

@@ -163,12 +163,14 @@ class Importer:
         if task.origin == "open":
             raise TaskError("is an open task, which asks for nothing")
         require_train(task, "import")
+        # A reference may do several things in one action; the gates count what it does.
+        solution = get_benchmark(task.benchmark).demonstration(task)
         draft = Draft(
             benchmark=task.benchmark,
             scenario=task.scenario,
             instruction=task.instruction,
             world=task.world,
-            solution=task.solution,
+            solution=solution,
             subset=task.subset,
             parents=task.parents,
         )
