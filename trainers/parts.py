@@ -142,6 +142,11 @@ class LoopState:
         for purpose, usage in result.usage.items():
             self.usage[purpose] = self.usage.get(purpose, NO_USAGE) + usage
 
+    @property
+    def used(self) -> Usage:
+        """What asking models has cost in all."""
+        return sum(self.usage.values(), NO_USAGE)
+
     def metrics(self) -> Metrics:
         """All of it as numbers; those of a purpose as ``usage.PURPOSE.tokens`` and so on."""
         counts = {name: float(getattr(self, name)) for name in _COUNTS}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -136,6 +136,15 @@ class TransformersPolicy(LanguageModel):
             frozen._rng = copy.deepcopy(self._rng)
             frozen._half_copy = None
         return frozen
+
+    @contextmanager
+    def drawing(self, seed: int) -> Iterator[None]:
+        """A scope in which it draws by a seed; after it, its own draws go on as before."""
+        before, self._rng = self._rng, np.random.default_rng(seed)
+        try:
+            yield
+        finally:
+            self._rng = before
 
     def state_dict(self) -> dict[str, Any]:
         """Version, trained weights, and the state of the draws."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -166,6 +167,15 @@ class TinyPolicy:
         for parameter in copy.parameters():
             parameter.requires_grad_(False)
         return copy
+
+    @contextmanager
+    def drawing(self, seed: int) -> Iterator[None]:
+        """A scope in which it draws by a seed; after it, its own draws go on as before."""
+        before, self._rng = self._rng, np.random.default_rng(seed)
+        try:
+            yield
+        finally:
+            self._rng = before
 
     def state_dict(self) -> dict[str, Any]:
         """Weights, word weights, generators and version."""

@@ -73,8 +73,11 @@ def result_table(rows: Any, split: str) -> Table:
     table = Table(
         policy, f"success on {split}", "95 % interval", "mean score", "tasks", "env steps"
     )
+    asked = any(row.tokens for row in rows)
+    for column in ("tokens of models", "USD") if asked else ():
+        table.add_column(column)
     for row in rows:
-        table.add_row(*_cells(row))
+        table.add_row(*_cells(row), *((f"{row.tokens:,}", f"{row.usd:.2f}") if asked else ()))
     return table
 
 

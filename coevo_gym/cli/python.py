@@ -31,6 +31,7 @@ def train(
     name: str | None = None,
     folder: str | Path | None = None,
     overwrite: bool = False,
+    yes: bool = False,
     progress: bool | None = None,
 ) -> Summary:
     """Train all arms of a run and write its report; what ``coevo train`` does.
@@ -45,6 +46,7 @@ def train(
         name: name of the run.
         folder: where to; None for ``runs/NAME``.
         overwrite: delete an earlier run in the folder.
+        yes: agree to what asking a paid model may cost; the error without it says how much.
         progress: show how far it is; None for only where somebody looks on, a terminal or a
             notebook.
 
@@ -52,7 +54,8 @@ def train(
         The table, baselines first, and what each arm did.
 
     Raises:
-        ConfigError: naming the setting that is wrong, or if the folder is taken.
+        ConfigError: naming the setting that is wrong, or if the folder is taken, or if the run may
+            cost money and nobody has agreed to that.
         KeyboardInterrupt: if it was stopped; what is done is saved.
 
     Example:
@@ -72,7 +75,7 @@ def train(
     target = RunFolder(Path(folder) if folder is not None else RUNS / resolved.config.name)
     with _shown(progress) as shown, StopRequest(at_once=_interrupt) as stop:
         try:
-            summary = train_run(target, resolved, shown, stop, overwrite=overwrite)
+            summary = train_run(target, resolved, shown, stop, overwrite=overwrite, agreed=yes)
         except Stopped:
             raise KeyboardInterrupt(
                 f"Stopped and saved. Go on with: coevo resume {target.path}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -16,9 +17,11 @@ from coevo_gym.cli.output import (
     INTERRUPTED,
     AsJson,
     console,
+    errors,
     print_json,
     print_table,
     say,
+    say_aside,
     telling,
 )
 from coevo_gym.cli.progress import RunProgress
@@ -45,11 +48,15 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what the run would do and need; start nothing.")
     ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Agree to what asking a paid model may cost.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a policy with each arm of a preset and compare them on held-out tasks.
 
     Everything goes to runs/NAME. Ctrl-C stops after the step and saves; `coevo resume` goes on.
+    Where a model that may cost money is asked, its cost is estimated and has to be agreed to.
 
     For example:
 
@@ -58,6 +65,8 @@ def train(
       coevo train quickstart --name longer --set loop.max_env_steps=80000 --set seed=1
 
       coevo train coevolve_bfcl_qwen3_4b --dry-run
+
+      coevo train webshop_llm --set explorer.model.endpoint.model=gpt-4.1-mini
     """
     from coevo_gym.config import load_config
 
@@ -72,9 +81,12 @@ def train(
     from coevo_gym.run.train import train as train_run
 
     folder = RunFolder(RUNS / resolved.config.name)
+    agreed = yes or _agree(resolved.config)
     _finish(
         folder,
-        lambda progress, stop: train_run(folder, resolved, progress, stop, overwrite=overwrite),
+        lambda progress, stop: train_run(
+            folder, resolved, progress, stop, overwrite=overwrite, agreed=agreed
+        ),
     )
 
 
@@ -160,15 +172,28 @@ def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], Summar
     say(f"Report: {write_report(folder)}")
 
 
+def _agree(config: RunConfig) -> bool:
+    """Ask a person whether a run may cost what it may; where there is none, nobody agrees."""
+    from coevo_gym.run.evolving.cost import estimates, in_words
+
+    paid = [estimate for estimate in estimates(config) if estimate.paid]
+    if not paid or not (sys.stdin.isatty() and errors.is_terminal):
+        return False
+    say_aside(in_words(paid))
+    return typer.confirm("Go on?", err=True, abort=True)
+
+
 def _print_plan(config: RunConfig, as_json: bool) -> None:
+    from coevo_gym.run.evolving.cost import estimates
     from coevo_gym.run.plan import plan, rows
 
     with only_looking():
-        planned = plan(config)
+        planned, asked = plan(config), estimates(config)
     if as_json:
-        print_json(asdict(planned))
+        print_json({**asdict(planned), "asked": [asdict(estimate) for estimate in asked]})
         return
     table = Table("what", "how much", box=None)
-    for what, how_much in rows(config, planned):
+    told = [row for estimate in asked for row in estimate.rows()]
+    for what, how_much in (*rows(config, planned), *told):
         table.add_row(what, escape(how_much))
     print_table(table)

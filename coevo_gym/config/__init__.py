@@ -5,13 +5,17 @@ A value is taken from, in this order, the defaults, a preset or TOML file, the e
 A section with a name or a kind may be given by that alone: ``benchmark=bfcl``.
 """
 
-from coevo_gym.config.arms import ArmConfig, arm_configs
+from coevo_gym.config.arms import ArmConfig, arm_configs, asks_policy
+from coevo_gym.config.exploring import (
+    EvolverSettings,
+    ExplorerModelSettings,
+    ExplorerSettings,
+    TapeSettings,
+)
 from coevo_gym.config.sections import (
     ArmSettings,
     BenchmarkSettings,
     EvaluationSettings,
-    EvolverSettings,
-    ExplorerSettings,
     PluginSettings,
     PolicySettings,
     RolloutSettings,
@@ -28,6 +32,7 @@ __all__ = [
     "BenchmarkSettings",
     "EvaluationSettings",
     "EvolverSettings",
+    "ExplorerModelSettings",
     "ExplorerSettings",
     "PluginSettings",
     "PolicySettings",
@@ -36,8 +41,10 @@ __all__ = [
     "RunConfig",
     "Sets",
     "StoreSettings",
+    "TapeSettings",
     "WarmupSettings",
     "arm_configs",
+    "asks_policy",
     "load_config",
     "preset_names",
 ]

@@ -6,6 +6,8 @@ from typing import Any
 
 from pydantic import SerializeAsAny, ValidationError
 
+from coevo_gym.agents.advice.budget import AdvisorConfig
+from coevo_gym.config.exploring import EvolverSettings, ExplorerSettings
 from coevo_gym.config.keys import (
     annotation_of,
     flat,
@@ -17,7 +19,7 @@ from coevo_gym.config.keys import (
     suggest,
     suggest_key,
 )
-from coevo_gym.config.sections import ArmSettings, EvolverSettings, ExplorerSettings
+from coevo_gym.config.sections import ArmSettings
 from coevo_gym.config.tree import RunConfig
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import METHODS
@@ -29,7 +31,7 @@ from coevo_gym.methods.plugins import load_folder
 from coevo_gym.trainers.parts import LoopConfig
 from coevo_gym.trainers.settings import LearnerConfig
 
-SECTIONS = ("curriculum", "learner", "explorer", "evolver", "gates")
+SECTIONS = ("curriculum", "learner", "explorer", "evolver", "gates", "advisor")
 """Sections that arms may differ in."""
 KEYS = ("loop.study_only_steps",)
 """Settings of other sections that they may differ in, too."""
@@ -73,6 +75,7 @@ class ArmConfig(FrozenModel):
     explorer: ExplorerSettings
     evolver: EvolverSettings
     gates: GatesConfig
+    advisor: AdvisorConfig
     loop: LoopConfig
 
 
@@ -84,7 +87,11 @@ def arm_configs(config: RunConfig) -> dict[str, ArmConfig]:
     """
     if config.plugins.methods is not None:
         load_folder(config.plugins.methods)
-    return {name: _arm_config(config, name) for name in config.arms}
+    _check_models(config, config.policy.kind)
+    arms = {name: _arm_config(config, name) for name in config.arms}
+    for arm in arms.values():
+        _check_models(arm, config.policy.kind)
+    return arms
 
 
 def _arm_config(config: RunConfig, name: str) -> ArmConfig:
@@ -109,6 +116,32 @@ def _arm_config(config: RunConfig, name: str) -> ArmConfig:
         return ArmConfig(name=name, method=spec.name, settings=settings, **tree)
     except ValidationError as error:
         raise _explained(error, name, spec, arm) from None
+
+
+def asks_policy(settings: ArmConfig | RunConfig) -> bool:
+    """Whether the policy under training takes part in rounds: it explores, or tries new tasks."""
+    explorer, gates = settings.explorer, settings.gates
+    explores = explorer.kind == "model" and explorer.model.kind == "policy"
+    solves = gates.has("solve") or gates.accept == "paper"
+    return explores or (solves and gates.solve.solver == "policy")
+
+
+def _check_models(settings: ArmConfig | RunConfig, policy: str) -> None:
+    """Refuse models that cannot do what they are to do."""
+    explorer = settings.explorer
+    if explorer.kind == "model" and explorer.model.kind == "policy" and policy == "tiny":
+        raise ArmError(
+            "explorer.model.kind",
+            "policy.kind = 'tiny' scores actions and does not talk, so it cannot explore. Choose "
+            "openai, transformers or vllm, or train a language model.",
+        )
+    if settings.evolver.overlap and asks_policy(settings):
+        raise ArmError(
+            "evolver.overlap",
+            "a round that runs beside training cannot ask the policy under training: its weights "
+            "change meanwhile. Choose another explorer.model.kind and gates.solve.solver, or let "
+            "rounds be waited for.",
+        )
 
 
 def _spec(name: str, key: str) -> MethodSpec:

@@ -64,26 +64,6 @@ class WarmupSettings(ImitationConfig):
     """Native training tasks to imitate, drawn by the seed; 0 for no warm-up."""
 
 
-class ExplorerSettings(FrozenModel):
-    """Who goes back into the environment in a round."""
-
-    kind: Literal["scripted"] = "scripted"
-    """``scripted`` repeats part of the agent's way and goes on at random."""
-    walks: int = Field(default=2, ge=1)
-    """Walks for each context."""
-    max_steps: int = Field(default=18, ge=1)
-    """Most steps of a walk."""
-
-
-class EvolverSettings(FrozenModel):
-    """How rounds are carried out."""
-
-    overlap: bool = False
-    """Whether a round runs beside training, and is applied at the first step boundary after it is
-    done. What is practised then depends on how fast everything is; a run that is resumed or
-    replayed applies it at the same step again."""
-
-
 class RolloutSettings(FrozenModel):
     """How training episodes run."""
 

@@ -30,7 +30,8 @@ from coevo_gym.core.errors import ConfigError
 
 ENVIRONMENT = "COEVO_CFG__"
 Sets = Sequence[str] | Mapping[str, Any]
-PLUGINS = "plugins.methods"
+PATHS = ("plugins.methods", "tape.file")
+"""Settings that are paths: in a TOML file, beside that file."""
 PRESETS = Path(__file__).parents[1] / "presets"
 
 
@@ -94,8 +95,9 @@ def resolve(merged: Mapping[str, Setting]) -> Resolved:
     tree: dict[str, Any] = {}
     for key, setting in merged.items():
         place(tree, key, setting.value)
-    if isinstance(folder := tree.get("plugins", {}).get("methods"), str):
-        tree["plugins"]["methods"] = str(Path(folder).expanduser().resolve())
+    for section, name in (key.split(".") for key in PATHS):
+        if isinstance(path := tree.get(section, {}).get(name), str):
+            tree[section][name] = str(Path(path).expanduser().resolve())
     try:
         config = RunConfig.model_validate(tree)
     except ValidationError as error:
@@ -163,8 +165,10 @@ def _from_file(source: str) -> dict[str, Setting]:
     origin = str(path) if is_file else f"preset {source}"
     inherited = _from_preset(data.pop("extends", None), origin)
     settings = inherited | dict(_settings_of(data, "", origin))
-    if is_file and (own := settings.get(PLUGINS)) and own.origin == origin:
-        settings[PLUGINS] = own._replace(value=str(path.parent / Path(own.value).expanduser()))
+    for key in PATHS if is_file else ():
+        own = settings.get(key)
+        if own and own.origin == origin and own.value is not None:
+            settings[key] = own._replace(value=str(path.parent / Path(own.value).expanduser()))
     if "name" not in data:
         settings["name"] = Setting(path.stem, origin)
     return settings

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
+from coevo_gym.agents.advice.budget import AdvisorConfig
+from coevo_gym.config.exploring import EvolverSettings, ExplorerSettings, TapeSettings
 from coevo_gym.config.keys import with_kinds
 from coevo_gym.config.sections import (
     ArmSettings,
     BenchmarkSettings,
     EvaluationSettings,
-    EvolverSettings,
-    ExplorerSettings,
     PluginSettings,
     PolicySettings,
     RolloutSettings,
@@ -57,6 +57,8 @@ class RunConfig(FrozenModel):
     explorer: ExplorerSettings = ExplorerSettings()
     evolver: EvolverSettings = EvolverSettings()
     gates: GatesConfig = GatesConfig()
+    advisor: AdvisorConfig = AdvisorConfig()
+    tape: TapeSettings = TapeSettings()
     curriculum: CurriculumConfig = CurriculumConfig()
     rollout: RolloutSettings = RolloutSettings()
     learner: LearnerConfig = GRPOConfig()

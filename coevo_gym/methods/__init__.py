@@ -27,3 +27,7 @@ DEFAULT_ARMS = ("static", "coevolve")
 
 DEFAULT = DEFAULT_ARMS[-1]
 """The method whose curriculum a sampler takes that is given none."""
+
+DEFAULT_PROMPTS = "coevolve"
+"""The room of the prompts that a model explores with, where a method names none, and in the round
+that all arms begin with."""

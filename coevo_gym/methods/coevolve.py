@@ -17,6 +17,8 @@ from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import Method, method
 
 CoEvolveConfig = CurriculumConfig
+PROMPTS = "coevolve"
+"""The room of the prompt files that a model explores with."""
 
 
 class CoEvolve(PoolCurriculum):
@@ -47,7 +49,7 @@ def coevolve(kit: Kit) -> Method:
     """A pool that grows where the agent is weak (arXiv 2604.15840)."""
     return Method(
         curriculum=kit.curriculum.make(),
-        evolver=kit.evolver(kit.explorer()),
+        evolver=kit.evolver(kit.explorer(PROMPTS)),
         first_round=kit.first_round(kit.curriculum.initial_size),
         learner=kit.learner,
     )

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.evolution import Round, RoundResult
+from coevo_gym.core.inquiry import no_scope
 from coevo_gym.core.seams import Curriculum
 from coevo_gym.core.task import Split
 from coevo_gym.curricula.explore.evolver import GatedEvolver
@@ -68,6 +69,9 @@ def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
     def no_policy() -> NoReturn:
         raise AssertionError("a method is assembled before there is a policy: ask when it is used")
 
+    def no_advisor() -> NoReturn:
+        raise AssertionError("a method is assembled where no model is asked: ask when it is used")
+
     return Kit(
         benchmark=found,
         native_tasks=found.tasks(Split.TRAIN),
@@ -76,7 +80,9 @@ def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
         learner=learner,
         make_env=make_env,
         policy=no_policy,
-        explorer=lambda: ScriptedExplorer(found, make_env=make_env),
+        explorer=lambda prompts="": ScriptedExplorer(found, make_env=make_env),
+        advisor=no_advisor,
+        scope=no_scope,
         gates=default_gates,
         evolver=lambda explorer: GatedEvolver(found, explorer),
         first_round=lambda n: Round.unguided(n).model_copy(update={"budget": 40 * n}),

@@ -9,6 +9,7 @@ import gymnasium as gym
 
 from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.evolution import Round
+from coevo_gym.core.inquiry import Advisor, Scope
 from coevo_gym.core.seams import Evolver, Policy
 from coevo_gym.core.task import Task
 from coevo_gym.curricula.explore.evolver import GatesOf
@@ -31,7 +32,11 @@ class Kit:
         learner: settings of the learner.
         make_env: one raw env on the training split.
         policy: the policy under training. There is one, and it is made when it is first asked for.
-        explorer: who goes back into the env in a round, as ``explorer.kind`` says.
+        explorer: who goes back into the env in a round, as ``explorer.kind`` says. It may be given
+            the room of the prompt files that a model explores with.
+        advisor: the model that explores, to be asked questions; a ``ConfigError`` where none does.
+        scope: for an evolver of one's own: what models are asked in its rounds is taped and counted
+            by it.
         gates: the gates that a draft must pass.
         evolver: carries out rounds with an explorer and the gates.
         first_round: the round that finds the first ``n`` tasks. It is the same for all arms, so
@@ -46,7 +51,9 @@ class Kit:
     learner: LearnerConfig
     make_env: Callable[[], gym.Env[str, str]]
     policy: Callable[[], Policy]
-    explorer: Callable[[], Explorer]
+    explorer: Callable[..., Explorer]
+    advisor: Callable[[], Advisor]
+    scope: Scope
     gates: GatesOf
     evolver: Callable[[Explorer], Evolver]
     first_round: Callable[[int], Round]

@@ -10,6 +10,7 @@ import numpy as np
 from coevo_gym.config import RunConfig
 from coevo_gym.core.errors import BenchmarkNotInstalled, StoreError
 from coevo_gym.core.evolution import Verdict
+from coevo_gym.core.notes import NO_USAGE, Usage
 from coevo_gym.core.task import Task
 from coevo_gym.curricula.metrics import (
     conversion,
@@ -32,6 +33,7 @@ from coevo_gym.report.data import (
     ReportData,
     RoundRow,
     Similarity,
+    UsageRow,
 )
 from coevo_gym.run.assembly import Assembly
 from coevo_gym.run.manifest import read_manifest
@@ -74,6 +76,7 @@ def load_report_data(folder: RunFolder) -> ReportData:
         cross=_cross(config, lines),
         rounds=tuple(_round(applied, lines) for applied in rounds),
         evolution=_evolution(config, rounds, lines),
+        usage=_usage(rounds),
         rejections=_rejections(rounds),
         similarity=_similarity(Assembly(config), rounds),
         lineage=_lineage(later, tasks, counts),
@@ -249,6 +252,23 @@ def _latest(arm: str, name: str, lines: Lines) -> float:
     """A number of the arm's latest step; NaN for runs that did not write it down yet."""
     found = [line[name] for line in lines if _is(line, "step", arm) and name in line]
     return float(found[-1]) if found else NAN
+
+
+def _usage(rounds: Sequence[StoredRound]) -> tuple[UsageRow, ...]:
+    """What models were asked by arm and purpose; for D_0, which is shared, once."""
+    found: dict[tuple[str, str], Usage] = {}
+    seen = set()
+    for applied in rounds:
+        arm = FIRST if _is_first(applied) else applied.arm
+        if (arm, applied.round.id) in seen:
+            continue
+        seen.add((arm, applied.round.id))
+        for purpose, used in applied.result.usage.items():
+            found[arm, purpose] = found.get((arm, purpose), NO_USAGE) + used
+    return tuple(
+        UsageRow(arm, purpose, used.requests, used.prompt_tokens, used.completion_tokens, used.usd)
+        for (arm, purpose), used in found.items()
+    )
 
 
 def _rejections(rounds: Sequence[StoredRound]) -> tuple[ArmCount, ...]:

@@ -131,6 +131,27 @@ class EvolutionRow:
 
 
 @dataclass(frozen=True)
+class UsageRow:
+    """What models were asked for one purpose in the rounds of an arm.
+
+    Attributes:
+        arm: name of the arm, or of the task set that all begin with.
+        purpose: what the answers were for.
+        requests: how many were answered.
+        prompt_tokens: tokens that were read.
+        completion_tokens: tokens that were written.
+        usd: price in US dollars; 0 where no prices are set.
+    """
+
+    arm: str
+    purpose: str
+    requests: int
+    prompt_tokens: int
+    completion_tokens: int
+    usd: float = 0.0
+
+
+@dataclass(frozen=True)
 class CrossRow:
     """Two arms on the same held-out tasks, by who solves them.
 
@@ -220,6 +241,7 @@ class ReportData:
         cross: arms on the same tasks, each against the arm that the report is about.
         rounds: rounds of evolution of all arms, in order of env steps.
         evolution: what evolution cost and yielded, one row an arm that evolved.
+        usage: what models were asked in the rounds, by arm and purpose.
         rejections: rejected drafts by arm and gate.
         similarity: likeness of sets of tasks to the validation tasks.
         lineage: evolved tasks, oldest first.
@@ -237,6 +259,7 @@ class ReportData:
     cross: tuple[CrossRow, ...] = ()
     rounds: tuple[RoundRow, ...] = ()
     evolution: tuple[EvolutionRow, ...] = ()
+    usage: tuple[UsageRow, ...] = ()
     rejections: tuple[ArmCount, ...] = ()
     similarity: tuple[Similarity, ...] = ()
     lineage: tuple[LineageRow, ...] = ()

@@ -6,12 +6,13 @@ import json
 
 from coevo_gym.config import ArmConfig
 from coevo_gym.core.errors import StoreError
-from coevo_gym.core.evolution import Verdict
+from coevo_gym.core.evolution import RoundResult, Verdict
 from coevo_gym.curricula.session.seeds import Seeds
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.pool import EnvPool
-from coevo_gym.run.assembly import Assembly, OnVerdict, weights_hash
+from coevo_gym.run.assembly import Assembly, weights_hash
 from coevo_gym.run.events import ArmEvents
+from coevo_gym.run.evolving.parts import OnVerdict, aside
 from coevo_gym.run.rounds import StoredEvolver, StoredLandings, carried_out_by
 from coevo_gym.run.stop import Stopped
 from coevo_gym.run.table import WARMUP
@@ -45,6 +46,8 @@ class Arm:
     ) -> None:
         config, self.name, self.policy = assembly.config, settings.name, assembly.policy
         self._on_verdict, self._closed = on_verdict, False
+        self.asked = assembly.asked(settings)
+        self._stop_asking = assembly.models.stop
         method = assembly.method(settings, self._judged)
         agent = assembly.agent(self.policy)
         self.learner = make_learner(
@@ -59,11 +62,19 @@ class Arm:
         if method.evolver is not None:
             by = carried_out_by(config, settings, method.evolver)
             self.evolver = StoredEvolver(
-                method.evolver, store, by=by, shared=method.first_round, arm=self.name
+                aside(method.evolver, settings, self.policy),
+                store,
+                by=by,
+                shared=method.first_round,
+                arm=self.name,
+                on_known=self._count_known,
             )
         landings = None
         if self.evolver is not None and settings.evolver.overlap:
-            landings = StoredLandings(store, self.name, self.evolver.by)
+            mode, models = config.tape.mode, assembly.models
+            tape = models.store if self.asked is not None else None
+            writes = mode in ("record", "fill")
+            landings = StoredLandings(store, self.name, self.evolver.by, tape, writes=writes)
         self.loop = Loop(
             settings.loop,
             session=CurriculumSession(
@@ -82,10 +93,17 @@ class Arm:
     def close(self) -> None:
         """Call off a round that runs beside training, and wait until nothing of it runs any more.
 
-        It ends at its next draft. What models said by then is recorded.
+        It ends at its next draft, or when it asks a model; requests in flight are given up. What
+        models said by then is on the tape.
         """
         self._closed = True
+        if self.loop.session.evolving:
+            self._stop_asking()
         self.loop.session.call_off_round()
+
+    def _count_known(self, result: RoundResult) -> None:
+        if self.asked is not None:
+            self.asked.known(result.round_id, result.usage)
 
     def _judged(self, verdict: Verdict) -> None:
         if self._closed:
@@ -100,6 +118,7 @@ class Arm:
             "start": self.start,
             "loop": json.dumps(self.loop.state_dict()),
             "evaluation": self.events.evaluation,
+            "asked": None if self.asked is None else self.asked.state_dict(),
         }
         checkpoints.save(self.loop.state.step, state)
 
@@ -120,3 +139,5 @@ class Arm:
         self.learner.load_state_dict(saved.state["learner"])
         self.loop.load_state_dict(json.loads(saved.state["loop"]))
         self.events.evaluation = dict(saved.state["evaluation"])
+        if self.asked is not None and saved.state.get("asked"):
+            self.asked.load_state_dict(saved.state["asked"])

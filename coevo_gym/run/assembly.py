@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium as gym
@@ -16,34 +17,25 @@ from numpy.random import Generator
 
 from coevo_gym.agents.random import RandomAgent
 from coevo_gym.agents.references import evaluate_references
-from coevo_gym.config import ArmConfig, ExplorerSettings, RunConfig, arm_configs
-from coevo_gym.core.benchmark import Benchmark, get_benchmark
-from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.evolution import Round, Verdict
+from coevo_gym.config import ArmConfig, RunConfig, arm_configs
+from coevo_gym.core.benchmark import Benchmark, get_benchmark, proposable
+from coevo_gym.core.evolution import Round
 from coevo_gym.core.registry import METHODS
-from coevo_gym.core.seams import Agent, Evolver, Policy
+from coevo_gym.core.seams import Agent, Policy
 from coevo_gym.core.task import FrozenDict, Split, Task
-from coevo_gym.curricula.explore.evolver import GatedEvolver, GatesOf
-from coevo_gym.curricula.explore.explorer import Explorer, ScriptedExplorer
-from coevo_gym.curricula.gates.candidate import Gate
-from coevo_gym.curricula.gates.gates import default_gates
-from coevo_gym.curricula.gates.settings import GatesConfig, SolveConfig
-from coevo_gym.curricula.gates.similarity import BinnedEvolver, set_aside
-from coevo_gym.curricula.gates.solve import Solver
-from coevo_gym.curricula.pool.known import KnownTasks
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes.evaluation import Evaluation, evaluate
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import episode_seed
 from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import Method, MethodSpec
+from coevo_gym.prompts import load_prompt
+from coevo_gym.run.evolving.models import Asked, Models
+from coevo_gym.run.evolving.parts import OnVerdict, RoundParts, check_gates
 from coevo_gym.run.policies import PolicyAgent, make_agent, make_learnable
 
 if TYPE_CHECKING:
     from coevo_gym.trainers.grpo import Learnable
-
-OnVerdict = Callable[[Verdict], None]
-DEFAULT_GATES = GatesConfig()
 
 
 @dataclass(frozen=True)
@@ -53,10 +45,12 @@ class Assembly:
     Attributes:
         config: the run's settings.
         env_arguments: more arguments of the benchmark's env; for evaluation only.
+        database: where the run's tape is kept; None where rounds are not carried out.
     """
 
     config: RunConfig
     env_arguments: Mapping[str, Any] = FrozenDict()
+    database: Path | None = None
 
     @cached_property
     def benchmark(self) -> Benchmark:
@@ -146,6 +140,22 @@ class Assembly:
         """
         return arm_configs(self.config)
 
+    def check(self) -> None:
+        """Look whether what the settings ask for can be made, before anything is begun.
+
+        Raises:
+            ConfigError: if a method cannot be found, an arm sets what it may not, or a model is to
+                do what it cannot.
+        """
+        parts: list[ArmConfig | RunConfig] = [self.config, *self.arms.values()]
+        for settings in parts:
+            if settings.explorer.kind == "model":
+                proposable(self.benchmark)
+            self._check_gates(settings)
+
+    def _check_gates(self, settings: ArmConfig | RunConfig) -> None:
+        check_gates(settings, reads=self.config.policy.kind != "tiny")
+
     def method(self, arm: ArmConfig, on_verdict: OnVerdict | None = None) -> Method:
         """The parts of an arm's method, fresh.
 
@@ -158,6 +168,7 @@ class Assembly:
 
     def kit(self, arm: ArmConfig, on_verdict: OnVerdict | None = None) -> Kit:
         """What a method's file is given; see :meth:`method`."""
+        parts = self.rounds(arm, on_verdict)
         return Kit(
             benchmark=self.benchmark,
             native_tasks=self.train_tasks,
@@ -166,92 +177,49 @@ class Assembly:
             learner=arm.learner,
             make_env=self.make_env,
             policy=lambda: self.policy,
-            explorer=lambda: self.explorer(arm.explorer),
-            gates=self.gates(arm.gates, overlap=arm.evolver.overlap),
-            evolver=lambda explorer: self.evolver(
-                explorer, arm.gates, on_verdict, overlap=arm.evolver.overlap
-            ),
+            explorer=parts.explorer,
+            advisor=parts.advisor,
+            scope=parts.scope,
+            gates=parts.gates,
+            evolver=parts.evolver,
             first_round=self.first_round,
             seed=self.seed,
         )
 
-    def explorer(self, settings: ExplorerSettings) -> Explorer:
-        """Who goes back into the env in a round."""
-        return ScriptedExplorer(
-            self.benchmark,
-            rounds=settings.walks,
-            max_steps=settings.max_steps,
+    def rounds(self, arm: ArmConfig | None, on_verdict: OnVerdict | None = None) -> RoundParts:
+        """Makes the parts of an arm's rounds; without an arm, of the one that all begin with."""
+        settings: ArmConfig | RunConfig = self.config if arm is None else arm
+        self._check_gates(settings)
+        return RoundParts(
+            benchmark=self.benchmark,
+            native_tasks=self.train_tasks,
             make_env=self.make_env,
-        )
-
-    def gates(self, settings: GatesConfig, *, overlap: bool = False) -> GatesOf:
-        """Makes the gates of a round.
-
-        Args:
-            settings: of the gates.
-            overlap: whether the round runs beside training.
-
-        Raises:
-            ConfigError: if they need a model that this run does not have.
-        """
-        tries = settings.has("solve") or settings.accept == "paper"
-        if tries:
-            self._check_solver(settings, overlap)
-        if settings.has("judge") or settings.accept == "paper":
-            raise ConfigError("gates.judge needs a model to ask, and this run has none.")
-
-        def made(benchmark: Benchmark, known: KnownTasks) -> Sequence[Gate]:
-            solver = self.solver(settings.solve) if tries else None
-            return default_gates(benchmark, known, settings=settings, solver=solver)
-
-        return made
-
-    def _check_solver(self, settings: GatesConfig, overlap: bool) -> None:
-        solver, tip = settings.solve.solver, settings.solve.tip or settings.accept == "paper"
-        if solver == "explorer":
-            raise ConfigError(
-                "gates.solve.solver = 'explorer', but explorer.kind = 'scripted' asks no model. "
-                "Let the policy try new tasks."
-            )
-        if overlap:
-            raise ConfigError(
-                "gates.solve: with evolver.overlap the policy cannot try new tasks, because it "
-                "would be asked while it is trained. Turn one of them off."
-            )
-        if tip and self.config.policy.kind == "tiny":
-            raise ConfigError(
-                "gates.solve: policy.kind = 'tiny' scores actions and reads no advice, so it "
-                "cannot be shown a reference. Leave gates.solve.tip and gates.accept as they are, "
-                "or use a language model."
-            )
-
-    def solver(self, settings: SolveConfig) -> Solver:
-        """Who tries new tasks."""
-        agent = make_agent(
-            self.config.policy, self.policy, self.benchmark, temperature=settings.temperature
-        )
-        return Solver(agent, self.make_env)
-
-    def evolver(
-        self,
-        explorer: Explorer,
-        gates: GatesConfig = DEFAULT_GATES,
-        on_verdict: OnVerdict | None = None,
-        *,
-        overlap: bool = False,
-    ) -> Evolver:
-        """Who carries out rounds with an explorer."""
-        gates_of = self.gates(gates, overlap=overlap)
-        bin, native = gates.similarity.bin, self.train_tasks
-        aside, rest = set_aside(native) if bin != "all" else ([], native)
-        evolver = GatedEvolver(
-            self.benchmark,
-            explorer,
-            gates_of=gates_of,
-            native=rest,
+            max_envs=self.config.rollout.max_envs or self.env_class.max_live,
+            explorer_settings=settings.explorer,
+            gates_settings=settings.gates,
+            asked=self.asked(arm),
+            tries=lambda temperature: make_agent(
+                self.config.policy, self.policy, self.benchmark, temperature=temperature
+            ),
             on_verdict=on_verdict,
         )
-        return evolver if bin == "all" else BinnedEvolver(evolver, bin, aside)
+
+    def asked(self, arm: ArmConfig | None) -> Asked | None:
+        """The model that an arm's rounds ask, or those of none; None if they ask none."""
+        settings: ArmConfig | RunConfig = self.config if arm is None else arm
+        name = "" if arm is None else arm.name
+        return self.models.asked(name, settings.explorer, settings.advisor)
+
+    @cached_property
+    def models(self) -> Models:
+        """The models that rounds ask."""
+        return Models(
+            self.config,
+            database=self.database,
+            policy=lambda: self.policy,
+            prompt=lambda: load_prompt(self.benchmark.name),
+            seed=self.seed("explorer's model"),
+        )
 
     def first_round(self, n: int) -> Round:
         """The unguided round that finds the first ``n`` tasks (D_0)."""

@@ -15,7 +15,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
 from coevo_gym.agents.lm.model_shape import ModelShape, shape_of
-from coevo_gym.config import RunConfig
+from coevo_gym.config import ArmConfig, RunConfig
 from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.methods.published import published
@@ -162,9 +162,20 @@ def max_steps(config: RunConfig) -> int:
     return cast(type[TaskEnv], load_env_creator(entry_point)).default_max_steps
 
 
-def _rounds(config: RunConfig, steps: int) -> int:
+def most_rounds(config: RunConfig, arm: ArmConfig) -> int:
+    """Rounds of an arm after its first task set, at most.
+
+    Where env steps are the limit, as if each training episode took a single one.
+    """
+    if config.loop.max_steps is not None:
+        return _rounds(config, config.loop.max_steps, arm)
+    groups = (config.loop.max_env_steps or 0) // config.rollout.group_size
+    return groups // arm.curriculum.evolve_every_groups
+
+
+def _rounds(config: RunConfig, steps: int, arm: ArmConfig | None = None) -> int:
     """Rounds that come due, if signals make every one of them worth it."""
-    every = math.ceil(config.curriculum.evolve_every_groups / config.loop.groups_per_step)
+    every = math.ceil((arm or config).curriculum.evolve_every_groups / config.loop.groups_per_step)
     last = steps if config.loop.evolve_at_last_step else steps - 1
     return last // max(every, config.loop.evolve_every_steps, 1)
 

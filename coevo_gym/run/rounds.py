@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
-from coevo_gym.config import ArmConfig, RunConfig
+from coevo_gym.config import ArmConfig, RunConfig, asks_policy
 from coevo_gym.core.evolution import Round, RoundResult, digest
-from coevo_gym.core.seams import Evolver
+from coevo_gym.core.inquiry import AnswerStore, StoredAnswer
+from coevo_gym.core.seams import Completion, Evolver
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
+from coevo_gym.curricula.explore.model_explorer import ModelExplorer
 from coevo_gym.store.database import RunStore
+
+LANDING = "landing"
+"""What takes the place of a prompt file on a tape where it says when a round was applied."""
 
 
 class StoredEvolver:
@@ -28,6 +34,7 @@ class StoredEvolver:
         by: what the results depend on beside the round, see :func:`carried_out_by`.
         shared: the round that all arms find the same tasks with, whoever they explore with later.
         arm: name of the arm whose rounds they are; "" for those of none.
+        on_known: told of a result that was there.
     """
 
     def __init__(
@@ -38,9 +45,10 @@ class StoredEvolver:
         by: str = "",
         shared: Round | None = None,
         arm: str = "",
+        on_known: Callable[[RoundResult], None] | None = None,
     ) -> None:
         self.inner, self.store = inner, store
-        self._by, self._shared, self._arm = by, shared, arm
+        self._by, self._shared, self._arm, self._on_known = by, shared, arm, on_known
 
     def by(self, round: Round) -> str:
         """What the result of a round depends on beside the round."""
@@ -50,6 +58,8 @@ class StoredEvolver:
         """See :class:`~coevo_gym.core.seams.Evolver`."""
         known = self.store.result(round, by=self.by(round))
         if known is not None:
+            if self._on_known is not None and round != self._shared:
+                self._on_known(known)
             return known
         result = self.inner.run(round)
         if self._arm and round != self._shared:  # arms that are compared begin with the same tasks
@@ -74,25 +84,72 @@ class StoredEvolver:
         )
 
 
-class StoredLandings:
-    """Remembers when rounds that ran beside training were applied, in the run's database.
+class DrawnAside:
+    """Carries out rounds in which the policy under training draws by the round's seed.
+
+    So a round is a function of itself and the weights, and what the policy draws in training does
+    not depend on whether a round was carried out or its result was there.
 
     Args:
-        store: where.
-        arm: name of the arm.
-        by: what the result of a round depends on beside it.
+        inner: who carries them out.
+        drawing: a scope in which the policy draws by a seed.
     """
 
-    def __init__(self, store: RunStore, arm: str, by: Callable[[Round], str]) -> None:
+    def __init__(
+        self, inner: Evolver, drawing: Callable[[int], AbstractContextManager[None]]
+    ) -> None:
+        self.inner, self._drawing = inner, drawing
+
+    def run(self, round: Round) -> RoundResult:
+        """See :class:`~coevo_gym.core.seams.Evolver`."""
+        with self._drawing(round.seed):
+            return self.inner.run(round)
+
+
+class StoredLandings:
+    """Remembers when rounds that ran beside training were applied.
+
+    They stand in the run's database and, where models are asked, on the tape as well: where that is
+    replayed, rounds are applied at the same steps.
+
+    Args:
+        store: the run's database.
+        arm: name of the arm.
+        by: what the result of a round depends on beside it.
+        tape: where answers are kept; None without a tape.
+        writes: whether the tape is written to.
+    """
+
+    def __init__(
+        self,
+        store: RunStore,
+        arm: str,
+        by: Callable[[Round], str],
+        tape: AnswerStore | None = None,
+        *,
+        writes: bool = False,
+    ) -> None:
         self.store, self.arm, self.by = store, arm, by
+        self._tape, self._writes = tape, writes
 
     def step_of(self, round: Round) -> int | None:
         """See :class:`~coevo_gym.trainers.parts.Landings`."""
-        return self.store.landing(self.arm, round, by=self.by(round))
+        known = self.store.landing(self.arm, round, by=self.by(round))
+        if known is not None or self._tape is None:
+            return known
+        key = self._key(round)
+        answer = self._tape.get([key]).get(key)
+        return None if answer is None else int(answer.completion.text)
 
     def remember(self, round: Round, step: int) -> None:
         """See :class:`~coevo_gym.trainers.parts.Landings`."""
+        if self._tape is not None and self._writes:
+            said = Completion(str(step), None)
+            self._tape.put([StoredAnswer(self._key(round), round.id, LANDING, said)])
         self.store.add_landing(self.arm, round, step, by=self.by(round))
+
+    def _key(self, round: Round) -> str:
+        return digest([LANDING, self.arm, round.model_dump(mode="json")])
 
 
 def carried_out_by(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:
@@ -102,21 +159,22 @@ def carried_out_by(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:
         A short hash; "" for an arm that explores and judges as the run does.
     """
     explorer = getattr(evolver, "explorer", None)
-    usual = type(evolver) is GatedEvolver and type(explorer) is ScriptedExplorer
-    gates = _gates(config, arm)
-    if usual and arm.explorer == config.explorer and not gates:
+    usual = type(evolver) is GatedEvolver and type(explorer) in (ScriptedExplorer, ModelExplorer)
+    more = _depends(config, arm)
+    if usual and arm.explorer == config.explorer and not more:
         return ""
     settings = [part.model_dump(mode="json") for part in (arm.explorer, arm.settings)]
     kinds = [type(part).__qualname__ for part in (evolver, explorer)]
-    return digest([*settings, *kinds, *gates])
+    return digest([*settings, *kinds, *more])
 
 
-def _gates(config: RunConfig, arm: ArmConfig) -> list[object]:
-    """What an arm's gates depend on that those of another arm may not."""
-    gates, depends = arm.gates, list[object]()
-    if gates != config.gates:
-        depends.append(gates.model_dump(mode="json"))
-    tries = gates.has("solve") or gates.accept == "paper"
-    if tries and gates.solve.solver == "policy":
-        depends.append(arm.name)  # whose policy tries new tasks
+def _depends(config: RunConfig, arm: ArmConfig) -> list[object]:
+    """What an arm's rounds depend on that those of another arm may not, the explorer aside."""
+    depends = list[object]()
+    if arm.gates != config.gates:
+        depends.append(arm.gates.model_dump(mode="json"))
+    if arm.explorer.kind == "model" and arm.advisor != config.advisor:
+        depends.append(arm.advisor.model_dump(mode="json"))
+    if asks_policy(arm):
+        depends.append(arm.name)  # whose policy it is
     return depends

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from coevo_gym.core.notes import NO_USAGE, Usage
+
 RANDOM, WARMUP, SCRIPTED = "random", "warm-up", "scripted"
 """Names of the policies beside a run's arms."""
 
@@ -22,6 +24,8 @@ class TableRow:
         score: mean score in [0, 1].
         n_tasks: held-out tasks behind the numbers.
         env_steps: env steps spent on training and exploration; 0 for a policy never trained.
+        tokens: tokens that models read and wrote in its rounds; 0 where none was asked.
+        usd: price of these in US dollars, as far as prices are set.
         mark: why it cannot be compared with the others without saying so; or "".
     """
 
@@ -32,11 +36,20 @@ class TableRow:
     score: float = math.nan
     n_tasks: int = 0
     env_steps: int = 0
+    tokens: int = 0
+    usd: float = 0.0
     mark: str = ""
 
 
-def table_row(name: str, numbers: Mapping[str, float], env_steps: int, mark: str = "") -> TableRow:
-    """A row of the final table, from an evaluation's numbers."""
+def table_row(
+    name: str,
+    numbers: Mapping[str, float],
+    env_steps: int,
+    *,
+    usage: Usage = NO_USAGE,
+    mark: str = "",
+) -> TableRow:
+    """A row of the final table, from an evaluation's numbers and what getting there has cost."""
     return TableRow(
         name=name,
         success=numbers["success_rate"],
@@ -45,5 +58,7 @@ def table_row(name: str, numbers: Mapping[str, float], env_steps: int, mark: str
         score=numbers["mean_score"],
         n_tasks=int(numbers["episodes"]),
         env_steps=env_steps,
+        tokens=usage.tokens,
+        usd=usage.usd,
         mark=mark,
     )

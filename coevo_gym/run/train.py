@@ -17,9 +17,12 @@ from coevo_gym.agents.tiny.policy import TinyPolicy
 from coevo_gym.config import ArmConfig, Resolved, RunConfig
 from coevo_gym.core.errors import CoevoError
 from coevo_gym.core.evolution import Round, Verdict
+from coevo_gym.core.notes import Usage
 from coevo_gym.run.arm import Arm
 from coevo_gym.run.assembly import Assembly, one_thread, weights_hash
 from coevo_gym.run.events import ArmEvents
+from coevo_gym.run.evolving.cost import require_consent
+from coevo_gym.run.evolving.parts import aside
 from coevo_gym.run.manifest import check_unchanged, make_manifest, mark_of, read_manifest
 from coevo_gym.run.progress import Progress
 from coevo_gym.run.rounds import StoredEvolver
@@ -75,6 +78,7 @@ def train(
     stop: StopRequest,
     *,
     overwrite: bool = False,
+    agreed: bool = False,
 ) -> Summary:
     """Train all arms of a new run.
 
@@ -84,15 +88,18 @@ def train(
         progress: what a person sees.
         stop: asked at every step boundary.
         overwrite: delete an earlier run in the folder.
+        agreed: whether somebody has agreed to what asking models may cost.
 
     Raises:
         Stopped: if ``stop`` said so; what is done is saved.
-        ConfigError: if the folder is taken.
+        ConfigError: if the folder is taken, or the run may cost money and nobody has agreed to it.
         StoreError: if something cannot be written.
     """
     folder.check_free(overwrite=overwrite)
-    assembly = Assembly(resolved.config)
-    _ = assembly.arms  # settings that make none leave no folder behind, and no policy below
+    if not agreed:
+        require_consent(resolved.config)
+    assembly = Assembly(resolved.config, database=folder.database)
+    assembly.check()  # settings that make no arms leave no folder behind, and no policy below
     manifest = make_manifest(resolved, task_sets=assembly.task_sets)
     with one_thread(resolved.config):
         _ = assembly.policy
@@ -112,8 +119,8 @@ def resume(folder: RunFolder, progress: Progress, stop: StopRequest) -> Summary:
     with folder.locked():
         manifest, config = read_manifest(folder)
         _check_whole(folder, config)
-        assembly = Assembly(config)
-        _ = assembly.arms  # what a run needs is missed before it goes on
+        assembly = Assembly(config, database=folder.database)
+        assembly.check()  # what a run needs is missed before it goes on
         for change in check_unchanged(manifest, config, assembly.task_sets):
             progress.say(change)
         with one_thread(config):
@@ -143,11 +150,16 @@ class _Run:
             table_row(WARMUP, start.warmup, start.env_steps),
         ]
         arms: dict[str, dict[str, Any]] = {}
-        with closing(RunStore(self.folder.database, record=self.config.store.record)) as store:
+        with (
+            closing(RunStore(self.folder.database, record=self.config.store.record)) as store,
+            closing(self.assembly.models),
+        ):
             store.add_tasks(self.assembly.warmup_tasks())
+            self.assembly.policy.load_state_dict(start.policy)  # it may take part in rounds
             self._find_first_tasks(store)
             for name, settings in self.assembly.arms.items():
                 row, arms[name] = self._train_arm(settings, start, store)
+                self.assembly.models.over(name)
                 gc.collect()  # an arm and its events hold each other; the next needs its memory
                 table.append(row)
         summary = Summary(
@@ -207,17 +219,21 @@ class _Run:
 
         All of them explore as the run does, whatever its arms do later.
         """
-        explorer = self.assembly.explorer(self.config.explorer)
-        inner = self.assembly.evolver(explorer, self.config.gates, self._on_verdict)
+        assembly, config = self.assembly, self.config
+        parts, asked = assembly.rounds(None, self._on_verdict), assembly.asked(None)
+        inner = aside(parts.evolver(parts.explorer()), config, assembly.policy)
         evolver = StoredEvolver(inner, store)
         methods = [self.assembly.method(settings) for settings in self.assembly.arms.values()]
         rounds = {m.first_round.n_unguided: m.first_round for m in methods if m.first_round}
         for wanted, round in rounds.items():
-            self._find_tasks(wanted, round, evolver, store)
+            usage = self._find_tasks(wanted, round, evolver, store)
+            if asked is not None:
+                asked.known(round.id, usage)
+        assembly.models.over("")
 
     def _find_tasks(
         self, wanted: int, round: Round, evolver: StoredEvolver, store: RunStore
-    ) -> None:
+    ) -> Mapping[str, Usage]:
         self.progress.phase("first task set", total=wanted)
         self._found = 0
         result = evolver.run(round)
@@ -240,6 +256,7 @@ class _Run:
         self.progress.update(
             wanted, tasks=str(len(result.accepted)), env_steps=f"{result.env_steps:,}"
         )
+        return result.usage
 
     def _on_verdict(self, verdict: Verdict) -> None:
         if self._found is None:
@@ -320,7 +337,11 @@ class _Run:
             "weights": weights_hash(arm.policy),
         }
         mark = mark_of(self.config, self.assembly.arms[arm.name])
-        return table_row(arm.name, arm.events.evaluation, loop.state.env_steps, mark), outcome
+        state = loop.state
+        row = table_row(
+            arm.name, arm.events.evaluation, state.env_steps, usage=state.used, mark=mark
+        )
+        return row, outcome
 
 
 def _percent(numbers: Mapping[str, float]) -> str:

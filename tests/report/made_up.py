@@ -18,6 +18,7 @@ from coevo_gym.report.data import (
     ReportData,
     RoundRow,
     Similarity,
+    UsageRow,
 )
 from coevo_gym.run.table import TableRow
 
@@ -94,7 +95,9 @@ def full() -> ReportData:
     ]
     for curve in curves:
         p = curve.points[-1]
-        final.append(TableRow(curve.arm, *p[1:], 0.6 * p.success + 0.35, 300, END))
+        tokens = 0 if curve.arm == "static D_0" else 7_082_055
+        row = TableRow(curve.arm, *p[1:], 0.6 * p.success + 0.35, 300, END, tokens)
+        final.append(row)
     rng = np.random.default_rng(4)
     return ReportData(
         title="Co-evolution on WebShop",
@@ -115,6 +118,12 @@ def full() -> ReportData:
             EvolutionRow("blind growth", 0, 216, 380, 164, 1.76, 0.43, 0.0, 0.31, 0.42, 0.08, 0.04,
                          0.05, 0.21),
             EvolutionRow("CoEvolve", 340, 216, 391, 170, 1.81, 0.43, 0.5, 0.31, math.nan, 0.11),
+        ),
+        usage=(
+            UsageRow("D_0", "explore", 1_290, 1_310_220, 42_104, 0.59),
+            UsageRow("D_0", "abstract", 96, 402_131, 61_005, 0.26),
+            UsageRow("CoEvolve", "summary", 201, 655_040, 70_220, 0.37),
+            UsageRow("CoEvolve", "explore", 4_031, 4_410_333, 131_002, 1.97),
         ),
         rejections=tuple(
             ArmCount(arm, gate, n * k)
@@ -149,6 +158,7 @@ def hostile() -> ReportData:
         table=(TableRow(text, 0.5, 0.4, 0.6, 0.5, 10, 10),),
         curves=(Curve(text, points(0.1, 0.5, 0)),),
         rounds=(RoundRow(text, text, 10, {text: 3, "rare": 1}, 1, 4, 2, 8),),
+        usage=(UsageRow(text, text, 3, 4, 5), UsageRow(text, text, 3, 4, 5, 0.1)),
         rejections=(ArmCount(text, text, 3),),
         similarity=(Similarity(text, (1, 2)),),
         lineage=(LineageRow(*[text] * 8, (text,), text, 3, 0.5),),

@@ -66,6 +66,7 @@ def test_an_arm_may_have_gates_of_its_own() -> None:
         ),
         ({"gates.solve.low": 0.9, "gates.solve.high": 0.1}, "low is 0.9, above high"),
         ({"gates.sovle.on": True}, "Did you mean gates.solve.on"),
+        ({"gates.solve.on": True, "evolver.overlap": True}, "its weights change meanwhile"),
     ],
 )
 def test_settings_of_gates_that_are_wrong(sets: dict[str, Any], problem: str) -> None:
@@ -80,7 +81,6 @@ def test_settings_of_gates_that_are_wrong(sets: dict[str, Any], problem: str) ->
         ({"gates.accept": "paper"}, "reads no advice"),
         ({"gates.judge": True}, "needs a model"),
         ({"gates.solve.on": True, "gates.solve.solver": "explorer"}, "asks no model"),
-        ({"gates.solve.on": True, "evolver.overlap": True}, "while it is trained"),
     ],
 )
 def test_gates_that_need_what_a_run_has_not(sets: dict[str, Any], problem: str) -> None:

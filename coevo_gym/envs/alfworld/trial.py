@@ -23,6 +23,8 @@ from coevo_gym.core.errors import EnvBackendError, TaskError
 from coevo_gym.envs.alfworld.engine.translation import fast_downward
 
 LIMIT_S = 60.0
+_TOLD = frozenset({"HOME", "LANG", "PATH", "PYTHONHASHSEED", "TMPDIR", "TZ", "VIRTUAL_ENV"})
+_TOLD_OF, _SETTINGS = ("COEVO_", "LC_", "LD_", "XDG_"), "COEVO_CFG__"
 _SERVE = "from coevo_gym.envs.alfworld import engine, trial; trial.serve()"
 
 
@@ -128,7 +130,7 @@ def _started() -> subprocess.Popen[bytes]:
         [sys.executable, "-c", _SERVE],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env=worker_environment(),
         start_new_session=True,
     )
     with _deadline(process, LIMIT_S) as late:
@@ -140,6 +142,16 @@ def _started() -> subprocess.Popen[bytes]:
             f"{_loss(process.returncode, late.is_set(), LIMIT_S)}. `coevo doctor` may tell why."
         )
     return process
+
+
+def worker_environment() -> dict[str, str]:
+    """The environment variables of the process: where things are, and none of our secrets."""
+    told = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _TOLD or (name.startswith(_TOLD_OF) and not name.startswith(_SETTINGS))
+    }
+    return {**told, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 @contextmanager

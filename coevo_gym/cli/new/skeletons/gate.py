@@ -5,7 +5,8 @@ A method of your own passes it on to its evolver, behind the gates that prove a 
     def gates(benchmark, known):
         return (*kit.gates(benchmark, known), NewgateGate())
 
-    GatedEvolver(kit.benchmark, kit.explorer(), gates_of=gates, native=kit.native_tasks)
+    native, scope = kit.native_tasks, kit.scope
+    GatedEvolver(kit.benchmark, kit.explorer(), gates_of=gates, native=native, scope=scope)
 
 ``python newgate.py`` checks that it keeps the contract of a gate.
 """

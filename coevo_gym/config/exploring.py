@@ -1,0 +1,72 @@
+"""The sections of a run's settings about rounds: who explores, who is asked, what is kept of it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from coevo_gym.agents.endpoint.endpoint import EndpointConfig
+from coevo_gym.agents.lm.language_model import ModelConfig
+from coevo_gym.agents.lm.vllm_engine import VLLMConfig
+from coevo_gym.core.task import FrozenModel
+
+
+class ExplorerModelSettings(FrozenModel):
+    """Which language model explores; of ``explorer.kind = model`` only."""
+
+    kind: Literal["openai", "transformers", "vllm", "policy"] = "openai"
+    """An OpenAI-compatible endpoint, a model that transformers or vLLM sample from here, or the
+    ``policy`` under training itself, as it is when a round begins."""
+    model: ModelConfig = ModelConfig()
+    """The language model of ``transformers`` and ``vllm``; it is not trained."""
+    vllm: VLLMConfig = VLLMConfig()
+    """How vLLM shares the machine with the learner."""
+    endpoint: EndpointConfig = EndpointConfig()
+    """The endpoint of ``openai``."""
+
+
+class ExplorerSettings(FrozenModel):
+    """Who goes back into the environment in a round."""
+
+    kind: Literal["scripted", "model"] = "scripted"
+    """``scripted`` repeats part of the agent's way and goes on at random. A ``model`` studies the
+    agent's way, tries things out, and proposes tasks."""
+    walks: int = Field(default=2, ge=1)
+    """Walks for each context."""
+    max_steps: int = Field(default=18, ge=1)
+    """Most steps of a walk."""
+    model: ExplorerModelSettings = ExplorerModelSettings()
+    """Which model, of ``model``; all that follow are of it alone, too."""
+    history_turns: int = Field(default=3, ge=0)
+    """Past steps of its walk that the model is shown with each view."""
+    temperature: float = Field(default=0.7, ge=0)
+    """What its logits are divided by; 0 is greedy."""
+    max_action_tokens: int = Field(default=512, ge=1)
+    """Most tokens of an answer in a walk."""
+    max_answer_tokens: int = Field(default=2048, ge=1)
+    """Most tokens of a summary, and of an answer with proposals."""
+    concurrency: int = Field(default=8, ge=1)
+    """Contexts that are explored at once."""
+    thinking: bool = False
+    """Whether it is to think before it acts."""
+
+
+class EvolverSettings(FrozenModel):
+    """How rounds are carried out."""
+
+    overlap: bool = False
+    """Whether a round runs beside training, and is applied at the first step boundary after it is
+    done. What is practised then depends on how fast everything is; a run that is resumed or
+    replayed applies it at the same step again."""
+
+
+class TapeSettings(FrozenModel):
+    """What is kept of what models say in rounds; runs that ask none have no tape."""
+
+    mode: Literal["off", "record", "replay", "fill"] = "fill"
+    """``off`` asks and keeps nothing. ``record`` asks and keeps what is answered. ``replay`` never
+    asks. ``fill`` gives what was kept, asks for the rest, and keeps that, too."""
+    file: str | None = None
+    """A file of JSON lines to use in place of the run's own database; to replay from, also another
+    run's ``run.db``. In a TOML file, a path beside that file."""

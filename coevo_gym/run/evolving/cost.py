@@ -1,0 +1,237 @@
+"""What asking models in a run's rounds may cost, worked out before anything is asked.
+
+Numbers of requests and of tokens that are answered are upper bounds: every round comes due, every
+walk takes all its steps, every answer is as long as it may be and has to be repaired. Tokens that
+are sent depend on what the env shows; for these there are estimates, of pages that are rather long.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from urllib.parse import urlsplit
+
+from coevo_gym.config import ArmConfig, RunConfig, arm_configs
+from coevo_gym.config.exploring import ExplorerModelSettings
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.run.plan import max_steps, most_rounds
+
+ACT_TOKENS = 3_000
+"""Of the prompt of a step: the benchmark's words, guidance, and the last few pages."""
+QUESTION_TOKENS = 7_000
+"""Of the prompt of a summary or of proposals: 24,000 characters of evidence, and words around."""
+_AGAIN = 2
+"""An answer that cannot be used is asked for once more."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What asking may cost, at most.
+
+    Attributes:
+        calls: requests.
+        prompt_tokens: tokens sent, about.
+        completion_tokens: tokens answered.
+    """
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.calls + other.calls,
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+        )
+
+    def times(self, n: int) -> Cost:
+        """So many of it."""
+        return Cost(n * self.calls, n * self.prompt_tokens, n * self.completion_tokens)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens sent and answered."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run's rounds may ask of one model.
+
+    Attributes:
+        model: the model, and where it is.
+        paid: whether that may cost money: it has a price, or is at somebody else's.
+        rounds: rounds at most, the unguided ones that arms begin with included.
+        cost: what they ask at most, as far as the caps allow.
+        usd: the price of that; None where no prices are set.
+        caps: the caps that are set, by key.
+    """
+
+    model: str
+    paid: bool
+    rounds: int
+    cost: Cost
+    usd: float | None
+    caps: Mapping[str, float] = field(default_factory=dict)
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """The estimate in words: what, and how much."""
+        yield "explorer's model", self.model
+        yield "rounds that ask it", f"at most {self.rounds}"
+        yield "requests to it", f"at most {self.cost.calls:,}"
+        sent, answered = self.cost.prompt_tokens, self.cost.completion_tokens
+        yield "tokens to it and back", f"about {sent:,} at most, and at most {answered:,}"
+        if self.usd is not None:
+            yield "price of that", f"about {self.usd:,.2f} USD at most"
+        elif self.paid:
+            yield "price of that", "not known: the endpoint's prices are not set"
+        if self.caps:
+            yield "caps on it", ", ".join(f"{key} = {cap:,}" for key, cap in self.caps.items())
+        elif self.paid:
+            yield "warning: no caps on it", "advisor.max_usd_total or advisor.max_tokens_total"
+
+
+def estimates(config: RunConfig) -> list[Estimate]:
+    """What a run may ask, one estimate for each model that is asked; none is asked on replay."""
+    if config.tape.mode == "replay":
+        return []
+    found: dict[str, Estimate] = {}
+    firsts: set[tuple[str, int]] = set()
+    for arm in arm_configs(config).values():
+        if arm.explorer.kind != "model":
+            continue
+        name = _name(config, arm.explorer.model)
+        first = (name, arm.curriculum.initial_size)
+        estimate = _estimate(config, arm, name, with_first=first not in firsts)
+        firsts.add(first)
+        found[name] = _both(found[name], estimate) if name in found else estimate
+    return [_capped(estimate) for estimate in found.values()]
+
+
+def require_consent(config: RunConfig) -> None:
+    """Refuse a run that may cost money and that nobody has agreed to.
+
+    Raises:
+        ConfigError: saying what it may cost, and how to agree.
+    """
+    paid = [estimate for estimate in estimates(config) if estimate.paid]
+    if paid:
+        raise ConfigError(f"{in_words(paid)}\nTo agree to it, pass --yes, or yes=True in Python.")
+
+
+def in_words(paid: list[Estimate]) -> str:
+    """What is to be agreed to."""
+    lines = ["This run asks a model that may cost money."]
+    for estimate in paid:
+        lines += [f"  {what}: {how_much}" for what, how_much in estimate.rows()]
+    return "\n".join(lines)
+
+
+def is_local(url: str) -> bool:
+    """Whether a URL is on this machine or in a private network.
+
+    Example:
+        >>> is_local("http://127.0.0.1:8000/v1"), is_local("https://api.openai.com/v1")
+        (True, False)
+    """
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_private
+    except ValueError:
+        return "." not in host
+
+
+def _name(config: RunConfig, model: ExplorerModelSettings) -> str:
+    match model.kind:
+        case "openai":
+            return f"{model.endpoint.model} at {model.endpoint.base_url}"
+        case "policy":
+            return "the policy under training"
+        case _:
+            return f"{model.kind}:{model.model.path}"
+
+
+def _estimate(config: RunConfig, arm: ArmConfig, name: str, *, with_first: bool) -> Estimate:
+    curriculum, model = arm.curriculum, arm.explorer.model
+    n_first = 4 * curriculum.initial_size  # as many contexts as it may try drafts
+    n_later = {
+        "off": 0,
+        "random": curriculum.drafts_per_round,
+    }.get(curriculum.evolve, curriculum.max_contexts_per_round)
+    rounds = most_rounds(config, arm) if n_later else 0
+    first = _round(config, arm, n_first, n_first, guided=False)
+    later = _round(
+        config, arm, n_later, curriculum.drafts_per_round, guided=curriculum.evolve != "random"
+    )
+    whole = later.times(rounds) + (first if with_first else Cost())
+    priced = model.kind == "openai" and model.endpoint.cost_usd(1, 1) > 0
+    usd = model.endpoint.cost_usd(whole.prompt_tokens, whole.completion_tokens)
+    paid = model.kind == "openai" and (priced or not is_local(model.endpoint.base_url))
+    n = rounds + with_first
+    return Estimate(name, paid, n, whole, usd if priced else None, _caps(arm))
+
+
+def _round(config: RunConfig, arm: ArmConfig, contexts: int, drafts: int, *, guided: bool) -> Cost:
+    """What one round asks at most."""
+    explorer = arm.explorer
+    steps = min(explorer.max_steps, max_steps(config))
+    question = Cost(_AGAIN, _AGAIN * QUESTION_TOKENS, _AGAIN * explorer.max_answer_tokens)
+    walk = Cost(1, ACT_TOKENS, explorer.max_action_tokens).times(steps)
+    context = walk.times(explorer.walks) + question.times(explorer.walks + guided)
+    gates = Cost()
+    if arm.gates.has("judge"):
+        gates += question
+    if arm.gates.has("solve") and arm.gates.solve.solver == "explorer":
+        gates += Cost(1, ACT_TOKENS, explorer.max_action_tokens).times(
+            max_steps(config) * arm.gates.solve.tries
+        )
+    capped = context.times(contexts) + gates.times(drafts)
+    most = arm.advisor.max_calls_per_round
+    if most is not None and capped.calls > most:
+        capped = replace(_share(capped, most / capped.calls), calls=most)
+    most = arm.advisor.max_tokens_per_round
+    if most is not None and capped.tokens > most:
+        capped = _share(capped, most / capped.tokens)
+    return capped
+
+
+def _caps(arm: ArmConfig) -> dict[str, float]:
+    """The caps that are set, by key."""
+    explorer = arm.explorer.model
+    found = {f"advisor.{k}": v for k, v in arm.advisor.model_dump(exclude_none=True).items()}
+    for name in ("max_tokens_total", "max_cost_usd") if explorer.kind == "openai" else ():
+        if (value := getattr(explorer.endpoint, name)) is not None:
+            found[f"explorer.model.endpoint.{name}"] = value
+    return found
+
+
+def _capped(estimate: Estimate) -> Estimate:
+    """The estimate as far as the caps on the whole run allow."""
+    caps = estimate.caps.items()
+    tokens = [cap for key, cap in caps if key.endswith("max_tokens_total")]
+    dollars = [cap for key, cap in caps if key.endswith(("max_usd_total", "max_cost_usd"))]
+    share = min(1.0, min(tokens, default=math.inf) / max(1, estimate.cost.tokens))
+    if estimate.usd:
+        share = min(share, min(dollars, default=math.inf) / estimate.usd)
+    usd = None if estimate.usd is None else estimate.usd * share
+    return replace(estimate, cost=_share(estimate.cost, share), usd=usd)
+
+
+def _share(cost: Cost, share: float) -> Cost:
+    """A share of the tokens; there may be as many requests, of fewer tokens each."""
+    sent, answered = cost.prompt_tokens, cost.completion_tokens
+    return Cost(cost.calls, math.ceil(sent * share), math.ceil(answered * share))
+
+
+def _both(one: Estimate, other: Estimate) -> Estimate:
+    usd = None if one.usd is None or other.usd is None else one.usd + other.usd
+    return replace(
+        one,
+        rounds=one.rounds + other.rounds,
+        cost=one.cost + other.cost,
+        usd=usd,
+        caps={**one.caps, **other.caps},
+    )

@@ -1,0 +1,251 @@
+"""The models that rounds ask: made when they are needed, asked through a tape and a budget."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coevo_gym.agents.advice.advisor import ModelAdvisor
+from coevo_gym.agents.advice.budget import FREE, AdvisorConfig, Budget, Budgeted, Prices
+from coevo_gym.agents.advice.scopes import Scopes
+from coevo_gym.agents.advice.tape import Tape
+from coevo_gym.agents.chat.agent import ChatAgent, ChatConfig
+from coevo_gym.config import ExplorerModelSettings, ExplorerSettings, PolicySettings, RunConfig
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.inquiry import Advisor, AnswerStore, Scope
+from coevo_gym.core.notes import Usage
+from coevo_gym.core.seams import Agent, Completion, Policy, Request
+from coevo_gym.prompts import PromptTemplate
+from coevo_gym.run.policies import make_policy
+from coevo_gym.run.stop import Stopped
+from coevo_gym.store.answers import AnswerFile, AnswerTable
+
+EXPLORE = "explore"
+"""What the steps of a walk are counted as."""
+SOLVE = "solve"
+"""What tries of new tasks are counted as."""
+
+
+class Asked:
+    """The model that one arm's rounds ask, and what that has cost.
+
+    Args:
+        tape: answers.
+        budget: counts, and caps.
+        settings: of the explorer.
+        prices: of the model.
+        prompt: the words in which it is told about the benchmark's env.
+        stopped: whether nothing is to be asked any more.
+    """
+
+    def __init__(
+        self,
+        tape: Tape,
+        budget: Budget,
+        *,
+        settings: ExplorerSettings,
+        prices: Prices,
+        prompt: PromptTemplate,
+        stopped: Callable[[], bool],
+    ) -> None:
+        self.tape, self.budget, self.settings = tape, budget, settings
+        self._policy = Budgeted(tape, budget, prices=prices)
+        self._prompt, self._stopped = prompt, stopped
+
+    @property
+    def scope(self) -> Scope:
+        """Names the work that asks."""
+        return self.budget.scope
+
+    @property
+    def advisor(self) -> Advisor:
+        """Is asked questions."""
+        local = self.settings.model.kind != "openai"
+        return ModelAdvisor(_Stoppable(self._policy, self._stopped), at_once=None if local else 16)
+
+    def agent(self, purpose: str = EXPLORE, temperature: float | None = None) -> Agent:
+        """Acts in the env.
+
+        Args:
+            purpose: what its answers are counted as.
+            temperature: how it draws; None for how the explorer does.
+        """
+        settings = self.settings
+        chat = ChatConfig(
+            context="window",
+            window_turns=settings.history_turns,
+            thinking=settings.thinking,
+            max_answer_tokens=settings.max_action_tokens,
+            temperature=settings.temperature if temperature is None else temperature,
+        )
+        policy = _Stoppable(self._policy.for_purpose(purpose), self._stopped)
+        return ChatAgent(policy, self._prompt, chat)
+
+    def known(self, round_id: str, usage: Mapping[str, Usage]) -> None:
+        """Count a round whose result is there from before."""
+        self.budget.counted(round_id, usage)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was spent, as JSON."""
+        return self.budget.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`state_dict`."""
+        self.budget.load_state_dict(state)
+
+
+class Models:
+    """Makes the models of a run, each once, and closes them.
+
+    Args:
+        config: the run's settings.
+        database: where the run's own tape is kept; None where nothing is.
+        policy: gives the policy under training.
+        prompt: gives the words in which a model is told about the benchmark's env.
+        seed: of models that run here.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        database: Path | None,
+        policy: Callable[[], Policy],
+        prompt: Callable[[], PromptTemplate],
+        seed: int,
+    ) -> None:
+        self.config, self.database = config, database
+        self._policy, self._prompt, self._seed = policy, prompt, seed
+        self._made: dict[str, Policy] = {}
+        self._asked: dict[str, Asked] = {}
+        self._store: AnswerStore | None = None
+        self._spent: list[Any] | None = None
+        self._ended = threading.Event()
+
+    @property
+    def store(self) -> AnswerStore | None:
+        """Where the tape is kept; None where it is off."""
+        if self._store is None and self.config.tape.mode != "off":
+            self._store = self._open()
+        return self._store
+
+    def asked(self, arm: str, explorer: ExplorerSettings, advisor: AdvisorConfig) -> Asked | None:
+        """The model that an arm's rounds ask; None if they ask none.
+
+        Args:
+            arm: name of the arm; "" for the rounds that arms begin with.
+            explorer: who explores.
+            advisor: the caps.
+        """
+        if explorer.kind != "model":
+            return None
+        if arm not in self._asked:
+            self._asked[arm] = self._make(arm, explorer, advisor)
+        return self._asked[arm]
+
+    def over(self, arm: str) -> None:
+        """An arm is over: what it has spent counts for the caps of those that follow."""
+        if (asked := self._asked.pop(arm, None)) is not None:
+            self._spent = asked.state_dict()["total"]
+
+    def stop(self) -> None:
+        """Ask nothing more: work under way ends with an error, and what it was told is kept."""
+        self._ended.set()
+        for policy in self._made.values():
+            close = getattr(policy, "close", None)
+            if close is not None:
+                close()
+        self._made.clear()
+
+    def close(self) -> None:
+        """Close what is open; twice is fine."""
+        self.stop()
+        close = getattr(self._store, "close", None)
+        if close is not None:
+            close()
+        self._store = None
+
+    def _make(self, arm: str, explorer: ExplorerSettings, advisor: AdvisorConfig) -> Asked:
+        scopes, model = Scopes(), explorer.model
+        tape = Tape(
+            self._asks(explorer), self.store, self.config.tape.mode,
+            model=model_name(model, arm), scopes=scopes,
+        )  # fmt: skip
+        budget = Budget(advisor, scopes)
+        if self._spent is not None:
+            budget.load_state_dict({"spent": {}, "total": self._spent, "forgotten": {}})
+        endpoint = model.endpoint
+        prices = Prices(
+            endpoint.usd_per_million_prompt_tokens, endpoint.usd_per_million_completion_tokens
+        )
+        return Asked(
+            tape,
+            budget,
+            settings=explorer,
+            prices=prices if model.kind == "openai" else FREE,
+            prompt=self._prompt(),
+            stopped=self._ended.is_set,
+        )
+
+    def _asks(self, explorer: ExplorerSettings) -> Policy | None:
+        """Who is asked; a tape that is replayed needs nobody, so that no key and no GPU is."""
+        model = explorer.model
+        if model.kind == "policy":
+            return self._policy()
+        if self.config.tape.mode == "replay":
+            return None
+        key = json.dumps([model.model_dump(mode="json"), explorer.thinking])
+        if key not in self._made:
+            settings = PolicySettings(
+                kind=model.kind,
+                model=model.model,
+                vllm=model.vllm,
+                endpoint=model.endpoint,
+                chat=ChatConfig(thinking=explorer.thinking),
+            )
+            self._made[key] = make_policy(settings, seed=self._seed)
+        return self._made[key]
+
+    def _open(self) -> AnswerStore | None:
+        tape = self.config.tape
+        if tape.file is None:
+            return None if self.database is None else AnswerTable(self.database)
+        path = Path(tape.file)
+        if path.suffix != ".db":
+            if tape.mode == "replay" and not path.is_file():
+                raise ConfigError(f"tape.file: there is no {path} to replay.")
+            return AnswerFile(path)
+        if tape.mode != "replay":
+            raise ConfigError(
+                f"tape.file: {path} is the database of a run, which can be replayed only. Set "
+                "tape.mode to 'replay', or name a file of JSON lines."
+            )
+        if not path.is_file():
+            raise ConfigError(f"tape.file: there is no {path} to replay.")
+        return AnswerTable(path, read_only=True)
+
+
+class _Stoppable:
+    """A policy that is asked nothing more once somebody has stopped the work."""
+
+    def __init__(self, policy: Policy, stopped: Callable[[], bool]) -> None:
+        self._policy, self._stopped = policy, stopped
+
+    def generate(self, requests: Sequence[Request]) -> Sequence[Completion]:
+        if self._stopped():
+            raise Stopped
+        return self._policy.generate(requests)
+
+
+def model_name(model: ExplorerModelSettings, arm: str) -> str:
+    """The model in a word, as a tape knows it: not where it is, but which it is."""
+    match model.kind:
+        case "openai":
+            return f"openai:{model.endpoint.model}"
+        case "policy":
+            return f"policy:{arm}"  # each arm trains weights of its own
+        case _:
+            return f"{model.kind}:{model.model.path}"

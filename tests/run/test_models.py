@@ -1,0 +1,264 @@
+"""Whole runs with a model in the loop: what is asked, kept, counted, and never told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import coevo_gym
+from coevo_gym.config import arm_configs, load_config
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.notes import NO_USAGE, Usage
+from coevo_gym.envs.alfworld.trial import worker_environment
+from coevo_gym.envs.appworld.engine.prefix import engine_environment
+from coevo_gym.run.assembly import Assembly
+from coevo_gym.run.rounds import carried_out_by
+from coevo_gym.store.folder import read_json, read_lines
+from coevo_gym.store.reader import RunReader
+from tests.run.conftest import Child
+from tests.run.shop import Endpoint, as_options, small
+from tests.run.test_train import rows
+
+KEY = "sk-4711-do-not-tell-anyone"
+NewChild = Callable[..., Child]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_proxy() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_PROXY", "127.0.0.1")
+        patch.setenv("no_proxy", "127.0.0.1")
+        yield
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Endpoint]:
+    with Endpoint(slowness=0.0) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, server: Endpoint) -> Path:
+    """A run with two arms of which one evolves, and nothing in its way."""
+    folder = tmp_path_factory.mktemp("models") / "run"
+    sets = small(server.url, **{"arms": ["static", "coevolve"]})
+    before = server.asked
+    coevo_gym.train("webshop_llm", sets=sets, folder=folder)
+    (folder / "asked.txt").write_text(str(server.asked - before))
+    return folder
+
+
+def usage(folder: Path) -> Usage:
+    """What a run has cost, the round that its arms share once."""
+    found, seen = NO_USAGE, set()
+    for applied in RunReader(folder / "run.db").rounds():
+        key = (applied.step and applied.arm, applied.round.id)
+        for spent in () if key in seen else applied.result.usage.values():
+            found += spent
+        seen.add(key)
+    return found
+
+
+def test_the_model_is_asked_and_its_answers_and_its_cost_are_kept(whole: Path) -> None:
+    asked = int((whole / "asked.txt").read_text())
+    spent = usage(whole)
+    assert (spent.calls, spent.cached) == (asked, 0)
+    assert len(rows(whole, "answers", "key")) == asked
+    first, *later = (applied for applied in RunReader(whole / "run.db").rounds("coevolve"))
+    assert first.result.accepted
+    assert later
+    assert {"explore", "abstract"} <= set(first.result.usage)
+    assert any(applied.result.explored[0].brief for applied in later)
+    lines = [line for line in read_lines(whole / "metrics.jsonl") if line["event"] == "step"]
+    last = [line for line in lines if line["arm"] == "coevolve"][-1]
+    tokens = sum(value for key, value in last.items() if key.endswith("prompt_tokens"))
+    of_arm = [u for a in (first, *later) for u in a.result.usage.values()]
+    assert tokens == sum(used.prompt_tokens for used in of_arm) > 0
+
+
+def test_replayed_elsewhere_it_is_the_same_and_asks_nobody(
+    whole: Path, server: Endpoint, tmp_path: Path
+) -> None:
+    sets = small("http://127.0.0.1:9/v1", **{"arms": ["static", "coevolve"]})
+    sets |= {"tape.mode": "replay", "tape.file": str(whole / "run.db")}
+    before = server.asked
+    coevo_gym.train("webshop_llm", sets=sets, folder=tmp_path / "again")
+    assert server.asked == before
+    ours, theirs = (read_json(folder / "summary.json") for folder in (tmp_path / "again", whole))
+    assert ours["table"] == theirs["table"]
+    assert ours["arms"] == theirs["arms"]
+    for table in ("tasks", "groups", "signals", "verdicts", "lineage", "rounds"):
+        assert rows(tmp_path / "again", table) == rows(whole, table)
+    again = usage(tmp_path / "again")
+    assert (again.calls, again.cached) == (0, usage(whole).calls)
+    assert again.tokens == usage(whole).tokens
+
+
+def test_a_tape_that_lacks_an_answer_says_so(whole: Path, tmp_path: Path) -> None:
+    sets = small("http://127.0.0.1:9/v1", **{"explorer.temperature": 0.5})
+    sets |= {"tape.mode": "replay", "tape.file": str(whole / "run.db")}
+    with pytest.raises(coevo_gym.CoevoError, match="has no answer"):
+        coevo_gym.train("webshop_llm", sets=sets, folder=tmp_path / "other")
+    sets |= {"tape.mode": "fill"}
+    with pytest.raises(ConfigError, match="can be replayed only"):
+        coevo_gym.train("webshop_llm", sets=sets, folder=tmp_path / "fill")
+    sets |= {"tape.mode": "replay", "tape.file": str(tmp_path / "none.jsonl")}
+    with pytest.raises(ConfigError, match=r"there is no .*none.jsonl"):
+        coevo_gym.train("webshop_llm", sets=sets, folder=tmp_path / "none")
+
+
+def test_killed_in_a_round_it_goes_on_without_asking_again(
+    child: NewChild, server: Endpoint, whole: Path, tmp_path: Path
+) -> None:
+    """The round that was cut short is carried out again, from the tape."""
+    sets = small(server.url, **{"arms": ["static", "coevolve"], "name": "cut"})
+    before = server.asked
+    arguments = ["train", "webshop_llm", *as_options(sets)]
+    running = child(*arguments, module="tests.run.dies_between")
+    assert running.end() == -signal.SIGKILL, running.text
+    assert server.asked - before > 0
+    again = child("resume", "cut")
+    assert again.end() == 0, again.text
+    assert server.asked - before == int((whole / "asked.txt").read_text())
+    ours = read_json(tmp_path / "runs" / "cut" / "summary.json")
+    assert ours["arms"] == read_json(whole / "summary.json")["arms"]
+
+
+def test_beside_training_it_is_replayed_with_the_steps_it_was_applied_at(
+    server: Endpoint, tmp_path: Path
+) -> None:
+    tape = tmp_path / "tape.jsonl"
+    sets = small(server.url, **{"evolver.overlap": True, "tape.file": str(tape)})
+    coevo_gym.train("webshop_llm", sets=sets, folder=tmp_path / "one")
+    assert any(line["template"] == "landing" for line in read_lines(tape))
+    sets |= small("http://127.0.0.1:9/v1") | {"tape.mode": "replay"}
+    coevo_gym.train("webshop_llm", sets=sets, folder=tmp_path / "two")
+    arms = [read_json(tmp_path / name / "summary.json")["arms"] for name in ("one", "two")]
+    assert arms[0] == arms[1]
+    assert rows(tmp_path / "one", "landings") == rows(tmp_path / "two", "landings") != []
+
+
+def test_a_budget_is_for_the_whole_run_and_survives_its_end(
+    server: Endpoint, tmp_path: Path
+) -> None:
+    sets = small(server.url, **{"advisor.max_calls_per_round": 40})
+    sets |= {"explorer.model.endpoint.usd_per_million_completion_tokens": 1.0}
+    sets |= {"advisor.max_usd_total": 0.05}
+    before = server.asked
+    coevo_gym.train("webshop_llm", sets=sets, folder=tmp_path / "run", yes=True)
+    spent = usage(tmp_path / "run")
+    assert spent.calls == server.asked - before
+    assert 0 < spent.usd <= 0.05
+    for applied in RunReader(tmp_path / "run" / "run.db").rounds():
+        assert sum(used.calls for used in applied.result.usage.values()) <= 40
+
+
+# Secrets.
+
+
+def everything(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """All bytes of all files below a folder, and what their databases hold packed."""
+    for file in folder.rglob("*"):
+        if not file.is_file():
+            continue
+        yield str(file), file.read_bytes()
+        if file.suffix == ".db":
+            with closing(sqlite3.connect(file)) as database:
+                tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+                for (table,) in tables.fetchall():
+                    for row in database.execute(f"SELECT * FROM {table}"):
+                        for value in row:
+                            yield f"{file}:{table}", _unpacked(value)
+
+
+def _unpacked(value: Any) -> bytes:
+    if not isinstance(value, bytes):
+        return str(value).encode(errors="surrogatepass")
+    try:
+        return zlib.decompress(value)
+    except zlib.error:
+        return value
+
+
+def test_a_key_goes_to_the_server_and_nowhere_else(
+    child: NewChild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_KEY", KEY)
+    with Endpoint(slowness=0.0) as server:
+        sets = small(server.url, **{"name": "secret", "store.record": "all"})
+        sets |= {"explorer.model.endpoint.api_key_env": "SHOP_KEY", "tape.mode": "record"}
+        sets |= {"explorer.model.endpoint.usd_per_million_completion_tokens": 1.0}
+        refused = child("train", "webshop_llm", *as_options(sets))
+        assert refused.end() == 2, refused.text
+        assert server.asked == 0
+        trained = child("train", "webshop_llm", "--yes", *as_options(sets))
+        assert trained.end() == 0, trained.text
+        assert server.keys == {f"Bearer {KEY}"}
+    others = [
+        child("tasks", "export", "secret", "--no-parquet", "--out", "exported"),
+        child("config", "show", "webshop_llm", *as_options(sets)),
+    ]
+    for other in others:
+        assert other.end() == 0, other.text
+    printed = "".join(one.text for one in (refused, trained, *others))
+    assert "secret" in printed
+    found = list(everything(tmp_path))
+    assert any(name.endswith(":answers") for name, _ in found)
+    assert any(name.endswith("manifest.json") for name, _ in found)
+    where = [name for name, content in found if KEY.encode() in content]
+    assert not where
+    assert KEY not in printed
+
+
+def test_a_key_does_not_reach_the_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_KEY", KEY)
+    for environment in (worker_environment(), engine_environment(tmp_path)):
+        assert KEY not in json.dumps(environment)
+    assert worker_environment()["PATH"] == os.environ["PATH"]
+
+
+# Settings.
+
+
+def test_rounds_of_other_models_and_caps_are_told_apart() -> None:
+    sets: dict[str, Any] = {"arms": ["coevolve", "same", "far", "other", "poor", "rules", "beside"]}
+    sets |= {f"arm.{name}.method": "coevolve" for name in sets["arms"][1:]}
+    sets |= {
+        "arm.far.set.explorer.walks": 5,
+        "arm.other.set.explorer.model.endpoint.model": "another",
+        "arm.poor.set.advisor.max_calls_per_round": 7,
+        "arm.rules.set.explorer.kind": "scripted",
+        "arm.beside.set.evolver.overlap": True,
+        "tape.mode": "off",
+    }
+    config = load_config("webshop_llm", sets=sets, environ={}).config
+    assembly, arms = Assembly(config), arm_configs(config)
+
+    def by(name: str) -> str:
+        evolver = assembly.method(arms[name]).evolver
+        assert evolver is not None
+        return carried_out_by(config, arms[name], evolver)
+
+    with closing(assembly.models):
+        assert by("coevolve") == by("same") == by("beside") == ""
+        assert len({"", by("far"), by("other"), by("poor"), by("rules")}) == 5
+
+
+def test_a_benchmark_that_models_cannot_explore_is_refused_before_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from coevo_gym.envs.folder import ProposableFolder
+
+    monkeypatch.delattr(ProposableFolder, "draft")
+    with pytest.raises(ConfigError, match="A model cannot explore webshop"):
+        coevo_gym.train("webshop_llm", sets=small("http://127.0.0.1:9/v1"), folder=tmp_path / "r")
+    assert not (tmp_path / "r").exists()
