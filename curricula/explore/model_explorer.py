@@ -137,7 +137,7 @@ class ModelExplorer:
             if summary.problem == BUDGET:
                 stay.skipped = BUDGET
             elif summary.problem:
-                stay.problems.append(f"The rollout was retold by rule: {summary.problem}.")
+                stay.problems.append(f"The rollout was retold by rule: {summary.problem}")
 
     def _walk(self, stays: Sequence[_Stay]) -> None:
         """Send the agent out."""
@@ -147,7 +147,7 @@ class ModelExplorer:
             for number, way in enumerate(walked, start=1):
                 if way.problem:
                     n = len(way.rollout.steps)
-                    stay.problems.append(f"Walk {number} ended after {n} steps: {way.problem}.")
+                    stay.problems.append(f"Walk {number} ended after {n} steps: {way.problem}")
             if not any(way.rollout.steps for way in walked):
                 problems = [way.problem for way in walked if way.problem]
                 unsent = any(way.unsent for way in walked)
@@ -174,6 +174,6 @@ class ModelExplorer:
             for place in of_some.walks:
                 stay, walk, walked = ways[place]
                 stay.problems.append(
-                    f"Walk {walk.number + 1} was drafted from by rule: {of_some.problem}."
+                    f"Walk {walk.number + 1} was drafted from by rule: {of_some.problem}"
                 )
                 stay.found += self.benchmark.drafts(walked.rollout, stay.context, stay.rng)

@@ -11,11 +11,12 @@ from coevo_gym.agents.advice.scopes import Scopes
 from coevo_gym.agents.advice.tape import Tape, TapeMode
 from coevo_gym.agents.chat import ChatAgent, ChatConfig
 from coevo_gym.core.benchmark import get_benchmark
-from coevo_gym.core.inquiry import AnswerStore
-from coevo_gym.core.seams import Policy
+from coevo_gym.core.inquiry import Advisor, AnswerStore
+from coevo_gym.core.seams import Agent, Policy
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.model_explorer import ModelExplorer
 from coevo_gym.prompts import PromptTemplate, load_prompt
+from tests.tapes.standin import ActsBy, AsksAbout, StandIn
 
 PROMPTS = "coevolve"
 
@@ -28,6 +29,7 @@ def pipeline(
     *,
     prompt: PromptTemplate | None = None,
     caps: AdvisorConfig | None = None,
+    max_tokens: int = 256,
     evolver: dict[str, Any] | None = None,
     **explorer: Any,
 ) -> GatedEvolver:
@@ -36,15 +38,15 @@ def pipeline(
     budget = Budget(caps, scopes)
     tape = Tape(policy, store, mode, model="rules", scopes=scopes)
     asked = Budgeted(tape, budget, purpose="explore")
-    config = ChatConfig(context="window", window_turns=3, temperature=0.7, max_answer_tokens=256)
-    benchmark = get_benchmark(name)
-    made = ModelExplorer(
-        benchmark,
-        ModelAdvisor(asked),
-        ChatAgent(asked, prompt or load_prompt(name), config),
-        prompts=PROMPTS,
-        **explorer,
+    config = ChatConfig(
+        context="window", window_turns=3, temperature=0.7, max_answer_tokens=max_tokens
     )
+    benchmark = get_benchmark(name)
+    advisor: Advisor = ModelAdvisor(asked)
+    agent: Agent = ChatAgent(asked, prompt or load_prompt(name), config)
+    if isinstance(policy, StandIn):
+        advisor, agent = AsksAbout(advisor, policy), ActsBy(agent, policy)
+    made = ModelExplorer(benchmark, advisor, agent, prompts=PROMPTS, **explorer)
     return GatedEvolver(benchmark, made, scope=budget.scope, **(evolver or {}))
 
 

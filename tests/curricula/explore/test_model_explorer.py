@@ -172,7 +172,7 @@ def test_a_context_without_any_walk_is_left_out() -> None:
 def test_a_model_that_goes_away_on_the_way_keeps_its_walks() -> None:
     gone = Spoiling(Presser().policy(), walk=[None, None, LOST])
     result = toy(gone, walks=1).run(guided(n=2))
-    assert problems(result) == ["Walk 1 ended after 1 steps: the model gave no answer."] * 2
+    assert problems(result) == ["Walk 1 ended after 1 steps: the model gave no answer"] * 2
     assert all(v.gate != "advisor" for v in result.verdicts)
 
 

@@ -1,0 +1,119 @@
+"""Makes the tapes in this folder, each by a script of rules in place of a model.
+
+    python -m tests.tapes.make [NAME …]
+
+A test makes them again and compares. Make them anew where a prompt or what is asked has changed,
+and say why in the commit.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from coevo_gym.agents.advice.tape import TapeMode
+from coevo_gym.agents.random import RandomAgent
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.evolution import Context, Round, RoundResult
+from coevo_gym.core.inquiry import AnswerStore
+from coevo_gym.core.seams import Policy
+from coevo_gym.core.task import Split
+from coevo_gym.curricula.growth.contexts import context_of
+from coevo_gym.episodes import EnvPool, Finished, Runner, TrainingEpisode
+from coevo_gym.prompts import load_prompt
+from coevo_gym.store.answers import AnswerFile
+from tests.standins import webshop
+from tests.tapes.pipeline import pipeline, tape_file
+from tests.tapes.standin import StandIn
+from tests.tapes.webshop import Shopper, browse
+
+KINDS = ("forgetting", "boundary", "rare", "learnable")
+N_WEAK = 16
+
+
+class Tape(NamedTuple):
+    """What is on a tape.
+
+    Attributes:
+        benchmark: what is explored.
+        round: the round that is carried out.
+        model: who answers.
+        settings: of the pipeline.
+    """
+
+    benchmark: str
+    round: Callable[[], Round]
+    model: Callable[[], Policy]
+    settings: Mapping[str, Any]
+
+
+def weak(name: str, n: int) -> tuple[Context, ...]:
+    """Contexts of two random rollouts each, on the first training tasks."""
+    benchmark = get_benchmark(name)
+    tasks = benchmark.tasks(Split.TRAIN)[:n]
+    agent = RandomAgent(benchmark.choices, np.random.default_rng(0))
+    make = lambda: gym.make(benchmark.env_id, disable_env_checker=True)  # noqa: E731
+    with closing(EnvPool(make, max_envs=1)) as envs:
+        episodes = [TrainingEpisode(task, seed=0) for task in tasks for _ in range(2)]
+        found = list(Runner(envs).run(episodes, agent))
+    rollouts = [each.record for each in found if isinstance(each, Finished)]
+    return tuple(
+        context_of(
+            KINDS[place % len(KINDS)],
+            task,
+            rollouts[2 * place],
+            "It fails now and then.",
+            contrast=rollouts[2 * place + 1].actions,
+        )
+        for place, task in enumerate(tasks)
+    )
+
+
+def _guided() -> Round:
+    return Round(id="round-1", contexts=weak("webshop", N_WEAK), budget=64, seed=1)
+
+
+def _first() -> Round:
+    return Round.unguided(100, seed=1)
+
+
+def _of_shop() -> Policy:
+    return StandIn(browse, webshop.propose, load_prompt("webshop").header.answer)
+
+
+TAPES: Mapping[str, Tape] = {
+    "webshop": Tape("webshop", _guided, lambda: Shopper().policy(), {"max_steps": 8}),
+    "webshop_first": Tape("webshop", _first, _of_shop, {"walks": 1, "max_steps": 6}),
+}
+"""Tapes by name."""
+
+
+def carried_out(
+    name: str,
+    store: AnswerStore,
+    mode: TapeMode,
+    model: Policy | None = None,
+    round: Round | None = None,
+) -> RoundResult:
+    """The round of a tape, or another one; ``replay`` needs no model."""
+    tape = TAPES[name]
+    evolver = pipeline(tape.benchmark, model, store, mode, **tape.settings)
+    return evolver.run(round or tape.round())
+
+
+def make(name: str, path: Path, round: Round | None = None) -> RoundResult:
+    """Record a tape."""
+    path.unlink(missing_ok=True)
+    return carried_out(name, AnswerFile(path), "record", TAPES[name].model(), round)
+
+
+if __name__ == "__main__":
+    for each in sys.argv[1:] or TAPES:
+        result = make(each, tape_file(each))
+        print(each, len(result.accepted), "accepted of", len(result.verdicts))

@@ -1,0 +1,148 @@
+"""Evolution from tapes, without a model; and that the tapes are what their rules make."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.errors import AnswerMissing
+from coevo_gym.core.evolution import Round, RoundResult
+from coevo_gym.core.task import Split
+from coevo_gym.curricula.explore.evolver import GatedEvolver
+from coevo_gym.curricula.explore.model_explorer import ModelExplorer
+from coevo_gym.store.answers import AnswerFile
+from tests.standins import alfworld, bfcl, walks
+from tests.tapes.make import KINDS, TAPES, carried_out, make
+from tests.tapes.pipeline import PROMPTS, tape_file
+from tests.tapes.standin import AdvisesByRule
+
+QUICK = ("webshop", "webshop_first")
+
+
+@pytest.fixture
+def no_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever opens a socket fails."""
+
+    def refused(*arguments: Any, **keywords: Any) -> Any:
+        raise AssertionError("a replay opened a socket")
+
+    monkeypatch.setattr(socket, "socket", refused)
+    monkeypatch.setattr(socket, "create_connection", refused)
+
+
+def replayed(name: str, round: Round | None = None) -> RoundResult:
+    return carried_out(name, AnswerFile(tape_file(name)), "replay", round=round)
+
+
+def as_bytes(result: RoundResult) -> bytes:
+    return result.model_dump_json(exclude={"seconds"}).encode()
+
+
+def test_every_tape_has_a_script() -> None:
+    assert {path.stem for path in Path(__file__).parent.glob("*.jsonl")} == set(TAPES)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_tape_is_what_its_rules_make(name: str, tmp_path: Path) -> None:
+    make(name, tmp_path / "tape.jsonl")
+    assert (tmp_path / "tape.jsonl").read_bytes() == tape_file(name).read_bytes()
+
+
+@pytest.mark.usefixtures("no_sockets")
+def test_the_shop_evolves_from_a_tape() -> None:
+    result = replayed("webshop")
+    assert as_bytes(result) == as_bytes(replayed("webshop"))
+    assert len(result.accepted) >= 10
+    assert {task.provenance["kind"] for task in result.accepted} == set(KINDS)
+    assert {bool(v.proposal) for v in result.verdicts if v.accepted} == {True, False}
+    assert result.usage.keys() == {"summary", "explore", "abstract"}
+    assert sum(usage.calls for usage in result.usage.values()) == 0
+    assert sum(u.cached for u in result.usage.values()) == len(lines("webshop"))
+    said = [text for explored in result.explored for text in explored.problems]
+    for fallback in (
+        "The rollout was retold by rule: schema: ",
+        "The rollout was retold by rule: endpoint: ",
+        "was drafted from by rule: schema: ",
+        "was drafted from by rule: endpoint: ",
+        "3 actions in a row had no effect",
+        "the model gave no answer",
+    ):
+        assert any(fallback in text for text in said), fallback
+    briefs = [explored.brief for explored in result.explored]
+    assert all(briefs)
+    assert any(brief and brief.exploration_objectives for brief in briefs)
+
+
+def lines(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in tape_file(name).read_text().splitlines()]
+
+
+def test_a_tape_holds_every_stage_and_every_fault() -> None:
+    found = Counter(
+        (line["template"].partition("@")[0], line["finish"]) for line in lines("webshop")
+    )
+    rooms = ("coevolve/summary", "coevolve/abstract", "webshop")
+    assert {name for name, _ in found} == set(rooms)
+    assert all(found[name, finish] for name in rooms for finish in ("stop", "lost"))
+    assert all(found[name, "overflow"] for name in rooms[:2])
+
+
+@pytest.mark.usefixtures("no_sockets")
+def test_a_tape_knows_its_own_round_alone() -> None:
+    with pytest.raises(AnswerMissing):
+        replayed("webshop_first", Round.unguided(100, id="round-7", seed=1))
+
+
+def check_first(name: str) -> None:
+    result = replayed(name)
+    assert len(result.accepted) == 100
+    assert {task.provenance["kind"] for task in result.accepted} == {"unguided"}
+    assert {task.split for task in result.accepted} == {Split.TRAIN}
+    assert result.usage.keys() == {"explore", "abstract"}
+    sources = get_benchmark(TAPES[name].benchmark).tasks(Split.TRAIN)
+    walks.assert_no_source_is_told(sources, result.verdicts)
+
+
+@pytest.mark.usefixtures("no_sockets")
+def test_the_first_tasks_of_the_shop_come_from_a_tape() -> None:
+    check_first("webshop_first")
+
+
+@pytest.mark.parametrize(
+    ("name", "subset", "rule", "propose", "steps"),
+    [
+        ("bfcl", None, walks.at_random("bfcl"), bfcl.propose, 18),
+        ("alfworld", "builtin", alfworld.carry, alfworld.propose, 12),
+    ],
+)
+def test_rules_in_place_of_a_model_find_tasks_through_the_whole_pipeline(
+    name: str,
+    subset: str | None,
+    rule: walks.Rule,
+    propose: walks.Propose,
+    steps: int,
+    engine: Callable[[str], None],
+) -> None:
+    engine(name)
+    benchmark = get_benchmark(name)
+    native = benchmark.tasks(Split.TRAIN, subset)
+    explorer = ModelExplorer(
+        benchmark,
+        AdvisesByRule(propose),
+        walks.ByRule(rule, np.random.default_rng(0)),
+        prompts=PROMPTS,
+        walks=1,
+        max_steps=steps,
+    )
+    result = GatedEvolver(benchmark, explorer, native=native).run(Round.unguided(20, seed=3))
+    assert len(result.accepted) == 20
+    assert all(verdict.proposal for verdict in result.verdicts)
+    walks.assert_no_source_is_told(native, result.verdicts)
