@@ -73,11 +73,12 @@ class Loop:
     def run(self) -> LoopState:
         """Go on until the budget is spent or ``events.should_stop()``; both at step boundaries."""
         self._carry_out(self.rounds.first(self.session, self.state.step))
+        self._land()
         self._evaluate(due=self.state.step == 0)
         while not self.over and not self.events.should_stop():
             self.step()
         if self.over:
-            self._carry_out(self.rounds.landing(self.session, self.state.step, wait=True))
+            self._land(wait=True)
         self._evaluate(due=self.over)
         return self.state
 
@@ -92,7 +93,7 @@ class Loop:
         state.step += 1
         metrics |= {"rollout_s": rolled_out - started, "update_s": perf_counter() - rolled_out}
         updated = perf_counter()
-        self._carry_out(self.rounds.landing(self.session, state.step))
+        self._land()
         if _due(state.step, config.evolve_every_steps) and (
             config.evolve_at_last_step or not self.over
         ):
@@ -126,6 +127,10 @@ class Loop:
     def _carry_out(self, round: Round | None) -> None:
         if round is not None:
             self.run_round(round)
+
+    def _land(self, *, wait: bool = False) -> None:
+        stop = self.events.should_stop
+        self._carry_out(self.rounds.landing(self.session, self.state.step, stop, wait=wait))
 
     def _evaluate(self, *, due: bool) -> None:
         if due and self.evaluate and self.state.evaluated != self.state.step:

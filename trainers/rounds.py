@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from coevo_gym.core.evolution import Round
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.trainers.parts import Landings
+
+_PATIENCE_S = 0.2
+"""So often somebody who waits for a round is asked whether to stop."""
 
 
 class LoopRounds:
@@ -44,20 +47,34 @@ class LoopRounds:
         session.launch_round(round)
         return None
 
-    def landing(self, session: CurriculumSession, step: int, *, wait: bool = False) -> Round | None:
+    def landing(
+        self,
+        session: CurriculumSession,
+        step: int,
+        should_stop: Callable[[], bool],
+        *,
+        wait: bool = False,
+    ) -> Round | None:
         """The round that was launched and is to be applied at this boundary.
+
+        It may have to be waited for. Who is asked to stop meanwhile waits no longer.
 
         Args:
             session: runs and applies rounds.
             step: number of steps done.
+            should_stop: whether to wait no longer.
             wait: whether the loop goes no further, so that this is the last boundary.
         """
         round = session.round_under_way
         if round is None or self.landings is None:
             return None
         then = self.landings.step_of(round)
-        due = session.round_done if then is None else step >= then
-        if not (due or wait):
+        if wait or (then is not None and step >= then):
+            while not session.round_done(_PATIENCE_S) and not should_stop():
+                pass
+        elif then is not None:
+            return None
+        if not session.round_done():
             return None
         self.landings.remember(round, step)
         return round

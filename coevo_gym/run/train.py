@@ -325,7 +325,7 @@ class _Run:
         self.progress.phase(f"train {arm.name}", total=total or 0, done=done)
         loop.run()
         arm.save(checkpoints)
-        if not loop.over:
+        if not loop.over or loop.session.evolving:
             raise Stopped
         numbers = loop.session.metrics()
         outcome = {

@@ -55,10 +55,14 @@ class Rounds:
         """The round that is being run, or whose result waits to be applied."""
         return None if self._flight is None else self._flight.round
 
-    @property
-    def done(self) -> bool:
-        """Whether the round under way needs no more waiting for: it is through, or has failed."""
-        return self._flight is not None and self._flight.found.done()
+    def done(self, wait_s: float = 0.0) -> bool:
+        """Whether the round under way is through, or has failed; call it under the lock.
+
+        Args:
+            wait_s: longest wait for that, without the lock.
+        """
+        flight = self._flight
+        return flight is not None and self._idle.wait_for(flight.found.done, wait_s)
 
     def plan(self) -> Round | None:
         """The round under way, or the one that is due; None if none is, or nobody can run it."""

@@ -355,11 +355,10 @@ class CurriculumSession:
         with self._lock:
             return self._rounds.under_way
 
-    @property
-    def round_done(self) -> bool:
-        """Whether the round under way needs no more waiting for: it is through, or has failed."""
+    def round_done(self, wait_s: float = 0.0) -> bool:
+        """Whether the round under way is through, or has failed, at the latest after ``wait_s``."""
         with self._lock:
-            return self._rounds.done
+            return self._rounds.done(wait_s)
 
     def call_off_round(self) -> None:
         """Wait until no round is being run, and forget what was not applied: it is due again."""

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).parents[2] / "bench"))
-from feedback_overlap import Endpoint, settings, shopper
+from feedback_overlap import Endpoint, Messages, settings, shopper
 
-__all__ = ["Endpoint", "as_options", "shopper", "small"]
+__all__ = ["Endpoint", "Messages", "as_options", "shopper", "small"]
 
 
 def small(url: str, **more: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sqlite3
+import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -25,7 +26,7 @@ from coevo_gym.run.rounds import carried_out_by
 from coevo_gym.store.folder import read_json, read_lines
 from coevo_gym.store.reader import RunReader
 from tests.run.conftest import Child
-from tests.run.shop import Endpoint, as_options, small
+from tests.run.shop import Endpoint, Messages, as_options, shopper, small
 from tests.run.test_train import rows
 
 KEY = "sk-4711-do-not-tell-anyone"
@@ -160,6 +161,33 @@ def test_a_budget_is_for_the_whole_run_and_survives_its_end(
     assert 0 < spent.usd <= 0.05
     for applied in RunReader(tmp_path / "run" / "run.db").rounds():
         assert sum(used.calls for used in applied.result.usage.values()) <= 40
+
+
+def test_stopped_while_a_model_thinks_it_does_not_wait_for_that(
+    child: NewChild, tmp_path: Path
+) -> None:
+    thinks, asked = threading.Event(), threading.Event()
+
+    def slow(messages: Messages) -> str:
+        if "Why this attempt was picked" in messages[-1]["content"]:
+            asked.set()
+            thinks.wait(600)
+        return shopper(messages)
+
+    with Endpoint(slow, slowness=0.0) as server:
+        sets = small(server.url, **{"name": "slow", "evolver.overlap": True})
+        running = child("train", "webshop_llm", *as_options(sets))
+        running.wait_for("train coevolve: 4/4")
+        assert asked.wait(600)
+        running.process.send_signal(signal.SIGINT)
+        assert running.end() == 130, running.text
+        assert "Stopped and saved" in running.text
+        assert not (tmp_path / "runs" / "slow" / "summary.json").exists()
+        thinks.set()
+        again = child("resume", "slow")
+        assert again.end() == 0, again.text
+    lines = read_lines(tmp_path / "runs" / "slow" / "metrics.jsonl")
+    assert [line["round"] for line in lines if line["event"] == "round"] == ["round-0", "round-1"]
 
 
 # Secrets.

@@ -101,8 +101,7 @@ def ends(evolver: Held, loop: Loop) -> Callable[[], None]:
 
     def end() -> None:
         evolver.may_end.set()
-        while not loop.session.round_done:
-            assert evolver.begun.wait(WAIT_S)
+        assert loop.session.round_done(WAIT_S)
 
     return end
 
@@ -195,6 +194,30 @@ def test_a_round_that_fails_ends_the_run_at_the_next_boundary_and_is_due_again(
         loop.run()
     assert (loop.state.step, loop.session.evolving) == (3, False)
     assert loop.session.plan() == DUE
+
+
+def test_who_waits_for_a_round_may_be_asked_to_stop(envs: EnvPool) -> None:
+    evolver = Held()
+
+    class Impatient(During):
+        def should_stop(self) -> bool:
+            return self.calls[-1] == "step 3"
+
+    log, landings = Impatient(), Remembers()
+    loop = past_its_first_step(make(envs, evolver, landings, log, max_steps=3))
+    loop.run()
+    assert loop.over
+    assert loop.session.evolving
+    state = json.loads(json.dumps(loop.state_dict()))
+    evolver.may_end.set()
+    loop.session.call_off_round()
+    again, second = Held(), During()
+    again.may_end.set()
+    resumed = make(envs, again, landings, second, max_steps=3)
+    resumed.load_state_dict(state)
+    resumed.run()
+    assert second.calls == ["round-1"]
+    assert landings.steps == {"round-1": 3}
 
 
 class TestSession:
