@@ -11,7 +11,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -28,9 +30,10 @@ from coevo_gym.curricula.growth.contexts import context_of
 from coevo_gym.episodes import EnvPool, Finished, Runner, TrainingEpisode
 from coevo_gym.prompts import load_prompt
 from coevo_gym.store.answers import AnswerFile
-from tests.standins import webshop
+from tests.standins import appworld, webshop
 from tests.tapes.pipeline import pipeline, tape_file
 from tests.tapes.standin import StandIn
+from tests.tapes.training import trained
 from tests.tapes.webshop import Shopper, browse
 
 KINDS = ("forgetting", "boundary", "rare", "learnable")
@@ -53,13 +56,14 @@ class Tape(NamedTuple):
     settings: Mapping[str, Any]
 
 
-def weak(name: str, n: int) -> tuple[Context, ...]:
+def weak(name: str, n: int, max_steps: int | None = None) -> tuple[Context, ...]:
     """Contexts of two random rollouts each, on the first training tasks."""
     benchmark = get_benchmark(name)
     tasks = benchmark.tasks(Split.TRAIN)[:n]
     agent = RandomAgent(benchmark.choices, np.random.default_rng(0))
-    make = lambda: gym.make(benchmark.env_id, disable_env_checker=True)  # noqa: E731
-    with closing(EnvPool(make, max_envs=1)) as envs:
+    keywords = {} if max_steps is None else {"max_steps": max_steps}
+    make_env = partial(gym.make, benchmark.env_id, disable_env_checker=True, **keywords)
+    with closing(EnvPool(make_env, max_envs=1)) as envs:
         episodes = [TrainingEpisode(task, seed=0) for task in tasks for _ in range(2)]
         found = list(Runner(envs).run(episodes, agent))
     rollouts = [each.record for each in found if isinstance(each, Finished)]
@@ -87,11 +91,20 @@ def _of_shop() -> Policy:
     return StandIn(browse, webshop.propose, load_prompt("webshop").header.answer)
 
 
+def _of_apps() -> Policy:
+    return StandIn(appworld.busy, appworld.propose, load_prompt("appworld").header.answer)
+
+
 TAPES: Mapping[str, Tape] = {
     "webshop": Tape("webshop", _guided, lambda: Shopper().policy(), {"max_steps": 8}),
     "webshop_first": Tape("webshop", _first, _of_shop, {"walks": 1, "max_steps": 6}),
+    "appworld_first": Tape(
+        "appworld", _first, _of_apps, {"walks": 1, "max_steps": 6, "concurrency": 4}
+    ),
 }
-"""Tapes by name."""
+"""Tapes of single rounds by name."""
+OF_TRAINING = "webshop_llm"
+"""The tape of a whole run, see :mod:`tests.tapes.training`."""
 
 
 def carried_out(
@@ -113,7 +126,17 @@ def make(name: str, path: Path, round: Round | None = None) -> RoundResult:
     return carried_out(name, AnswerFile(path), "record", TAPES[name].model(), round)
 
 
+def make_of_training(path: Path) -> None:
+    """Record the tape of a whole run."""
+    path.unlink(missing_ok=True)
+    with TemporaryDirectory() as folder:
+        trained(Path(folder) / "run", path, record=True)
+
+
 if __name__ == "__main__":
-    for each in sys.argv[1:] or TAPES:
-        result = make(each, tape_file(each))
-        print(each, len(result.accepted), "accepted of", len(result.verdicts))
+    for each in sys.argv[1:] or (*TAPES, OF_TRAINING):
+        if each == OF_TRAINING:
+            make_of_training(tape_file(each))
+        else:
+            result = make(each, tape_file(each))
+            print(each, len(result.accepted), "accepted of", len(result.verdicts))

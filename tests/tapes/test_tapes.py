@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,13 @@ from coevo_gym.core.task import Split
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.model_explorer import ModelExplorer
 from coevo_gym.store.answers import AnswerFile
+from coevo_gym.store.folder import read_json
+from coevo_gym.store.reader import RunReader
 from tests.standins import alfworld, bfcl, walks
-from tests.tapes.make import KINDS, TAPES, carried_out, make
+from tests.tapes.make import KINDS, OF_TRAINING, TAPES, carried_out, make, make_of_training
 from tests.tapes.pipeline import PROMPTS, tape_file
 from tests.tapes.standin import AdvisesByRule
+from tests.tapes.training import trained
 
 QUICK = ("webshop", "webshop_first")
 
@@ -47,7 +50,7 @@ def as_bytes(result: RoundResult) -> bytes:
 
 
 def test_every_tape_has_a_script() -> None:
-    assert {path.stem for path in Path(__file__).parent.glob("*.jsonl")} == set(TAPES)
+    assert {path.stem for path in Path(__file__).parent.glob("*.jsonl")} == {*TAPES, OF_TRAINING}
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -66,7 +69,37 @@ def test_the_shop_evolves_from_a_tape() -> None:
     assert result.usage.keys() == {"summary", "explore", "abstract"}
     assert sum(usage.calls for usage in result.usage.values()) == 0
     assert sum(u.cached for u in result.usage.values()) == len(lines("webshop"))
-    said = [text for explored in result.explored for text in explored.problems]
+    assert_all_fallbacks([result])
+    briefs = [explored.brief for explored in result.explored]
+    assert all(briefs)
+    assert any(brief and brief.exploration_objectives for brief in briefs)
+
+
+def test_the_tape_of_training_is_what_its_rules_make(tmp_path: Path) -> None:
+    make_of_training(tmp_path / "tape.jsonl")
+    assert (tmp_path / "tape.jsonl").read_bytes() == tape_file(OF_TRAINING).read_bytes()
+
+
+def test_a_run_of_the_preset_is_trained_from_a_tape(no_sockets: None, tmp_path: Path) -> None:
+    folders = [trained(tmp_path / name, tape_file(OF_TRAINING)) for name in ("one", "two")]
+    first, second = (
+        [applied.result for applied in RunReader(folder / "run.db").rounds("coevolve")]
+        for folder in folders
+    )
+    assert [as_bytes(result) for result in first] == [as_bytes(result) for result in second]
+    arms = [read_json(folder / "summary.json")["arms"] for folder in folders]
+    assert arms[0] == arms[1]
+    unguided, *guided = first
+    assert len(unguided.accepted) >= 10
+    assert any(result.accepted for result in guided)
+    purposes = {purpose for result in first for purpose in result.usage}
+    assert purposes == {"summary", "explore", "abstract"}
+    assert_all_fallbacks(first)
+
+
+def assert_all_fallbacks(results: Sequence[RoundResult]) -> None:
+    """Each stage has fallen back on what it has for that, and each walk may end before its time."""
+    said = {text for r in results for explored in r.explored for text in explored.problems}
     for fallback in (
         "The rollout was retold by rule: schema: ",
         "The rollout was retold by rule: endpoint: ",
@@ -76,9 +109,6 @@ def test_the_shop_evolves_from_a_tape() -> None:
         "the model gave no answer",
     ):
         assert any(fallback in text for text in said), fallback
-    briefs = [explored.brief for explored in result.explored]
-    assert all(briefs)
-    assert any(brief and brief.exploration_objectives for brief in briefs)
 
 
 def lines(name: str) -> list[dict[str, Any]]:
@@ -114,6 +144,27 @@ def check_first(name: str) -> None:
 @pytest.mark.usefixtures("no_sockets")
 def test_the_first_tasks_of_the_shop_come_from_a_tape() -> None:
     check_first("webshop_first")
+
+
+def test_the_first_tasks_of_the_apps_begin_as_their_rules_make_them(
+    appworld_root: Path, tmp_path: Path
+) -> None:
+    few = Round.unguided(1, seed=1)
+    result = make("appworld_first", tmp_path / "tape.jsonl", few)
+    assert len(result.accepted) == 1
+    made = (tmp_path / "tape.jsonl").read_bytes()
+    assert len(made.splitlines()) > 10
+    assert tape_file("appworld_first").read_bytes().startswith(made)
+    assert as_bytes(replayed("appworld_first", few)) != as_bytes(result)  # that one was asked
+    assert replayed("appworld_first", few).accepted == result.accepted
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(5_400)
+def test_the_first_tasks_of_the_apps_come_from_a_tape(appworld_root: Path, tmp_path: Path) -> None:
+    check_first("appworld_first")
+    make("appworld_first", tmp_path / "tape.jsonl")
+    assert (tmp_path / "tape.jsonl").read_bytes() == tape_file("appworld_first").read_bytes()
 
 
 @pytest.mark.parametrize(

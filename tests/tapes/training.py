@@ -1,0 +1,41 @@
+"""A whole run of the preset with a model, on the shop, whose model is rules or their tape."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import coevo_gym
+from coevo_gym.run.evolving.models import Models
+from tests.tapes.webshop import Shopper
+
+SETTINGS: dict[str, Any] = {
+    "arms": ["coevolve"],
+    "warmup.n_tasks": 4,
+    "warmup.max_epochs": 1,
+    "curriculum.initial_size": 10,
+    "curriculum.evolve_every_groups": 8,
+    "curriculum.max_contexts_per_round": 6,
+    "curriculum.drafts_per_round": 12,
+    "curriculum.theta": 40,
+    "curriculum.n_min": 8,
+    "rollout.group_size": 4,
+    "loop.max_env_steps": None,
+    "loop.max_steps": 4,
+    "loop.groups_per_step": 4,
+    "loop.evaluate_every_steps": 0,
+    "evaluation.n_tasks": 5,
+}
+"""Of a run of seconds that explores twice after its first tasks."""
+
+
+def trained(folder: Path, tape: Path, *, record: bool = False) -> Path:
+    """Train in a folder, with answers from a tape; or with rules, which make the tape."""
+    sets = SETTINGS | {"tape.file": str(tape), "tape.mode": "record" if record else "replay"}
+    with pytest.MonkeyPatch.context() as patch:
+        if record:
+            patch.setattr(Models, "_asks", lambda self, explorer: Shopper().policy())
+        coevo_gym.train("webshop_llm", sets=sets, folder=folder, yes=True)
+    return folder
