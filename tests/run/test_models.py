@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sqlite3
 import threading
 import zlib
@@ -22,12 +23,14 @@ from coevo_gym.core.notes import NO_USAGE, Usage
 from coevo_gym.envs.alfworld.trial import worker_environment
 from coevo_gym.envs.appworld.engine.prefix import engine_environment
 from coevo_gym.run.assembly import Assembly
+from coevo_gym.run.evolving import models
 from coevo_gym.run.rounds import carried_out_by
 from coevo_gym.store.folder import read_json, read_lines
 from coevo_gym.store.reader import RunReader
 from tests.run.conftest import Child
 from tests.run.shop import Endpoint, Messages, as_options, shopper, small
 from tests.run.test_train import rows
+from tests.tapes.webshop import Shopper
 
 KEY = "sk-4711-do-not-tell-anyone"
 NewChild = Callable[..., Child]
@@ -102,6 +105,40 @@ def test_replayed_elsewhere_it_is_the_same_and_asks_nobody(
     again = usage(tmp_path / "again")
     assert (again.calls, again.cached) == (0, usage(whole).calls)
     assert again.tokens == usage(whole).tokens
+
+
+def test_the_preset_is_replayed_from_a_tape_with_every_stage_and_its_fallbacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tape is made here, by rules: what is practised depends on the machine's rounding."""
+    sets = small("http://127.0.0.1:9/v1", **{"arms": ["coevolve"]})
+    sets |= {"curriculum.initial_size": 8, "curriculum.max_contexts_per_round": 8}
+    sets |= {"curriculum.drafts_per_round": 24, "explorer.max_steps": 8}
+    sets |= {"tape.file": str(tmp_path / "tape.jsonl")}
+    with monkeypatch.context() as rules:
+        rules.setattr(models, "make_policy", lambda *given, **named: Shopper().policy())
+        coevo_gym.train("webshop_llm", sets=sets, folder=tmp_path / "made")
+    results = []
+
+    def refused(*arguments: Any, **keywords: Any) -> Any:
+        raise AssertionError("a replay opened a socket")
+
+    monkeypatch.setattr(socket, "create_connection", refused)
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    for name in ("one", "two"):
+        more = {"tape.mode": "replay", "explorer.model.endpoint.api_key_env": "NOT_SET"}
+        coevo_gym.train("webshop_llm", sets=sets | more, folder=tmp_path / name)
+        rounds = RunReader(tmp_path / name / "run.db").rounds()
+        dumped = [a.result.model_dump_json(exclude={"seconds"}) for a in rounds]
+        results.append((dumped, read_json(tmp_path / name / "summary.json")))
+        assert sum(len(applied.result.accepted) for applied in rounds) >= 10
+        purposes = {purpose for applied in rounds for purpose in applied.result.usage}
+        assert purposes == {"summary", "explore", "abstract"}
+        explored = [one for applied in rounds for one in applied.result.explored]
+        said = " ".join(text for one in explored for text in one.problems)
+        assert "retold by rule" in said
+        assert "drafted from by rule" in said
+    assert results[0] == results[1]
 
 
 def test_a_tape_that_lacks_an_answer_says_so(whole: Path, tmp_path: Path) -> None:
