@@ -377,9 +377,20 @@ def test_evolution_is_a_table_and_arms_are_crossed() -> None:
     assert '<th scope="row">SR@5 of pool</th><td>0.42</td><td>–</td>' in table
 
 
+def test_what_models_were_asked_has_a_table_with_its_sum() -> None:
+    page = render_report(made_up.full())
+    table = page.partition('<table class="measures asked">')[2].partition("</table>")[0]
+    assert "CoEvolve: summary" in table
+    assert ">5,618<" in table  # requests in all
+    assert "7,082,055" in page.partition("</table>")[0]
+    nobody = render_report(replace(made_up.full(), usage=()))
+    assert "what models were asked" not in nobody
+    assert "<th>tokens</th>" not in nobody
+
+
 def test_a_table_of_measures_has_few_columns() -> None:
     arms = tuple(EvolutionRow(f"arm {i}", i, i, i, i) for i in range(9))
     page = render_report(replace(made_up.full(), evolution=arms))
-    tables = page.split('<table class="measures">')[1:]
+    tables = [rest.partition("</table>")[0] for rest in page.split('<table class="measures">')[1:]]
     assert [table.count('scope="col"') for table in tables] == [4, 4, 1]
     assert all(f'<th scope="col">arm {i}</th>' in page for i in range(9))

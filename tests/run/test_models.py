@@ -227,6 +227,20 @@ def test_stopped_while_a_model_thinks_it_does_not_wait_for_that(
     assert [line["round"] for line in lines if line["event"] == "round"] == ["round-0", "round-1"]
 
 
+def test_what_an_endpoint_has_taken_is_known_to_a_run_that_goes_on(server: Endpoint) -> None:
+    sets = small(server.url, **{"tape.mode": "off", "arms": ["coevolve"]})
+    config = load_config("webshop_llm", sets=sets, environ={}).config
+    states = []
+    for state in (None, {"requests": 3, "prompt_tokens": 40, "capped_tokens": 50}):
+        with closing(Assembly(config).models) as made:
+            asked = made.asked("coevolve", config.explorer, config.advisor)
+            assert asked is not None
+            if state is not None:
+                asked.load_state_dict(json.loads(json.dumps(states[0] | {"endpoint": state})))
+            states.append(asked.state_dict())
+    assert [state["endpoint"]["capped_tokens"] for state in states] == [0, 50]
+
+
 # Secrets.
 
 

@@ -89,12 +89,22 @@ class Asked:
         self.budget.counted(round_id, usage)
 
     def state_dict(self) -> dict[str, Any]:
-        """What was spent, as JSON."""
-        return self.budget.state_dict()
+        """What was spent, as JSON; an endpoint has caps and counts of its own."""
+        endpoint = self._endpoint
+        return {
+            **self.budget.state_dict(),
+            "endpoint": None if endpoint is None else endpoint.state_dict(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from :meth:`state_dict`."""
         self.budget.load_state_dict(state)
+        if self._endpoint is not None and state.get("endpoint"):
+            self._endpoint.load_state_dict(state["endpoint"])
+
+    @property
+    def _endpoint(self) -> Any:
+        return self.tape.policy if self.settings.model.kind == "openai" else None
 
 
 class Models:
