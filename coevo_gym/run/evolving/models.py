@@ -13,6 +13,7 @@ from coevo_gym.agents.advice.budget import FREE, AdvisorConfig, Budget, Budgeted
 from coevo_gym.agents.advice.scopes import Scopes
 from coevo_gym.agents.advice.tape import Tape
 from coevo_gym.agents.chat.agent import ChatAgent, ChatConfig
+from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
 from coevo_gym.config import ExplorerModelSettings, ExplorerSettings, PolicySettings, RunConfig
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.inquiry import Advisor, AnswerStore, Scope
@@ -103,8 +104,9 @@ class Asked:
             self._endpoint.load_state_dict(state["endpoint"])
 
     @property
-    def _endpoint(self) -> Any:
-        return self.tape.policy if self.settings.model.kind == "openai" else None
+    def _endpoint(self) -> OpenAIPolicy | None:
+        policy = self.tape.policy
+        return policy if isinstance(policy, OpenAIPolicy) else None
 
 
 class Models:
