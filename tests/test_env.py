@@ -78,8 +78,9 @@ def test_views_hold_no_task_and_no_outcome() -> None:
     env.step("press red")
     view = env.view
     assert {field.name for field in dataclasses.fields(View)} == {
-        "instruction", "observation", "info", "history",
+        "instruction", "observation", "info", "history", "cues",
     }  # fmt: skip
+    assert view.cues == ()
     assert view.history == (PastStep(first.observation, "press red", info=first.info),)
     assert (first.info["step"], view.info["step"]) == (0, 1)
     assert not {"task_id", "score", "success", "end_reason"} & set(view.info)

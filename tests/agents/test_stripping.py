@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -65,6 +66,7 @@ class Drawing(TransformersPolicy):
         self.model = Stub()
         self.max_context = 100_000
         self.version = 3
+        self._rng = np.random.default_rng(0)  # a tape has it draw by what it is asked
         self.answers = answers
         self.prompts: list[Prompt] = []
         self._drawn = 0

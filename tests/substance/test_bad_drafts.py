@@ -286,9 +286,11 @@ def test_a_reference_is_too_short_without_what_it_does_not_need() -> None:
 
 def test_substance_cannot_be_turned_off() -> None:
     webshop = get_benchmark("webshop")
-    for name in ("substance", "length", "build", "nosuch"):
+    for name in ("substance", "length", "build"):
         with pytest.raises(ConfigError, match=f"'{name}' cannot be turned off"):
             default_gates(webshop, off=[name])
+    with pytest.raises(ConfigError, match="There is no gate 'nosuch' to turn off"):
+        default_gates(webshop, off=["nosuch"])
     names = [gate.name for gate in default_gates(webshop, off=OPTIONAL)]
     assert names[-1] == "substance"
     assert not OPTIONAL & {*names}
