@@ -14,13 +14,11 @@ Such a file begins with a Jinja comment that holds TOML, and has one block::
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import Field
-
-from coevo_gym.core.task import FrozenModel
 from coevo_gym.prompts.template import (
+    PromptFile,
+    PromptHeader,
     check_blocks,
     check_inputs,
     frozen_inputs,
@@ -32,38 +30,18 @@ from coevo_gym.prompts.template import (
 BLOCK = "cue"
 
 
-class CueHeader(FrozenModel):
+class CueHeader(PromptHeader):
     """What the file of a cue says about itself.
 
     Attributes:
         kind: tells it from other prompts.
-        name: room and file, such as ``"coevolve/guide"``.
-        version: counts up when the text changes.
-        inputs: names of the values that it is filled in with.
     """
 
     kind: Literal["cue"]
-    name: str = Field(min_length=1)
-    version: int = Field(ge=1)
-    inputs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class CuePrompt:
-    """The words of a cue.
-
-    Attributes:
-        header: what the file says about itself.
-        text: the file.
-    """
-
-    header: CueHeader
-    text: str
-
-    @property
-    def label(self) -> str:
-        """Name and version, such as ``"coevolve/guide@1"``."""
-        return f"{self.header.name}@{self.header.version}"
+class CuePrompt(PromptFile[CueHeader]):
+    """The words of a cue."""
 
     def write(self, inputs: Mapping[str, Any]) -> str:
         """The words, filled in.

@@ -19,17 +19,16 @@ schema; it is given ``error``, too, which no file declares.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.task import FrozenModel
 from coevo_gym.prompts.template import (
+    PromptFile,
+    PromptHeader,
     check_blocks,
     check_inputs,
     frozen_inputs,
@@ -43,45 +42,20 @@ ERROR = "error"
 """The input of every ``repair`` block."""
 
 
-class InquiryHeader(FrozenModel):
+class InquiryHeader(PromptHeader):
     """What the file of an inquiry's prompt says about itself.
 
     Attributes:
         kind: tells it from the prompt of a benchmark.
-        name: room and file, such as ``"coevolve/summary"``.
-        version: counts up when the text changes.
         answer_schema: name of the model that answers must fit, for people; ``schema`` in the file.
-        inputs: names of the values that it is filled in with.
     """
 
     kind: Literal["inquiry"]
-    name: str = Field(min_length=1)
-    version: int = Field(ge=1)
     answer_schema: str = Field(min_length=1, alias="schema")
-    inputs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class InquiryPrompt:
-    """The words of an inquiry.
-
-    Attributes:
-        header: what the file says about itself.
-        text: the file.
-    """
-
-    header: InquiryHeader
-    text: str
-
-    @property
-    def hash(self) -> str:
-        """sha256 of the file's text, as hexadecimal digits."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
-
-    @property
-    def label(self) -> str:
-        """Name and version, such as ``"coevolve/summary@1"``."""
-        return f"{self.header.name}@{self.header.version}"
+class InquiryPrompt(PromptFile[InquiryHeader]):
+    """The words of an inquiry."""
 
     def system(self, inputs: Mapping[str, Any]) -> str:
         """The system message; "" for none."""

@@ -17,19 +17,16 @@ Values are put in as they are: a task's text is never read as a template, and no
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
-
 from coevo_gym.core.benchmark import find_spec
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import View
 from coevo_gym.prompts.template import (
     FOLDER,
+    PromptFile,
+    PromptHeader,
     check_blocks,
     check_inputs,
     packaged,
@@ -51,48 +48,26 @@ INPUTS = {
 """What a prompt file may declare as its inputs."""
 
 
-class Header(FrozenModel):
+class Header(PromptHeader):
     """What a prompt file says about itself.
 
     Attributes:
-        name: of the benchmark it is for.
-        version: counts up when the text changes.
         answer: how an answer holds its action.
         inputs: those of :data:`INPUTS` that the text uses.
     """
 
-    name: str = Field(min_length=1)
-    version: int = Field(ge=1)
     answer: AnswerForm
     inputs: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class PromptTemplate:
+class PromptTemplate(PromptFile[Header]):
     """The words in which a model is told about an env.
-
-    Attributes:
-        header: what the file says about itself.
-        text: the file.
 
     Example:
         >>> prompt = load_prompt("alfworld")
         >>> prompt.header.answer, len(prompt.hash)
         ('action', 64)
     """
-
-    header: Header
-    text: str
-
-    @property
-    def hash(self) -> str:
-        """sha256 of the file's text, as hexadecimal digits."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
-
-    @property
-    def label(self) -> str:
-        """Name and version, such as ``"webshop@1"``."""
-        return f"{self.header.name}@{self.header.version}"
 
     def system(self, view: View, *, thinking: bool = False) -> str:
         """The system message, from the first view of an episode; "" for none."""

@@ -6,18 +6,20 @@ nothing is escaped.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import tomllib
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from jinja2 import StrictUndefined, Template, TemplateError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenModel, freeze
@@ -25,8 +27,47 @@ from coevo_gym.core.task import FrozenModel, freeze
 FOLDER = Path(__file__).parent
 """Where the prompts that come with coevo_gym lie."""
 
-HeaderT = TypeVar("HeaderT", bound=FrozenModel)
 _HEADER = re.compile(r"\A\{#-?(.*?)-?#\}", re.DOTALL)
+
+
+class PromptHeader(FrozenModel):
+    """What every prompt file says about itself.
+
+    Attributes:
+        name: of the benchmark it is for, or room and file, such as ``"coevolve/guide"``.
+        version: counts up when the text changes.
+        inputs: names of the values that it is filled in with.
+    """
+
+    name: str = Field(min_length=1)
+    version: int = Field(ge=1)
+    inputs: tuple[str, ...] = ()
+
+
+HeaderT = TypeVar("HeaderT", bound=PromptHeader)
+
+
+@dataclass(frozen=True)
+class PromptFile(Generic[HeaderT]):
+    """What every prompt is: a file, and what it says about itself.
+
+    Attributes:
+        header: what the file says about itself.
+        text: the file.
+    """
+
+    header: HeaderT
+    text: str
+
+    @property
+    def hash(self) -> str:
+        """sha256 of the file's text, as hexadecimal digits."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def label(self) -> str:
+        """Name and version, such as ``"webshop@1"``."""
+        return f"{self.header.name}@{self.header.version}"
 
 
 def packaged(name: str) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -254,15 +254,20 @@ def _latest(arm: str, name: str, lines: Lines) -> float:
     return float(found[-1]) if found else NAN
 
 
-def _usage(rounds: Sequence[StoredRound]) -> tuple[UsageRow, ...]:
-    """What models were asked by arm and purpose; for D_0, which is shared, once."""
-    found: dict[tuple[str, str], Usage] = {}
+def _each_once(rounds: Sequence[StoredRound]) -> Iterator[tuple[str, StoredRound]]:
+    """Every round with its arm; that of D_0, which all arms share, once, as no arm's."""
     seen = set()
     for applied in rounds:
         arm = FIRST if _is_first(applied) else applied.arm
-        if (arm, applied.round.id) in seen:
-            continue
-        seen.add((arm, applied.round.id))
+        if (arm, applied.round.id) not in seen:
+            seen.add((arm, applied.round.id))
+            yield arm, applied
+
+
+def _usage(rounds: Sequence[StoredRound]) -> tuple[UsageRow, ...]:
+    """What models were asked by arm and purpose; for D_0, which is shared, once."""
+    found: dict[tuple[str, str], Usage] = {}
+    for arm, applied in _each_once(rounds):
         for purpose, used in applied.result.usage.items():
             found[arm, purpose] = found.get((arm, purpose), NO_USAGE) + used
     return tuple(
@@ -274,12 +279,7 @@ def _usage(rounds: Sequence[StoredRound]) -> tuple[UsageRow, ...]:
 def _rejections(rounds: Sequence[StoredRound]) -> tuple[ArmCount, ...]:
     """Rejected drafts by arm and gate; those of D_0, which is shared, once."""
     found: dict[tuple[str, str], int] = {}
-    seen = set()
-    for applied in rounds:
-        arm = FIRST if _is_first(applied) else applied.arm
-        if (arm, applied.round.id) in seen:
-            continue
-        seen.add((arm, applied.round.id))
+    for arm, applied in _each_once(rounds):
         for verdict in applied.result.judged:
             if not verdict.accepted and verdict.gate != HOLD:
                 key = (arm, verdict.gate)

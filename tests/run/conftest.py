@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from coevo_gym import cli
+
 ROOT = Path(__file__).parents[2]
 TOY = str(Path(__file__).with_name("toy.toml"))
 
@@ -60,3 +62,30 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.end() == 0, done.text
     (cwd / "output.txt").write_text(done.text)
     return cwd / "runs" / "toy-run"
+
+
+Coevo = Callable[..., str]
+
+
+@pytest.fixture
+def beside(finished: Path) -> Path:
+    """The folder that commands run in; a module may have another."""
+    return finished.parents[1]
+
+
+@pytest.fixture
+def coevo(
+    beside: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Coevo:
+    """Runs the command; returns what it printed, of JSON that alone."""
+    monkeypatch.chdir(beside)
+
+    def run(*arguments: str, code: int = 0) -> str:
+        monkeypatch.setattr(sys, "argv", ["coevo", *arguments])
+        with pytest.raises(SystemExit) as exit_:
+            cli.main()
+        done = capsys.readouterr()
+        assert exit_.value.code == code, done.out + done.err
+        return done.out if "--json" in arguments else done.out + done.err
+
+    return run

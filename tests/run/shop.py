@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.tapes.training import SHORT
+
 sys.path.append(str(Path(__file__).parents[2] / "bench"))
 from feedback_overlap import Endpoint, Messages, settings, shopper
 
@@ -16,21 +18,11 @@ def small(url: str, **more: Any) -> dict[str, Any]:
     """Settings of a run of seconds."""
     return settings(
         url,
+        **SHORT,
         **{
-            "warmup.n_tasks": 4,
-            "warmup.max_epochs": 1,
             "curriculum.initial_size": 3,
-            "curriculum.evolve_every_groups": 8,
             "curriculum.max_contexts_per_round": 2,
             "curriculum.drafts_per_round": 6,
-            "curriculum.theta": 40,
-            "curriculum.n_min": 8,
-            "rollout.group_size": 4,
-            "loop.max_env_steps": None,
-            "loop.max_steps": 4,
-            "loop.groups_per_step": 4,
-            "loop.evaluate_every_steps": 0,
-            "evaluation.n_tasks": 5,
             "explorer.max_steps": 6,
             **more,
         },

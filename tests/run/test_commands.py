@@ -7,36 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from coevo_gym import cli
 from coevo_gym.cli.tasks.listing import print_tasks
 from coevo_gym.store.folder import read_json
-from tests.run.conftest import ROOT, TOY
+from tests.run.conftest import ROOT, TOY, Coevo
 from tests.toy import ToyBenchmark
-
-Coevo = Callable[..., str]
-
-
-@pytest.fixture
-def coevo(
-    finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Coevo:
-    """Runs the command beside the finished run; returns what it printed, of JSON that alone."""
-    monkeypatch.chdir(finished.parents[1])
-
-    def run(*arguments: str, code: int = 0) -> str:
-        monkeypatch.setattr(sys, "argv", ["coevo", *arguments])
-        with pytest.raises(SystemExit) as exit_:
-            cli.main()
-        done = capsys.readouterr()
-        assert exit_.value.code == code, done.out + done.err
-        return done.out if "--json" in arguments else done.out + done.err
-
-    return run
 
 
 def test_an_existing_run_is_refused(coevo: Coevo) -> None:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from coevo_gym import cli
 from coevo_gym.core.errors import TaskError
 from coevo_gym.run.tasks.story import Story, find_story
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.reader import RunReader
 from tests.run import told
-
-Coevo = Callable[..., str]
+from tests.run.conftest import Coevo
 
 
 @pytest.fixture
@@ -26,22 +23,13 @@ def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     folder = tmp_path / "runs" / "told"
     shutil.copytree(finished, folder)
     told.add_round(folder / "run.db")
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     return folder
 
 
 @pytest.fixture
-def coevo(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Coevo:
-    def call(*arguments: str, code: int = 0) -> str:
-        monkeypatch.setattr(sys, "argv", ["coevo", *arguments])
-        with pytest.raises(SystemExit) as exit_:
-            cli.main()
-        done = capsys.readouterr()
-        assert exit_.value.code == code, done.out + done.err
-        return done.out if "--json" in arguments else done.out + done.err
-
-    return call
+def beside(run: Path) -> Path:
+    return run.parents[1]
 
 
 def sections(text: str) -> list[str]:

@@ -11,14 +11,10 @@ import coevo_gym
 from coevo_gym.run.evolving.models import Models
 from tests.tapes.webshop import Shopper
 
-SETTINGS: dict[str, Any] = {
-    "arms": ["coevolve"],
+SHORT: dict[str, Any] = {
     "warmup.n_tasks": 4,
     "warmup.max_epochs": 1,
-    "curriculum.initial_size": 10,
     "curriculum.evolve_every_groups": 8,
-    "curriculum.max_contexts_per_round": 6,
-    "curriculum.drafts_per_round": 12,
     "curriculum.theta": 40,
     "curriculum.n_min": 8,
     "rollout.group_size": 4,
@@ -28,7 +24,14 @@ SETTINGS: dict[str, Any] = {
     "loop.evaluate_every_steps": 0,
     "evaluation.n_tasks": 5,
 }
-"""Of a run of seconds that explores twice after its first tasks."""
+"""Settings of a run of seconds that explores twice after its first tasks."""
+
+SETTINGS: dict[str, Any] = SHORT | {
+    "arms": ["coevolve"],
+    "curriculum.initial_size": 10,
+    "curriculum.max_contexts_per_round": 6,
+    "curriculum.drafts_per_round": 12,
+}
 
 
 def trained(folder: Path, tape: Path, *, record: bool = False) -> Path:
