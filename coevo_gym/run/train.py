@@ -16,7 +16,7 @@ from typing import Any
 from coevo_gym.agents.tiny.policy import TinyPolicy
 from coevo_gym.config import ArmConfig, Resolved, RunConfig
 from coevo_gym.core.errors import CoevoError
-from coevo_gym.core.evolution import Round, Verdict
+from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.notes import Usage
 from coevo_gym.run.arm import Arm
 from coevo_gym.run.assembly import Assembly, one_thread, weights_hash
@@ -245,11 +245,14 @@ class _Run:
                     "nothing to practise. Loosen the rules in gates.hold, or set them for arms "
                     "alone (arm.NAME.set), and train anew with --overwrite."
                 )
-            gates = Counter(verdict.gate for verdict in result.verdicts)
             raise CoevoError(
-                f"The explorer found no task to begin with: {len(result.verdicts)} drafts, "
-                f"rejected by {dict(gates)}. Explore longer: raise explorer.walks or "
-                "explorer.max_steps."
+                f"The explorer found no task to begin with: {_judged(result)}. Explore longer: "
+                "raise explorer.walks or explorer.max_steps."
+            )
+        if len(result.accepted) < wanted:
+            self.progress.say(
+                f"The explorer found {len(result.accepted)} of {wanted} tasks to begin with: "
+                f"{_judged(result)}."
             )
         parents = {id for task in result.accepted for id in task.parents}
         store.add_tasks(task for task in self.assembly.train_tasks if task.id in parents)
@@ -342,6 +345,13 @@ class _Run:
             arm.name, arm.events.evaluation, state.env_steps, usage=state.used, mark=mark
         )
         return row, outcome
+
+
+def _judged(result: RoundResult) -> str:
+    """How many drafts were tried, and what rejected them."""
+    gates = Counter(verdict.gate for verdict in result.verdicts if not verdict.accepted)
+    rejected = ", ".join(f"{gate} {n}" for gate, n in gates.most_common()) or "none"
+    return f"{len(result.judged)} drafts, rejected by: {rejected}"
 
 
 def _percent(numbers: Mapping[str, float]) -> str:

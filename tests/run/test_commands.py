@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from coevo_gym.cli.tasks.listing import print_tasks
+from coevo_gym.core.evolution import Draft
 from coevo_gym.store.folder import read_json
 from tests.run.conftest import ROOT, TOY, Coevo
 from tests.toy import ToyBenchmark
@@ -110,8 +113,24 @@ def test_an_explorer_that_finds_nothing_is_explained(
     monkeypatch.setattr(ToyBenchmark, "drafts", lambda *_: [])
     nothing = ("--name", "nothing", "--set", "warmup.n_tasks=0")
     text = coevo("train", TOY, *nothing, code=1)
-    assert "found no task to begin with" in text
+    assert "found no task to begin with: 0 drafts" in text
     shutil.rmtree(finished.with_name("nothing"))
+
+
+def test_an_explorer_that_finds_few_tasks_is_told_of(
+    coevo: Coevo, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drafts, first = ToyBenchmark.drafts, list[Draft]()
+
+    def one_idea(self: ToyBenchmark, *explored: Any) -> list[Draft]:
+        first.extend([] if first else drafts(self, *explored)[:1])
+        return list(first)
+
+    monkeypatch.setattr(ToyBenchmark, "drafts", one_idea)
+    few = ("--name", "few", "--set", "warmup.n_tasks=0", "--set", "loop.max_env_steps=1")
+    text = coevo("train", TOY, *few)
+    assert re.search(r"found 1 of \d+ tasks to begin with: \d+ drafts, rejected by: near_", text)
+    shutil.rmtree(finished.with_name("few"))
 
 
 def test_eval_repeats_the_table(coevo: Coevo, finished: Path) -> None:
