@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from coevo_gym.testing.formulas.check import Formula
 from coevo_gym.testing.formulas.curricula import CURRICULA
 from coevo_gym.testing.formulas.learning import LEARNING
+from coevo_gym.testing.formulas.statistics import STATISTICS
 
-FORMULAS: Mapping[str, Formula] = {**LEARNING, **CURRICULA}
+FORMULAS: Mapping[str, Formula] = {**LEARNING, **CURRICULA, **STATISTICS}
 """Formulas by name."""

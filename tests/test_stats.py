@@ -1,0 +1,205 @@
+"""Statistics, by numbers worked out elsewhere and by what they must always be."""
+
+from __future__ import annotations
+
+import doctest
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coevo_gym.core import stats
+from coevo_gym.core.stats import (
+    at_k,
+    bootstrap_interval,
+    efficiency,
+    mean_and_sd,
+    paired,
+    point_biserial,
+    sign_flip,
+    sign_test,
+    student_t_quantile,
+)
+from coevo_gym.testing.formulas import FORMULAS
+from coevo_gym.testing.formulas.check import equal
+from coevo_gym.testing.formulas.statistics import STATISTICS
+
+NUMBERS: dict[str, tuple[dict[str, Any], Any]] = {
+    "stats.paired": (
+        {
+            "ours": [0.9022, 0.6378, 0.7617, 0.6268, 0.0387, 0.4807, 0.6216, 0.1002],
+            "baseline": [0.7755, 0.5563, 0.2096, 0.3921, 0.6964, 0.2564, 0.8251, 0.5861],
+        },
+        {"mean": -0.015975, "sd": 0.4037224781, "wins": 5, "ties": 0},
+    ),
+    "stats.sign_test": ({"differences": [0.1] * 9 + [-0.1]}, 0.021484375),
+    "stats.at_k": (
+        {"outcomes": [[0, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]], "k": 2},
+        {"avg": 0.5, "best": 0.6666666667, "passed": 0.5},
+    ),
+    "stats.efficiency": (
+        {
+            "curve": [[0, 20.0], [20, 45.0], [40, 50.0], [100, 59.0]],
+            "baseline": [[0, 20.0], [100, 55.0]],
+            "share": 0.9,
+        },
+        {"steps": 40, "auc": 48.7},
+    ),
+    "stats.point_biserial": (
+        {
+            "values": [
+                *[0.6716, 0.8446, 0.8519, 0.0046, 0.5721, 0.3838],
+                *[0.6957, 0.4621, 0.3666, 0.5828, 0.1296, 0.3407],
+            ],
+            "outcomes": [1, 0, 1, 1, 0, 1, 0, 1, 0, 0, 0, 1],
+        },
+        -0.1576050238,
+    ),
+}
+numbers = st.lists(st.floats(-1, 1), min_size=1, max_size=10)
+
+
+def test_every_formula_of_statistics_has_numbers_here() -> None:
+    assert NUMBERS.keys() == STATISTICS.keys()
+    assert STATISTICS.keys() <= FORMULAS.keys()
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers(name: str) -> None:
+    inputs, expected = NUMBERS[name]
+    assert equal(FORMULAS[name](inputs), expected), FORMULAS[name](inputs)
+
+
+def test_examples() -> None:
+    assert doctest.testmod(stats).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("df", "at_975", "at_995"),
+    [
+        (1, 12.706205, 63.656741),
+        (2, 4.302653, 9.924843),
+        (3, 3.182446, 5.840909),
+        (10, 2.228139, 3.169273),
+        (99, 1.984217, 2.626405),
+    ],
+)
+def test_students_t(df: int, at_975: float, at_995: float) -> None:
+    assert student_t_quantile(0.975, df) == pytest.approx(at_975, abs=1e-6)
+    assert student_t_quantile(0.995, df) == pytest.approx(at_995, abs=1e-6)
+    assert student_t_quantile(0.025, df) == pytest.approx(-at_975, abs=1e-6)
+    assert student_t_quantile(0.5, df) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_one_pair_has_no_interval() -> None:
+    found = paired([0.5], [0.25])
+    assert (found.n, found.mean, found.wins) == (1, 0.25, 1)
+    assert math.isnan(found.sd)
+    assert math.isnan(found.low)
+    assert math.isnan(found.high)
+
+
+def test_the_interval_holds_the_mean_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(7)
+    held = 0
+    for _ in range(2000):
+        found = paired(rng.normal(0.3, 1.0, 4).tolist(), [0.0] * 4)
+        held += found.low <= 0.3 <= found.high
+    assert 0.935 < held / 2000 < 0.965
+
+
+@pytest.mark.parametrize("n", [2, 16, 17])
+def test_sign_flip_of_differences_that_all_point_one_way(n: int) -> None:
+    p = sign_flip([0.1 * (i + 1) for i in range(n)])
+    if n <= stats.EXACT:
+        assert p == 2 / 2**n
+    else:
+        assert 1 / 100_001 <= p < 1e-3
+
+
+def test_drawn_sign_flips_are_near_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    differences = np.random.default_rng(3).normal(0.4, 1.0, 12).tolist()
+    exact = sign_flip(differences)
+    monkeypatch.setattr(stats, "EXACT", 0)
+    drawn = sign_flip(differences)
+    assert drawn == sign_flip(differences)
+    assert drawn != exact
+    assert drawn == pytest.approx(exact, abs=0.01)
+
+
+def test_sign_flip_does_not_mind_the_order_of_addition() -> None:
+    values = [0.1, 0.2, 0.3, -0.7, 1e-3]
+    assert len({sign_flip(np.roll(values, k).tolist()) for k in range(5)}) == 1
+    assert sign_flip([0.0, 0.0, 0.0]) == 1.0
+
+
+@given(numbers)
+def test_p_values_are_probabilities_and_know_no_side(differences: list[float]) -> None:
+    for test in (sign_test, sign_flip):
+        p = test(differences)
+        assert 0 < p <= 1
+        assert p == test([-d for d in differences])
+
+
+@given(numbers)
+def test_what_is_compared_with_itself_differs_by_nothing(values: list[float]) -> None:
+    found = paired(values, values)
+    assert (found.mean, found.wins, found.ties) == (0.0, 0, len(values))
+
+
+@given(numbers, st.floats(-1, 1))
+def test_intervals_lie_around_the_mean_and_move_with_it(values: list[float], by: float) -> None:
+    low, high = bootstrap_interval(values, n_samples=200)
+    mean, _ = mean_and_sd(values)
+    assert min(values) - 1e-12 <= low <= high <= max(values) + 1e-12
+    moved = bootstrap_interval([value + by for value in values], n_samples=200)
+    assert moved == pytest.approx((low + by, high + by), abs=1e-9)
+    found = paired([value + by for value in values], [by] * len(values))
+    if len(values) > 1:
+        assert found.low <= mean + 1e-9
+        assert found.high >= mean - 1e-9
+
+
+def test_bootstrap_is_the_same_for_a_seed() -> None:
+    values = [0.1, 0.4, 0.2, 0.8]
+    assert bootstrap_interval(values, seed=1) == bootstrap_interval(values, seed=1)
+    narrow = bootstrap_interval(values, level=0.5)
+    wide = bootstrap_interval(values, level=0.99)
+    assert wide[0] < narrow[0] < narrow[1] < wide[1]
+
+
+def test_a_curve_of_one_point_is_as_high_as_it() -> None:
+    assert efficiency([(5, 3.0)], [(0, 3.0)]) == (5, 3.0)
+    assert efficiency([(0, 1.0), (10, 2.0)], [(0, 50.0)]) == (None, 1.5)
+
+
+def test_no_correlation_where_nothing_varies() -> None:
+    assert math.isnan(point_biserial([1.0, 1.0], [0, 1]))
+    assert math.isnan(point_biserial([1.0, 2.0], [1, 1]))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: paired([1.0], [1.0, 2.0]), "as many of each, got 1 and 2"),
+        (lambda: paired([], []), "at least one value"),
+        (lambda: paired([math.nan], [0.0]), "finite values, got nan"),
+        (lambda: sign_test([math.inf]), "finite values, got inf"),
+        (lambda: sign_flip([]), "sign_flip needs at least one value"),
+        (lambda: bootstrap_interval([1.0], level=1.0), "level in .0, 1., got 1.0"),
+        (lambda: at_k([[1, 0]], 3), "at least k tries of each task, got k=3"),
+        (lambda: at_k([], 1), "got k=1 and 0 tasks"),
+        (lambda: at_k([[0.5]], 1), "outcomes of 0 or 1, got 0.5"),
+        (lambda: efficiency([], [(0, 1.0)]), "needs two curves"),
+        (lambda: efficiency([(1, 1.0), (1, 2.0)], [(0, 1.0)]), "rising steps"),
+        (lambda: point_biserial([1.0], []), "needs pairs, got 1 and 0"),
+        (lambda: student_t_quantile(1.0, 3), "0 < p < 1"),
+        (lambda: student_t_quantile(0.5, 0), "df >= 1"),
+    ],
+)
+def test_bad_input_is_named(wrong: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        wrong()
