@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.random import Generator
@@ -26,24 +26,41 @@ class Offer(NamedTuple):
 
     Attributes:
         pending: contexts of the signals since the last round.
-        practised: the last rollout on each task since then, as a context.
+        practised: the last rollout on each task since then, as a context; kept for choices that
+            say so (``looks_back``).
         pool: all tasks.
+        drafts: how many drafts the round tries. Its contexts share them equally, so as many
+            contexts make one draft each.
     """
 
     pending: Sequence[Context]
     practised: Sequence[Context]
     pool: Sequence[Task]
+    drafts: int
 
 
 class Choice(Protocol):
-    """Chooses contexts; pure."""
+    """Chooses contexts; pure.
+
+    Attributes:
+        looks_back: whether it starts from practised tasks, or learns from finished groups.
+    """
+
+    looks_back: ClassVar[bool]
 
     def record(self, groups: Sequence[Group]) -> None:
-        """Take in finished groups."""
+        """Take in finished groups; called if it looks back."""
         ...
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """At most ``n`` contexts."""
+        """The contexts of a round; none for one that explores anywhere, without guidance.
+
+        Args:
+            offer: what there is to start from.
+            n: how many places the round is to explore. A choice that finds places of its own may
+                go by ``offer.drafts`` instead.
+            rng: the only source of chance.
+        """
         ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -57,6 +74,8 @@ class Choice(Protocol):
 
 class Stateless:
     """A choice that looks at nothing but the offer."""
+
+    looks_back: ClassVar[bool] = False
 
     def record(self, groups: Sequence[Group]) -> None:
         """Nothing to learn."""
@@ -77,8 +96,18 @@ class BySignals(Stateless):
         return shared_out(offer.pending, min(n, len(offer.pending)), rng, kinds=ALL_SIGNALS)
 
 
+class Anywhere(Stateless):
+    """No place in particular: the explorer goes wherever the training scenarios lead."""
+
+    def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
+        """See :class:`Choice`."""
+        return []
+
+
 class Blindly(Stateless):
     """Where the agent practised, whatever happened there."""
+
+    looks_back = True
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
         """See :class:`Choice`."""
@@ -91,6 +120,8 @@ class Ranked:
     Args:
         numbers: keeps what is known of each task; a selector, of which only the numbers are used.
     """
+
+    looks_back: ClassVar[bool] = True
 
     def __init__(self, numbers: TableSelector) -> None:
         self.numbers = numbers
@@ -170,6 +201,8 @@ class ByProgress(Ranked):
 class ByCoverage:
     """Practised tasks whose instructions are least like those explored from before."""
 
+    looks_back: ClassVar[bool] = True
+
     def __init__(self) -> None:
         self.embed = HashingEmbedder()
         self._explored: dict[str, None] = {}
@@ -214,7 +247,10 @@ class Mixed(ByCoverage):
         return guided + super().choose(offer, n_each.coverage, rng)
 
 
-CHOICES: Mapping[str, Callable[[], Choice]] = MappingProxyType(
+_EVOLVE: Mapping[str, Callable[[], Choice]] = MappingProxyType(
+    {"off": Anywhere, "random": Anywhere, "blind": Blindly}
+)
+_GUIDED: Mapping[str, Callable[[], Choice]] = MappingProxyType(
     {
         "signals": BySignals,
         "coverage": ByCoverage,
@@ -223,4 +259,8 @@ CHOICES: Mapping[str, Callable[[], Choice]] = MappingProxyType(
         "mixed": Mixed,
     }
 )
-"""The choices that a config can name."""
+
+
+def choice_of(evolve: str, contexts: str) -> Choice:
+    """The choice that settings name; ``contexts`` is of ``guided`` alone."""
+    return _GUIDED[contexts]() if evolve == "guided" else _EVOLVE[evolve]()

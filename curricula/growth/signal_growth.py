@@ -12,8 +12,9 @@ from coevo_gym.core.evolution import Context, Round, RoundResult, Signal
 from coevo_gym.core.notes import Notes
 from coevo_gym.core.task import FrozenModel, Task, canonical_json
 from coevo_gym.core.trajectory import Group
-from coevo_gym.curricula.growth.choice import CHOICES, Blindly, Choice, Offer
+from coevo_gym.curricula.growth.choice import Offer, choice_of
 from coevo_gym.curricula.growth.contexts import Weaknesses, context_of, weaknesses
+from coevo_gym.curricula.growth.when import When, WhenSignalled
 from coevo_gym.curricula.signals.kinds import ALL_SIGNALS, BLIND, SignalName
 from coevo_gym.curricula.signals.patterns import PATTERNS
 from coevo_gym.curricula.signals.signals import Outcome, SignalDetector
@@ -92,49 +93,47 @@ class SignalGrowth:
             max_staleness=config.max_staleness,
             pattern_of=PATTERNS[config.pattern],
         )
-        self._choice: Choice = Blindly() if config.evolve == "blind" else CHOICES[config.contexts]()
-        self._keeps_practised = config.evolve == "blind" or (
-            config.evolve == "guided" and config.contexts != "signals"
+        self._when: When = WhenSignalled(
+            config.evolve_every_groups,
+            drafts=config.drafts_per_round,
+            max_places=config.max_contexts_per_round,
         )
+        self._choice = choice_of(config.evolve, config.contexts)
         self._pending: Weaknesses = {}
         self._practised: dict[str, Context] = {}
-        self._groups_since_round = 0
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
         """Read the signals of finished groups."""
         signals = self.detector.detect(groups)
         explored = self.config.evolve == "guided"
         self._pending.update(weaknesses(signals, groups, bare=not explored))
-        if self._keeps_practised:
+        if self._choice.looks_back:
             self._choice.record(groups)
             for group in groups:
                 for last in group.trajectories[-1:]:
                     self._practised[group.task.id] = context_of(BLIND, group.task, last)
-        self._groups_since_round += len(groups)
+        self._when.record(groups)
         return signals
 
     def plan(self, pool: Sequence[Task], rng: Generator) -> Round | None:
-        """The round that is due, which uses up what is pending; None if none is.
-
-        A round that is due while no signal is pending waits for one.
-        """
+        """The round that is due, which uses up what is pending; None if none is."""
         config = self.config
         if not len(pool):
             return Round.unguided(config.initial_size, seed=_seed(rng))
-        due = self._groups_since_round >= config.evolve_every_groups and self._pending
-        if config.evolve == "off" or not due:
+        if config.evolve == "off":
             return None
-        contexts: Sequence[Context] = ()
-        if config.evolve != "random":
-            offer = Offer(list(self._pending.values()), list(self._practised.values()), pool)
-            n = min(len(self._pending), config.max_contexts_per_round)
-            contexts = self._choice.choose(offer, n, rng)
-        self._pending, self._practised, self._groups_since_round = {}, {}, 0
+        due = self._when.due(pool, len(self._pending))
+        if due is None:
+            return None
+        pending, practised = list(self._pending.values()), list(self._practised.values())
+        offer = Offer(pending, practised, pool, due.drafts)
+        contexts = self._choice.choose(offer, due.places, rng)
+        self._pending, self._practised = {}, {}
         return Round(
             id="",
             contexts=tuple(contexts),
-            n_unguided=0 if contexts else config.drafts_per_round,
-            budget=config.drafts_per_round,
+            n_unguided=0 if contexts else due.drafts,
+            budget=due.drafts,
             seed=_seed(rng),
         )
 
@@ -149,6 +148,7 @@ class SignalGrowth:
         return {
             "pending_contexts": float(len(self._pending)),
             "distinct_patterns": float(len(self.detector.patterns)),
+            **self._when.metrics(),
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class SignalGrowth:
             "detector": self.detector.state_dict(),
             "pending": [_dump(context) for context in self._pending.values()],
             "practised": [_dump(context) for context in self._practised.values()],
-            "groups_since_round": self._groups_since_round,
+            **self._when.state_dict(),
             "choice": self._choice.state_dict(),
         }
 
@@ -168,7 +168,7 @@ class SignalGrowth:
         practised = [Context.model_validate_json(text) for text in state["practised"]]
         self._pending = {(context.kind, context.task.id): context for context in pending}
         self._practised = {context.task.id: context for context in practised}
-        self._groups_since_round = state["groups_since_round"]
+        self._when.load_state_dict(state)
         if "choice" in state:
             self._choice.load_state_dict(state["choice"])
 
