@@ -28,6 +28,7 @@ from coevo_gym.core.trajectory import Step, Trajectory, View
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.frame import Frame, Grade
 from coevo_gym.envs.proposals import actions_of, check_context, draft_of, opened, request_of
+from coevo_gym.envs.tags import tags_from
 from coevo_gym.envs.vector import TaskVectorEnv
 
 PROMPT = """{#
@@ -178,6 +179,10 @@ class ToyBenchmark:
 
     def symbol(self, step: Step) -> str:
         return "!" if step.error_kind else step.calls[0]
+
+    def tags(self, task: Task | Draft) -> tuple[str, ...]:
+        first, *others = task.scenario.split("-")
+        return tags_from([("first", first), *(("colour", colour) for colour in others)])
 
     def _task(self, order: tuple[str, ...], name: str, draft: Draft | None = None) -> Task:
         return Task(

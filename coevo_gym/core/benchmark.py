@@ -168,6 +168,10 @@ class Benchmark(Protocol):
         """Actions that a scorer may choose from; sees only what the policy sees."""
         ...
 
+    def tags(self, task: Task | Draft) -> tuple[str, ...]:
+        """What it is about, as sorted ``kind:value``; see :mod:`coevo_gym.envs.tags`."""
+        ...
+
     def demonstration(self, task: Task) -> tuple[str, ...]:
         """The task's solution in steps that :meth:`choices` may offer, for imitation."""
         ...

@@ -83,11 +83,11 @@ class ContextBrief(FrozenModel):
 
 
 class Context(FrozenModel):
-    """What the explorer is told about one weakness.
+    """What the explorer is told about one weakness, or about one target.
 
     Attributes:
         kind: why an explorer is sent out: the signal behind it, or another name, such as
-            ``unguided`` (no guidance at all) or ``blind`` (a task drawn blindly).
+            ``unguided`` (no guidance at all), ``blind`` (a task drawn blindly) or ``target``.
         task: the training task to start from.
         actions: what the agent did there; () without a rollout.
         success: whether that rollout succeeded.
@@ -97,6 +97,7 @@ class Context(FrozenModel):
         behaviour: what the benchmark calls the steps of that rollout, in order, without repeats.
         contrast: what was done in a rollout of the same group that ended the other way, if one did.
         known: requests that are known there already; the evolver fills it in.
+        target: tags of the task that is looked for (``envs/tags.py``); () where any will do.
     """
 
     kind: str = Field(pattern=KIND_NAME)
@@ -109,11 +110,13 @@ class Context(FrozenModel):
     behaviour: tuple[Text, ...] = ()
     contrast: tuple[Text, ...] = ()
     known: tuple[Text, ...] = ()
+    target: tuple[Text, ...] = ()
 
     @property
     def id(self) -> str:
-        """Short content hash; the evidence and all that follows it stay outside."""
-        return digest([self.kind, self.task.id, self.actions, self.success, self.summary])
+        """Short content hash; the evidence and all that follows it stay outside, but a target."""
+        content = [self.kind, self.task.id, self.actions, self.success, self.summary]
+        return digest([*content, self.target] if self.target else content)
 
 
 class Walk(FrozenModel):

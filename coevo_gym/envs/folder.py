@@ -13,6 +13,7 @@ from coevo_gym.core.task import Split, Task
 from coevo_gym.core.task_file import TaskList
 from coevo_gym.core.trajectory import Trajectory, View
 from coevo_gym.envs.proposals import check_context
+from coevo_gym.envs.tags import scenario_tags
 
 
 class TasksModule(Protocol):
@@ -66,7 +67,8 @@ class ProposalsModule(Protocol):
 class FolderBenchmark:
     """The part of :class:`coevo_gym.core.benchmark.Benchmark` that a folder's modules answer.
 
-    A subclass adds ``name``, ``env_id``, ``subsets`` and ``symbol``.
+    A subclass adds ``name``, ``env_id``, ``subsets`` and ``symbol``, and its own ``tags`` where it
+    has more to say of a task than its scenario.
 
     Args:
         tasks: the folder's ``tasks`` module.
@@ -114,6 +116,10 @@ class FolderBenchmark:
     def choices(self, view: View) -> tuple[str, ...]:
         """What a scorer may choose from; see the folder's ``choices.py``."""
         return self._choices(view)
+
+    def tags(self, task: Task | Draft) -> tuple[str, ...]:
+        """The scenario, unless a folder says more."""
+        return scenario_tags(task)
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
         """The solution itself, unless a folder says otherwise."""

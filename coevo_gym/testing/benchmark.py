@@ -17,13 +17,14 @@ from coevo_gym.core.benchmark import (
     proposable,
 )
 from coevo_gym.core.errors import BuildError, SplitLeakError, TaskError
-from coevo_gym.core.evolution import Context, Proposal, Round, RoundResult
+from coevo_gym.core.evolution import Context, Draft, Proposal, Round, RoundResult
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import EndReason, Trajectory, View
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.pool.pool import TaskPool
+from coevo_gym.envs.tags import TAG, tags_of
 from coevo_gym.episodes.episode import EvalEpisode
 from coevo_gym.prompts import load_prompt
 from coevo_gym.testing.contract import HOSTILE_ACTIONS
@@ -115,6 +116,43 @@ def check_evolution(name: str) -> None:
     assert found.accepted, f"no draft of {len(reasons)} passed the gates: {reasons[:5]}"
     for task in found.accepted:
         assert replay(task).success, f"{task.id}: the reference of an evolved task fails in the env"
+        _check_tagged(task)
+
+
+def check_tags(name: str) -> None:
+    """Tags are sorted and of one shape, and come from what a task says, not from its solution.
+
+    Those of a draft are those of the task that it may become; an open task has no more of them
+    than the task that was opened.
+    """
+    benchmark = get_benchmark(name)
+    for split in Split:
+        for task in _some(benchmark.tasks(split), _SAMPLE):
+            _check_tagged(task)
+    opening = _proposable(name)
+    if opening is None:
+        return
+    for task in _some(benchmark.tasks(Split.TRAIN), _OPENED):
+        free = opening.open(task)
+        assert {*tags_of(free)} <= {*tags_of(task)}, f"opened, {task.name} has other tags"
+
+
+def _check_tagged(task: Task) -> None:
+    tags = tags_of(task)
+    assert tags, f"{task.name} has no tags"
+    assert all(TAG.fullmatch(tag) for tag in tags), f"tags are kind:value, actual: {tags}"
+    assert list(tags) == sorted(set(tags)), f"tags are sorted, each once, actual: {tags}"
+    assert tags == tags_of(Task.from_json(task.to_json())), f"{task.name}: tags change from JSON"
+    secretless = task.model_copy(update={"solution": (), "provenance": {}})
+    assert tags == tags_of(secretless), f"{task.name}: its tags tell of its solution"
+    draft = Draft(
+        benchmark=task.benchmark,
+        scenario=task.scenario,
+        instruction=task.instruction,
+        world=task.world,
+        solution=(),
+    )
+    assert tags == tags_of(draft), f"{task.name}: a draft of it has other tags"
 
 
 def check_open_tasks(name: str) -> None:
@@ -186,6 +224,7 @@ BENCHMARK_CHECKS = (
     check_demonstration,
     check_choices,
     check_evolution,
+    check_tags,
     check_open_tasks,
     check_drafts_from_proposals,
     check_prompt,

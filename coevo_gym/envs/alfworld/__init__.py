@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from coevo_gym.core.evolution import Draft
+from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Step
 from coevo_gym.envs.alfworld import builder, proposals, tasks
 from coevo_gym.envs.alfworld.choices import choices
+from coevo_gym.envs.alfworld.tags import tags_of
 from coevo_gym.envs.folder import ProposableFolder
 from coevo_gym.provision import data_folder
 
@@ -28,6 +31,10 @@ class ALFWorldBenchmark(ProposableFolder):
         verb = "!" if step.error_kind else verb_of(step.calls[0])
         first = step.observation.startswith(_BEGINNING)
         return f"{step.extras['alfworld.task_type']} {verb}".strip() if first else verb
+
+    def tags(self, task: Task | Draft) -> tuple[str, ...]:
+        """The scene, the kind of goal, and the type of what is to be handled."""
+        return tags_of(task)
 
 
 def verb_of(action: str) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 
+from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Step
 from coevo_gym.envs.appworld import builder, proposals, tasks
 from coevo_gym.envs.appworld.choices import choices
 from coevo_gym.envs.appworld.env import code_of
+from coevo_gym.envs.appworld.tags import tags_of
 from coevo_gym.envs.folder import ProposableFolder
 from coevo_gym.provision import data_folder
 
@@ -31,6 +33,10 @@ class AppWorldBenchmark(ProposableFolder):
     def symbol(self, step: Step) -> str:
         """The apps that the step's code calls, in the order of its text; "!" if it failed."""
         return "!" if step.error_kind else " ".join(apps_of(step.action))
+
+    def tags(self, task: Task | Draft) -> tuple[str, ...]:
+        """The apps that its words speak of, and whether it asks a question or wants a change."""
+        return tags_of(task)
 
 
 def apps_of(action: str) -> list[str]:

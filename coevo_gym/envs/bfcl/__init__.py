@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Step
 from coevo_gym.envs.bfcl import builder, proposals, tasks
 from coevo_gym.envs.bfcl.choices import choices, single_calls
 from coevo_gym.envs.bfcl.engine.tools import functions_of
 from coevo_gym.envs.bfcl.engine.wheel import CATEGORIES
+from coevo_gym.envs.bfcl.tags import tags_of
 from coevo_gym.envs.folder import ProposableFolder
 
 
@@ -27,6 +29,10 @@ class BFCLBenchmark(ProposableFolder):
         owners = functions_of()
         classes = [owners[name] for name in step.calls]
         return " ".join(classes) or ("!" if step.error_kind else "")
+
+    def tags(self, task: Task | Draft) -> tuple[str, ...]:
+        """The backends that are offered, and whether the user speaks once, a few times or often."""
+        return tags_of(task)
 
 
 BENCHMARK = BFCLBenchmark(tasks, builder, choices, proposals)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from coevo_gym.core.evolution import Draft
+from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Step
 from coevo_gym.envs.folder import ProposableFolder
 from coevo_gym.envs.webshop import builder, proposals, tasks
 from coevo_gym.envs.webshop.choices import choices
+from coevo_gym.envs.webshop.tags import tags_of
 
 
 class WebShopBenchmark(ProposableFolder):
@@ -18,6 +21,10 @@ class WebShopBenchmark(ProposableFolder):
     def symbol(self, step: Step) -> str:
         """One of search, page, item, option, subpage, buy; "!" for an impossible action."""
         return "!" if step.error_kind else step.calls[0]
+
+    def tags(self, task: Task | Draft) -> tuple[str, ...]:
+        """Department and family of the product, and the options that are asked for."""
+        return tags_of(task)
 
 
 BENCHMARK = WebShopBenchmark(tasks, builder, choices, proposals)

@@ -67,8 +67,8 @@ def build(draft: Draft) -> Task:
     if draft.scenario != product.asin:
         raise BuildError(f"claims to buy {draft.scenario}, but buys {product.asin}")
     wanted = draft.instruction.lower()
-    attributes = tuple(a for a in product.attributes if _names(wanted, a))
-    missing = [value for value in session.options.values() if not _names(wanted, value)]
+    attributes = tuple(a for a in product.attributes if is_named(wanted, a))
+    missing = [value for value in session.options.values() if not is_named(wanted, value)]
     if missing:
         raise BuildError(f"the instruction does not name the option {missing[0]!r}")
     if not attributes and not session.options:
@@ -122,7 +122,7 @@ def price_cap(instruction: str) -> float:
     return min((cap for cap in caps if 0 < cap < NO_CAP), default=NO_CAP)
 
 
-def _names(text: str, phrase: str) -> bool:
+def is_named(text: str, phrase: str) -> bool:
     """Whether a text has a phrase in it, as whole words."""
     phrase = phrase.strip().lower()
     return bool(phrase) and re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text) is not None

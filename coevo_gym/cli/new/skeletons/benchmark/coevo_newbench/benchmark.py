@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from coevo_gym.core.evolution import Draft
+from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Step
 from coevo_gym.envs.folder import ProposableFolder
+from coevo_gym.envs.tags import tags_from
 
 from . import builder, proposals, tasks
 from .choices import choices
@@ -19,6 +22,13 @@ class NewbenchBenchmark(ProposableFolder):
     def symbol(self, step: Step) -> str:
         """One of open, take, put, done; "!" for an action that did nothing."""
         return "!" if step.error_kind else step.calls[0]
+
+    def tags(self, task: Task | Draft) -> tuple[str, ...]:
+        """What a task is about: the room, and the thing and the box that its words name."""
+        words = task.instruction.strip(".").replace(",", "").split()
+        things = [("thing", word) for word in words if word in tasks.THINGS]
+        boxes = [("box", word) for word in words if word in tasks.BOXES]
+        return tags_from([("room", task.scenario), *things, *boxes])
 
 
 BENCHMARK = NewbenchBenchmark(tasks, builder, choices, proposals)

@@ -1,0 +1,50 @@
+"""What a task is about: the apps that its words speak of, and what kind of wish it is."""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+
+from coevo_gym.core.evolution import Draft
+from coevo_gym.core.task import OPEN, Task
+from coevo_gym.envs.tags import tags_from
+
+
+def _words(*phrases: str) -> re.Pattern[str]:
+    """Any of some phrases, as whole words."""
+    return re.compile(rf"(?<!\w)(?:{'|'.join(phrases)})(?!\w)", re.IGNORECASE)
+
+
+APPS = MappingProxyType(
+    {
+        "amazon": _words("amazon"),
+        "file_system": _words(
+            "file[ _]?system", "files?", "folders?", "director(?:y|ies)", r"~/.*"
+        ),
+        "gmail": _words("gmail", "e-?mails?", "inbox"),
+        "phone": _words("phone", "alarms?", "(?:text|voice) messages?", "text (?:my|the|all|each)"),
+        "simple_note": _words("simple[ _]?notes?", "my notes?", "notes app"),
+        "splitwise": _words("splitwise"),
+        "spotify": _words("spotify"),
+        "todoist": _words("todoist"),
+        "venmo": _words("venmo"),
+    }
+)
+"""How the words of a task speak of each app."""
+_QUESTION = _words(r"how (?:many|much|long)", "(?:tell|give) me", "answer with")
+_ASKS = re.compile(
+    r"(?:what|which|who|whose|when|where|quote)\b|(?!could|can|would|will).*\?$", re.I
+)
+
+
+def tags_of(task: Task | Draft) -> tuple[str, ...]:
+    """``app:`` for each app that the instruction speaks of, and ``goal:question`` or ``change``.
+
+    Both are read from words alone: no list of apps comes with a wish.
+    """
+    if isinstance(task, Task) and task.origin == OPEN:
+        return ()
+    said = " ".join(task.instruction.split())
+    asks = _QUESTION.search(said) or _ASKS.match(said)
+    apps = [("app", app) for app, words in APPS.items() if words.search(said)]
+    return tags_from([*apps, ("goal", "question" if asks else "change")])

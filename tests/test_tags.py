@@ -1,0 +1,151 @@
+"""Tags: what tasks and drafts are about, without starting an engine."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import pytest
+
+import coevo_gym
+from coevo_gym.core.benchmark import get_benchmark, proposable
+from coevo_gym.core.evolution import Context
+from coevo_gym.core.task import Split, Task
+from coevo_gym.envs.alfworld.engine import game
+from coevo_gym.envs.alfworld.goals import HEAT, Goal
+from coevo_gym.envs.appworld.engine.session import World as AppWorldEngine
+from coevo_gym.envs.bfcl.engine.toolbox import Toolbox
+from coevo_gym.envs.tags import tags_from, tags_of
+from coevo_gym.envs.webshop import WebShopBenchmark
+from coevo_gym.envs.webshop.engine.session import Session
+from coevo_gym.testing.benchmark import check_tags
+from tests.toy import ToyBenchmark
+
+ALL = ("webshop", "bfcl", "alfworld", "appworld", "toy")
+
+
+@pytest.mark.parametrize("name", ["alfworld", "appworld", "toy"])  # others: tests/test_contract.py
+def test_the_contract_of_tags(name: str, engine: Callable[[str], None]) -> None:
+    engine(name)
+    check_tags(name)
+
+
+@pytest.mark.parametrize(
+    ("tags", "words"),
+    [
+        (lambda self, task: (), "has no tags"),
+        (lambda self, task: ("mug",), "tags are kind:value"),
+        (lambda self, task: ("b:1", "a:1"), "sorted"),
+        (lambda self, task: tags_from([("way", " ".join(task.solution))]), "tell of its solution"),
+        (lambda self, task: ("is:task",) if isinstance(task, Task) else ("is:draft",), "a draft"),
+    ],
+)
+def test_the_contract_of_tags_can_fail(
+    tags: Any, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WebShopBenchmark, "tags", tags)
+    with pytest.raises(AssertionError, match=words):
+        check_tags("webshop")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_engine_is_started_for_tags(
+    name: str, engine: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine(name)
+    tasks = get_benchmark(name).tasks(Split.TRAIN)[:20]
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("an engine is started")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    for place in (Session, Toolbox, game.Game, AppWorldEngine):
+        monkeypatch.setattr(place, "__init__", refuse)
+    monkeypatch.setattr(game, "open_scene", refuse)
+    assert all(tags_of(task) for task in tasks)
+
+
+def test_webshop_tells_department_family_and_options() -> None:
+    tasks = coevo_gym.tasks("webshop", "train")
+    asked = next(task for task in tasks if task.verifier.options)  # type: ignore[attr-defined]
+    kinds = [tag.partition(":")[0] for tag in tags_of(asked)]
+    assert kinds == ["category", "family", "option"]
+    families = {tag for task in tasks for tag in tags_of(task) if tag.startswith("family:")}
+    assert len(families) == 72
+
+
+def test_alfworld_tells_scene_goal_and_object(engine: Callable[[str], None]) -> None:
+    engine("alfworld")
+    task = coevo_gym.tasks("alfworld", "train")[0]
+    evolved = task.model_copy(
+        update={
+            "world": task.world.model_copy(
+                update={"goal": Goal(kind=HEAT, object="Mug", receptacle="CoffeeMachine")}
+            ),
+            "origin": "evolved",
+        }
+    )
+    assert tags_of(evolved) == ("goal:heat", "object:mug", f"scene:{task.scenario}")
+    assert tags_of(proposable(get_benchmark("alfworld")).open(task)) == (f"scene:{task.scenario}",)
+
+
+def test_bfcl_tells_backends_and_turns() -> None:
+    tasks = coevo_gym.tasks("bfcl", "train")
+    found = {tag for task in tasks for tag in tags_of(task)}
+    assert {tag for tag in found if tag.startswith("turns:")} == {
+        "turns:few",
+        "turns:many",
+        "turns:one",
+    }
+    assert len({tag for tag in found if tag.startswith("api:")}) == 8
+
+
+@pytest.mark.parametrize(
+    ("said", "tags"),
+    [
+        ("How many songs do I like on Spotify?", ("app:spotify", "goal:question")),
+        ("Could you like the song X on Spotify?", ("app:spotify", "goal:change")),
+        ("Please tell me how many notes there are on Venmo.", ("app:venmo", "goal:question")),
+        (
+            "Send what my friend wrote in a text message on Venmo, with the note Tea.",
+            ("app:phone", "app:venmo", "goal:change"),
+        ),
+        ("Rename all in ~/bills.", ("app:file_system", "goal:change")),
+    ],
+)
+def test_appworld_reads_apps_and_kind_of_wish_from_words(said: str, tags: tuple[str, ...]) -> None:
+    task = get_benchmark("toy").tasks(Split.TRAIN)[0].model_copy(update={"instruction": said})
+    assert get_benchmark("appworld").tags(task) == tags
+
+
+def test_appworld_tells_the_apps_that_its_references_call(engine: Callable[[str], None]) -> None:
+    engine("appworld")
+    known = {"supervisor", "api_docs"}
+    for task in coevo_gym.tasks("appworld", "train"):
+        told = {tag.removeprefix("app:") for tag in tags_of(task) if tag.startswith("app:")}
+        parts = task.solution[0].split("apis.")[1:]
+        assert told == {part.partition(".")[0] for part in parts} - known, task.instruction
+
+
+def test_a_benchmark_without_tags_is_told_by_scenario(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = get_benchmark("toy").tasks(Split.TRAIN)[0]
+    assert tags_of(task) != (f"scenario:{task.scenario}",)
+    monkeypatch.delattr(ToyBenchmark, "tags")
+    assert tags_of(task) == (f"scenario:{task.scenario}",)
+
+
+def test_tags_are_cleaned() -> None:
+    assert tags_from([("b", " two\n words "), ("a", "x:y"), ("c", " ")]) == ("a:x:y", "b:two words")
+
+
+def test_a_target_is_part_of_a_context_and_of_its_id() -> None:
+    task = get_benchmark("toy").tasks(Split.TRAIN)[0]
+    plain = Context(kind="unguided", task=task)
+    aimed = plain.model_copy(update={"target": ("colour:red",)})
+    other = plain.model_copy(update={"target": ("colour:blue",)})
+    assert len({plain.id, aimed.id, other.id}) == 3
+    assert Context.model_validate_json(aimed.model_dump_json()) == aimed
+    old = plain.model_dump(mode="json")
+    del old["target"]
+    assert Context.model_validate(old).id == plain.id == plain.model_copy(update={"target": ()}).id
