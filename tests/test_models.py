@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from coevo_gym.agents.lm import models
 from coevo_gym.agents.lm.models import fetch_model, list_models, models_home, resolve_model
+from coevo_gym.cli import models as cli_models
 from coevo_gym.core.errors import (
     ConfigError,
     DataError,
@@ -199,6 +201,20 @@ def test_after_a_kill_it_is_fetched_whole(home: Path, tmp_path: Path) -> None:
 def test_fetch_needs_a_known_name() -> None:
     with pytest.raises(ConfigError, match="Choose one of: smollm2"):
         fetch_model("llama")
+
+
+def test_where_a_model_is_goes_to_the_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fetched(name: str, source: Path | None, tell: Callable[[str], None]) -> Path:
+        tell("unpacking")
+        return Path("/models") / name
+
+    monkeypatch.setattr(cli_models, "fetch_model", fetched)
+    cli_models.model_fetch("smollm2")
+    said = capsys.readouterr()
+    assert said.out == "smollm2 is ready in /models/smollm2\n"
+    assert "unpacking" in said.err
 
 
 @pytest.mark.slow

@@ -44,6 +44,6 @@ def model_fetch(
 
     For example: coevo model fetch smollm2
     """
-    with busy(f"fetching {name}") as say:
-        folder = fetch_model(name, source, tell=say)
+    with busy(f"fetching {name}") as tell:
+        folder = fetch_model(name, source, tell=tell)
     say(f"{name} is ready in {folder}")
