@@ -9,12 +9,17 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from coevo_gym.core.task import FrozenDict, freeze
-from coevo_gym.core.trajectory import ChoiceDecision, Step, Trajectory
+from coevo_gym.core.trajectory import ChoiceDecision, EvalTrajectory, Step, Trajectory
 
 
 @lru_cache(maxsize=1)
 def _adapter() -> TypeAdapter[Trajectory]:
     return TypeAdapter(Trajectory)
+
+
+@lru_cache(maxsize=1)
+def _eval_adapter() -> TypeAdapter[EvalTrajectory]:
+    return TypeAdapter(EvalTrajectory)
 
 
 def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
@@ -31,6 +36,22 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
 def trajectory_from_json(data: dict[str, Any]) -> Trajectory:
     """Inverse of :func:`trajectory_to_json`; arrays in free-form JSON come back as tuples."""
     loaded = _adapter().validate_python(data)
+    steps = tuple(_frozen(step) for step in loaded.steps)
+    return replace(loaded, steps=steps, report=freeze(loaded.report))
+
+
+def eval_trajectory_to_json(trajectory: EvalTrajectory) -> dict[str, Any]:
+    """The record of an evaluation episode as a JSON object, without decisions."""
+    steps = tuple(replace(step, decision=None) for step in trajectory.steps)
+    data: dict[str, Any] = _eval_adapter().dump_python(
+        replace(trajectory, steps=steps), mode="json"
+    )
+    return data
+
+
+def eval_trajectory_from_json(data: dict[str, Any]) -> EvalTrajectory:
+    """Inverse of :func:`eval_trajectory_to_json`."""
+    loaded = _eval_adapter().validate_python(data)
     steps = tuple(_frozen(step) for step in loaded.steps)
     return replace(loaded, steps=steps, report=freeze(loaded.report))
 

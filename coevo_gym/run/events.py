@@ -11,9 +11,24 @@ from coevo_gym.core.trajectory import Group
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.run.progress import Progress
 from coevo_gym.store.database import RunStore
+from coevo_gym.store.evaluated import Evaluated
 from coevo_gym.store.folder import RunFolder, append_line, keep_lines
 from coevo_gym.trainers.loop import Loop
 from coevo_gym.trainers.parts import Events, Metrics, training_success
+
+
+def outcomes_of(evaluation: Evaluation) -> list[Evaluated]:
+    """How each episode of an evaluation ended, in task order."""
+    return [
+        Evaluated(
+            task_id=episode.task_id,
+            success=episode.success,
+            score=episode.score,
+            end_reason=str(episode.end_reason),
+            steps=len(episode.steps),
+        )
+        for episode in evaluation.episodes
+    ]
 
 
 @dataclass
@@ -61,8 +76,9 @@ class ArmEvents(Events):
     def on_eval(self, evaluation: Evaluation) -> None:
         """Note how good the policy is now."""
         solved = "".join("1" if episode.success else "0" for episode in evaluation.episodes)
-        self.note_evaluation(evaluation.metrics(), solved)
         state = self.loop.state
+        self.store.add_evaluation(self.arm, state.step, outcomes_of(evaluation))
+        self.note_evaluation(evaluation.metrics(), solved)
         self.progress.say(
             f"  {self.arm}, step {state.step}, {state.env_steps:,} env steps: solves "
             f"{evaluation.success_rate:.1%} of {len(evaluation.episodes)} held-out tasks"

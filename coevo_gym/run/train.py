@@ -18,9 +18,11 @@ from coevo_gym.config import ArmConfig, Resolved, RunConfig
 from coevo_gym.core.errors import CoevoError
 from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.notes import Usage
+from coevo_gym.core.task import FrozenDict
 from coevo_gym.run.arm import Arm
 from coevo_gym.run.assembly import Assembly, one_thread, weights_hash
-from coevo_gym.run.events import ArmEvents
+from coevo_gym.run.evals.types import evaluated_task
+from coevo_gym.run.events import ArmEvents, outcomes_of
 from coevo_gym.run.evolving.cost import require_consent
 from coevo_gym.run.evolving.parts import aside
 from coevo_gym.run.manifest import check_unchanged, make_manifest, mark_of, read_manifest
@@ -30,6 +32,7 @@ from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.run.table import RANDOM, WARMUP, TableRow, table_row
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.database import RunStore
+from coevo_gym.store.evaluated import Evaluated
 from coevo_gym.store.folder import RunFolder, append_line, keep_lines, write_json
 from coevo_gym.store.reader import RunReader
 from coevo_gym.trainers.sft import demonstrate, imitate
@@ -63,12 +66,14 @@ class Start:
         random: numbers of the random agent on the held-out tasks.
         warmup: numbers of the warmed-up policy on them.
         env_steps: env steps that the demonstrations took.
+        outcomes: of both, by name, how each episode ended; {} in runs of before that was kept.
     """
 
     policy: Mapping[str, Any]
     random: Mapping[str, float]
     warmup: Mapping[str, float]
     env_steps: int
+    outcomes: Mapping[str, Sequence[Sequence[Any]]] = FrozenDict()
 
 
 def train(
@@ -155,6 +160,12 @@ class _Run:
             closing(self.assembly.models),
         ):
             store.add_tasks(self.assembly.warmup_tasks())
+            store.add_evaluated_tasks(
+                evaluated_task(self.assembly.benchmark, task)
+                for task in self.assembly.held_out_tasks
+            )
+            for name, outcomes in start.outcomes.items():
+                store.add_evaluation(name, 0, [Evaluated(*outcome) for outcome in outcomes])
             self.assembly.policy.load_state_dict(start.policy)  # it may take part in rounds
             self._find_first_tasks(store)
             for name, settings in self.assembly.arms.items():
@@ -187,7 +198,8 @@ class _Run:
         """Evaluate the random agent, imitate references, evaluate again."""
         assembly, tasks = self.assembly, self.assembly.warmup_tasks()
         self.progress.phase("warm-up", total=3)
-        random = assembly.evaluate(assembly.random_agent()).metrics()
+        floor = assembly.evaluate(assembly.random_agent())
+        random = floor.metrics()
         self.progress.update(1, random=_percent(random))
         self._check_stop()
         policy, env_steps = assembly.policy, 0
@@ -209,10 +221,15 @@ class _Run:
             losses, env_steps = imitation.losses, imitation.env_steps
         self.progress.update(2, tasks=str(len(tasks)))
         self._check_stop()
-        warmup = assembly.evaluate(assembly.agent(policy).greedy()).metrics()
+        start = assembly.evaluate(assembly.agent(policy).greedy())
+        warmup = start.metrics()
         self.progress.update(3, random=_percent(random), now=_percent(warmup))
         self._log_once(WARMUP, losses=list(losses), env_steps=env_steps)
-        return Start(policy.state_dict(), random, warmup, env_steps)
+        outcomes = {
+            name: [list(outcome) for outcome in outcomes_of(found)]
+            for name, found in ((RANDOM, floor), (WARMUP, start))
+        }
+        return Start(policy.state_dict(), random, warmup, env_steps, outcomes)
 
     def _find_first_tasks(self, store: RunStore) -> None:
         """Carry out the rounds that arms begin with; the store keeps them, and the parents.

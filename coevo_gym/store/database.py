@@ -9,6 +9,7 @@ and is applied at the step that it was applied at before (:meth:`RunStore.landin
 from __future__ import annotations
 
 import hashlib
+import json
 import sqlite3
 import threading
 import zlib
@@ -20,8 +21,9 @@ from typing import Any, Literal
 
 from coevo_gym.core.evolution import Round, RoundResult, Signal, digest
 from coevo_gym.core.task import Task, canonical_json
-from coevo_gym.core.trajectory import Group, Trajectory
-from coevo_gym.core.trajectory_json import trajectory_to_json
+from coevo_gym.core.trajectory import EvalTrajectory, Group, Trajectory
+from coevo_gym.core.trajectory_json import eval_trajectory_to_json, trajectory_to_json
+from coevo_gym.store.evaluated import Evaluated, EvaluatedTask
 from coevo_gym.store.folder import storing
 from coevo_gym.store.reader import SCHEMA_VERSION, Decision, RunReader
 
@@ -56,8 +58,14 @@ CREATE TABLE IF NOT EXISTS decisions (
     number INTEGER PRIMARY KEY, task_id TEXT, what TEXT, reason TEXT, at TEXT, body BLOB);
 CREATE TABLE IF NOT EXISTS landings (
     arm TEXT, key TEXT, step INTEGER, PRIMARY KEY (arm, key));
+CREATE TABLE IF NOT EXISTS evaluated_tasks (
+    id TEXT PRIMARY KEY, name TEXT, split TEXT, subset TEXT, scenario TEXT, instruction TEXT,
+    tags TEXT);
+CREATE TABLE IF NOT EXISTS evaluations (
+    arm TEXT, step INTEGER, task_id TEXT, sample INTEGER, success INTEGER, score REAL,
+    end_reason TEXT, steps INTEGER, body BLOB, PRIMARY KEY (arm, step, task_id, sample));
 """
-_OF_A_STEP = ("rounds", "groups", "signals", "trajectories")
+_OF_A_STEP = ("rounds", "groups", "signals", "trajectories", "evaluations")
 
 
 class RunStore(RunReader):
@@ -150,6 +158,33 @@ class RunStore(RunReader):
         with self._transaction():
             self._add_tasks(tasks)
 
+    def add_evaluated_tasks(self, tasks: Iterable[EvaluatedTask]) -> None:
+        """Store what evaluated tasks ask for. They lie apart from those that are practised."""
+        with self._transaction():
+            for task in tasks:
+                self._insert("evaluated_tasks", *task[:-1], json.dumps(task.tags), new_only=True)
+
+    def add_evaluation(self, arm: str, step: int, episodes: Iterable[Evaluated]) -> None:
+        """Store how the episodes of an evaluation ended, in place of an earlier one at that step.
+
+        Args:
+            arm: what was evaluated.
+            step: the arm's step at which it was.
+            episodes: those that came to an end.
+        """
+        with self._transaction():
+            self._db.execute("DELETE FROM evaluations WHERE arm = ? AND step = ?", (arm, step))
+            for episode in episodes:
+                self._add_evaluated(arm, step, episode, None)
+
+    def add_eval_episode(
+        self, arm: str, step: int, episode: Evaluated, trajectory: EvalTrajectory
+    ) -> None:
+        """Store one evaluation episode with what happened in it, in place of the same one."""
+        with self._transaction():
+            body = _pack(self._without_texts(eval_trajectory_to_json(trajectory)))
+            self._add_evaluated(arm, step, episode, body)
+
     def add_decisions(self, decisions: Iterable[Decision], tasks: Iterable[Task] = ()) -> None:
         """Store what people decided, and the tasks that they brought along."""
         with self._transaction():
@@ -226,6 +261,10 @@ class RunStore(RunReader):
             labels = (task.id, task.name, task.origin, str(task.split), task.subset, task.scenario)
             body = zlib.compress(task.to_json().encode())
             self._insert("tasks", *labels, task.instruction, body, new_only=True)
+
+    def _add_evaluated(self, arm: str, step: int, found: Evaluated, body: bytes | None) -> None:
+        outcome = (int(found.success), found.score, found.end_reason, found.steps, body)
+        self._insert("evaluations", arm, step, found.task_id, found.sample, *outcome)
 
     def _add_group(self, arm: str, step: int, group: Group) -> None:
         arrived = group.trajectories

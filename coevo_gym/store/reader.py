@@ -13,8 +13,9 @@ from typing import Any, Literal, NamedTuple
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.evolution import Context, Round, RoundResult, Signal, Verdict
 from coevo_gym.core.task import Task
-from coevo_gym.core.trajectory import Trajectory
-from coevo_gym.core.trajectory_json import trajectory_from_json
+from coevo_gym.core.trajectory import EvalTrajectory, Trajectory
+from coevo_gym.core.trajectory_json import eval_trajectory_from_json, trajectory_from_json
+from coevo_gym.store.evaluated import Evaluated, EvaluatedTask
 from coevo_gym.store.folder import DAMAGED, storing
 
 SCHEMA_VERSION = 1
@@ -222,7 +223,7 @@ class RunReader:
 
     def decisions(self) -> dict[str, Decision]:
         """The latest decision about each task, by its id, in the order in which they were made."""
-        if not self._rows("SELECT 1 FROM sqlite_master WHERE name = 'decisions'"):
+        if not self._has("decisions"):
             return {}  # a run of before there were any
         query = (
             "SELECT task_id, what, reason, at, body FROM decisions WHERE number IN "
@@ -311,6 +312,50 @@ class RunReader:
         rows = self._rows(query, arm, task_id, task_id)
         return [trajectory_from_json(self._with_texts(self._unpack(row[0]))) for row in rows]
 
+    def evaluated_tasks(self) -> list[EvaluatedTask]:
+        """The tasks that were evaluated, in the order they came."""
+        if not self._has("evaluated_tasks"):
+            return []
+        query = (
+            "SELECT id, name, split, subset, scenario, instruction, tags FROM evaluated_tasks "
+            "ORDER BY rowid"
+        )
+        return [
+            EvaluatedTask(id, name, split, subset, scenario, asked, tuple(json.loads(tags)))
+            for id, name, split, subset, scenario, asked, tags in self._rows(query)
+        ]
+
+    def evaluation_steps(self, arm: str) -> list[int]:
+        """The steps at which an arm was evaluated, and each episode's end stored; in order."""
+        if not self._has("evaluations"):
+            return []  # a run of before these were stored
+        query = "SELECT DISTINCT step FROM evaluations WHERE arm = ? ORDER BY step"
+        return [row[0] for row in self._rows(query, arm)]
+
+    def evaluation(self, arm: str, step: int) -> list[Evaluated]:
+        """How each episode of an evaluation ended, in order."""
+        query = (
+            "SELECT task_id, success, score, end_reason, steps, sample FROM evaluations "
+            "WHERE arm = ? AND step = ? ORDER BY rowid"
+        )
+        return [
+            Evaluated(task_id, bool(success), *rest)
+            for task_id, success, *rest in self._rows(query, arm, step)
+        ]
+
+    def eval_trajectory(
+        self, arm: str, step: int, task_id: str, sample: int = 0
+    ) -> EvalTrajectory | None:
+        """What happened in an evaluation episode; None if that was not kept."""
+        query = (
+            "SELECT body FROM evaluations WHERE arm = ? AND step = ? AND task_id = ? "
+            "AND sample = ? AND body IS NOT NULL"
+        )
+        rows = self._rows(query, arm, step, task_id, sample)
+        if not rows:
+            return None
+        return eval_trajectory_from_json(self._with_texts(self._unpack(rows[0][0])))
+
     def _rounds(self, which: str, *values: Any) -> list[StoredRound]:
         query = (
             "SELECT arm, step, arm_env_steps, pool_size, rounds.body, results.body FROM rounds "  # noqa: S608
@@ -334,6 +379,10 @@ class RunReader:
                 f"{self.path} has schema {version}; this version of coevo_gym reads "
                 f"{SCHEMA_VERSION}."
             )
+
+    def _has(self, table: str) -> bool:
+        """Whether a table is there, which a run of before there was one lacks."""
+        return bool(self._rows("SELECT 1 FROM sqlite_master WHERE name = ?", table))
 
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         with storing(self.path):
