@@ -23,6 +23,7 @@ class RunProgress:
 
     Args:
         console: where. A terminal gets the live line, anything else about ten lines a phase.
+        one_line: whether a phase's live line goes when the next one begins.
 
     Example:
         >>> with RunProgress(Console(width=80)) as progress:
@@ -31,8 +32,8 @@ class RunProgress:
         train static: 2/2, success 50 %
     """
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, console: Console, *, one_line: bool = False) -> None:
+        self.console, self._one_line = console, one_line
         self._name, self._total, self._shown = "", 0, -1
         self._task: TaskID | None = None
         self._live = (
@@ -72,6 +73,8 @@ class RunProgress:
         """
         self._name, self._total, self._shown = name, total, done * _PLAIN_LINES // max(1, total)
         if self._live:
+            if self._one_line and self._task is not None:
+                self._live.remove_task(self._task)
             self._task = self._live.add_task(name, total=total, completed=done, facts="")
 
     def update(self, done: int, **facts: str) -> None:

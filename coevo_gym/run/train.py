@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -47,7 +47,8 @@ class Summary:
         benchmark: what was practised.
         split: the held-out split that the table is about.
         table: baselines first, then the arms in order.
-        arms: what each arm did: steps, env steps, rounds, pool size, hash of its weights.
+        arms: what each arm did: steps, env steps, rounds, pool size, hash of its weights, and the
+            metrics of its curriculum in the end.
     """
 
     name: str
@@ -84,6 +85,7 @@ def train(
     *,
     overwrite: bool = False,
     agreed: bool = False,
+    prepare: Callable[[RunFolder], object] | None = None,
 ) -> Summary:
     """Train all arms of a new run.
 
@@ -94,6 +96,8 @@ def train(
         stop: asked at every step boundary.
         overwrite: delete an earlier run in the folder.
         agreed: whether somebody has agreed to what asking models may cost.
+        prepare: called when there is a folder and a manifest in it, before anything is done; it may
+            put there what an equal run has done already.
 
     Raises:
         Stopped: if ``stop`` said so; what is done is saved.
@@ -111,6 +115,8 @@ def train(
     with folder.locked(), one_thread(resolved.config):
         folder.create(overwrite=overwrite)
         write_json(folder.manifest, manifest)
+        if prepare is not None:
+            prepare(folder)
         return _Run(folder, assembly, progress, stop).go()
 
 
@@ -355,6 +361,7 @@ class _Run:
             "rounds": int(numbers.get("rounds", 0)),
             "pool_size": int(numbers.get("pool_size", 0)),
             "weights": weights_hash(arm.policy),
+            "curriculum": numbers,
         }
         mark = mark_of(self.config, self.assembly.arms[arm.name])
         state = loop.state

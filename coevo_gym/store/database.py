@@ -127,6 +127,17 @@ class RunStore(RunReader):
             body = _pack(result.model_dump(mode="json"))
             self._insert("results", _key(round, by), round.id, body)
 
+    def add_results_of(self, other: Path, round_id: str) -> None:
+        """Take over what rounds of this id gave in another run; equal rounds find it here.
+
+        Raises:
+            StoreError: if the other database cannot be read.
+        """
+        rows = RunReader(other).results(round_id)
+        with self._transaction():
+            for key, body in rows:
+                self._insert("results", key, round_id, body, new_only=True)
+
     def add_round(
         self,
         arm: str,

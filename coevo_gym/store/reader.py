@@ -156,6 +156,10 @@ class RunReader:
         """Rounds that were applied, in order, of one arm or all."""
         return self._rounds("? IS NULL OR arm = ?", arm, arm)
 
+    def results(self, round_id: str) -> list[tuple[str, bytes]]:
+        """What rounds of this id gave, as it is stored: by key, packed."""
+        return self._rows("SELECT key, body FROM results WHERE round_id = ?", round_id)
+
     def round(self, arm: str, round_id: str) -> StoredRound:
         """One round of an arm.
 

@@ -1,0 +1,203 @@
+"""``coevo experiment``: a table as one command."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Column, Table
+
+from coevo_gym.cli.output import (
+    INTERRUPTED,
+    AsJson,
+    cell,
+    errors,
+    print_json,
+    print_table,
+    say,
+    say_aside,
+    telling,
+)
+from coevo_gym.cli.progress import RunProgress
+from coevo_gym.cli.settings import Sets
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.run.stop import Stopped, StopRequest
+from coevo_gym.store.folder import RUNS
+
+if TYPE_CHECKING:
+    from coevo_gym.experiments.definition import Experiment
+    from coevo_gym.experiments.results import ResultTable
+
+
+def experiment(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME_OR_TOML", help="Name of a table, or a .toml file."),
+    ] = None,
+    benchmark: Annotated[
+        str | None, typer.Option(help="What is practised; the table's first one by default.")
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="tiny: minutes a cell on a CPU; small: what a table of ours is made with, or a "
+            "small language model; paper: the preset with the paper's numbers."
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(help="How many (3), or which (401-420, or 1,4,); the table's by default."),
+    ] = None,
+    rows: Annotated[
+        str | None, typer.Option(help="Rows to run and print, with commas between; all by default.")
+    ] = None,
+    sets: Sets = None,
+    run_name: Annotated[
+        str | None, typer.Option("--name", help="Name of the table's folder in runs/.")
+    ] = None,
+    listing: Annotated[
+        bool, typer.Option("--list", help="Print the tables, and what each needs; run nothing.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Agree to what asking a paid model may cost.")
+    ] = False,
+    as_json: AsJson = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    as_md: Annotated[bool, typer.Option("--md", help="Print Markdown.")] = False,
+) -> None:
+    """Run a table of a paper, or one of ours or yours, cell by cell, and print it.
+
+    A cell is one row from one seed: a run in runs/TABLE/ROW-SEED. Finished cells are not run
+    again, and one that was cut goes on; so Ctrl-C loses nothing, and the same command goes on.
+    Cells of a seed share their warm-up and first tasks. In the end table.md, table.csv and
+    table.json lie in runs/TABLE.
+
+    For example:
+
+      coevo experiment --list
+
+      coevo experiment controls --budget tiny --seeds 2
+
+      coevo experiment coevolve_table5 --benchmark alfworld --rows static,coevolve
+
+      coevo experiment rbc_noisy --seeds 401-404 --md
+
+      coevo experiment my_table.toml --set loop.max_env_steps=20000 --name longer
+    """
+    if sum((as_json, as_csv, as_md)) > 1:
+        raise ConfigError("Choose one of --json, --csv and --md.")
+    from coevo_gym.experiments.definition import load
+
+    if listing:
+        _list(name, benchmark, budget, as_json)
+        return
+    if name is None:
+        raise ConfigError("Which table? `coevo experiment --list` says which there are.")
+    found = load(name)
+    table = _make(found, benchmark, budget, seeds, rows, list(sets or ()), run_name, yes)
+    _print(table, as_json, as_csv, as_md)
+
+
+def _make(
+    found: Experiment,
+    benchmark: str | None,
+    budget: str | None,
+    seeds: str | None,
+    rows: str | None,
+    sets: list[str],
+    run_name: str | None,
+    yes: bool,
+) -> ResultTable:
+    """Run what is not there yet, write the files, and say where they are."""
+    from coevo_gym.experiments.making import choose, make
+
+    names = tuple(part.strip() for part in rows.split(",") if part.strip()) if rows else ()
+    chosen = choose(
+        found,
+        RUNS,
+        benchmark=benchmark,
+        budget=budget,
+        seeds=seeds,
+        rows=names,
+        sets=sets,
+        name=run_name,
+    )
+    with (
+        RunProgress(errors, one_line=True) as progress,
+        telling(progress.say),
+        StopRequest() as stop,
+    ):
+        try:
+            table, counts = make(chosen, progress, stop, agreed=yes)
+        except Stopped:
+            again = " ".join(sys.argv[1:]) or f"experiment {found.name}"
+            progress.say(f"Stopped and saved. Go on with: coevo {again}")
+            raise typer.Exit(INTERRUPTED) from None
+    say_aside(f"{counts}. Table: {chosen.folder / 'table.md'}")
+    return table
+
+
+def _print(table: ResultTable, as_json: bool, as_csv: bool, as_md: bool) -> None:
+    from coevo_gym.experiments import writing
+
+    if as_json or as_csv or as_md:
+        make = writing.as_json if as_json else writing.as_csv if as_csv else writing.markdown
+        typer.echo(make(table), nl=False)
+        return
+    say(f"{table.title} ({table.benchmark}, budget {table.budget})")
+    grids = [("", writing.grid(table)), *writing.more_grids(table)]
+    for title, (heads, rows) in grids:
+        columns = [
+            Column(head, overflow="fold", style="dim" if head.startswith("paper") else "")
+            for head in heads
+        ]
+        drawn = Table(*columns, title=title or None)
+        for row in rows:
+            drawn.add_row(*map(escape, row))
+        print_table(drawn)
+    for note in table.notes:
+        say(note)
+
+
+def _list(name: str | None, benchmark: str | None, budget: str | None, as_json: bool) -> None:
+    from coevo_gym.experiments.definition import load, names
+
+    found = [_listed(load(each), benchmark, budget) for each in ([name] if name else names())]
+    if as_json:
+        print_json(found)
+        return
+    table = Table(
+        Column("table", no_wrap=True), "what it shows", "rows", "benchmarks", "budget", "needs",
+        "can run here", box=None,
+    )  # fmt: skip
+    for row in found:
+        here = "yes" if row["ready"] else f"no: {'; '.join(row['missing'])}"
+        title = f"{row['title']} ({row['source']})" if row["source"] else row["title"]
+        table.add_row(
+            row["name"], escape(title), cell(row["rows"]), cell(row["benchmarks"]), row["budget"],
+            cell(row["needs"]) or "nothing", escape(here), style="" if row["ready"] else "dim",
+        )  # fmt: skip
+    print_table(table)
+
+
+def _listed(found: Experiment, benchmark: str | None, budget: str | None) -> dict[str, Any]:
+    from coevo_gym.experiments.making import size_of
+    from coevo_gym.experiments.needs import needs_of
+
+    size = size_of(found, budget)
+    needs = needs_of(found, benchmark or found.benchmarks[0], size)
+    missing = [f"{need.what}: {need.missing}" for need in needs if need.missing]
+    return {
+        "name": found.name,
+        "title": found.title,
+        "source": found.source,
+        "rows": [row.name for row in found.rows],
+        "benchmarks": list(found.benchmarks),
+        "budget": size,
+        "seeds": list(found.seeds),
+        "needs": [need.what for need in needs],
+        "missing": missing,
+        "ready": not missing,
+    }

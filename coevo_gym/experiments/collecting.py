@@ -1,0 +1,76 @@
+"""From finished cells to the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from coevo_gym.experiments.cells import Cell
+from coevo_gym.experiments.definition import Experiment, Row, Size
+from coevo_gym.experiments.measures import FILE
+from coevo_gym.experiments.numbers import Numbers, numbers_of
+from coevo_gym.experiments.parts import parts_of
+from coevo_gym.experiments.results import ResultTable, columns_of, lines_of
+from coevo_gym.run.manifest import read_manifest
+from coevo_gym.store.folder import read_json
+
+
+def collect(
+    experiment: Experiment,
+    rows: Sequence[Row],
+    cells: Sequence[Cell],
+    *,
+    benchmark: str,
+    budget: Size,
+) -> ResultTable:
+    """The table of the cells that are finished.
+
+    Raises:
+        ConfigError: if a cell was run with other settings.
+        StoreError: if a cell cannot be read.
+    """
+    finished = [cell for cell in cells if cell.state == "finished"]
+    values: dict[str, dict[int, Numbers]] = {row.key: {} for row in rows}
+    for cell in finished:
+        values[cell.row.key][cell.seed] = numbers_of(cell.folder, cell.row.name)
+        for row in rows:
+            if row.shows and cell.seed not in values[row.key]:
+                values[row.key][cell.seed] = numbers_of(cell.folder, row.shows)
+    measured = {
+        row.key: {
+            cell.seed: read_json(path)
+            for cell in finished
+            if cell.row == row and (path := cell.folder.path / FILE).is_file()
+        }
+        for row in rows
+    }
+    lines = lines_of(experiment, rows, values, benchmark, budget)
+    return ResultTable(
+        experiment=experiment.name,
+        title=experiment.title,
+        source=experiment.source,
+        benchmark=benchmark,
+        budget=budget,
+        metric=experiment.metric,
+        lines=lines,
+        columns=columns_of(experiment, lines),
+        parts=parts_of(experiment, rows, measured),
+        notes=tuple(_notes(experiment, cells, finished)),
+    )
+
+
+def _notes(
+    experiment: Experiment, cells: Sequence[Cell], finished: Sequence[Cell]
+) -> Iterator[str]:
+    if experiment.about:
+        yield experiment.about.strip()
+    if len(finished) < len(cells):
+        yield f"{len(finished)} of {len(cells)} cells are finished."
+    code = {_code(cell) for cell in finished}
+    if len(code) > 1:
+        yield f"The cells were run by different code: {', '.join(sorted(code))}."
+
+
+def _code(cell: Cell) -> str:
+    manifest = read_manifest(cell.folder)[0]
+    version = f"version {manifest['versions'].get('coevo_gym', 'unknown')}"
+    return f"{version} at {commit[:8]}" if (commit := manifest.get("git_commit")) else version

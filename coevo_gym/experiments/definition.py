@@ -1,0 +1,239 @@
+"""What a table is: its rows, what they are compared by, and how much each cell may take."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from coevo_gym.config.keys import flat, suggest
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject
+
+FOLDER = Path(__file__).parent / "tables"
+BUDGETS = Path(__file__).parent / "budgets.toml"
+ANY = "any"
+"""Stands for all benchmarks in the budgets of a table."""
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_]*$")]
+Size = Literal["tiny", "small", "paper"]
+Shown = Literal["", "warm-up", "random"]
+_KEY_IN_LABEL = re.compile(r"\{([a-z_.]+)\}")
+
+
+class Budget(FrozenModel):
+    """How much a cell may take.
+
+    Attributes:
+        preset: the preset that it begins with; ``{benchmark}`` in it stands for the benchmark.
+        set: settings over those, by dotted key.
+    """
+
+    preset: str = ""
+    set: JsonObject = FrozenDict()
+
+    def over(self, other: Budget) -> Budget:
+        """This one in place of another; what that sets stays, unless this names a preset."""
+        if self.preset:
+            return self
+        return Budget(preset=other.preset, set={**other.set, **self.set})
+
+
+class Row(FrozenModel):
+    """One line of a table: an arm.
+
+    Attributes:
+        name: begins the names of its runs.
+        label: what is printed; ``{section.key}`` in it stands for what the row sets there.
+        method: name of its method; the row's own if it is left out.
+        set: what it sets otherwise than the others, by dotted key.
+        shows: a baseline that every run has, ``warm-up`` or ``random``: such a row has no runs of
+            its own.
+        at: what it sets otherwise at one budget alone.
+        baselines: what it is compared with, in place of the table's.
+        paper: what the paper printed, in percent, by benchmark.
+        group: what it belongs to, of tables in several parts.
+    """
+
+    name: Name
+    label: str = ""
+    method: str = ""
+    set: JsonObject = FrozenDict()
+    shows: Shown = ""
+    at: Mapping[Size, Budget] = Field(default_factory=dict)
+    baselines: tuple[Name, ...] | None = None
+    paper: Mapping[str, float] = FrozenDict()
+    group: str = ""
+
+    @property
+    def key(self) -> str:
+        """Names the row in a table of several groups."""
+        return f"{self.group}-{self.name}" if self.group else self.name
+
+    def sets_at(self, budget: Size) -> dict[str, Any]:
+        """What it sets at a budget, by dotted key."""
+        more = self.at[budget].set if budget in self.at else {}
+        return {**dict(flat(self.set)), **dict(flat(more))}
+
+    def printed(self, budget: Size) -> str:
+        """Its label at a budget."""
+        sets = self.sets_at(budget)
+        found = _KEY_IN_LABEL.sub(lambda key: _text(sets.get(key[1], "default")), self.label)
+        return found or self.name
+
+    def published(self, benchmark: str, budget: Size) -> float | None:
+        """What the paper printed; None where a budget makes another row of it."""
+        return None if budget in self.at and self.at[budget].set else self.paper.get(benchmark)
+
+
+class Experiment(FrozenModel):
+    """A table.
+
+    Attributes:
+        name: of the experiment.
+        title: what the table shows, in a line.
+        source: paper and table that it follows; "" for one of ours.
+        about: what to know before reading it.
+        kind: ``runs`` of the loop on a benchmark, or ``simulated`` ones.
+        benchmarks: those that it is meant for; the first one is the default. Others may be asked
+            for, too. Of simulated ones, the worlds.
+        budget: the default.
+        seeds: the default, fixed beforehand.
+        metric: number that rows are compared by, see ``numbers.py``.
+        columns: more numbers to print.
+        measures: what is measured of each cell beyond its run, see ``measures.py``.
+        others: for the measure ``transfer``: on which benchmark a policy is tried, by the one that
+            it practised.
+        baselines: rows that the others are compared with; the main table shows the first one.
+        cross: whether to print who solves which held-out tasks, beside each row's first baseline.
+        settings: of all cells, by dotted key.
+        budgets: over the usual ones, by size and benchmark; ``any`` is for all benchmarks.
+        rows: in order.
+    """
+
+    name: str
+    title: str
+    source: str = ""
+    about: str = ""
+    kind: Literal["runs", "simulated"] = "runs"
+    benchmarks: tuple[str, ...] = Field(min_length=1)
+    budget: Size = "tiny"
+    seeds: tuple[int, ...] = Field(default=(1, 2, 3), min_length=1)
+    metric: str = "success"
+    columns: tuple[str, ...] = ()
+    measures: tuple[str, ...] = ()
+    others: Mapping[str, str] = FrozenDict()
+    baselines: tuple[Name, ...]
+    cross: bool = False
+    settings: JsonObject = FrozenDict()
+    budgets: Mapping[Size, Mapping[str, Budget]] = Field(default_factory=dict)
+    rows: tuple[Row, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Experiment:
+        names = [row.name for row in self.rows]
+        if len(set(names)) != len(names):
+            raise ValueError("two rows have the same name")
+        for row in self.rows:
+            for baseline in self.baselines if row.baselines is None else row.baselines:
+                if baseline not in names:
+                    raise ValueError(f"there is no row {baseline!r} to compare {row.name!r} with")
+        if all(row.shows for row in self.rows):
+            raise ValueError("no row has runs of its own")
+        return self
+
+    def chosen(self, names: tuple[str, ...] = ()) -> tuple[Row, ...]:
+        """The rows of these names in the table's order; all without names.
+
+        Raises:
+            ConfigError: if there is none of a name, or none of them has runs.
+        """
+        known = [row.name for row in self.rows]
+        for name in names:
+            if name not in known:
+                raise ConfigError(f"{self.name} has no row {name!r}. {suggest(name, known)}")
+        rows = tuple(row for row in self.rows if not names or row.name in names)
+        if all(row.shows for row in rows):
+            raise ConfigError(f"{', '.join(names)}: without another row there is nothing to run.")
+        return rows
+
+    def baselines_of(self, row: Row) -> tuple[str, ...]:
+        """Names of the rows that one is compared with; a baseline with those before it."""
+        found = self.baselines if row.baselines is None else row.baselines
+        return found[: found.index(row.name)] if row.name in found else found
+
+    def budget_of(self, size: Size, benchmark: str) -> Budget:
+        """How much a cell on a benchmark may take.
+
+        Raises:
+            ConfigError: if neither the table nor the usual budgets say so.
+        """
+        own = self.budgets.get(size, {})
+        layers = [usual_budgets().get(size, {}).get(benchmark), own.get(ANY), own.get(benchmark)]
+        found: Budget | None = None
+        for layer in layers:
+            if layer is not None:
+                found = layer if found is None else layer.over(found)
+        if found is None:
+            raise ConfigError(
+                f"{self.name} has no budget {size!r} on {benchmark}: [budgets.{size}.{benchmark}] "
+                "in a TOML file of your own says what a cell may take there."
+            )
+        preset = found.preset.format(benchmark=benchmark)
+        return Budget(preset=preset, set=found.set)
+
+
+def names() -> list[str]:
+    """Names of the experiments that come with the package."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def load(source: str) -> Experiment:
+    """An experiment by its name, or by the path of a TOML file.
+
+    Raises:
+        ConfigError: if there is none, or something is wrong with it.
+    """
+    is_file = source.endswith(".toml")
+    path = Path(source) if is_file else FOLDER / f"{source}.toml"
+    if not path.is_file():
+        what = "no file" if is_file else "no experiment"
+        hint = "" if is_file else f" {suggest(source, names())}"
+        raise ConfigError(
+            f"There is {what} {source!r}.{hint} `coevo experiment --list` says which there are; "
+            "one of your own is named with its .toml."
+        )
+    try:
+        return Experiment.model_validate({"name": path.stem, **_read(path)})
+    except ValidationError as error:
+        raise ConfigError(_explained(path, error)) from None
+
+
+def usual_budgets() -> Mapping[str, Mapping[str, Budget]]:
+    """Budgets by size and benchmark."""
+    return {
+        size: {name: Budget.model_validate(budget) for name, budget in of.items()}
+        for size, of in _read(BUDGETS).items()
+    }
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read as TOML: {error}") from error
+
+
+def _explained(path: Path, error: ValidationError) -> str:
+    problems = [
+        (".".join(map(str, one["loc"])) or "the table", one["msg"].removeprefix("Value error, "))
+        for one in error.errors()
+    ]
+    return f"{path}: {'; '.join(f'{where}: {what}' for where, what in problems)}"
+
+
+def _text(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

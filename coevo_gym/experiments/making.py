@@ -1,0 +1,124 @@
+"""A table from what is asked for to its files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from coevo_gym.config.keys import suggest
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.experiments.cells import Cell, cells_of
+from coevo_gym.experiments.collecting import collect
+from coevo_gym.experiments.definition import Experiment, Row, Size
+from coevo_gym.experiments.results import ResultTable
+from coevo_gym.experiments.running import Counts, run_cells
+from coevo_gym.experiments.seeds import read_seeds
+from coevo_gym.experiments.writing import write
+from coevo_gym.run.progress import Progress
+from coevo_gym.run.stop import StopRequest
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What of an experiment is to be run, and where.
+
+    Attributes:
+        experiment: the table.
+        rows: of it, with those that they are compared with.
+        seeds: of each row.
+        benchmark: what is practised.
+        budget: how much a cell may take.
+        folder: where its runs and files lie.
+        sets: settings over all others.
+    """
+
+    experiment: Experiment
+    rows: tuple[Row, ...]
+    seeds: tuple[int, ...]
+    benchmark: str
+    budget: Size
+    folder: Path
+    sets: tuple[str, ...] = ()
+
+    def cells(self) -> list[Cell]:
+        """The cells, in the order in which they are run."""
+        return cells_of(
+            self.experiment,
+            self.rows,
+            self.seeds,
+            self.folder,
+            benchmark=self.benchmark,
+            budget=self.budget,
+            sets=self.sets,
+        )
+
+
+def choose(
+    experiment: Experiment,
+    runs: Path,
+    *,
+    benchmark: str | None = None,
+    budget: str | None = None,
+    seeds: str | None = None,
+    rows: tuple[str, ...] = (),
+    sets: Sequence[str] = (),
+    name: str | None = None,
+) -> Chosen:
+    """What a user asks for, with the table's own choices where nothing is said.
+
+    The folder's name carries benchmark and budget where they are not the table's first choice.
+
+    Raises:
+        ConfigError: if there is no such budget, row or seed.
+    """
+    size = size_of(experiment, budget)
+    where = benchmark or experiment.benchmarks[0]
+    parts = [experiment.name]
+    parts += [where] if where != experiment.benchmarks[0] else []
+    parts += [size] if size != experiment.budget else []
+    return Chosen(
+        experiment,
+        experiment.chosen(rows),
+        read_seeds(seeds, experiment.seeds),
+        where,
+        size,
+        runs / (name or "-".join(parts)),
+        tuple(sets),
+    )
+
+
+def size_of(experiment: Experiment, budget: str | None) -> Size:
+    """The budget of this name; the table's own without one.
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    if budget is None:
+        return experiment.budget
+    sizes: tuple[Size, ...] = get_args(Size)
+    for size in sizes:
+        if size == budget:
+            return size
+    raise ConfigError(f"There is no budget {budget!r}. {suggest(budget, sizes)}")
+
+
+def make(
+    chosen: Chosen, progress: Progress, stop: StopRequest, *, agreed: bool = False
+) -> tuple[ResultTable, Counts]:
+    """Run the cells that are not there, and write the table.
+
+    Raises:
+        Stopped: if ``stop`` said so; what is done is saved.
+        CoevoError: if a cell fails; those before it stay.
+    """
+    experiment, cells = chosen.experiment, chosen.cells()
+    counts = run_cells(
+        cells, experiment.measures, dict(experiment.others), progress, stop, agreed=agreed
+    )
+    table = collect(
+        experiment, chosen.rows, cells, benchmark=chosen.benchmark, budget=chosen.budget
+    )
+    write(chosen.folder, table)
+    return table, counts

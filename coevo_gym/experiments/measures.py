@@ -1,0 +1,170 @@
+"""What a table needs of a cell beyond its summary; it is measured once, and kept beside it.
+
+| measure | what it is |
+|---|---|
+| `seconds` | wall time of rollouts, updates and rounds; of every cell |
+| `solved` | which held-out tasks it solves, a digit each; of every cell |
+| `diversity` | SR@5 and ED_rel of the tasks of each round |
+| `likeness` | how near evolved tasks come to native training tasks that were set aside |
+| `transfer` | success on another benchmark |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from coevo_gym.config import RunConfig, load_config
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.evolution import Round
+from coevo_gym.core.task import Split
+from coevo_gym.curricula.gates.similarity import set_aside
+from coevo_gym.curricula.metrics import energy_distance, max_similarity, self_similarity
+from coevo_gym.curricula.pool.embed import HashingEmbedder, Vectors
+from coevo_gym.run.assembly import Assembly, one_thread
+from coevo_gym.run.manifest import read_manifest
+from coevo_gym.run.table import WARMUP
+from coevo_gym.store.checkpoint import Checkpoints
+from coevo_gym.store.folder import RunFolder, read_json, read_lines, write_json
+from coevo_gym.store.reader import RunReader
+
+ALWAYS = ("seconds", "solved")
+FILE = "cell.json"
+PARTS = ("rollout", "update", "round")
+"""What wall time is spent on."""
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """A finished run to be measured."""
+
+    folder: RunFolder
+    config: RunConfig
+    arm: str
+    others: Mapping[str, str]
+
+    def lines(self, event: str) -> list[dict[str, Any]]:
+        found = read_lines(self.folder.metrics)
+        return [line for line in found if line.get("event") == event and line["arm"] == self.arm]
+
+
+def measure(
+    folder: RunFolder, arm: str, wanted: Sequence[str], others: Mapping[str, str]
+) -> dict[str, Any]:
+    """What was measured of a finished run; what was not is measured now.
+
+    Args:
+        folder: of the run.
+        arm: its arm.
+        wanted: names of measures, beside those of every cell.
+        others: for ``transfer``: the benchmark to try, by the one that was practised.
+
+    Returns:
+        The measures by name, as they are kept in the run's folder.
+
+    Raises:
+        ConfigError: if there is no such measure, or it cannot be taken of this run.
+        StoreError: if the run cannot be read.
+    """
+    path = folder.path / FILE
+    known: dict[str, Any] = read_json(path) if path.is_file() else {}
+    missing = [name for name in (*ALWAYS, *wanted) if name not in known]
+    if missing:
+        ended = _Ended(folder, read_manifest(folder)[1], arm, others)
+        known |= {name: _measure(name)(ended) for name in missing}
+        write_json(path, known)
+    return known
+
+
+def _measure(name: str) -> Callable[[_Ended], Any]:
+    if name not in MEASURES:
+        raise ConfigError(f"There is no measure {name!r}. Choose one of: {', '.join(MEASURES)}.")
+    return MEASURES[name]
+
+
+def _seconds(ended: _Ended) -> dict[str, float]:
+    steps = ended.lines("step")
+    return {part: sum(line.get(f"{part}_s", 0.0) for line in steps) for part in PARTS}
+
+
+def _solved(ended: _Ended) -> str:
+    found = [line["solved"] for line in ended.lines("eval") if line.get("solved")]
+    return str(found[-1]) if found else ""
+
+
+def _diversity(ended: _Ended) -> list[dict[str, float | None]]:
+    """Of each round with two new tasks or more: SR@5 of them, and ED_rel of them from D_0.
+
+    ED_rel is the unbiased estimate, which may be negative, as some of the paper's are.
+    """
+    embed, first = HashingEmbedder(), list[Vectors]()
+    rows = list[dict[str, float | None]]()
+    for number, applied in enumerate(RunReader(ended.folder.database).rounds(ended.arm)):
+        texts = [task.instruction for task in applied.result.accepted]
+        if len(texts) < 2:
+            continue
+        vectors = embed(texts)
+        far = None
+        if first and np.ptp(first[0], axis=0).any():  # of one point alone there is no ED_rel
+            far = energy_distance(first[0], vectors, "u").relative
+        first = first or [vectors]
+        similar = self_similarity(vectors)
+        rows.append(
+            {"round": number, "step": applied.step, "tasks": len(texts), "sr": similar, "ed": far}
+        )
+    return rows
+
+
+def _likeness(ended: _Ended) -> float | None:
+    """Mean cosine of each evolved task to the nearest that was set aside; None without any."""
+    rounds = RunReader(ended.folder.database).rounds(ended.arm)
+    first = Round.unguided(1).id
+    texts = [
+        task.instruction
+        for applied in rounds
+        if applied.round.id != first
+        for task in applied.result.accepted
+    ]
+    settings = ended.config.benchmark
+    native = get_benchmark(settings.name).tasks(Split.TRAIN, settings.subset)
+    others = [task.instruction for task in set_aside(native)[0]]
+    if not texts or not others:
+        return None
+    embed = HashingEmbedder()
+    return float(np.mean(max_similarity(embed(texts), embed(others)).similarity))
+
+
+def _transfer(ended: _Ended) -> dict[str, Any]:
+    """Success on another benchmark's held-out tasks, of the arm and of the warm-up."""
+    practised = ended.config.benchmark.name
+    if practised not in ended.others:
+        raise ConfigError(
+            f"On which benchmark is a policy to be tried that practised {practised}? "
+            f'others.{practised} = "…" in the table says so.'
+        )
+    other = ended.others[practised]
+    sets = {"benchmark": other, "benchmark.subset": None, "benchmark.max_steps": None}
+    config = load_config(ended.config, sets=sets, environ={}).config
+    assembly = Assembly(config)
+    found: dict[str, Any] = {"benchmark": other}
+    with one_thread(config):
+        for name in (WARMUP, ended.arm):
+            saved = Checkpoints(ended.folder.checkpoints / name).latest()
+            if saved is None:
+                raise ConfigError(f"{ended.folder.path} has no checkpoint of {name} any more.")
+            assembly.policy.load_state_dict(saved.state["policy"])
+            found[name] = assembly.evaluate(assembly.agent(assembly.policy).greedy()).success_rate
+    return {"benchmark": other, "before": found[WARMUP], "success": found[ended.arm]}
+
+
+MEASURES: Mapping[str, Callable[[_Ended], Any]] = {
+    "seconds": _seconds,
+    "solved": _solved,
+    "diversity": _diversity,
+    "likeness": _likeness,
+    "transfer": _transfer,
+}

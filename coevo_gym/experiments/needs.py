@@ -1,0 +1,98 @@
+"""What a table needs, and whether this machine has it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import coevo_gym
+from coevo_gym.agents.lm.models import resolve_model
+from coevo_gym.config import ArmConfig, RunConfig, arm_configs
+from coevo_gym.core.errors import CoevoError
+from coevo_gym.core.waiting import only_looking
+from coevo_gym.experiments.cells import resolve
+from coevo_gym.experiments.definition import Experiment, Size
+
+
+class Need(NamedTuple):
+    """Something that cells need.
+
+    Attributes:
+        what: in a few words.
+        missing: why it is not here, or ""; of an endpoint it is not known.
+    """
+
+    what: str
+    missing: str = ""
+
+
+def needs_of(experiment: Experiment, benchmark: str, budget: Size) -> list[Need]:
+    """What the cells of a table need, each once.
+
+    Raises:
+        ConfigError: if a row's settings are wrong, or there is no such budget.
+    """
+    if experiment.kind == "simulated":
+        return []
+    found = dict[Need, None]()
+    for row in experiment.chosen():
+        if not row.shows:
+            config = resolve(
+                experiment, row, experiment.seeds[0], benchmark=benchmark, budget=budget
+            ).config
+            found |= dict.fromkeys(_of_a_run(config))
+    for other in {experiment.others.get(benchmark, "")} - {""}:
+        found[_benchmark(other)] = None
+    return list(found)
+
+
+def _of_a_run(config: RunConfig) -> Iterator[Need]:
+    yield _benchmark(config.benchmark.name)
+    kind, path = config.policy.kind, config.policy.model.path
+    if kind in ("transformers", "vllm"):
+        yield from _language_model(kind, path)
+    for arm in arm_configs(config).values():
+        yield from _asked(config, arm)
+
+
+def _asked(config: RunConfig, arm: ArmConfig) -> Iterator[Need]:
+    for settings in (config, arm):
+        model = settings.explorer.model
+        if settings.explorer.kind != "model" or model.kind == "policy":
+            continue
+        if model.kind == "openai":
+            yield Need(f"an endpoint with {model.endpoint.model or 'a model'}")
+        else:
+            yield from _language_model(model.kind, model.model.path)
+
+
+def _language_model(kind: str, path: str) -> Iterator[Need]:
+    import torch
+
+    yield Need(path, "" if _is_here(path) else "it is not on this machine")
+    if kind == "vllm" and find_spec("vllm") is None:
+        yield Need("vLLM", "it is not installed (pip install coevo_gym[vllm])")
+    yield Need("a GPU", "" if torch.cuda.is_available() else "there is none")
+
+
+def _is_here(path: str) -> bool:
+    """Whether a model is in a folder here, or in the cache of the Hugging Face Hub."""
+    try:
+        found = Path(resolve_model(path))
+    except CoevoError:
+        return False
+    home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
+    cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
+    return found.is_dir() or (cache / f"models--{path.replace('/', '--')}").is_dir()
+
+
+def _benchmark(name: str) -> Need:
+    try:
+        with only_looking():
+            coevo_gym.tasks(name, "train")
+    except CoevoError as error:
+        return Need(name, str(error).partition(".")[0])
+    return Need(name)

@@ -1,0 +1,102 @@
+"""The numbers of a cell by name: from its summary, and from what was measured of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from coevo_gym.experiments.measures import FILE
+from coevo_gym.store.folder import RunFolder, read_json
+
+Numbers = Mapping[str, float]
+
+
+class Column(NamedTuple):
+    """How a number is printed.
+
+    Attributes:
+        title: head of its column.
+        form: a format; ``{:.1%}`` for a share.
+    """
+
+    title: str
+    form: str
+
+
+COLUMNS: Mapping[str, Column] = {
+    "success": Column("success", "{:.1%}"),
+    "score": Column("score", "{:.3f}"),
+    "env_steps": Column("env steps", "{:,.0f}"),
+    "share_explore_steps": Column("explored", "{:.1%}"),
+    "share_gate_steps": Column("gates", "{:.1%}"),
+    "mixed_groups": Column("mixed groups", "{:.1%}"),
+    "mixed_groups_recent": Column("mixed, last 64", "{:.1%}"),
+    "steps_all_fail": Column("steps, all fail", "{:,.0f}"),
+    "steps_mixed": Column("steps, mixed", "{:,.0f}"),
+    "steps_all_pass": Column("steps, all pass", "{:,.0f}"),
+    "tags_covered": Column("tags", "{:,.0f}"),
+    "reserve": Column("reserve", "{:.1f}"),
+    "pool_size": Column("tasks", "{:,.0f}"),
+    "rounds": Column("rounds", "{:.1f}"),
+    "pass_rate": Column("accepted", "{:.1%}"),
+    "tokens": Column("tokens", "{:,.0f}"),
+    "usd": Column("USD", "{:.2f}"),
+    "hours": Column("hours", "{:.2f}"),
+    "seconds_round": Column("s in rounds", "{:,.0f}"),
+    "round_share": Column("time in rounds", "{:.1%}"),
+    "likeness": Column("likeness", "{:.1%}"),
+    "transfer": Column("elsewhere", "{:.1%}"),
+    "transfer_before": Column("elsewhere, before", "{:.1%}"),
+}
+USUAL = (
+    "env_steps", "share_explore_steps", "mixed_groups", "tags_covered", "tokens", "usd", "hours",
+)  # fmt: skip
+"""What every table prints."""
+
+
+def column(name: str) -> Column:
+    """How a number is printed; one that is not known here, by its name."""
+    return COLUMNS.get(name, Column(name.replace("_", " "), "{:.3g}"))
+
+
+def numbers_of(folder: RunFolder, shown: str) -> dict[str, float]:
+    """The numbers of a finished run.
+
+    Args:
+        folder: the run.
+        shown: an arm, or a baseline of the run.
+
+    Returns:
+        By name: those of the table in its summary, of the arm, of the arm's curriculum, and of what
+        was measured of the run. Those that are not finite are left out.
+
+    Raises:
+        StoreError: if the run cannot be read.
+    """
+    summary = read_json(folder.summary)
+    row = next(row for row in summary["table"] if row["name"] == shown)
+    outcome = summary["arms"].get(shown)
+    found: dict[str, Any] = dict(row)
+    if outcome is not None:
+        found |= {**outcome.get("curriculum", {}), **outcome}
+        path = folder.path / FILE
+        found |= _measured(read_json(path)) if path.is_file() else {}
+    return {
+        name: float(value)
+        for name, value in found.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+
+
+def _measured(measures: Mapping[str, Any]) -> dict[str, Any]:
+    seconds = measures["seconds"]
+    total = sum(seconds.values())
+    transfer = measures.get("transfer", {})
+    return {
+        **{f"seconds_{part}": value for part, value in seconds.items()},
+        "hours": total / 3600,
+        "round_share": seconds["round"] / total if total else None,
+        "likeness": measures.get("likeness"),
+        "transfer": transfer.get("success"),
+        "transfer_before": transfer.get("before"),
+    }

@@ -1,0 +1,78 @@
+"""What some tables show beside their rows: who solves which tasks, and rounds one by one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from coevo_gym.core.stats import mean_and_sd
+from coevo_gym.curricula.metrics import cross_table
+from coevo_gym.experiments.definition import Experiment, Row
+
+Measured = Mapping[str, Mapping[int, Mapping[str, Any]]]
+"""What was measured of finished cells: by the row's key, then by seed."""
+
+CROSS, ROUNDS = "cross", "rounds"
+
+
+def parts_of(experiment: Experiment, rows: Sequence[Row], measured: Measured) -> dict[str, Any]:
+    """The parts of a table by name; those that nothing is known for are left out."""
+    cross = [
+        found
+        for row in rows
+        if experiment.cross
+        for baseline in experiment.baselines_of(row)[:1]
+        if (found := _cross(row, baseline, measured))
+    ]
+    rounds = [line for row in rows for line in _rounds(row, measured)]
+    return {
+        **({CROSS: cross} if cross else {}),
+        **({ROUNDS: rounds} if rounds else {}),
+    }
+
+
+def _cross(row: Row, baseline: str, measured: Measured) -> dict[str, Any] | None:
+    """Held-out tasks by who solves them, as shares over all seeds that both have (Table 8)."""
+    ours, theirs = measured.get(row.key, {}), measured.get(baseline, {})
+    pairs = [
+        (theirs[seed]["solved"], ours[seed]["solved"])
+        for seed in ours
+        if seed in theirs and ours[seed]["solved"] and theirs[seed]["solved"]
+    ]
+    if not pairs:
+        return None
+    solved = [
+        [digit == "1" for text in side for digit in text] for side in zip(*pairs, strict=True)
+    ]
+    found = cross_table(*solved)
+    return {
+        "row": row.key,
+        "baseline": baseline,
+        "both": found.cc,
+        "only_baseline": found.cw,
+        "only_row": found.wc,
+        "neither": found.ww,
+    }
+
+
+def _rounds(row: Row, measured: Measured) -> list[dict[str, Any]]:
+    """SR and ED of each round, as means over seeds (Table 15)."""
+    by_round: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+    for cell in measured.get(row.key, {}).values():
+        for one in cell.get("diversity", ()):
+            by_round[one["round"]].append(one)
+    return [
+        {
+            "row": row.key,
+            "round": number,
+            "seeds": len(found),
+            **{name: _mean([one[name] for one in found]) for name in ("step", "tasks", "sr", "ed")},
+        }
+        for number, found in sorted(by_round.items())
+    ]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return mean_and_sd(known)[0] if known else None

@@ -1,0 +1,176 @@
+"""What the cells of a table say together: means, paired differences, and what they cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from coevo_gym.core.stats import mean_and_sd, paired, sign_flip, sign_test
+from coevo_gym.experiments.definition import Experiment, Row, Size
+from coevo_gym.experiments.numbers import USUAL, Numbers
+
+Values = Mapping[str, Mapping[int, Numbers]]
+"""The numbers of finished cells: by the row's key, then by seed."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A row against another, over the seeds that both have.
+
+    Attributes:
+        baseline: the other row.
+        seeds: those that both have.
+        mean: mean difference; None without seeds, as all numbers of a comparison are.
+        sd: its sample standard deviation.
+        low: lower end of the 95 % interval of the mean, by Student's t; None of one seed.
+        high: upper end of it.
+        wins: seeds in which the row is better.
+        ties: seeds in which both are equal.
+        p: of the sign-flip permutation test, two sides.
+        p_sign: of the sign test, two sides.
+    """
+
+    baseline: str
+    seeds: tuple[int, ...]
+    mean: float | None = None
+    sd: float | None = None
+    low: float | None = None
+    high: float | None = None
+    wins: int | None = None
+    ties: int | None = None
+    p: float | None = None
+    p_sign: float | None = None
+
+
+@dataclass(frozen=True)
+class TableLine:
+    """A row of a table.
+
+    Attributes:
+        key: of the row.
+        label: what is printed.
+        group: what it belongs to, of tables in several parts.
+        values: the metric by seed.
+        mean: mean of it; None without a finished cell.
+        sd: sample standard deviation; None of one seed.
+        comparisons: with each of its baselines.
+        columns: means of the other numbers, over the cells that have them.
+        paper: what the paper printed, in percent.
+    """
+
+    key: str
+    label: str
+    group: str
+    values: Mapping[int, float]
+    mean: float | None
+    sd: float | None
+    comparisons: tuple[Comparison, ...]
+    columns: Mapping[str, float | None]
+    paper: float | None
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """A whole table.
+
+    Attributes:
+        experiment: its name.
+        title: what it shows.
+        source: paper and table that it follows.
+        benchmark: what was practised.
+        budget: how much a cell took.
+        metric: what rows are compared by.
+        lines: its rows.
+        columns: names of the other numbers.
+        parts: more that was made of the cells, by name; see ``parts.py``.
+        notes: what to know of these cells.
+    """
+
+    experiment: str
+    title: str
+    source: str
+    benchmark: str
+    budget: Size
+    metric: str
+    lines: tuple[TableLine, ...]
+    columns: tuple[str, ...]
+    parts: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+
+def lines_of(
+    experiment: Experiment, rows: Sequence[Row], values: Values, benchmark: str, budget: Size
+) -> tuple[TableLine, ...]:
+    """The lines of a table."""
+    return tuple(_line(experiment, row, values, benchmark, budget) for row in rows)
+
+
+def columns_of(experiment: Experiment, lines: Sequence[TableLine]) -> tuple[str, ...]:
+    """The columns that some row has a number in, the table's own first."""
+    wanted = dict.fromkeys([*experiment.columns, *USUAL])
+    return tuple(
+        name for name in wanted if any(line.columns.get(name) is not None for line in lines)
+    )
+
+
+def _line(
+    experiment: Experiment, row: Row, values: Values, benchmark: str, budget: Size
+) -> TableLine:
+    cells = values.get(row.key, {})
+    of_metric = _series(cells, experiment.metric)
+    mean, sd = mean_and_sd(list(of_metric.values())) if of_metric else (math.nan, math.nan)
+    wanted = dict.fromkeys([*experiment.columns, *USUAL])
+    prefix = f"{row.group}-" if row.group else ""
+    return TableLine(
+        key=row.key,
+        label=row.printed(budget),
+        group=row.group,
+        values=of_metric,
+        mean=_known(mean),
+        sd=_known(sd),
+        comparisons=tuple(
+            compare(
+                f"{prefix}{name}",
+                of_metric,
+                _series(values.get(f"{prefix}{name}", {}), experiment.metric),
+            )
+            for name in experiment.baselines_of(row)
+        ),
+        columns={name: _mean(_series(cells, name)) for name in wanted},
+        paper=row.published(benchmark, budget),
+    )
+
+
+def compare(baseline: str, ours: Mapping[int, float], theirs: Mapping[int, float]) -> Comparison:
+    """A row against another, seed by seed."""
+    seeds = tuple(seed for seed in ours if seed in theirs)
+    if not seeds:
+        return Comparison(baseline, ())
+    found = paired([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds])
+    differences = [ours[seed] - theirs[seed] for seed in seeds]
+    return Comparison(
+        baseline=baseline,
+        seeds=seeds,
+        mean=found.mean,
+        sd=_known(found.sd),
+        low=_known(found.low),
+        high=_known(found.high),
+        wins=found.wins,
+        ties=found.ties,
+        p=sign_flip(differences),
+        p_sign=sign_test(differences),
+    )
+
+
+def _series(cells: Mapping[int, Numbers], name: str) -> dict[int, float]:
+    return {seed: cells[seed][name] for seed in sorted(cells) if name in cells[seed]}
+
+
+def _mean(series: Mapping[int, float]) -> float | None:
+    return _known(mean_and_sd(list(series.values()))[0]) if series else None
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None

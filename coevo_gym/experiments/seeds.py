@@ -1,0 +1,49 @@
+"""Seeds as they are asked for: how many, or which."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from coevo_gym.core.errors import ConfigError
+
+_PART = re.compile(r"(\d+)(?:-(\d+))?")
+
+
+def read_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
+    """The seeds that a text asks for.
+
+    Args:
+        text: a number of seeds, or a list with commas and ranges; None for the usual ones.
+        usual: fixed beforehand. More than those go on from the largest.
+
+    Raises:
+        ConfigError: if the text is neither, names a seed twice, or asks for none.
+
+    Example:
+        >>> read_seeds("2", [7, 8, 9]), read_seeds("5", [7, 8, 9]), read_seeds("1-3,9", [7])
+        ((7, 8), (7, 8, 9, 10, 11), (1, 2, 3, 9))
+    """
+    if text is None:
+        return tuple(usual)
+    text = text.strip()
+    if text.isdecimal():
+        n, last = int(text), max(usual)
+        found = [*usual[:n], *range(last + 1, last + 1 + n - len(usual))]
+    else:
+        found = [
+            seed for part in text.rstrip(",").split(",") for seed in _range(part.strip(), text)
+        ]
+    if not found or len(set(found)) != len(found):
+        raise ConfigError(f"--seeds {text}: it needs at least one seed, and each only once.")
+    return tuple(found)
+
+
+def _range(part: str, text: str) -> Sequence[int]:
+    match = _PART.fullmatch(part)
+    if match is None:
+        raise ConfigError(
+            f"--seeds {text}: {part!r} is no seed. Pass how many (3), or which (401-420, or 1,4,)."
+        )
+    first = int(match[1])
+    return range(first, int(match[2] or first) + 1)

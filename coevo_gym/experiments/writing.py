@@ -1,0 +1,166 @@
+"""A table as files: for people, for spreadsheets, and for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from coevo_gym.experiments.numbers import column
+from coevo_gym.experiments.parts import CROSS, ROUNDS
+from coevo_gym.experiments.results import Comparison, ResultTable, TableLine
+from coevo_gym.store.folder import finite, write_atomic
+
+NOTHING = "–"
+HEADS = ("difference", "95 % interval", "wins", "p")
+"""Heads of what is printed of a comparison."""
+
+
+def write(folder: Path, table: ResultTable) -> None:
+    """Write ``table.md``, ``table.csv`` and ``table.json``.
+
+    Raises:
+        StoreError: if one cannot be written.
+    """
+    for name, text in (
+        ("table.md", markdown(table)),
+        ("table.csv", as_csv(table)),
+        ("table.json", as_json(table)),
+    ):
+        write_atomic(folder / name, text.encode())
+
+
+def as_json(table: ResultTable) -> str:
+    """All of a table; shares in [0, 1], except what a paper printed in percent."""
+    return json.dumps(finite(asdict(table)), indent=2, ensure_ascii=False) + "\n"
+
+
+def as_csv(table: ResultTable) -> str:
+    """A line for each row and each row that it is compared with."""
+    out = io.StringIO()
+    compared = ("baseline", "mean", "low", "high", "wins", "ties", "p", "p_sign")
+    head = ["row", "label", "seeds", table.metric, "sd", *(f"against_{name}" for name in compared)]
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow([*head, *table.columns, "paper_percent"])
+    for line in table.lines:
+        begin = [line.key, line.label, len(line.values), line.mean, line.sd]
+        end = [*(line.columns[name] for name in table.columns), line.paper]
+        for comparison in line.comparisons or (Comparison("", ()),):
+            rows.writerow([*begin, *(getattr(comparison, name) for name in compared), *end])
+    return out.getvalue()
+
+
+def markdown(table: ResultTable) -> str:
+    """A table for people; what a paper printed is grey, in a column of its own."""
+    about = f"{table.benchmark}, budget {table.budget}"
+    parts = [
+        f"# {table.title}",
+        "\n".join(([f"After {table.source}. "] if table.source else []) + [f"Here: {about}."]),
+        _grid(*grid(table, grey='<span style="color:gray">{}</span>')),
+        *(f"{head}\n\n{_grid(*rest)}" for head, rest in more_grids(table)),
+        *table.notes,
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def grid(table: ResultTable, *, grey: str = "{}") -> tuple[list[str], list[list[str]]]:
+    """Heads and rows of the main table; the difference is that from a row's first baseline.
+
+    Args:
+        table: the table.
+        grey: a format for what a paper printed.
+    """
+    of_metric, points = column(table.metric), _is_share(table.metric)
+    heads = ["row", "seeds", f"{of_metric.title} ± sd", *HEADS]
+    heads += [column(name).title for name in table.columns]
+    with_paper = any(line.paper is not None for line in table.lines)
+    rows = []
+    for line in table.lines:
+        comparison = line.comparisons[0] if line.comparisons else None
+        cells = [_label(line), str(len(line.values)), _spread(line, of_metric.form, points=points)]
+        cells += compared(comparison, points=points)
+        cells += [shown(name, line.columns[name]) for name in table.columns]
+        if with_paper:
+            cells.append(NOTHING if line.paper is None else grey.format(f"{line.paper:.2f}"))
+        rows.append(cells)
+    return heads + (["paper, %"] if with_paper else []), rows
+
+
+def more_grids(table: ResultTable) -> Iterator[tuple[str, tuple[list[str], list[list[str]]]]]:
+    """Heading, heads and rows of what is shown below the main table."""
+    points = _is_share(table.metric)
+    further = [(line, one) for line in table.lines for one in line.comparisons[1:]]
+    if further:
+        rows = [
+            [_label(line), one.baseline, *compared(one, points=points)] for line, one in further
+        ]
+        yield "Against others", (["row", "against", *HEADS], rows)
+    if CROSS in table.parts:
+        names = ("both", "only_row", "only_baseline", "neither")
+        heads = ["row", "against", "both", "only the row", "only the other", "neither"]
+        yield (
+            "Held-out tasks by who solves them",
+            (
+                heads,
+                [
+                    [one["row"], one["baseline"], *(f"{one[name]:.1%}" for name in names)]
+                    for one in table.parts[CROSS]
+                ],
+            ),
+        )
+    if ROUNDS in table.parts:
+        heads = ["row", "round", "seeds", "step", "tasks", "SR@5", "ED_rel to D_0"]
+        yield "Tasks of each round", (heads, [_round(one) for one in table.parts[ROUNDS]])
+
+
+def compared(comparison: Comparison | None, *, points: bool) -> list[str]:
+    """Difference, interval, wins and p of a comparison."""
+    if comparison is None or comparison.mean is None:
+        return [NOTHING] * len(HEADS)
+    scale = 100.0 if points else 1.0
+    n, interval = len(comparison.seeds), NOTHING
+    if comparison.low is not None and comparison.high is not None:
+        interval = f"[{scale * comparison.low:+.1f}, {scale * comparison.high:+.1f}]"
+    return [
+        f"{scale * comparison.mean:+.1f}",
+        interval,
+        f"{comparison.wins} of {n}",
+        f"{comparison.p:.3f}",
+    ]
+
+
+def shown(name: str, value: float | None) -> str:
+    """A number as it is printed."""
+    return NOTHING if value is None else column(name).form.format(value)
+
+
+def _is_share(metric: str) -> bool:
+    return "%" in column(metric).form
+
+
+def _label(line: TableLine) -> str:
+    return f"{line.group}: {line.label}" if line.group else line.label
+
+
+def _spread(line: TableLine, form: str, *, points: bool) -> str:
+    if line.mean is None:
+        return NOTHING
+    mean = form.format(line.mean)
+    if line.sd is None:
+        return mean
+    return f"{mean} ± {100 * line.sd:.1f}" if points else f"{mean} ± {form.format(line.sd)}"
+
+
+def _round(one: dict[str, Any]) -> list[str]:
+    shares = [NOTHING if one[name] is None else f"{one[name]:.1%}" for name in ("sr", "ed")]
+    counts = [f"{one['step']:.0f}", f"{one['tasks']:.1f}"]
+    return [one["row"], str(one["round"]), str(one["seeds"]), *counts, *shares]
+
+
+def _grid(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
