@@ -1,0 +1,150 @@
+"""Who makes new tasks in a simulated world: at random, around a task, or aimed at a target."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from coevo_gym.core.evolution import Context, Draft
+from coevo_gym.core.task import Split, Task
+from coevo_gym.curricula.explore.explorer import Exploration
+from coevo_gym.curricula.pool.pool import require_train
+from coevo_gym.curricula.signals.kinds import UNGUIDED
+from coevo_gym.testing.simulated.benchmark import (
+    NAME,
+    SkillVerifier,
+    SkillWorld,
+    instruction_of,
+    scenario_of,
+    skill_of,
+    use,
+    world_of,
+)
+from coevo_gym.testing.simulated.learner import Chains, chains_of
+from coevo_gym.testing.simulated.worlds import WorldConfig
+
+EASY = -8.0
+"""Difficulty of a task that anybody can solve."""
+
+
+class SkillExplorer:
+    """Explores simulated tasks; an explorer like any other.
+
+    Without guidance it makes a task of the skills that it thinks of. From a context it varies the
+    context's task. Sent out for a target, it makes a task of the target's skills, each of which it
+    heeds with the world's ``compliance``. Whether a draft is broken, trivial or rewarded by a coin
+    is chance each time.
+
+    Args:
+        world: what its drafts are like.
+        rng: says which skills it thinks of often.
+    """
+
+    concurrency = 1
+
+    def __init__(self, world: WorldConfig, rng: Generator) -> None:
+        self.world = world
+        weights = rng.permutation(np.arange(1, world.n_skills + 1) ** -world.skew)
+        unknown = rng.random(world.n_skills) > world.known_skills
+        weights = np.where(unknown, weights * world.seldom, weights)
+        self._cumulative: NDArray[np.float64] = np.cumsum(weights) / weights.sum()
+
+    def explore(
+        self, contexts: Sequence[Context], rngs: Sequence[Generator]
+    ) -> Sequence[Exploration]:
+        """One draft for each context."""
+        return [self._explore(*each) for each in zip(contexts, rngs, strict=True)]
+
+    def native(self, n: int, rng: Generator) -> tuple[Task, ...]:
+        """Training tasks as they come with a benchmark: of the skills that the generator knows."""
+        return tuple(self._native(rng) for _ in range(n))
+
+    def _explore(self, context: Context, rng: Generator) -> Exploration:
+        task = require_train(context.task, "explore from")
+        if context.target:
+            world = self._aimed(context.target, rng)
+        elif context.kind == UNGUIDED:
+            world = self._fresh(rng)
+        else:
+            world = self._varied(world_of(task), rng)
+        draft = Draft(
+            benchmark=NAME,
+            scenario=scenario_of(world.skills),
+            instruction=instruction_of(world),
+            world=world,
+            solution=tuple(map(use, world.skills)),
+            parents=(task.id,),
+            context_id=context.id,
+        )
+        return Exploration((draft,), self.world.explore_steps)
+
+    def _fresh(self, rng: Generator) -> SkillWorld:
+        length = int(rng.integers(1, self.world.max_length + 1))
+        return self._world_of(self._skills(length, rng), self._difficulty(rng), rng)
+
+    def _varied(self, near: SkillWorld, rng: Generator) -> SkillWorld:
+        world = self.world
+        length = len(near.skills) + int(rng.integers(-1, 2))
+        length = min(world.max_length, max(1, length))
+        kept = rng.random(length) >= world.mutation
+        others = self._skills(length, rng)
+        chain = [
+            near.skills[at] if keep and at < len(near.skills) else other
+            for at, (keep, other) in enumerate(zip(kept, others, strict=True))
+        ]
+        like = 1 - world.drift
+        difficulty = like * near.difficulty + math.sqrt(1 - like**2) * self._difficulty(rng)
+        return self._world_of(chain, difficulty, rng)
+
+    def _aimed(self, target: Sequence[str], rng: Generator) -> SkillWorld:
+        others = self._skills(len(target), rng)
+        heeded = rng.random(len(target)) < self.world.compliance
+        chain = [
+            skill_of(tag) if heed else other
+            for tag, heed, other in zip(target, heeded, others, strict=True)
+        ]
+        return self._world_of(chain, self._difficulty(rng), rng)
+
+    def _world_of(self, chain: Sequence[int], difficulty: float, rng: Generator) -> SkillWorld:
+        world = self.world
+        broken, coin, trivial = rng.random(3) < (world.unsolvable, world.coin, world.trivial)
+        return SkillWorld(
+            skills=tuple(chain),
+            difficulty=EASY if trivial else difficulty,
+            wander_steps=world.wander_steps,
+            broken=bool(broken),
+            coin=bool(coin),
+        )
+
+    def _skills(self, n: int, rng: Generator) -> list[int]:
+        """Skills that the generator thinks of; one may be there twice."""
+        found: list[int] = np.searchsorted(self._cumulative, rng.random(n)).tolist()
+        return found
+
+    def _difficulty(self, rng: Generator) -> float:
+        return float(rng.normal(0.0, self.world.sd_difficulty))
+
+    def _native(self, rng: Generator) -> Task:
+        world = self._fresh(rng)
+        return Task(
+            benchmark=NAME,
+            name=f"{NAME}/native/{rng.integers(2**63):x}",
+            split=Split.TRAIN,
+            scenario=scenario_of(world.skills),
+            instruction=instruction_of(world),
+            world=world,
+            verifier=SkillVerifier(n_skills=len(world.skills)),
+            solution=tuple(map(use, world.skills)),
+        )
+
+
+def held_out(world: WorldConfig, n: int, rng: Generator) -> Chains:
+    """Held-out tasks: every skill as often as any other, and none of them broken or trivial."""
+    lengths = rng.integers(1, world.max_length + 1, size=n)
+    difficulty = rng.normal(0.0, world.sd_difficulty, size=n)
+    chains = [rng.integers(world.n_skills, size=length).tolist() for length in lengths]
+    return chains_of(list(zip(chains, difficulty.tolist(), strict=True)), world.max_length)

@@ -1,0 +1,183 @@
+"""A simulated run: one arm in one world from one seed, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.random import SeedSequence
+
+from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.evolution import Round, RoundResult
+from coevo_gym.core.seams import Ticket
+from coevo_gym.core.task import Split
+from coevo_gym.core.trajectory import Trajectory
+from coevo_gym.curricula.explore.evolver import GatedEvolver
+from coevo_gym.curricula.gates.candidate import Gate
+from coevo_gym.curricula.gates.gates import (
+    BuildGate,
+    DuplicateGate,
+    ParseGate,
+    PrefixGate,
+    ReplayGate,
+    SplitLeakGate,
+)
+from coevo_gym.curricula.pool.known import KnownTasks
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig
+from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.testing.simulated.benchmark import SkillBenchmark, register, world_of
+from coevo_gym.testing.simulated.env import episode
+from coevo_gym.testing.simulated.generator import SkillExplorer, held_out
+from coevo_gym.testing.simulated.learner import Rollouts, SkillLearner
+from coevo_gym.testing.simulated.worlds import WorldConfig
+
+N_NATIVE = 400
+"""Training tasks that come with a world: what targets are planned from."""
+N_HELD_OUT = 400
+
+
+def world_settings(world: WorldConfig) -> dict[str, int]:
+    """The curriculum's settings that fit a world; an arm's own go over them.
+
+    A round is due after every 10 updates, and tries 48 drafts, each from a place of its own.
+    """
+    return {
+        "initial_size": world.first_tasks,
+        "evolve_every_groups": 10 * world.groups_per_step,
+        "max_contexts_per_round": 48,
+        "drafts_per_round": 48,
+    }
+
+
+def simulate(
+    world: WorldConfig, settings: CurriculumConfig, *, seed: int, proof: bool | None = None
+) -> dict[str, float]:
+    """Practise until the world's env steps are spent.
+
+    World, first tasks and chance of a seed are the same for all arms that look for their first
+    tasks in the same way.
+
+    Args:
+        world: what there is to be learned.
+        settings: the curriculum's; see :func:`world_settings`.
+        seed: seed of all of it.
+        proof: whether rounds of the arm replay their drafts before they accept them; None for what
+            the world does, which holds for the first tasks in any case.
+
+    Returns:
+        ``success``, the share of held-out tasks that the learner solves in the end when it does
+        what is likeliest; ``success_before`` any practice; ``success_sampled``; ``steps``,
+        ``env_steps`` and ``episodes`` as of every run; and all of the curriculum's metrics.
+
+    Example:
+        >>> world = WorldConfig(env_steps=2_000)
+        >>> settings = CurriculumConfig(evolve="off", **world_settings(world))
+        >>> ended = simulate(world, settings, seed=0)
+        >>> ended["pool_size"], ended["env_steps"] >= 2_000
+        (40.0, True)
+    """
+    register()
+    return _Run(world, settings, seed, world.proof if proof is None else proof).go()
+
+
+class _Run:
+    """A simulated run under way."""
+
+    def __init__(
+        self, world: WorldConfig, settings: CurriculumConfig, seed: int, proof: bool
+    ) -> None:
+        self.world = world
+        of_world, of_chance = SeedSequence(seed).spawn(2)
+        rng = np.random.default_rng(of_world)
+        self.rng = np.random.default_rng(of_chance)
+        self.learner = SkillLearner(world, rng)
+        self.explorer = SkillExplorer(world, rng)
+        self.held_out = held_out(world, N_HELD_OUT, rng)
+        self.benchmark = SkillBenchmark(self.explorer.native(N_NATIVE, rng))
+        first, later = self._evolver(world.proof), self._evolver(proof)
+        self.session = CurriculumSession(
+            settings.make(), _Evolvers(first, later), group_size=world.group_size, seed=seed
+        )
+        self.env_steps = self.episodes = 0
+
+    def go(self) -> dict[str, float]:
+        """To the end."""
+        before = self.learner.success_on(self.held_out)
+        self._evolve()
+        while self.env_steps < self.world.env_steps:
+            self._step()
+            self._evolve()
+        return {
+            "success": self.learner.success_on(self.held_out),
+            "success_before": before,
+            "success_sampled": self.learner.success_on(self.held_out, greedy=False),
+            "steps": float(self.learner.version),
+            "env_steps": float(self.env_steps),
+            "episodes": float(self.episodes),
+            **self.session.metrics(),
+        }
+
+    def _step(self) -> None:
+        """One update: tickets, episodes, groups, and what is learned from them."""
+        n_groups, session = self.world.groups_per_step, self.session
+        session.open_step(n_groups)
+        taken = [session.take(policy_version=self.learner.version) for _ in range(session.n_ready)]
+        tickets = [ticket for ticket in taken if isinstance(ticket, Ticket)]
+        groups = [tickets[at : at + session.group_size] for at in self._starts(tickets)]
+        tasks = [group[0].task for group in groups]
+        self.learner.meet(tasks)
+        rollouts = self.learner.act(tasks, session.group_size, self.rng)
+        for row, group in enumerate(groups):
+            for ticket, trajectory in zip(group, self._records(rollouts, row, group), strict=True):
+                session.report(ticket.id, trajectory)
+                self.env_steps += len(trajectory.steps)
+        self.episodes += len(tickets)
+        session.close_step()
+        self.learner.learn(rollouts)
+
+    def _starts(self, tickets: Sequence[Ticket]) -> range:
+        """Places of the first ticket of each group: its K tickets are given out in a row."""
+        return range(0, len(tickets), self.session.group_size)
+
+    def _records(self, rollouts: Rollouts, row: int, group: Sequence[Ticket]) -> list[Trajectory]:
+        """The episodes of a group; those that went alike share one record."""
+        task, known = group[0].task, dict[tuple[int, bool], Trajectory]()
+        ends = zip(rollouts.n_used[row].tolist(), (rollouts.rewards[row] > 0).tolist(), strict=True)
+        found = []
+        for end in ends:
+            if end not in known:
+                known[end] = episode(
+                    task.id,
+                    world_of(task),
+                    *end,
+                    group_id=group[0].group_id,
+                    version=self.learner.version,
+                )
+            found.append(known[end])
+        return found
+
+    def _evolve(self) -> None:
+        result = self.session.evolve()
+        if result is not None:
+            self.env_steps += result.env_steps
+
+    def _evolver(self, proof: bool) -> GatedEvolver:
+        def gates(benchmark: Benchmark, known: KnownTasks) -> Sequence[Gate]:
+            proven = (ReplayGate(benchmark), PrefixGate()) if proof else ()
+            split_leak = SplitLeakGate(benchmark)
+            built = (ParseGate(), BuildGate(benchmark), split_leak, DuplicateGate(known))
+            return (*built, *proven)
+
+        native = self.benchmark.tasks(Split.TRAIN)
+        return GatedEvolver(self.benchmark, self.explorer, gates_of=gates, native=native)
+
+
+class _Evolvers:
+    """Looks for the first tasks with one evolver, and carries out all other rounds with another."""
+
+    def __init__(self, first: GatedEvolver, later: GatedEvolver) -> None:
+        self.first, self.later = first, later
+
+    def run(self, round: Round) -> RoundResult:
+        """See :class:`~coevo_gym.core.seams.Evolver`."""
+        return (self.later if round.known else self.first).run(round)

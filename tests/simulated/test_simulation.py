@@ -1,0 +1,156 @@
+"""Simulated runs: the same by seed, the curriculum's own numbers, and what must come out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.evolution import Context, Draft
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig
+from coevo_gym.curricula.signals.kinds import BOUNDARY, UNGUIDED
+from coevo_gym.testing.simulated.benchmark import SkillWorld, register, world_of
+from coevo_gym.testing.simulated.generator import SkillExplorer, held_out
+from coevo_gym.testing.simulated.simulation import simulate, world_settings
+from coevo_gym.testing.simulated.worlds import WORLDS, WorldConfig, world_named
+
+SMALL = WorldConfig(
+    n_skills=12, first_tasks=12, groups_per_step=8, env_steps=6_000, explore_steps=4
+)
+
+
+def run(world: WorldConfig, *, seed: int = 0, **settings: Any) -> dict[str, float]:
+    proof = settings.pop("proof", None)
+    whole = CurriculumConfig(**{**world_settings(world), **settings})
+    return simulate(world, whole, seed=seed, proof=proof)
+
+
+def explorer_of(world: WorldConfig) -> SkillExplorer:
+    register()
+    return SkillExplorer(world, np.random.default_rng(0))
+
+
+def drafts_of(world: WorldConfig, context: dict[str, Any], n: int = 200) -> list[SkillWorld]:
+    """The worlds of drafts from a context on one native task."""
+    explorer = explorer_of(world)
+    (task,) = explorer.native(1, np.random.default_rng(1))
+    found = []
+    for seed in range(n):
+        rng = np.random.default_rng(seed)
+        (explored,) = explorer.explore([Context(**{"task": task, **context})], [rng])
+        (draft,) = explored.drafts
+        assert isinstance(draft, Draft)
+        assert explored.env_steps == world.explore_steps
+        found.append(world_of(get_benchmark("simulated").build(draft)))
+    return found
+
+
+@pytest.mark.parametrize("evolve", ["off", "random", "blind", "guided"])
+def test_a_seed_is_always_the_same_run(evolve: str) -> None:
+    first = run(SMALL, seed=3, evolve=evolve)
+    assert first == run(SMALL, seed=3, evolve=evolve)
+    other = run(SMALL, seed=4, evolve=evolve)
+    assert other["success_before"] != first["success_before"]
+    grown = first["pool_size"] > SMALL.first_tasks
+    assert grown is (evolve != "off")
+
+
+def test_arms_begin_alike() -> None:
+    begun = {run(SMALL, evolve=evolve)["success_before"] for evolve in ("off", "random", "guided")}
+    assert len(begun) == 1
+
+
+def test_the_numbers_are_those_of_the_curriculum() -> None:
+    ended = run(SMALL, evolve="random")
+    assert ended["groups"] == ended["steps"] * SMALL.groups_per_step
+    assert ended["episodes"] == ended["groups"] * SMALL.group_size
+    spent = ended["practice_steps"] + ended["explore_steps"] + ended["gate_steps"]
+    assert ended["env_steps"] == spent >= SMALL.env_steps
+    assert ended["explore_steps"] == SMALL.explore_steps * (12 + ended["candidates"])
+    assert ended["signals_boundary"] > 0
+    assert 0 <= ended["success_sampled"] <= 1
+
+
+def test_unguided_drafts_are_of_the_skills_that_the_generator_thinks_of() -> None:
+    for skew, known in ((0.0, 1.0), (1.5, 1.0), (0.0, 0.4)):
+        world = WorldConfig(skew=skew, known_skills=known)
+        worlds = drafts_of(world, {"kind": UNGUIDED}, 400)
+        counts = np.bincount([skill for w in worlds for skill in w.skills], minlength=40)
+        top = np.sort(counts)[::-1][:10].sum() / counts.sum()
+        assert bool(top > 0.5) is (skew > 0 or known < 1)
+        assert {len(w.skills) for w in worlds} == {1, 2, 3, 4}
+
+
+def test_variations_are_near_to_their_task() -> None:
+    world = WorldConfig(skew=0.0)
+    (task,) = explorer_of(world).native(1, np.random.default_rng(1))
+    near = world_of(task)
+    worlds = drafts_of(world, {"kind": BOUNDARY})
+    kept = np.mean([w.skills[0] == near.skills[0] for w in worlds])
+    assert kept == pytest.approx(0.7, abs=0.1)
+    assert {len(w.skills) - len(near.skills) for w in worlds} <= {-1, 0, 1}
+
+
+def test_aimed_drafts_heed_their_target_as_far_as_the_generator_complies() -> None:
+    target = ("skill:17", "skill:3")
+    for compliance in (1.0, 0.5):
+        world = WorldConfig(skew=0.0, compliance=compliance)
+        worlds = drafts_of(world, {"kind": "target", "target": target})
+        heeded = np.mean([[w.skills[0] == 17, w.skills[1] == 3] for w in worlds])
+        assert heeded == pytest.approx(compliance, abs=0.1)
+
+
+def test_drafts_are_broken_trivial_or_for_a_coin_as_often_as_the_world_says() -> None:
+    world = WorldConfig(unsolvable=0.4, trivial=0.2, coin=0.1)
+    worlds = drafts_of(world, {"kind": UNGUIDED}, 600)
+    shares = np.mean([(w.broken, w.difficulty == -8, w.coin) for w in worlds], axis=0)
+    assert shares == pytest.approx([0.4, 0.2, 0.1], abs=0.06)
+
+
+def test_held_out_tasks_ask_for_all_skills_alike() -> None:
+    chains = held_out(WorldConfig(skew=2.0), 4_000, np.random.default_rng(0))
+    counts = np.bincount(chains.skills[chains.asked], minlength=40)
+    assert counts.min() > 0.7 * counts.mean()
+
+
+def test_proof_keeps_what_is_broken_out_of_the_pool() -> None:
+    world = SMALL.model_copy(update={"unsolvable": 0.5, "env_steps": 4_000})
+    proven = world.model_copy(update={"proof": True})
+    assert run(world, evolve="random")["pass_rate"] == 1.0
+    assert run(proven, evolve="random")["pass_rate"] == pytest.approx(0.5, abs=0.2)
+    unproven = run(proven, evolve="random", proof=False)
+    assert unproven["pass_rate"] == 1.0
+
+
+def test_unknown_worlds_are_refused() -> None:
+    assert world_named("skew") is WORLDS["skew"]
+    with pytest.raises(ConfigError, match=r"no world 'skwe'.*plain"):
+        world_named("skwe")
+
+
+def test_fresh_tasks_pay_where_the_first_ones_are_few() -> None:
+    world = WORLDS["plain"].model_copy(update={"env_steps": 12_000, "first_tasks": 10})
+    gains = [
+        run(world, seed=seed, evolve="random")["success"]
+        - run(world, seed=seed, evolve="off")["success"]
+        for seed in range(3)
+    ]
+    assert min(gains) > 0.05
+
+
+def test_no_curriculum_matters_where_the_first_tasks_teach_all() -> None:
+    world = WORLDS["null"].model_copy(
+        update={
+            "n_skills": 6,
+            "first_tasks": 60,
+            "env_steps": 15_000,
+            "sd_strength": 0.5,
+            "sd_difficulty": 0.5,
+        }
+    )
+    for seed in range(2):
+        static = run(world, seed=seed, evolve="off")["success"]
+        assert abs(run(world, seed=seed, evolve="random")["success"] - static) < 0.01
