@@ -23,8 +23,8 @@ class ScriptedAgent:
 
     Example:
         >>> agent = ScriptedAgent(["press red", "done"])
-        >>> agent.act([View("Press red.", "Pressed: nothing.")])
-        [Act(text='press red', decision=None, said='', end=None)]
+        >>> agent.act([View("Press red.", "Pressed: nothing.")])[0].text
+        'press red'
     """
 
     def __init__(self, script: Script, *, after: str | None = None) -> None:

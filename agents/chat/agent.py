@@ -169,7 +169,7 @@ class ChatAgent:
         if self.config.context == "self_managed":
             said = contexts.without_marks(said)
         action = action_of(said, self.prompt.header.answer)
-        return Act(action, completion.decision, completion.text)
+        return Act(action, completion.decision, completion.text, usage=completion.usage)
 
     def _tokens_left(self, view: View) -> int:
         """Most tokens of the next answer; 0 or less if the episode's are spent."""

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Column, Table
 
-from coevo_gym.cli.output import AsJson, errors, print_json, print_table, telling
+from coevo_gym.cli.output import AsJson, errors, print_json, print_table, say, say_aside, telling
 from coevo_gym.cli.progress import RunProgress
 from coevo_gym.cli.settings import Sets
-from coevo_gym.cli.sources import BenchmarkOrRun, find_source
-from coevo_gym.core.errors import ConfigError
-from coevo_gym.store.folder import RunFolder
+from coevo_gym.cli.sources import BenchmarkOrRun, find_benchmark, find_source
+from coevo_gym.core.benchmark import BenchmarkSpec
+from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
+from coevo_gym.store.eval_folder import EvalFolder
+from coevo_gym.store.folder import RunFolder, finite
 
 if TYPE_CHECKING:
+    from coevo_gym.run.evals.summary import EvalSummary, Rate
     from coevo_gym.run.table import TableRow
 
 
@@ -29,6 +33,27 @@ def evaluate(
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="train, val or test.")] = "val",
+    samples: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            metavar="K",
+            help="Episodes of each task, at the policy's temperature; one is played greedily.",
+        ),
+    ] = 1,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BENCHMARK", help="Of a run: play another benchmark, with its own prompt."
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="Name of the evaluation's folder in evals/.", show_default="made up"),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Delete an earlier evaluation of this name.")
+    ] = False,
     sets: Sets = None,
     env: Annotated[
         list[str] | None,
@@ -38,9 +63,17 @@ def evaluate(
 ) -> None:
     """Evaluate a policy of a run, a language model as it is, or a baseline, on a split.
 
+    Everything goes to evals/NAME: what the numbers depend on, a line and a trajectory for each
+    episode as soon as it is over, and a summary. The same command goes on with an evaluation that
+    was cut short, and tries again what was lost to a fault.
+
     For example:
 
       coevo eval quickstart --split test
+
+      coevo eval quickstart --policy static --samples 8 --name static-at-8
+
+      coevo eval quickstart --on alfworld
 
       coevo eval webshop --policy transformers:smollm2 --set evaluation.n_tasks=20
 
@@ -48,31 +81,101 @@ def evaluate(
 
       coevo eval bfcl --policy scripted --split test --env scheme=all200
     """
-    from coevo_gym.run.evaluation import evaluate_model, evaluate_policy
+    from coevo_gym.run.evals.identity import default_name, identity
+    from coevo_gym.run.evals.job import model_job, run_job
+    from coevo_gym.run.evaluation import evaluate_in
 
     found = find_source(source)
+    _check_options(found, sets=sets, env=env, on=on)
+    with RunProgress(errors) as progress, telling(progress.say):
+        if isinstance(found, RunFolder):
+            elsewhere = find_benchmark(on).name if on is not None else None
+            job = run_job(found, policy, split, samples=samples, on=elsewhere)
+        else:
+            given = {"sets": sets or (), "env": env or ()}
+            job = model_job(found.name, policy, split, progress, samples=samples, **given)
+        named = default_name(job, identity(job)) if name is None else name
+        folder = EvalFolder.named(named)
+        try:
+            summary = evaluate_in(folder, job, progress, overwrite=overwrite, begun=_going_on)
+        except KeyboardInterrupt:
+            progress.say(f"Stopped. {_GO_ON.format(folder.path)}")
+            raise
+        except (ModelError, EnvBackendError) as error:
+            if folder.results.is_file():
+                error.add_note(_GO_ON.format(folder.path))
+            raise
+    if as_json:
+        print_json({**finite(summary.to_json()), "folder": str(folder.path)})
+        return
+    print_table(result_table([summary.row], split, samples=samples))
+    for table in type_tables(summary.types):
+        print_table(table)
+    for line in remarks(summary, folder):
+        say(line)
+
+
+_GO_ON = "What is done is in {}; the same command goes on."
+_MOST_TYPES = 12
+
+
+def _going_on(done: int, total: int) -> None:
+    if done == total:
+        say_aside(f"All {total} episodes are done already; --overwrite runs them anew.")
+    elif done:
+        say_aside(f"{done} of {total} episodes are done already.")
+
+
+def _check_options(
+    found: BenchmarkSpec | RunFolder,
+    *,
+    sets: list[str] | None,
+    env: list[str] | None,
+    on: str | None,
+) -> None:
     if isinstance(found, RunFolder) and (sets or env):
         raise ConfigError(
             "--set and --env are for a benchmark; a run is evaluated with its own settings."
         )
-    with RunProgress(errors) as progress, telling(progress.say):
-        if isinstance(found, RunFolder):
-            row = evaluate_policy(found, policy, split, progress)
-        else:
-            given = {"sets": sets or (), "env": env or ()}
-            row = evaluate_model(found.name, policy, split, progress, **given)
-    if as_json:
-        print_json({**asdict(row), "split": split})
-    else:
-        print_table(result_table([row], split))
+    if on is not None and not isinstance(found, RunFolder):
+        raise ConfigError(
+            f"--on takes the policy of a run elsewhere. Name a run, or evaluate {on} itself."
+        )
 
 
-def result_table(rows: Any, split: str) -> Table:
-    """Success of policies on held-out tasks."""
+def type_tables(types: Mapping[str, Mapping[str, Rate]]) -> Iterator[Table]:
+    """Success by the types of tasks: a table for each kind that tells some of them apart."""
+    for kind, rates in types.items():
+        if not 1 < len(rates) <= _MOST_TYPES:
+            continue
+        table = Table(Column(kind, overflow="fold"), "success", "95 % interval", "tasks")
+        for value, rate in rates.items():
+            cells = (f"{rate.success:.1%}", f"{rate.low:.1%} – {rate.high:.1%}", str(rate.tasks))
+            table.add_row(escape(value), *cells)
+        yield table
+
+
+def remarks(summary: EvalSummary, folder: EvalFolder) -> Iterator[str]:
+    """What else there is to say of an evaluation, a line each."""
+    if summary.pass_at:
+        passed = (f"pass@{k} {share:.1%}" for k, share in summary.pass_at.items())
+        yield f"Of {summary.samples} samples a task: {', '.join(passed)}."
+    fine = [kind for kind, rates in summary.types.items() if len(rates) > _MOST_TYPES]
+    if fine:
+        yield f"Success by {', '.join(fine)} is in {folder.summary}."
+    if summary.lost:
+        yield (
+            f"{summary.lost} of {summary.lost + summary.episodes} episodes were lost to a fault "
+            f"and are in no number ({folder.lost}). The same command tries them again."
+        )
+    yield f"Evaluation: {folder.path}"
+
+
+def result_table(rows: Any, split: str, *, samples: int = 1) -> Table:
+    """Success of policies on held-out tasks, of one episode a task or as a mean of several."""
     policy = Column("policy", overflow="fold")
-    table = Table(
-        policy, f"success on {split}", "95 % interval", "mean score", "tasks", "env steps"
-    )
+    success = f"success on {split}" if samples == 1 else f"avg@{samples} on {split}"
+    table = Table(policy, success, "95 % interval", "mean score", "tasks", "env steps")
     asked = any(row.tokens for row in rows)
     for column in ("tokens of models", "USD") if asked else ():
         table.add_column(column)

@@ -13,11 +13,12 @@ from rich.console import Console
 
 from coevo_gym.cli.output import telling
 from coevo_gym.cli.progress import RunProgress
-from coevo_gym.cli.sources import find_source
+from coevo_gym.cli.sources import find_benchmark, find_source
 from coevo_gym.config import Resolved, RunConfig, Sets, load_config
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.run.table import TableRow
+from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RUNS, RunFolder
 
 if TYPE_CHECKING:
@@ -89,11 +90,18 @@ def evaluate(
     policy: str | None = None,
     *,
     split: str = "val",
+    samples: int = 1,
+    on: str | None = None,
     sets: Sets = (),
     env: Sequence[str] = (),
+    name: str | None = None,
+    overwrite: bool = False,
     progress: bool | None = None,
 ) -> TableRow:
     """Evaluate a policy on held-out tasks; what ``coevo eval`` does.
+
+    With a ``name`` it is kept: the same call goes on with it where it was cut short, and
+    ``evals/NAME/summary.json`` tells pass@k and success by type of task.
 
     Args:
         source: name of a benchmark or of a run, or the folder of a run.
@@ -101,15 +109,20 @@ def evaluate(
             benchmark: ``transformers:MODEL``, ``vllm:MODEL``, ``openai:MODEL``, ``random`` or
             ``scripted``.
         split: ``train``, ``val`` or ``test``.
+        samples: episodes of each task, at the policy's temperature; one is played greedily.
+        on: of a run: name of another benchmark to play, with its own prompt and choices.
         sets: settings, for a benchmark only: ``{"evaluation.n_tasks": 20}``.
         env: more arguments of the benchmark's env, ``"name=value"`` each.
+        name: name of the folder in ``evals/`` to keep it in; None to keep nothing.
+        overwrite: delete an earlier evaluation of this name.
         progress: as for :func:`train`.
 
     Returns:
-        Success with its 95 % interval, mean score, and the number of tasks.
+        Success (avg@k of several samples) with its 95 % interval, mean score, number of tasks.
 
     Raises:
-        ConfigError: if there is no such source, policy or setting.
+        ConfigError: if there is no such source, policy or setting, or another evaluation has that
+            name.
 
     Example:
         >>> import coevo_gym
@@ -117,15 +130,23 @@ def evaluate(
         >>> row.success, row.n_tasks
         (1.0, 3)
     """
-    from coevo_gym.run.evaluation import evaluate_model, evaluate_policy
+    from coevo_gym.run.evals.job import model_job, run_job
+    from coevo_gym.run.evaluation import evaluate_in, evaluate_unkept
 
     found = find_source(str(source))
     if isinstance(found, RunFolder) and (sets or env):
         raise ConfigError("sets and env are for a benchmark; a run is evaluated with its own.")
+    if on is not None and not isinstance(found, RunFolder):
+        raise ConfigError("on is for the policy of a run; name the other benchmark instead.")
     with _shown(progress) as shown:
         if isinstance(found, RunFolder):
-            return evaluate_policy(found, policy, split, shown)
-        return evaluate_model(found.name, policy, split, shown, sets=sets, env=env)
+            elsewhere = find_benchmark(on).name if on is not None else None
+            job = run_job(found, policy, split, samples=samples, on=elsewhere)
+        else:
+            job = model_job(found.name, policy, split, shown, samples=samples, sets=sets, env=env)
+        if name is None:
+            return evaluate_unkept(job, shown).row
+        return evaluate_in(EvalFolder.named(name), job, shown, overwrite=overwrite).row
 
 
 @contextmanager

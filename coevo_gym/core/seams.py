@@ -187,12 +187,14 @@ class Act(NamedTuple):
         end: why the agent cannot go on, such as a context that is full; the episode is then cut
             and graded as it stands, and ``text`` is not sent. With ``MODEL_LOST`` it is lost
             instead, without a grade, and ``said`` tells why. None to act.
+        usage: what a model was asked for it.
     """
 
     text: str
     decision: Decision | None = None
     said: str = ""
     end: EndReason | None = None
+    usage: Usage = NO_USAGE
 
 
 class Agent(Protocol):

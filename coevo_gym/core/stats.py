@@ -27,11 +27,11 @@ _CHUNK = 4096
 _CELLS = 1_000_000
 
 
-def wilson_interval(successes: int, n: int, *, z: float = Z_95) -> tuple[float, float]:
+def wilson_interval(successes: float, n: int, *, z: float = Z_95) -> tuple[float, float]:
     """Wilson's score interval for a success rate.
 
     Args:
-        successes: how many of ``n`` succeeded.
+        successes: how many of ``n`` succeeded; a sum of shares where each was tried several times.
         n: how many were tried, at least 1.
         z: standard normal quantile of the confidence level (default: 95 %, two sides).
 

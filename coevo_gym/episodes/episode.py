@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeAlias, TypeVar, get_args
 
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError, SplitLeakError
+from coevo_gym.core.notes import NO_USAGE, Usage
 from coevo_gym.core.seams import Act
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import Split, Task
@@ -135,11 +136,13 @@ class Finished(Generic[RecordT]):
         index: its place among those that were to be run.
         record: what happened.
         env_steps: env steps taken.
+        usage: what a model was asked in it.
     """
 
     index: int
     record: RecordT
     env_steps: int
+    usage: Usage = NO_USAGE
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Generic, cast
 import gymnasium as gym
 
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
+from coevo_gym.core.notes import NO_USAGE
 from coevo_gym.core.seams import Act
 from coevo_gym.core.trajectory import EndReason, PastStep, TokenDecision, View
 from coevo_gym.envs.base import TaskEnv
@@ -87,7 +88,8 @@ class LiveEpisode(Generic[RecordT]):
 
     def _finished(self) -> Finished[RecordT]:
         record = self._episode.record(self._inner, self._acts)
-        return Finished(self.index, record, len(self._acts))
+        usage = sum((act.usage for act in self._acts if act.usage is not NO_USAGE), NO_USAGE)
+        return Finished(self.index, record, len(self._acts), usage)
 
     def _lost(self, reason: EndReason, error: Fault) -> Lost:
         if reason is not EndReason.ABANDONED:

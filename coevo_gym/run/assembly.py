@@ -127,9 +127,9 @@ class Assembly:
         """Who acts with it in training; its ``greedy()`` acts in evaluation."""
         return make_agent(self.config.policy, policy, self.benchmark)
 
-    def random_agent(self) -> RandomAgent:
-        """The floor that every arm has to beat."""
-        return RandomAgent(self.benchmark.choices, self.rng("random agent"))
+    def random_agent(self, purpose: str = "random agent") -> RandomAgent:
+        """The floor that every arm has to beat; by its purpose it draws others."""
+        return RandomAgent(self.benchmark.choices, self.rng(purpose))
 
     @cached_property
     def arms(self) -> Mapping[str, ArmConfig]:

@@ -166,10 +166,7 @@ class _Run:
             closing(self.assembly.models),
         ):
             store.add_tasks(self.assembly.warmup_tasks())
-            store.add_evaluated_tasks(
-                evaluated_task(self.assembly.benchmark, task)
-                for task in self.assembly.held_out_tasks
-            )
+            store.add_evaluated_tasks(map(evaluated_task, self.assembly.held_out_tasks))
             for name, outcomes in start.outcomes.items():
                 store.add_evaluation(name, 0, [Evaluated(*outcome) for outcome in outcomes])
             self.assembly.policy.load_state_dict(start.policy)  # it may take part in rounds

@@ -10,7 +10,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -109,7 +109,7 @@ class RunFolder:
         """
         if not self.path.is_dir():
             return []
-        there = sorted(item.name for item in self.path.iterdir() if item.name != _LOCK)
+        there = sorted(item.name for item in self.path.iterdir() if item.name != LOCK)
         if there and not self.manifest.is_file():
             raise ConfigError(
                 f"{self.path} is not empty and holds no run ({there[0]}, …). Choose another --name."
@@ -137,30 +137,34 @@ class RunFolder:
                 item = self.path / name
                 shutil.rmtree(item) if item.is_dir() and not item.is_symlink() else item.unlink()
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """A scope in which no other process writes to this run.
+    def locked(self) -> AbstractContextManager[None]:
+        """A scope in which no other process writes to this run; see :func:`locked`."""
+        return locked(self.path)
 
-        Raises:
-            StoreError: if one does.
-        """
-        with storing(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """A scope in which no other process writes to a folder, which is made if it is not there.
+
+    Raises:
+        StoreError: if one does.
+    """
+    with storing(path):
+        path.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise StoreError(
-                    f"{self.path} is in use by another process. Wait for it, or choose another "
-                    "--name."
-                ) from error
-            yield
-        finally:
-            os.close(handle)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StoreError(
+                f"{path} is in use by another process. Wait for it, or choose another --name."
+            ) from error
+        yield
+    finally:
+        os.close(handle)
 
 
-_LOCK = ".lock"
+LOCK = ".lock"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 

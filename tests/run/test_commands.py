@@ -137,9 +137,9 @@ def test_eval_repeats_the_table(coevo: Coevo, finished: Path) -> None:
     table = {row["name"]: row for row in read_json(finished / "summary.json")["table"]}
     for name in ("random", "warm-up", "coevolve"):
         row = json.loads(coevo("eval", "toy-run", "--policy", name, "--json"))
-        assert row.pop("split") == "val"
-        assert row == table[name]
-    text = coevo("eval", "toy-run", "--policy", "scripted")
+        assert row["split"] == "val"
+        assert row.items() >= table[name].items()
+    text = coevo("eval", "toy-run", "--policy", "scripted", "--overwrite")
     assert "scripted: 10/10" in text  # it says how far it is
     assert "100.0%" in text
     assert "success on test" in coevo("eval", "toy-run", "--split", "test")

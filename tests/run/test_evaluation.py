@@ -20,6 +20,12 @@ from coevo_gym.testing import make_env
 from tests.agents.fake_openai import FakeOpenAI, Refuse, Say
 
 
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evaluations are folders: each test has a place for its own."""
+    monkeypatch.chdir(tmp_path)
+
+
 def coevo(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["eval", *arguments], catch_exceptions=True)
 
@@ -54,6 +60,8 @@ def test_an_endpoint_is_talked_to_and_its_cost_told() -> None:
         assert not server.problems
     found = json.loads(done.stdout)
     assert (found["name"], found["n_tasks"], found["success"]) == ("openai:fake", 2, 0.0)
+    spent = found["evaluation"]
+    assert (spent["prompt_tokens"], spent["completion_tokens"]) == (200, 14)
     assert "200 tokens sent and 14 answered" in " ".join(done.stderr.split())
 
 

@@ -14,6 +14,7 @@ from coevo_gym.config import RunConfig, load_config
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.run import train as training
 from coevo_gym.run.stop import Stopped, StopRequest
+from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import read_json
 from tests.run.conftest import TOY
 
@@ -58,8 +59,23 @@ def test_evaluating_a_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
     row = coevo_gym.evaluate("toy", "scripted", sets={"evaluation.n_tasks": 4}, progress=True)
     assert (row.name, row.success, row.n_tasks) == ("scripted", 1.0, 4)
     assert "scripted: 4/4" in capsys.readouterr().out
+    assert not Path("evals").exists()
     with pytest.raises(ConfigError, match="no benchmark and no run 'toi'"):
         coevo_gym.evaluate("toi")
+
+
+def test_an_evaluation_with_a_name_is_kept() -> None:
+    few = {"sets": {"evaluation.n_tasks": 4}, "samples": 2, "name": "mine"}
+    row = coevo_gym.evaluate("toy", "random", **few)  # type: ignore[arg-type]
+    folder = EvalFolder.of("mine")
+    assert len(folder.lines()) == 8
+    assert (row.n_tasks, row.success) == (4, read_json(folder.summary)["success"])
+    with pytest.raises(ConfigError, match="samples: 2 there, 1 now"):
+        coevo_gym.evaluate("toy", "random", sets=few["sets"], name="mine")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="takes letters"):
+        coevo_gym.evaluate("toy", "random", name="../mine")
+    with pytest.raises(ConfigError, match="policy of a run"):
+        coevo_gym.evaluate("toy", "random", on="webshop")
 
 
 def test_a_stop_is_an_interrupt_that_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def test_an_evaluation_comes_back_and_is_replaced_as_a_whole(
 
 
 def test_evaluated_tasks_lie_apart_and_hold_no_ground_truth(store: RunStore) -> None:
-    kept = [evaluated_task(BENCHMARK, task) for task in TASKS[:3]]
+    kept = [evaluated_task(task) for task in TASKS[:3]]
     store.add_evaluated_tasks(kept)
     store.add_evaluated_tasks(kept[:1])
     assert store.evaluated_tasks() == kept

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.task import Task
+from coevo_gym.envs.tags import tags_from, tags_of
 from coevo_gym.store.evaluated import EvaluatedTask
 
 SUBSET = "subset"
 """The kind of a tag that holds the benchmark's own name for a part of its tasks."""
 
 
-def types_of(benchmark: Benchmark, task: Task) -> tuple[str, ...]:
+def types_of(task: Task) -> tuple[str, ...]:
     """The types of a task as ``"kind:value"`` each: its tags, and the part it belongs to."""
-    tags = getattr(benchmark, "tags", None)
-    found = set(tags(task) if tags is not None else ())
-    if task.subset:
-        found.add(f"{SUBSET}:{task.subset}")
-    return tuple(sorted(found))
+    part = tags_from([(SUBSET, task.subset)])
+    return tuple(sorted({*tags_of(task), *part}))
 
 
-def evaluated_task(benchmark: Benchmark, task: Task) -> EvaluatedTask:
+def evaluated_task(task: Task) -> EvaluatedTask:
     """What is kept of a task that is evaluated."""
     return EvaluatedTask(
         id=task.id,
@@ -28,5 +25,5 @@ def evaluated_task(benchmark: Benchmark, task: Task) -> EvaluatedTask:
         subset=task.subset,
         scenario=task.scenario,
         instruction=task.instruction,
-        tags=types_of(benchmark, task),
+        tags=types_of(task),
     )

@@ -1,0 +1,96 @@
+"""What the numbers of an evaluation depend on, as JSON, and what two of these differ in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from coevo_gym.config import RunConfig
+from coevo_gym.config.keys import flat
+from coevo_gym.core.evolution import digest
+from coevo_gym.core.task import thaw
+from coevo_gym.run.evals.job import EvalJob
+from coevo_gym.run.manifest import git_commit, prompt_id, redact, task_set_hash, versions
+
+SCHEMA = 1
+_ASIDE = ("source", "git_commit")
+"""What is written down and not compared: the name of a run may change, and so may its code where
+the numbers do not."""
+_OF_A_MACHINE = {"device", "gradient_checkpointing", "pack_tokens"}
+_OF_AN_ENDPOINT = {"model", "base_url", "send_temperature"}
+_MOST = 5
+
+
+def identity(job: EvalJob) -> dict[str, Any]:
+    """All that an evaluation's numbers depend on."""
+    assembly = job.assembly
+    config = assembly.config
+    found = {
+        "schema": SCHEMA,
+        "source": job.source,
+        "policy": job.policy,
+        "model": job.model,
+        "weights": job.weights,
+        "benchmark": config.benchmark.name,
+        "subset": config.benchmark.subset,
+        "max_steps": config.benchmark.max_steps or assembly.env_class.default_max_steps,
+        "env": thaw(assembly.env_arguments),
+        "split": job.split,
+        "n_tasks": len(job.tasks),
+        "tasks": task_set_hash(job.tasks),
+        "samples": job.samples,
+        "temperature": job.temperature,
+        "seed": config.seed,
+        "prompt": prompt_id(config) if job.model else {},
+        "settings": _settings(config) if job.model else {},
+        "versions": versions(config),
+        "git_commit": git_commit(),
+    }
+    redacted: dict[str, Any] = redact(found)
+    return redacted
+
+
+def default_name(job: EvalJob, of: Mapping[str, Any]) -> str:
+    """A name for an evaluation that nobody named: another one for each that differs in anything."""
+    benchmark = job.assembly.config.benchmark.name
+    parts = [job.source, job.policy, *([benchmark] if job.elsewhere else []), job.split]
+    parts += [f"x{job.samples}"] if job.samples > 1 else []
+    words = (re.sub(r"[^A-Za-z0-9._]+", "-", part).strip("-.") for part in parts)
+    return "-".join([*(word for word in words if word), digest(of)[:8]])
+
+
+def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What two evaluations differ in, each as ``what: one there, another now``."""
+    before, after = ({**dict(flat(found))} for found in (there, now))
+    keys = [key for key in dict.fromkeys([*after, *before]) if key not in _ASIDE]
+    return [
+        f"{key}: {_brief(before.get(key))} there, {_brief(after.get(key))} now"
+        for key in keys
+        if before.get(key) != after.get(key)
+    ]
+
+
+def in_words(found: list[str]) -> str:
+    """Differences as one text, the first few of many."""
+    more = f"; and {len(found) - _MOST} more" if len(found) > _MOST else ""
+    return "; ".join(found[:_MOST]) + more
+
+
+def _settings(config: RunConfig) -> dict[str, Any]:
+    """How the policy reads and answers; how fast it does is left out."""
+    policy = config.policy
+    if policy.kind == "tiny":
+        return {"tiny": policy.tiny.model_dump(mode="json")}
+    chat = {"chat": policy.chat.model_dump(mode="json", exclude={"temperature"})}
+    if policy.kind == "openai":
+        asked = policy.endpoint.model_dump(mode="json", include=_OF_AN_ENDPOINT)
+        return {**chat, "endpoint": asked}
+    return {**chat, "language_model": policy.model.model_dump(mode="json", exclude=_OF_A_MACHINE)}
+
+
+def _brief(value: Any) -> str:
+    text = "none" if value is None or value == "" else str(value)
+    if re.fullmatch(r"[0-9a-f]{32,}", text):  # a hash
+        return text[:12]
+    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -1,0 +1,265 @@
+"""A policy that is to be evaluated: who plays, on which tasks, and how often."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
+from coevo_gym.config import RunConfig, Sets, load_config
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.evolution import digest
+from coevo_gym.core.seams import Agent, Policy
+from coevo_gym.core.task import Task
+from coevo_gym.episodes.runner import episode_seed
+from coevo_gym.run.assembly import Assembly, one_thread, weights_hash
+from coevo_gym.run.env_arguments import read_arguments
+from coevo_gym.run.evals.weights import files_hash
+from coevo_gym.run.manifest import model_id, read_manifest
+from coevo_gym.run.policies import make_policy, model_setting
+from coevo_gym.run.progress import Progress
+from coevo_gym.run.table import RANDOM, SCRIPTED, WARMUP
+from coevo_gym.store.checkpoint import Checkpoints
+from coevo_gym.store.folder import RunFolder
+
+Playing = Callable[[int, int], AbstractContextManager[Agent | None]]
+"""Who plays a sample of which so many episodes are done; None plays each task's reference."""
+
+
+@dataclass(frozen=True)
+class EvalJob:
+    """A policy that is to be evaluated.
+
+    Attributes:
+        source: the run or the benchmark that was named.
+        policy: name of the policy.
+        assembly: parts of the benchmark that it plays.
+        split: which tasks.
+        samples: episodes of each task. One is played greedily, several at the policy's temperature.
+        playing: who plays.
+        model: what the policy is, in a word; "" for a baseline.
+        weights: hash of its weights; "" where there are none at hand.
+        env_steps: env steps that its training has taken.
+        elsewhere: whether the policy was trained on another benchmark.
+        close: called when all is played.
+    """
+
+    source: str
+    policy: str
+    assembly: Assembly
+    split: str
+    samples: int
+    playing: Playing
+    model: str = ""
+    weights: str = ""
+    env_steps: int = 0
+    elsewhere: bool = False
+    close: Callable[[], None] = lambda: None
+
+    @cached_property
+    def tasks(self) -> Sequence[Task]:
+        """The tasks, in the order of their ids."""
+        return self.assembly.tasks_to_evaluate(self.split)
+
+    @property
+    def temperature(self) -> float | None:
+        """What logits are divided by; None where nobody samples from any."""
+        if not self.model:
+            return None
+        return 0.0 if self.samples == 1 else _temperature(self.assembly.config)
+
+    def seed_of(self, task: Task, sample: int) -> int:
+        """The seed of an episode's env."""
+        name = f"{task.id}/{sample}" if sample else task.id
+        return episode_seed(self.assembly.config.seed, name)
+
+
+def run_job(
+    folder: RunFolder,
+    policy: str | None,
+    split: str,
+    *,
+    samples: int = 1,
+    on: str | None = None,
+) -> EvalJob:
+    """What a run has saved, to be evaluated on the run's number of tasks.
+
+    Args:
+        folder: the run.
+        policy: an arm, ``warm-up``, ``random`` or ``scripted`` (plays the references); None for
+            the last arm.
+        split: ``train``, ``val`` or ``test``.
+        samples: episodes of each task.
+        on: name of another benchmark to play, with its own prompt and choices.
+
+    Raises:
+        ConfigError: if the run has no such policy, or it cannot be sampled.
+    """
+    _, config = read_manifest(folder)
+    name, elsewhere = policy or config.arms[-1], on is not None and on != config.benchmark.name
+    trained = Assembly(config)
+    assembly = Assembly(_moved_to(config, on)) if on is not None and elsewhere else trained
+    job = EvalJob(folder.path.name, name, assembly, split, samples, _nobody, elsewhere=elsewhere)
+    if name in (RANDOM, SCRIPTED):
+        return _baseline(job)
+    if name not in (WARMUP, *config.arms):
+        known = ", ".join((*config.arms, WARMUP, RANDOM, SCRIPTED))
+        raise ConfigError(f"{config.name} has no policy {name!r}. Choose one of: {known}.")
+    saved = Checkpoints(folder.checkpoints / name).latest()
+    if saved is None:
+        raise ConfigError(
+            f"{config.name} has no checkpoint of {name} yet. Train it with "
+            f"`coevo resume {config.name}`."
+        )
+    _check_samples(assembly.config, samples)
+    with one_thread(config):
+        learnable = trained.policy
+    learnable.load_state_dict(saved.state["policy"])
+    if name == WARMUP:
+        env_steps = int(saved.state["env_steps"])
+    else:
+        env_steps = int(json.loads(saved.state["loop"])["state"]["env_steps"])
+    return replace(
+        job,
+        playing=_sampler(assembly, learnable, samples),
+        model=model_id(config),
+        weights=weights_hash(learnable),
+        env_steps=env_steps,
+    )
+
+
+def model_job(
+    benchmark: str,
+    policy: str | None,
+    split: str,
+    progress: Progress,
+    *,
+    samples: int = 1,
+    sets: Sets = (),
+    env: Sequence[str] = (),
+) -> EvalJob:
+    """A language model as it is, or a baseline, to be evaluated without a run.
+
+    Args:
+        benchmark: name of the benchmark.
+        policy: ``transformers:MODEL``, ``vllm:MODEL`` or ``openai:MODEL``; ``random`` or
+            ``scripted``.
+        split: ``train``, ``val`` or ``test``.
+        progress: is told what an endpoint was asked.
+        samples: episodes of each task.
+        sets: more settings, see :func:`~coevo_gym.config.load_config`.
+        env: more arguments of the benchmark's env, ``"name=value"`` each.
+
+    Raises:
+        ConfigError: if there is no such policy, or it cannot be sampled.
+    """
+    named = model_setting(policy or "")
+    if policy is None or (named is None and policy not in (RANDOM, SCRIPTED)):
+        raise ConfigError(
+            f"Which policy is to be evaluated on {benchmark}? Pass --policy transformers:MODEL, "
+            f"vllm:MODEL, openai:MODEL, {RANDOM} or {SCRIPTED}; actual: {policy!r}."
+        )
+    config = load_config({"benchmark": benchmark}, sets=sets).config
+    if named is not None:
+        config = load_config(config, sets=named, environ={}).config
+    if config.benchmark.name != benchmark:
+        raise ConfigError(
+            f"--set says benchmark={config.benchmark.name}, but {benchmark} is to be evaluated. "
+            f"Run `coevo eval {config.benchmark.name}` instead."
+        )
+    assembly = Assembly(config)
+    assembly = Assembly(config, read_arguments(assembly.env_class, env))
+    job = EvalJob(benchmark, policy, assembly, split, samples, _nobody)
+    if named is None:
+        return _baseline(job)
+    _check_samples(config, samples)
+    weights = "" if config.policy.kind == "openai" else files_hash(config.policy.model.path)
+    opened = _Opened(assembly, progress)
+    return replace(
+        job,
+        playing=lambda sample, done: _sampler(assembly, opened.policy, samples)(sample, done),
+        model=model_id(config),
+        weights=weights,
+        close=opened.close,
+    )
+
+
+class _Opened:
+    """A model that is loaded when it is first asked."""
+
+    def __init__(self, assembly: Assembly, progress: Progress) -> None:
+        self._assembly, self._progress = assembly, progress
+        self._policy: Policy | None = None
+
+    @property
+    def policy(self) -> Policy:
+        if self._policy is None:
+            assembly = self._assembly
+            self._policy = make_policy(assembly.config.policy, seed=assembly.seed("policy"))
+        return self._policy
+
+    def close(self) -> None:
+        if isinstance(self._policy, OpenAIPolicy):
+            self._progress.say(str(self._policy.usage))
+            self._policy.close()
+
+
+def _moved_to(config: RunConfig, benchmark: str) -> RunConfig:
+    """The same policy on another benchmark, told in that one's own words."""
+    tree = config.to_json()
+    tree["benchmark"] = {"name": benchmark}
+    tree["policy"] = {**tree["policy"], "prompt": None}
+    return RunConfig.model_validate(tree)
+
+
+def _nobody(sample: int, done: int) -> AbstractContextManager[Agent | None]:
+    return nullcontext()
+
+
+def _baseline(job: EvalJob) -> EvalJob:
+    if job.policy == RANDOM:
+        return replace(job, playing=lambda *place: nullcontext(_random(job.assembly, *place)))
+    if job.samples > 1:
+        raise ConfigError(
+            f"{SCRIPTED} plays one reference of each task: {job.samples} samples would be the same."
+        )
+    return job
+
+
+def _random(assembly: Assembly, sample: int, done: int) -> Agent:
+    """The random agent; where others have played before, it does not draw again what they drew."""
+    if not sample and not done:
+        return assembly.random_agent()
+    return assembly.random_agent(f"random agent, sample {sample} from {done}")
+
+
+def _sampler(assembly: Assembly, policy: Policy, samples: int) -> Playing:
+    agent = assembly.agent(policy)
+    if samples == 1:
+        return lambda sample, done: nullcontext(agent.greedy())
+
+    @contextmanager
+    def playing(sample: int, done: int) -> Iterator[Agent]:
+        # A policy that begins anew would draw for these what it drew for others before.
+        drawing = getattr(policy, "drawing", None)
+        seed = int(digest([assembly.seed("samples"), sample, done]), 16) % 2**31
+        with nullcontext() if drawing is None else drawing(seed):
+            yield agent
+
+    return playing
+
+
+def _check_samples(config: RunConfig, samples: int) -> None:
+    if samples > 1 and _temperature(config) == 0:
+        raise ConfigError(
+            f"policy.chat.temperature is 0: {samples} samples of a greedy policy would be the "
+            "same. Sample once, or set a temperature."
+        )
+
+
+def _temperature(config: RunConfig) -> float:
+    """What logits are divided by in training."""
+    return 1.0 if config.policy.kind == "tiny" else config.policy.chat.temperature

@@ -1,0 +1,213 @@
+"""The folder of an evaluation: what it is of, how each episode ended, and what happened in it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.core.task import FrozenModel
+from coevo_gym.core.trajectory import EvalTrajectory
+from coevo_gym.store.folder import LOCK, locked, read_json, read_lines, storing
+from coevo_gym.store.reader import RunReader
+
+EVALS = Path("evals")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+Key = tuple[str, int]
+"""Id of a task, and which of its episodes it is."""
+
+
+class EvalLine(FrozenModel):
+    """An episode of an evaluation, as it stands in ``results.jsonl``.
+
+    Attributes:
+        id: id of its task.
+        sample: which of the task's episodes it is, from 0.
+        name: the task's name.
+        scenario: the unit that stays on one side of a split.
+        tags: what the task is about, ``"kind:value"`` each.
+        success: the binary outcome.
+        score: the benchmark's own score.
+        steps: env steps taken.
+        end_reason: why it ended.
+        seed: seed of its env.
+        prompt_tokens: tokens that a model read in it.
+        completion_tokens: tokens that it wrote.
+        usd: price of these in US dollars, as far as prices are set.
+    """
+
+    id: str
+    sample: int = Field(ge=0)
+    name: str
+    scenario: str
+    tags: tuple[str, ...] = ()
+    success: bool
+    score: float = Field(ge=0, le=1)
+    steps: int = Field(ge=0)
+    end_reason: str
+    seed: int
+    prompt_tokens: int = Field(default=0, ge=0)
+    completion_tokens: int = Field(default=0, ge=0)
+    usd: float = Field(default=0.0, ge=0)
+
+    @property
+    def key(self) -> Key:
+        """What there is one line of."""
+        return self.id, self.sample
+
+
+@dataclass(frozen=True)
+class EvalFolder:
+    """Where the files of an evaluation are.
+
+    Attributes:
+        path: the folder itself.
+    """
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """All that its numbers depend on."""
+        return self.path / "config.json"
+
+    @property
+    def results(self) -> Path:
+        """A line for each task and sample, written when its episode is over."""
+        return self.path / "results.jsonl"
+
+    @property
+    def lost(self) -> Path:
+        """A line for each episode that was lost to a fault, of every try."""
+        return self.path / "lost.jsonl"
+
+    @property
+    def database(self) -> Path:
+        """What happened in each episode, and what its task asked for."""
+        return self.path / "trajectories.db"
+
+    @property
+    def summary(self) -> Path:
+        """Its numbers, when it is finished."""
+        return self.path / "summary.json"
+
+    @classmethod
+    def named(cls, name: str) -> EvalFolder:
+        """The folder under ``evals/`` for an evaluation of that name, which need not be there.
+
+        Raises:
+            ConfigError: if it cannot be the name of a folder.
+        """
+        if not _NAME.fullmatch(name):
+            raise ConfigError(
+                "An evaluation's --name takes letters, digits and . _ -, and begins with a letter "
+                f"or a digit; actual: {name!r}."
+            )
+        return cls(EVALS / name)
+
+    @classmethod
+    def of(cls, name: str) -> EvalFolder:
+        """The folder of an existing evaluation.
+
+        Args:
+            name: its name under ``evals/``, or its path.
+
+        Raises:
+            ConfigError: if there is none.
+        """
+        found = cls.find(name)
+        if found is None:
+            close = get_close_matches(name, cls.names(), n=1)
+            meant = f"Did you mean {close[0]!r}? " if close else ""
+            raise ConfigError(
+                f"There is no evaluation {name!r}, in {EVALS}/ or as a path. {meant}"
+                f"Evaluations here: {', '.join(cls.names()) or 'none'}."
+            )
+        return found
+
+    @classmethod
+    def find(cls, name: str) -> EvalFolder | None:
+        """The folder of the evaluation with this name or path; None if there is none."""
+        for path in (EVALS / name, Path(name)):
+            if (path / "config.json").is_file():
+                return cls(path)
+        return None
+
+    @staticmethod
+    def names() -> list[str]:
+        """Names of the evaluations under ``evals/``."""
+        return sorted(path.parent.name for path in EVALS.glob("*/config.json"))
+
+    def locked(self) -> AbstractContextManager[None]:
+        """A scope in which no other process writes to it.
+
+        Raises:
+            StoreError: if one does.
+        """
+        return locked(self.path)
+
+    def empty(self) -> None:
+        """Delete what is in it.
+
+        Raises:
+            ConfigError: if that is no evaluation.
+            StoreError: if it cannot be deleted.
+        """
+        with storing(self.path):
+            there = [item for item in sorted(self.path.glob("*")) if item.name != LOCK]
+            if there and not self.config.is_file():
+                raise ConfigError(
+                    f"{self.path} is not empty and holds no evaluation ({there[0].name}, …). "
+                    "Choose another --name."
+                )
+            for item in there:
+                shutil.rmtree(item) if item.is_dir() and not item.is_symlink() else item.unlink()
+
+    def read_config(self) -> dict[str, Any]:
+        """All that its numbers depend on.
+
+        Raises:
+            StoreError: if the file is damaged.
+        """
+        config = read_json(self.config)
+        if not isinstance(config, dict):
+            raise StoreError(f"{self.config} is damaged: it holds no object.")
+        return config
+
+    def lines(self) -> dict[Key, EvalLine]:
+        """Its episodes in the order in which they ended.
+
+        Raises:
+            StoreError: if a line is none of ours; one that was cut short is passed over.
+        """
+        found: dict[Key, EvalLine] = {}
+        for raw in read_lines(self.results):
+            try:
+                line = EvalLine.model_validate(raw)
+            except ValidationError as error:
+                raise StoreError(
+                    f"{self.results} holds a line that is no result: {str(raw)[:200]}. Delete that "
+                    "line, so that its episode is run again."
+                ) from error
+            found.setdefault(line.key, line)
+        return found
+
+    def trajectories(self) -> Iterator[tuple[EvalLine, EvalTrajectory]]:
+        """Each episode with what happened in it, in the order in which they ended.
+
+        Raises:
+            StoreError: if a file is missing or damaged.
+        """
+        reader, policy = RunReader(self.database), self.read_config()["policy"]
+        for line in self.lines().values():
+            trajectory = reader.eval_trajectory(policy, 0, line.id, line.sample)
+            if trajectory is not None:
+                yield line, trajectory
