@@ -18,6 +18,7 @@ from coevo_gym.core.stats import (
     efficiency,
     mean_and_sd,
     paired,
+    paired_shares_interval,
     point_biserial,
     sign_flip,
     sign_test,
@@ -203,3 +204,21 @@ def test_no_correlation_where_nothing_varies() -> None:
 def test_bad_input_is_named(wrong: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         wrong()
+
+
+def test_the_interval_of_paired_shares_by_hand_and_at_its_edges() -> None:
+    low, high = paired_shares_interval([1] * 12 + [-1] * 4 + [0] * 34)
+    mean, variance = 8 / 52, 18 / 52 - (8 / 52) ** 2
+    half = 1.959963984540054 * math.sqrt(variance / 52)
+    assert (low, high) == pytest.approx((mean - half, mean + half))
+    assert paired_shares_interval([0] * 10) == pytest.approx((-0.230984, 0.230984), abs=1e-6)
+    assert paired_shares_interval([1.0])[1] == 1.0
+    with pytest.raises(ValueError, match=r"differences in \[-1, 1\], got 2"):
+        paired_shares_interval([0, 2])
+
+
+def test_the_interval_of_paired_shares_holds_the_truth_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(0)
+    draws = rng.choice([1, -1, 0], size=(2000, 30), p=[0.3, 0.1, 0.6])
+    held = [low <= 0.2 <= high for low, high in map(paired_shares_interval, draws.tolist())]
+    assert 0.94 < sum(held) / len(held) < 0.98

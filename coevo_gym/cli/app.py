@@ -9,7 +9,7 @@ import typer
 from gymnasium.error import Error as GymnasiumError
 
 from coevo_gym import __version__
-from coevo_gym.cli import benchmarks, evaluate, experiment, game, models, runs, settings
+from coevo_gym.cli import benchmarks, compare, evaluate, experiment, game, models, runs, settings
 from coevo_gym.cli.new import verbs as new
 from coevo_gym.cli.output import (
     DONE,
@@ -44,6 +44,7 @@ for verb in (benchmarks.envs, benchmarks.doctor, benchmarks.install, game.play):
 app.command()(runs.train)
 app.command()(runs.resume)
 app.command("eval")(evaluate.evaluate)
+app.command("compare")(compare.compare)
 app.command()(experiment.experiment)
 app.add_typer(tasks.app, name="tasks")
 app.command()(runs.report)

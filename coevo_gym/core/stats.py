@@ -253,6 +253,37 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
+def paired_shares_interval(differences: Sequence[float], *, z: float = Z_95) -> tuple[float, float]:
+    """Interval of the mean difference of two success rates on the same tasks (adjusted Wald).
+
+    It counts two tasks more, one for each side, so that it keeps a width where no task differs.
+
+    Args:
+        differences: of each task's share of success, in [-1, 1].
+        z: standard normal quantile of the confidence level (default: 95 %, two sides).
+
+    Returns:
+        Lower and upper end, within [-1, 1].
+
+    Raises:
+        ValueError: if there are no differences, or one is out of range.
+
+    Source: Bonett and Price (2012), for outcomes of 0 or 1; the same with shares between them.
+
+    Example:
+        >>> [round(end, 3) for end in paired_shares_interval([1] * 12 + [-1] * 4 + [0] * 34)]
+        [-0.001, 0.308]
+    """
+    _check("paired_shares_interval", differences)
+    if wrong := [value for value in differences if abs(value) > 1]:
+        raise ValueError(f"paired_shares_interval needs differences in [-1, 1], got {wrong[0]}")
+    n = len(differences) + 2
+    mean = math.fsum(differences) / n
+    variance = (math.fsum(value * value for value in differences) + 2) / n - mean * mean
+    half = z * math.sqrt(variance / n)
+    return max(-1.0, mean - half), min(1.0, mean + half)
+
+
 class AtK(NamedTuple):
     """Success of ``k`` tries a task, as means over tasks.
 

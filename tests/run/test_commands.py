@@ -293,6 +293,7 @@ def test_config_show(coevo: Coevo) -> None:
     "verb",
     [
         *("envs", "doctor", "install", "play", "train", "resume", "eval", "report", "config show"),
+        "compare",
         *("tasks", "tasks list", "tasks show", "tasks review", "tasks import", "tasks export"),
         *("model list", "model fetch"),
     ],

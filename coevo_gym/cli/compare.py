@@ -1,0 +1,121 @@
+"""``coevo compare``: two policies on the same tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Column, Table
+
+from coevo_gym.cli.output import AsJson, cell, print_json, print_table, say, say_aside
+
+if TYPE_CHECKING:
+    from coevo_gym.run.evals.comparison import ChangedTask, Comparison
+
+Side = Annotated[str, typer.Argument(help="Name of a run or of an evaluation, or its folder.")]
+
+
+def compare(
+    a: Side,
+    b: Annotated[
+        str | None,
+        typer.Argument(metavar="[B]", help="Likewise; left out to compare two arms of a run."),
+    ] = None,
+    arm: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="An arm, warm-up or random: of a run, which of them; may be given for each. "
+            "Without it, the last arm; of one run, the first arm and the last."
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Print at most N tasks that changed sides.")
+    ] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two policies on the tasks that both were evaluated on: B against A.
+
+    Prints the difference with its interval, how sure it is, who solves what that the other does
+    not, and the tasks that changed sides. Of a run it takes the last evaluation of an arm.
+
+    For example:
+
+      coevo compare quickstart
+
+      coevo compare quickstart --arm warm-up --arm static
+
+      coevo compare quickstart other-run --arm static
+
+      coevo compare quickstart evals/gpt-on-webshop --json
+    """
+    from coevo_gym.run.evals.comparison import compare as compare_sides
+    from coevo_gym.run.evals.sides import find_sides
+
+    found = compare_sides(*find_sides(a, b, arm or ()))
+    if as_json:
+        print_json(found.to_json())
+        return
+    for line in _in_words(found):
+        say(line)
+    print_table(_cross(found))
+    for title, tasks in (("B alone solves", found.won), ("A alone solves", found.lost)):
+        _print_tasks(title, tasks, limit)
+
+
+def _in_words(found: Comparison) -> Iterator[str]:
+    yield f"A: {found.a} solves {found.success_a:.1%}{_sampled(found.samples_a)}"
+    yield f"B: {found.b} solves {found.success_b:.1%}{_sampled(found.samples_b)}"
+    several = max(*found.samples_a, *found.samples_b) > 1
+    test = "sign test over tasks" if several else "McNemar's exact test"
+    yield (
+        f"B - A: {100 * found.difference:+.1f} points, 95 % interval {100 * found.low:+.1f} to "
+        f"{100 * found.high:+.1f}, p = {_p(found.p)} ({test}), over {found.tasks} {found.split} "
+        f"tasks of {found.benchmark}: {found.better} better, {found.worse} worse, "
+        f"{found.tasks - found.better - found.worse} equal."
+    )
+    for side, n in (("A", found.only_in_a), ("B", found.only_in_b)):
+        if n:
+            yield f"{n} tasks of {side} are left out: the other has no result of them."
+    if found.uneven:
+        yield f"They were not played alike: {'; '.join(found.uneven)}."
+    if several:
+        yield "Below, a task counts as solved if at least half of its episodes succeed."
+
+
+def _sampled(samples: tuple[int, int]) -> str:
+    fewest, most = samples
+    if most == 1:
+        return ""
+    return f", {most if fewest == most else f'{fewest} to {most}'} episodes a task"
+
+
+def _p(p: float) -> str:
+    return f"{p:.3f}" if p >= 0.001 else f"{p:.1e}"
+
+
+def _cross(found: Comparison) -> Table:
+    table = Table("", Column("B solves", justify="right"), Column("B fails", justify="right"))
+    table.add_row("A solves", str(found.both), str(len(found.lost)))
+    table.add_row("A fails", str(len(found.won)), str(found.neither))
+    return table
+
+
+def _print_tasks(title: str, tasks: Sequence[ChangedTask], limit: int) -> None:
+    say(f"{title} {len(tasks)}:" if tasks else f"{title} none.")
+    shown = tasks[:limit]
+    if not shown:
+        return
+    longest = max(len(task.name) for task in shown)
+    several = any({task.success_a, task.success_b} - {0.0, 1.0} for task in shown)
+    table = Table(box=None, expand=True, show_header=several)
+    table.add_column("task", no_wrap=True, min_width=longest)
+    for side in ("A", "B") if several else ():
+        table.add_column(side, justify="right", min_width=4)
+    table.add_column("instruction", no_wrap=True, ratio=1)
+    for task in shown:
+        rates = [f"{task.success_a:.0%}", f"{task.success_b:.0%}"] if several else []
+        table.add_row(cell(task.name), *rates, cell(" ".join(task.instruction.split())))
+    print_table(table)
+    if len(tasks) > len(shown):
+        say_aside(f"and {len(tasks) - len(shown)} more; --limit shows more of them, --json all.")

@@ -1,0 +1,189 @@
+"""Two policies on the same tasks: by how much they differ, how surely, and on which tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.stats import paired_shares_interval, sign_test
+from coevo_gym.store.evaluated import EvaluatedTask
+
+
+@dataclass(frozen=True)
+class Side:
+    """What a policy did on each task.
+
+    Attributes:
+        name: what it is called here.
+        policy: name of the policy.
+        benchmark: what was played.
+        split: which tasks.
+        outcomes: of each task's id, whether each of its episodes succeeded, at least one.
+        tasks: what is known of them, by id.
+        settings: how they were played: what makes a comparison uneven where it differs.
+    """
+
+    name: str
+    policy: str
+    benchmark: str
+    split: str
+    outcomes: Mapping[str, Sequence[bool]]
+    tasks: Mapping[str, EvaluatedTask]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ChangedTask(NamedTuple):
+    """A task that one side solves and the other does not.
+
+    Attributes:
+        id: its id.
+        name: its name.
+        instruction: what it asks for.
+        tags: what it is about.
+        success_a: share of A's episodes that succeeded.
+        success_b: share of B's.
+    """
+
+    id: str
+    name: str
+    instruction: str
+    tags: tuple[str, ...]
+    success_a: float
+    success_b: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """B against A, task by task. A task counts as solved if half of its episodes succeed.
+
+    Attributes:
+        a: name of A.
+        b: name of B.
+        benchmark: what both played.
+        split: which tasks.
+        tasks: tasks that both have; all numbers are of these.
+        only_in_a: tasks that B lacks.
+        only_in_b: tasks that A lacks.
+        samples_a: fewest and most episodes of a task.
+        samples_b: the same of B.
+        success_a: mean over tasks of the share of episodes that succeeded.
+        success_b: the same of B.
+        difference: of the two, B - A.
+        low: lower end of its 95 % interval, over tasks like these.
+        high: upper end.
+        p: how likely tasks would be so unevenly better on one side if both were equal (sign test,
+            two sides, ties dropped; of one episode a task it is McNemar's exact test).
+        better: tasks on which B succeeds more often.
+        worse: tasks on which A does.
+        both: tasks that both solve.
+        neither: tasks that none solves.
+        won: tasks that B alone solves.
+        lost: tasks that A alone solves.
+        uneven: settings that differ, each as ``what: one in A, another in B``.
+    """
+
+    a: str
+    b: str
+    benchmark: str
+    split: str
+    tasks: int
+    only_in_a: int
+    only_in_b: int
+    samples_a: tuple[int, int]
+    samples_b: tuple[int, int]
+    success_a: float
+    success_b: float
+    difference: float
+    low: float
+    high: float
+    p: float
+    better: int
+    worse: int
+    both: int
+    neither: int
+    won: tuple[ChangedTask, ...]
+    lost: tuple[ChangedTask, ...]
+    uneven: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """It as a JSON object."""
+        changed = {
+            which: [task._asdict() for task in getattr(self, which)] for which in ("won", "lost")
+        }
+        return {**asdict(self), **changed}
+
+
+def compare(a: Side, b: Side) -> Comparison:
+    """Compare two policies on the tasks that both have played.
+
+    Raises:
+        ConfigError: if there is no such task.
+    """
+    common = [id for id in a.outcomes if id in b.outcomes]
+    if a.benchmark != b.benchmark:
+        raise ConfigError(
+            f"{a.name} played {a.benchmark} and {b.name} played {b.benchmark}: nothing can be "
+            "paired."
+        )
+    if not common:
+        raise ConfigError(
+            f"{a.name} ({_tasks(a)}) and {b.name} ({_tasks(b)}) share no task, so nothing can be "
+            "paired. Evaluate both on the same split with `coevo eval`."
+        )
+    shares = {id: (_share(a.outcomes[id]), _share(b.outcomes[id])) for id in common}
+    differences = [of_b - of_a for of_a, of_b in shares.values()]
+    solved = {id: (of_a >= 0.5, of_b >= 0.5) for id, (of_a, of_b) in shares.items()}
+    low, high = paired_shares_interval(differences)
+
+    def changed(how: tuple[bool, bool]) -> tuple[ChangedTask, ...]:
+        known = (a.tasks.get(id) or b.tasks[id] for id in common if solved[id] == how)
+        return tuple(
+            ChangedTask(task.id, task.name, task.instruction, task.tags, *shares[task.id])
+            for task in known
+        )
+
+    n = len(common)
+    return Comparison(
+        a=a.name,
+        b=b.name,
+        benchmark=a.benchmark,
+        split=a.split,
+        tasks=n,
+        only_in_a=len(a.outcomes) - n,
+        only_in_b=len(b.outcomes) - n,
+        samples_a=_samples(a, common),
+        samples_b=_samples(b, common),
+        success_a=sum(of_a for of_a, _ in shares.values()) / n,
+        success_b=sum(of_b for _, of_b in shares.values()) / n,
+        difference=sum(differences) / n,
+        low=low,
+        high=high,
+        p=sign_test(differences),
+        better=sum(difference > 0 for difference in differences),
+        worse=sum(difference < 0 for difference in differences),
+        both=sum(how == (True, True) for how in solved.values()),
+        neither=sum(how == (False, False) for how in solved.values()),
+        won=changed((False, True)),
+        lost=changed((True, False)),
+        uneven=tuple(_uneven(a.settings, b.settings)),
+    )
+
+
+def _uneven(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """What both know, and not alike."""
+    return [f"{key}: {a[key]} in A, {b[key]} in B" for key in a if key in b and a[key] != b[key]]
+
+
+def _share(outcomes: Sequence[bool]) -> float:
+    return sum(outcomes) / len(outcomes)
+
+
+def _samples(side: Side, tasks: Sequence[str]) -> tuple[int, int]:
+    counts = [len(side.outcomes[id]) for id in tasks]
+    return min(counts), max(counts)
+
+
+def _tasks(side: Side) -> str:
+    return f"{len(side.outcomes)} {side.split} tasks"

@@ -1,0 +1,166 @@
+"""What is compared: an arm of a run, or an evaluation, by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+from coevo_gym.config import RunConfig
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.run.assembly import Assembly
+from coevo_gym.run.evals.comparison import Side
+from coevo_gym.run.manifest import read_manifest
+from coevo_gym.run.table import RANDOM, WARMUP
+from coevo_gym.store.eval_folder import EVALS, EvalFolder
+from coevo_gym.store.evaluated import EvaluatedTask
+from coevo_gym.store.folder import RUNS, RunFolder
+from coevo_gym.store.reader import RunReader
+
+Source = RunFolder | EvalFolder
+
+
+def find_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> tuple[Side, Side]:
+    """What two names stand for.
+
+    Args:
+        a: name or path of a run or of an evaluation.
+        b: likewise; None for two arms of the run ``a``.
+        arms: of which arm each run is meant, in order; one arm for both runs. Without any it is
+            the last one, and of one run the first one against the last.
+
+    Raises:
+        ConfigError: if there is none of that name, or it does not keep what is to be compared.
+        StoreError: if a file is missing or damaged.
+    """
+    first = _find(a)
+    if b is None:
+        if not isinstance(first, RunFolder):
+            raise ConfigError(f"Compare {a} with what? An evaluation is of one policy: name two.")
+        return _arms_of(first, arms)
+    second = _find(b)
+    runs = [found for found in (first, second) if isinstance(found, RunFolder)]
+    if len(arms) > len(runs):
+        raise ConfigError(
+            f"--arm is for a run, and given {len(arms)} times for {len(runs)} of them."
+        )
+    given = list(arms) * 2 if len(arms) == 1 and len(runs) == 2 else list(arms)
+    found = [
+        _arm(one, given.pop(0) if given else None)
+        if isinstance(one, RunFolder)
+        else _evaluation(one)
+        for one in (first, second)
+    ]
+    return _two(found[0], found[1])
+
+
+def _find(name: str) -> Source:
+    run, evaluation = RunFolder.find(name), EvalFolder.find(name)
+    if run and evaluation:
+        raise ConfigError(
+            f"{name} is a run and an evaluation: say {run.path} or {evaluation.path}."
+        )
+    found = run or evaluation
+    if found is None:
+        runs, evaluations = RunFolder.names(), EvalFolder.names()
+        close = get_close_matches(name, [*runs, *evaluations], n=1)
+        meant = f"Did you mean {close[0]!r}? " if close else ""
+        raise ConfigError(
+            f"There is no run and no evaluation {name!r}. {meant}In {RUNS}/: "
+            f"{', '.join(runs) or 'none'}. In {EVALS}/: {', '.join(evaluations) or 'none'}."
+        )
+    return found
+
+
+def _arms_of(run: RunFolder, arms: Sequence[str]) -> tuple[Side, Side]:
+    """Two arms of one run."""
+    _, config = read_manifest(run)
+    match len(arms):
+        case 0:
+            first, second = config.arms[0], config.arms[-1]
+            if first == second:
+                raise ConfigError(
+                    f"{run.path.name} has one arm, {first}. Compare it by --arm {WARMUP} or "
+                    f"--arm {RANDOM}, or name another run."
+                )
+        case 1:
+            first, second = arms[0], config.arms[-1]
+        case 2:
+            first, second = arms
+        case _:
+            raise ConfigError(f"--arm may be given twice, actual: {', '.join(arms)}.")
+    return _two(_arm(run, first), _arm(run, second))
+
+
+def _two(a: Side, b: Side) -> tuple[Side, Side]:
+    if a.name == b.name:
+        raise ConfigError(f"{a.name} is compared with itself. Name another run or --arm.")
+    return a, b
+
+
+def _arm(run: RunFolder, arm: str | None) -> Side:
+    """An arm as it was evaluated last."""
+    _, config = read_manifest(run)
+    name = run.path.name
+    arm = arm or config.arms[-1]
+    known = (*config.arms, WARMUP, RANDOM)
+    if arm not in known:
+        raise ConfigError(f"{name} has no arm {arm!r}. Choose one of: {', '.join(known)}.")
+    reader = RunReader(run.database)
+    steps = reader.evaluation_steps(arm)
+    if not steps:
+        raise ConfigError(_why_none(name, arm, config, old=not reader.evaluated_tasks()))
+    outcomes = {one.task_id: [one.success] for one in reader.evaluation(arm, steps[-1])}
+    at = f" at step {steps[-1]}" if arm in config.arms else ""
+    return Side(
+        name=f"{run.path}, {arm}{at}",
+        policy=arm,
+        benchmark=config.benchmark.name,
+        split=config.evaluation.split,
+        outcomes=outcomes,
+        tasks=_by_id(reader.evaluated_tasks()),
+        settings={
+            "subset": config.benchmark.subset,
+            "max_steps": config.benchmark.max_steps or Assembly(config).env_class.default_max_steps,
+            "env": {},
+            "greedy": True,
+        },
+    )
+
+
+def _why_none(name: str, arm: str, config: RunConfig, *, old: bool) -> str:
+    if not old:
+        return f"{name} has not evaluated {arm} yet. Go on with `coevo resume {name}`."
+    return (
+        f"{name} does not keep how each task of an evaluation ended: it is from before runs did. "
+        f"Run `coevo eval {name} --policy {arm} --split {config.evaluation.split} "
+        f"--name {name}-{arm}`, and compare {name}-{arm}."
+    )
+
+
+def _evaluation(folder: EvalFolder) -> Side:
+    config, lines = folder.read_config(), folder.lines()
+    if not lines:
+        raise ConfigError(
+            f"{folder.path} has no result yet. Go on with the `coevo eval` that it was begun by."
+        )
+    outcomes: dict[str, list[bool]] = {}
+    for id, sample in sorted(lines):
+        outcomes.setdefault(id, []).append(lines[id, sample].success)
+    return Side(
+        name=str(folder.path),
+        policy=config["policy"],
+        benchmark=config["benchmark"],
+        split=config["split"],
+        outcomes=outcomes,
+        tasks=_by_id(RunReader(folder.database).evaluated_tasks()),
+        settings={
+            "subset": config["subset"],
+            "max_steps": config["max_steps"],
+            "env": config["env"],
+            "greedy": config["temperature"] in (0.0, None),
+        },
+    )
+
+
+def _by_id(tasks: Iterable[EvaluatedTask]) -> dict[str, EvaluatedTask]:
+    return {task.id: task for task in tasks}
