@@ -26,7 +26,11 @@ from coevo_gym.core.task import Task, canonical_json
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.curricula.growth.signal_growth import GrowthConfig, SignalGrowth
 from coevo_gym.curricula.metrics import conversion, shares_of, step_shares
+from coevo_gym.curricula.pool.covered import CoveredTags
+from coevo_gym.curricula.pool.outcomes import Outcomes
 from coevo_gym.curricula.pool.pool import TaskPool, require_practised
+from coevo_gym.curricula.pool.task_stats import CAP
+from coevo_gym.curricula.selectors.band import BandConfig
 from coevo_gym.curricula.selectors.draw import draw
 from coevo_gym.curricula.selectors.settings import SelectorConfig
 from coevo_gym.curricula.selectors.uniform import Uniform, UniformConfig
@@ -50,6 +54,7 @@ class PoolCurriculum:
         selector: weighs the tasks; None for uniform.
         growth: plans rounds; None for one that only reads signals, and looks for a first task set
             where there is none.
+        cap: visits after which its metrics take a task for used up; None for no end.
 
     Raises:
         SplitLeakError: if a task is not a training task.
@@ -61,11 +66,15 @@ class PoolCurriculum:
         *,
         selector: Selector | None = None,
         growth: Growth | None = None,
+        cap: int | None = CAP,
     ) -> None:
         self.pool = TaskPool(tasks)
         self.selector: Selector = selector or Uniform()
         self.growth: Growth = growth or SignalGrowth(GrowthConfig(evolve="off"))
         self.selector.added(self.pool.tasks)
+        self._outcomes = Outcomes(cap)
+        self._outcomes.added(self.pool.tasks)
+        self._covered = CoveredTags()
         self._planned: Round | None = None
         self._applied: dict[str, None] = {}
         self._initial_ids = {task.id for task in self.pool}
@@ -111,6 +120,7 @@ class PoolCurriculum:
                 raise SplitLeakError(f"{group.id} holds episodes that are not training episodes.")
         signals = self.growth.record(groups)
         self.selector.record(groups)
+        self._outcomes.record(groups)
         for signal in signals:
             self._signals[signal.kind] = self._signals.get(signal.kind, 0) + 1
         practised = (t for group in groups for t in group.trajectories)
@@ -143,6 +153,7 @@ class PoolCurriculum:
         initial = not len(self.pool)
         added = self.pool.extend(result.accepted)
         self.selector.added(added)
+        self._outcomes.added(added)
         self.growth.apply(result)
         self._applied[result.round_id] = None
         contexts = {verdict.context_id for verdict in result.verdicts}
@@ -160,14 +171,17 @@ class PoolCurriculum:
         self._counts["gate_steps"] += result.gate_steps
 
     def metrics(self) -> dict[str, float]:
-        """Numbers about the pool, the signals and what rounds made of them.
+        """Numbers about the pool, what was practised, the signals and what rounds made of them.
 
-        ``share_practice_steps``, ``share_explore_steps`` and ``share_gate_steps`` say what the env
-        steps of all rounds and groups were spent on. ``yield``, ``pass_rate`` and ``conversion``
-        (see ``metrics.py``) leave out the unguided round that made the first pool. What the
-        selector tells begins with ``selector.``.
+        ``tags_covered`` counts what the pool's tasks are about; it is left out where that cannot be
+        told. ``mixed_groups``, ``steps_all_fail`` and the like, and ``reserve``, are those of
+        :class:`~coevo_gym.curricula.pool.outcomes.Outcomes`. ``share_practice_steps``,
+        ``share_explore_steps`` and ``share_gate_steps`` say what the env steps of all rounds and
+        groups were spent on. ``yield``, ``pass_rate`` and ``conversion`` (see ``metrics.py``) leave
+        out the unguided round that made the first pool. What the selector tells begins with
+        ``selector.``.
         """
-        counts = self._counts
+        counts, n_tags = self._counts, self._covered.count(self.pool.tasks)
         fired = {kind.name: 0 for kind in kinds() if kind.fires} | self._signals
         ratios = conversion(
             signals=sum(fired.values()),
@@ -178,6 +192,8 @@ class PoolCurriculum:
         return {
             "pool_size": float(len(self.pool)),
             "evolved": float(len(self.pool) - len(self._initial_ids)),
+            **({} if n_tags is None else {"tags_covered": float(n_tags)}),
+            **self._outcomes.metrics(),
             **self.growth.metrics(),
             **{f"selector.{name}": value for name, value in self.selector.metrics().items()},
             **{name: float(count) for name, count in counts.items()},
@@ -200,6 +216,7 @@ class PoolCurriculum:
             "pool": self.pool.state_dict(),
             "selector": self.selector.state_dict(),
             "growth": self.growth.state_dict(),
+            "outcomes": self._outcomes.state_dict(),
             "initial_ids": sorted(self._initial_ids),
             "planned": planned,
             "applied": list(self._applied),
@@ -208,7 +225,11 @@ class PoolCurriculum:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`, also one of before curricula were made of parts."""
+        """Restore :meth:`state_dict`, also an older one.
+
+        Before outcomes were kept, nothing was counted by outcome; those counts begin there. Still
+        earlier, curricula were not made of parts.
+        """
         self.pool.load_state_dict(state["pool"])
         if "growth" in state:
             self.selector.load_state_dict(state["selector"])
@@ -216,6 +237,12 @@ class PoolCurriculum:
         else:
             self.selector.added(self.pool.tasks)
             self.growth.load_state_dict({name: state[name] for name in _OF_GROWTH})
+        self._covered = CoveredTags()
+        self._outcomes = Outcomes(self._outcomes.cap)
+        if "outcomes" in state:
+            self._outcomes.load_state_dict(state["outcomes"])
+        else:
+            self._outcomes.added(self.pool.tasks)
         self._initial_ids = set(state["initial_ids"])
         planned = state["planned"] and Round.model_validate_json(state["planned"])
         self._planned = planned and planned.model_copy(update={"known": tuple(self.pool)})
@@ -236,13 +263,19 @@ class CurriculumConfig(GrowthConfig):
     selector: SelectorConfig = UniformConfig()
     """Which task of the pool is practised next."""
 
+    @property
+    def cap(self) -> int | None:
+        """Visits after which a task is used up: those that the selector ``band`` goes by, or 8."""
+        return self.selector.cap if isinstance(self.selector, BandConfig) else CAP
+
     def make(self, tasks: Iterable[Task] = ()) -> PoolCurriculum:
         """The curriculum.
 
         Raises:
             SplitLeakError: if a task is not a training task.
         """
-        return PoolCurriculum(tasks, selector=self.selector.make(), growth=SignalGrowth(self))
+        growth = SignalGrowth(self, cap=self.cap)
+        return PoolCurriculum(tasks, selector=self.selector.make(), growth=growth, cap=self.cap)
 
 
 def _signals_in(counts: Mapping[str, int]) -> dict[str, int]:

@@ -11,6 +11,8 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "static": "coevo_gym.methods.coevolve:static",
         "random_append": "coevo_gym.methods.coevolve:random_append",
         "signal_blind": "coevo_gym.methods.coevolve:signal_blind",
+        "static_band": "coevo_gym.methods.rbc:static_band",
+        "shuffled": "coevo_gym.methods.rbc:shuffled",
         **{
             name: f"coevo_gym.methods.curriculum:{name}"
             for name in ("curriculum", "adarft", "plr", "learnable", "progress", "sec")

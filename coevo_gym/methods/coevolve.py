@@ -40,8 +40,9 @@ class CoEvolve(PoolCurriculum):
 
     def __init__(self, config: CoEvolveConfig | None = None, tasks: Iterable[Task] = ()) -> None:
         self.config = config or CoEvolveConfig()
-        growth = SignalGrowth(self.config)
-        super().__init__(tasks, selector=self.config.selector.make(), growth=growth)
+        cap, selector = self.config.cap, self.config.selector.make()
+        growth = SignalGrowth(self.config, cap=cap)
+        super().__init__(tasks, selector=selector, growth=growth, cap=cap)
 
 
 @method("coevolve", curriculum={"evolve": "guided"})

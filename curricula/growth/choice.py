@@ -111,7 +111,7 @@ class Blindly(Stateless):
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
         """See :class:`Choice`."""
-        return drawn(offer.practised, n, rng)
+        return drawn(offer.practised, n, rng) if offer.practised else []
 
 
 class Ranked:

@@ -14,7 +14,9 @@ from coevo_gym.core.task import FrozenModel, Task, canonical_json
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.growth.choice import Offer, choice_of
 from coevo_gym.curricula.growth.contexts import Weaknesses, context_of, weaknesses
+from coevo_gym.curricula.growth.reserve import Reserve
 from coevo_gym.curricula.growth.when import When, WhenSignalled
+from coevo_gym.curricula.pool.task_stats import CAP
 from coevo_gym.curricula.signals.kinds import ALL_SIGNALS, BLIND, SignalName
 from coevo_gym.curricula.signals.patterns import PATTERNS
 from coevo_gym.curricula.signals.signals import Outcome, SignalDetector
@@ -35,11 +37,16 @@ class GrowthConfig(FrozenModel):
     """What a guided round starts from: where ``signals`` fired (the paper), or practised tasks that
     are least like those explored before (``coverage``), that are solved about half of the time
     (``learnable``) or near to which pass rates change (``progress``); ``mixed`` takes half of its
-    places from signals and half from coverage. A round is due when signals say so in any case."""
+    places from signals and half from coverage."""
+    when: Literal["signals", "reserve"] = "signals"
+    """What makes a round due: ``signals``, as soon as one is pending (the paper); or ``reserve``,
+    when the pool holds too few groups to learn from, and as many drafts as are lacking. Both look
+    every ``evolve_every_groups`` groups, and neither says where a round explores."""
     evolve_every_groups: int = Field(default=320, gt=0)
     """Groups between two rounds: the paper's 10 steps of 32 tasks."""
     max_contexts_per_round: int = Field(default=32, gt=0)
-    """Most places a round explores."""
+    """Most places a round explores; of ``when="signals"``. With ``reserve`` it explores as many as
+    it tries drafts."""
     drafts_per_round: int = Field(default=128, gt=0)
     """Most drafts a round tries; the first one tries four for each task it looks for."""
     signals: tuple[SignalName, ...] = Field(default=ALL_SIGNALS, min_length=1)
@@ -61,17 +68,31 @@ class GrowthConfig(FrozenModel):
     pattern: Literal["sequence", "set"] = "sequence"
     """How an episode's behaviour is described; see ``patterns.py``."""
 
+    @property
+    def most_places(self) -> int:
+        """Most places that a round explores, the first one left aside."""
+        if self.evolve == "random" or self.when == "reserve":
+            return self.drafts_per_round
+        return self.max_contexts_per_round
+
 
 class SignalGrowth:
     """Rounds from where forgetting, boundary and rare signals fired, and the controls of that.
 
-    The first round, while the pool is empty, is unguided. Later ones are due every so many groups,
-    as soon as a signal is pending. The controls differ in *where* a round explores that the same
-    signals make due: ``blind`` explores as many contexts as ``guided``; ``random`` goes on until
+    The first round, while the pool is empty, is unguided. When later ones are due and how much they
+    try is a part of its own (``when.py``), and so is where they explore (``choice.py``). With
+    ``when="signals"`` the controls differ in *where* a round explores that the same signals make
+    due: ``blind`` explores as many contexts as ``guided``; ``random`` goes on until
     ``drafts_per_round`` are tried, which is more while few signals are pending.
+
+    With ``when="reserve"`` a round may want more places than there are contexts. A guided one then
+    explores each context that is pending, and they share its drafts equally; what it does not find
+    is still lacking at the next look. A blind one comes back to the same tasks. Where there is no
+    context at all, a round is unguided.
 
     Args:
         config: the settings.
+        cap: visits after which a task is used up, for ``when="reserve"``; None for no end.
 
     Example:
         >>> import numpy as np
@@ -80,7 +101,7 @@ class SignalGrowth:
         20
     """
 
-    def __init__(self, config: GrowthConfig | None = None) -> None:
+    def __init__(self, config: GrowthConfig | None = None, *, cap: int | None = CAP) -> None:
         self.config = config = config or GrowthConfig()
         self.detector = SignalDetector(
             signals=config.signals,
@@ -93,10 +114,11 @@ class SignalGrowth:
             max_staleness=config.max_staleness,
             pattern_of=PATTERNS[config.pattern],
         )
-        self._when: When = WhenSignalled(
-            config.evolve_every_groups,
-            drafts=config.drafts_per_round,
-            max_places=config.max_contexts_per_round,
+        every, drafts = config.evolve_every_groups, config.drafts_per_round
+        self._when: When = (
+            Reserve(every, drafts=drafts, cap=cap)
+            if config.when == "reserve"
+            else WhenSignalled(every, drafts=drafts, max_places=config.max_contexts_per_round)
         )
         self._choice = choice_of(config.evolve, config.contexts)
         self._pending: Weaknesses = {}
@@ -148,7 +170,6 @@ class SignalGrowth:
         return {
             "pending_contexts": float(len(self._pending)),
             "distinct_patterns": float(len(self.detector.patterns)),
-            **self._when.metrics(),
         }
 
     def state_dict(self) -> dict[str, Any]:

@@ -37,10 +37,6 @@ class When(Protocol):
         """
         ...
 
-    def metrics(self) -> dict[str, float]:
-        """Numbers about its state, for any sink."""
-        ...
-
     def state_dict(self) -> dict[str, Any]:
         """All of its state as JSON; its keys lie beside those of the growth that asks it."""
         ...
@@ -77,10 +73,6 @@ class WhenSignalled:
             return None
         self._groups_since_round = 0
         return Due(self.drafts, min(n_pending, self.max_places))
-
-    def metrics(self) -> dict[str, float]:
-        """None."""
-        return {}
 
     def state_dict(self) -> dict[str, Any]:
         """All of its state as JSON."""

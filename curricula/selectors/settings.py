@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from coevo_gym.curricula.selectors.adarft import AdaRFTConfig
+from coevo_gym.curricula.selectors.band import BandConfig
 from coevo_gym.curricula.selectors.learnable import LearnableConfig
 from coevo_gym.curricula.selectors.plr import PLRConfig
 from coevo_gym.curricula.selectors.progress import ProgressConfig
@@ -21,7 +22,8 @@ SelectorConfig = Annotated[
     | PLRConfig
     | LearnableConfig
     | ProgressConfig
-    | SECConfig,
+    | SECConfig
+    | BandConfig,
     Field(discriminator="kind"),
 ]
 """Any of them; each has ``make()``."""

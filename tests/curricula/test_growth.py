@@ -134,12 +134,16 @@ def test_rounds_are_due_when_signals_say_so_wherever_they_start() -> None:
 
 @given(
     st.sampled_from(CONTEXTS),
+    st.sampled_from(["signals", "reserve"]),
     st.lists(st.lists(st.integers(0, 1), min_size=2, max_size=4), min_size=1, max_size=30),
     st.integers(0, 99),
 )
-def test_state_keeps_the_stream(contexts: str, outcomes: list[list[int]], seed: int) -> None:
+def test_state_keeps_the_stream(
+    contexts: str, when: str, outcomes: list[list[int]], seed: int
+) -> None:
     config = CurriculumConfig(
         contexts=contexts,  # type: ignore[arg-type]
+        when=when,  # type: ignore[arg-type]
         evolve_every_groups=3,
         n_min=4,
         max_contexts_per_round=3,

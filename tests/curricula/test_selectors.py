@@ -42,7 +42,7 @@ from coevo_gym.testing.curriculum import assert_curriculum_contract
 from tests.curricula.episodes import TRAIN, group
 
 RNG = np.random.default_rng
-KINDS = ("uniform", "stages", "adarft", "plr", "learnable", "progress", "sec")
+KINDS = ("uniform", "stages", "adarft", "plr", "learnable", "progress", "sec", "band")
 SETTINGS: TypeAdapter[Any] = TypeAdapter(SelectorConfig)
 SMALL = {"stages": {"groups_per_stage": 3}, "adarft": {"batch": 3}}
 

@@ -157,10 +157,7 @@ def _name(config: RunConfig, model: ExplorerModelSettings) -> str:
 def _estimate(config: RunConfig, arm: ArmConfig, name: str, *, with_first: bool) -> Estimate:
     curriculum, model = arm.curriculum, arm.explorer.model
     n_first = 4 * curriculum.initial_size  # as many contexts as it may try drafts
-    n_later = {
-        "off": 0,
-        "random": curriculum.drafts_per_round,
-    }.get(curriculum.evolve, curriculum.max_contexts_per_round)
+    n_later = 0 if curriculum.evolve == "off" else curriculum.most_places
     rounds = most_rounds(config, arm) if n_later else 0
     first = _round(config, arm, n_first, n_first, guided=False)
     later = _round(

@@ -1,0 +1,20 @@
+"""Outcomes choose what is practised and when the pool grows; where it grows is another matter.
+
+The selector ``band`` leaves out tasks that are done, out of reach or used up, and a round is due
+when the pool holds too little to learn from. Settings are of groups of 8.
+"""
+
+from __future__ import annotations
+
+from coevo_gym.methods.coevolve import random_append, static
+
+static_band = static.preset(
+    "static_band",
+    "The first tasks, those left out that always or never succeed.",
+    curriculum={"selector": {"kind": "band", "cap": None}},
+)
+shuffled = random_append.preset(
+    "shuffled",
+    "The control for what outcomes are worth: band and reserve, reading other tasks' outcomes.",
+    curriculum={"when": "reserve", "selector": {"kind": "band", "shuffled": True}},
+)

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coevo_gym.core.evolution import Round, RoundResult
+from coevo_gym.core.trajectory import Group
+from coevo_gym.curricula.growth.reserve import Reserve, drafts_wanted
+from coevo_gym.curricula.growth.when import Due
+from coevo_gym.curricula.pool.task_stats import mixed_chance
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum
+from tests.curricula.episodes import TRAIN, group
+
+RNG = np.random.default_rng
+
+
+def of(place: int, solved: int, k: int = 4) -> Group:
+    return group([1.0] * solved + [0.0] * (k - solved), TRAIN[place], id=f"g{place}")
+
+
+def growing(evolve: str, n_tasks: int = 2, **settings: Any) -> PoolCurriculum:
+    known = {"evolve": evolve, "when": "reserve", "evolve_every_groups": 8, "n_min": 1000}
+    return CurriculumConfig(**{**known, **settings}).make(TRAIN[:n_tasks])
+
+
+def used_up(c: PoolCurriculum) -> None:
+    """Two tasks, solved 4 of 4 times in 4 visits each.
+
+    alpha is 4 + 2 + 1 + 1/2 = 7.5 and the mean 0.95, so p = (7.5 + 1.9) / 9.5 and R = 0.0829; a new
+    task is expected to give a mixed group with q(0.95) = 0.18549: n = (8 - 0.0829) / 0.18549.
+    """
+    for _ in range(4):
+        c.record([of(0, 4), of(1, 4)])
+
+
+def planned(c: PoolCurriculum, seed: int = 0) -> Round:
+    found = c.plan(RNG(seed))
+    assert found is not None
+    return found
+
+
+# The formula, on numbers worked out by hand.
+
+
+@pytest.mark.parametrize(
+    ("reserve", "every", "mean", "k", "most", "n"),
+    [
+        (100, 160, 0.5, 8, 128, 60),  # 60 / 0.9921875 = 60.47
+        (100, 160, 0.5, 8, 48, 48),
+        (160, 160, 0.5, 8, 128, 0),
+        (400, 160, 0.5, 8, 128, 0),
+        (159.5, 160, 0.5, 8, 128, 0),  # half a task is none
+        (1, 10, 0.05, 2, 128, 60),  # q(0.05) = 0.095, so 9 / 0.15
+        (0, 10, 0.95, 8, 128, 29),  # q(0.95) = 0.33658: 29.71
+    ],
+)
+def test_drafts_wanted(reserve: float, every: int, mean: float, k: int, most: int, n: int) -> None:
+    assert drafts_wanted(reserve, every_groups=every, mean=mean, k=k, most=most) == n
+
+
+@given(
+    st.floats(0, 1000),
+    st.integers(1, 500),
+    st.floats(0.05, 0.95),
+    st.integers(1, 16),
+    st.integers(1, 200),
+)
+def test_drafts_wanted_fill_the_reserve_and_no_more(
+    reserve: float, every: int, mean: float, k: int, most: int
+) -> None:
+    n = drafts_wanted(reserve, every_groups=every, mean=mean, k=k, most=most)
+    assert 0 <= n <= most
+    chance = max(0.15, float(mixed_chance(mean, k)))
+    if n:
+        assert reserve + n * chance <= every + 1e-6
+    if n < most:
+        assert reserve + (n + 1) * chance > every - 1e-6
+
+
+# When a round is due.
+
+
+def test_a_round_tries_as_many_drafts_as_are_lacking() -> None:
+    c = growing("random")
+    c.record([of(0, 4), of(1, 4)] * 3)
+    assert c.plan(RNG(0)) is None  # six groups of eight
+    c.record([of(0, 4), of(1, 4)])
+    found = planned(c)
+    assert (found.n_unguided, found.budget, found.contexts) == (42, 42, ())
+    assert planned(c) is found
+
+
+def test_drafts_per_round_is_the_most() -> None:
+    c = growing("random", drafts_per_round=30)
+    used_up(c)
+    assert planned(c).budget == 30
+
+
+def test_while_the_pool_holds_enough_there_is_no_round_and_groups_are_counted_anew() -> None:
+    c = growing("random", 20)
+    c.record([of(place, 2) for place in range(8)])  # signals are pending, which is no reason
+    assert c.metrics()["pending_contexts"] > 0
+    assert c.plan(RNG(0)) is None
+    assert c.growth.state_dict()["groups_since_round"] == 0
+    for _ in range(7):
+        c.record([of(0, 2)])
+        assert c.plan(RNG(0)) is None
+    assert c.metrics()["pending_contexts"] > 0  # they wait for a round
+
+
+def test_a_round_needs_no_signal() -> None:
+    c = growing("guided")
+    used_up(c)
+    assert c.metrics()["pending_contexts"] == 0
+    found = planned(c)
+    assert found.contexts == ()
+    assert found.n_unguided == 42
+
+
+def test_a_round_begins_the_count_anew() -> None:
+    c = growing("random")
+    used_up(c)
+    c.apply(RoundResult(round_id=planned(c).id))
+    assert c.plan(RNG(0)) is None
+    used_up(c)
+    assert c.plan(RNG(0)) is not None
+
+
+def test_tasks_beyond_the_cap_hold_nothing_more() -> None:
+    for cap, n in ((4, 9), (5, 7), (None, 7)):
+        c = growing("random", selector={"kind": "band", "cap": cap})
+        for _ in range(4):
+            c.record([of(0, 2), of(1, 2)])
+        assert planned(c).budget == n  # 8 / q(1/2) = 8 / (7/8), or two less
+
+
+def test_tasks_that_are_not_in_the_pool_are_no_reserve() -> None:
+    c = growing("random", 1)
+    c.record([of(place, 2) for place in range(1, 9)])
+    # The one task of the pool was never visited: q(1/2) = 7/8, and 7.125 / (7/8) = 8.14.
+    assert planned(c).budget == 8
+
+
+# Where it explores.
+
+
+@pytest.mark.parametrize("evolve", ["guided", "blind"])
+def test_contexts_number_what_is_wanted(evolve: str) -> None:
+    c = growing(evolve, 12, evolve_every_groups=40, max_contexts_per_round=2, signals=("boundary",))
+    c.record([of(place, 2) for place in range(12)])
+    c.record([of(place % 12, 2) for place in range(28)])
+    found = planned(c)
+    # q(1/2) = 7/8 each, and (40 - 12 * 7/8) / (7/8) = 33.7.
+    assert found.budget == 33
+    n = {"guided": 12, "blind": 33}[evolve]  # each weakness once; blind ones come again
+    assert len(found.contexts) == n
+    assert len({context.task.id for context in found.contexts}) <= 12
+    assert found.n_unguided == 0
+
+
+def test_of_more_weaknesses_than_are_wanted_some_are_explored() -> None:
+    c = growing("guided", 12, evolve_every_groups=12)
+    c.record([of(place, 2) for place in range(12)])
+    found = planned(c)
+    assert found.budget == len(found.contexts) == 1  # 12 * 7/8 of 12: 1.5 / (7/8)
+
+
+def test_practice_of_which_no_episode_arrived_leads_nowhere_in_particular() -> None:
+    c = growing("blind")
+    c.record([group([], TRAIN[0], size=4)] * 8)
+    found = planned(c)
+    assert found.contexts == ()
+    assert found.n_unguided > 0
+
+
+# State.
+
+
+def test_a_state_that_knows_no_visits_is_read() -> None:
+    before = growing("random", when="signals")
+    used_up(before)
+    c = growing("random")
+    c.load_state_dict(json.loads(json.dumps(before.state_dict())))
+    assert planned(c).budget == 6  # as if neither was visited, by 8: 8 / q(1/2) - 2 = 6.06
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 7), st.integers(0, 4)), max_size=60),
+    st.integers(0, 60),
+    st.sampled_from([1, 4, None]),
+)
+def test_it_goes_on_where_it_was_saved(
+    visits: list[tuple[int, int]], cut: int, cap: int | None
+) -> None:
+    first, second = (Reserve(5, drafts=9, cap=cap) for _ in range(2))
+
+    def live(one: Reserve, moves: list[tuple[int, int]]) -> list[Due | None]:
+        found = []
+        for place, solved in moves:
+            one.record([of(place, solved)])
+            found.append(one.due(TRAIN[:6], 0))
+        return found
+
+    live(first, visits[:cut])
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    rest = live(first, visits[cut:])
+    assert live(second, visits[cut:]) == rest
+    assert second.state_dict() == first.state_dict()
+    assert all(due is None or 1 <= due.drafts == due.places <= 9 for due in rest)
