@@ -90,7 +90,9 @@ WORLDS: Mapping[str, WorldConfig] = MappingProxyType(
         ),
         "forget": WorldConfig(decay=0.01),
         "coin": WorldConfig(skew=0.5, coin=0.3),
-        "skewed": WorldConfig(skew=1.3, decay=0.01, first_tasks=100, unsolvable=0.4, proof=True),
+        "skewed": WorldConfig(
+            skew=1.3, decay=0.01, first_tasks=60, unsolvable=0.4, wander_steps=2, proof=True
+        ),
         "null": WorldConfig(
             skew=0.0,
             sd_strength=1.0,
