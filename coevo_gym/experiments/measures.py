@@ -161,7 +161,7 @@ def _transfer(ended: _Ended) -> dict[str, Any]:
     return {"benchmark": other, "before": found[WARMUP], "success": found[ended.arm]}
 
 
-MEASURES: Mapping[str, Callable[[_Ended], Any]] = {
+MEASURES: dict[str, Callable[[_Ended], Any]] = {
     "seconds": _seconds,
     "solved": _solved,
     "diversity": _diversity,
