@@ -268,13 +268,20 @@ class CurriculumConfig(GrowthConfig):
         """Visits after which a task is used up: those that the selector ``band`` goes by, or 8."""
         return self.selector.cap if isinstance(self.selector, BandConfig) else CAP
 
-    def make(self, tasks: Iterable[Task] = ()) -> PoolCurriculum:
+    def make(
+        self, tasks: Iterable[Task] = (), *, native: Sequence[Task] | None = None
+    ) -> PoolCurriculum:
         """The curriculum.
+
+        Args:
+            tasks: training tasks to start from.
+            native: training tasks that targets are planned from, where rounds look for targets;
+                None for all of the pool's benchmark, once there is a pool.
 
         Raises:
             SplitLeakError: if a task is not a training task.
         """
-        growth = SignalGrowth(self, cap=self.cap)
+        growth = SignalGrowth(self, cap=self.cap, native=native)
         return PoolCurriculum(tasks, selector=self.selector.make(), growth=growth, cap=self.cap)
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import METHODS
+from coevo_gym.core.task import Task
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum
 
 
-def make_curriculum(name: str, **settings: Any) -> PoolCurriculum:
+def make_curriculum(
+    name: str, *, native: Sequence[Task] | None = None, **settings: Any
+) -> PoolCurriculum:
     """The curriculum of a method.
 
     Args:
         name: of a method; ``METHODS.names()`` lists them.
+        native: training tasks that targets are planned from; see :meth:`CurriculumConfig.make`.
         **settings: other fields of :class:`CurriculumConfig`.
 
     Raises:
@@ -34,6 +39,6 @@ def make_curriculum(name: str, **settings: Any) -> PoolCurriculum:
         if section == "curriculum":
             branch[last] = value
     try:
-        return CurriculumConfig(**{**settings, **own}).make()
+        return CurriculumConfig(**{**settings, **own}).make(native=native)
     except ValidationError as error:
         raise ConfigError(f"The curriculum of {name!r}: {error}") from error

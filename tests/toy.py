@@ -184,6 +184,9 @@ class ToyBenchmark:
         first, *others = task.scenario.split("-")
         return tags_from([("first", first), *(("colour", colour) for colour in others)])
 
+    def broken(self, task: Task) -> Task:
+        return task.model_copy(update={"verifier": ToyVerifier(order=("pink",))})
+
     def _task(self, order: tuple[str, ...], name: str, draft: Draft | None = None) -> Task:
         return Task(
             benchmark="toy",

@@ -29,13 +29,16 @@ class ExplorerModelSettings(FrozenModel):
 class ExplorerSettings(FrozenModel):
     """Who goes back into the environment in a round."""
 
-    kind: Literal["scripted", "model"] = "scripted"
+    kind: Literal["scripted", "model", "noisy"] = "scripted"
     """``scripted`` repeats part of the agent's way and goes on at random. A ``model`` studies the
-    agent's way, tries things out, and proposes tasks."""
+    agent's way, tries things out, and proposes tasks. ``noisy``, for experiments, brings native
+    training tasks, some of them broken, and no gate looks at them."""
+    broken: float = Field(default=0.4, ge=0, le=1)
+    """Share of its tasks that no episode can solve; of ``noisy`` only."""
     walks: int = Field(default=2, ge=1)
-    """Walks for each context."""
+    """Walks for each context; one where a target is looked for without a model."""
     max_steps: int = Field(default=18, ge=1)
-    """Most steps of a walk."""
+    """Most steps of a walk; also what ``noisy`` is charged for a task."""
     model: ExplorerModelSettings = ExplorerModelSettings()
     """Which model, of ``model``; all that follow are of it alone, too."""
     history_turns: int = Field(default=3, ge=0)

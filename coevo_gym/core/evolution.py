@@ -9,7 +9,8 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from pydantic import Field, SerializeAsAny, model_validator
+from pydantic import Field, SerializeAsAny, SerializerFunctionWrapHandler, model_validator
+from pydantic.functional_serializers import model_serializer
 
 from coevo_gym.core.kinds import KIND_NAME
 from coevo_gym.core.notes import Usage
@@ -23,6 +24,11 @@ from coevo_gym.core.task import (
     canonical_json,
     resolve_models,
 )
+
+
+def _without_defaults(dumped: dict[str, Any], *fields: str) -> dict[str, Any]:
+    """What stored rounds are known by stays as it was before there were these fields."""
+    return {name: value for name, value in dumped.items() if value or name not in fields}
 
 
 def digest(value: Any) -> str:
@@ -111,6 +117,10 @@ class Context(FrozenModel):
     contrast: tuple[Text, ...] = ()
     known: tuple[Text, ...] = ()
     target: tuple[Text, ...] = ()
+
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_defaults(dump(self), "target")
 
     @property
     def id(self) -> str:
@@ -251,6 +261,7 @@ class Round(FrozenModel):
         id: unique within a curriculum, in order: ``round-0``, ``round-1``, …
         contexts: where to explore.
         n_unguided: how many tasks to find without any context (CoEvolve's D_0).
+        n_enough: with contexts, so many accepted tasks are enough; 0 to explore all contexts.
         budget: most drafts that may be tried.
         seed: seed of all randomness in the round.
         known: tasks that the pool holds already, for the duplicate gate. Left out of JSON:
@@ -260,9 +271,19 @@ class Round(FrozenModel):
     id: str
     contexts: tuple[Context, ...] = ()
     n_unguided: int = Field(default=0, ge=0)
+    n_enough: int = Field(default=0, ge=0)
     budget: int = Field(gt=0)
     seed: int = Field(ge=0)
     known: tuple[Task, ...] = Field(default=(), exclude=True)
+
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_defaults(dump(self), "n_enough")
+
+    @property
+    def n_wanted(self) -> int:
+        """How many accepted tasks end the round; 0 for one that goes on to the end."""
+        return self.n_unguided or self.n_enough
 
     @classmethod
     def unguided(cls, n: int, *, id: str = "round-0", seed: int = 0) -> Round:

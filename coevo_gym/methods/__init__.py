@@ -13,6 +13,7 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "signal_blind": "coevo_gym.methods.coevolve:signal_blind",
         "static_band": "coevo_gym.methods.rbc:static_band",
         "shuffled": "coevo_gym.methods.rbc:shuffled",
+        "coevolve_rbc": "coevo_gym.methods.rbc:coevolve_rbc",
         **{
             name: f"coevo_gym.methods.curriculum:{name}"
             for name in ("curriculum", "adarft", "plr", "learnable", "progress", "sec")

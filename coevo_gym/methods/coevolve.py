@@ -49,7 +49,7 @@ class CoEvolve(PoolCurriculum):
 def coevolve(kit: Kit) -> Method:
     """A pool that grows where the agent is weak (arXiv 2604.15840)."""
     return Method(
-        curriculum=kit.curriculum.make(),
+        curriculum=kit.curriculum.make(native=kit.starts),
         evolver=kit.evolver(kit.explorer(PROMPTS)),
         first_round=kit.first_round(kit.curriculum.initial_size),
         learner=kit.learner,

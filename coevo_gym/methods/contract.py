@@ -9,13 +9,14 @@ import gymnasium as gym
 from pydantic import TypeAdapter
 
 from coevo_gym.core.benchmark import get_benchmark
-from coevo_gym.core.evolution import Round, RoundResult
+from coevo_gym.core.evolution import RoundResult
 from coevo_gym.core.inquiry import no_scope
 from coevo_gym.core.seams import Curriculum
 from coevo_gym.core.task import Split
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.gates.gates import default_gates
+from coevo_gym.curricula.growth.targets import first_round
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import MethodSpec
@@ -61,6 +62,8 @@ def assert_method_contract(spec: MethodSpec, *, benchmark: str = "webshop") -> N
 def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
     """What a method is made from, with the settings that define it and no run around it."""
     found, sections = get_benchmark(benchmark), _sections(spec.sets)
+    native = found.tasks(Split.TRAIN)
+    curriculum = CurriculumConfig(**{"initial_size": _TASKS, **sections.get("curriculum", {})})
     learner = TypeAdapter(LearnerConfig).validate_python(sections.get("learner", {}))
 
     def make_env() -> gym.Env[str, str]:
@@ -74,9 +77,10 @@ def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
 
     return Kit(
         benchmark=found,
-        native_tasks=found.tasks(Split.TRAIN),
+        native_tasks=native,
+        starts=native,
         max_steps=15,
-        curriculum=CurriculumConfig(**{"initial_size": _TASKS, **sections.get("curriculum", {})}),
+        curriculum=curriculum,
         learner=learner,
         make_env=make_env,
         policy=no_policy,
@@ -85,7 +89,9 @@ def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
         scope=no_scope,
         gates=default_gates,
         evolver=lambda explorer: GatedEvolver(found, explorer),
-        first_round=lambda n: Round.unguided(n).model_copy(update={"budget": 40 * n}),
+        first_round=lambda n: first_round(n, curriculum.initial, native=native, seed=0).model_copy(
+            update={"budget": 40 * n}
+        ),
         seed=_seed_of(spec.name),
     )
 

@@ -27,6 +27,7 @@ class Kit:
     Attributes:
         benchmark: what is practised.
         native_tasks: its training tasks.
+        starts: those of them that rounds may explore from; targets are planned from these.
         max_steps: most steps of an episode.
         curriculum: settings of the pool, of what is drawn from it and of its growth.
         learner: settings of the learner.
@@ -39,13 +40,15 @@ class Kit:
             by it.
         gates: the gates that a draft must pass.
         evolver: carries out rounds with an explorer and the gates.
-        first_round: the round that finds the first ``n`` tasks. It is the same for all arms, so
-            arms that look for equally many begin with the same ones.
+        first_round: the round that finds the first ``n`` tasks, as ``curriculum.initial`` says. It
+            is the same for all arms that say the same and look for equally many, so that they begin
+            with the same tasks.
         seed: the seed of one part of the run, by what it is for.
     """
 
     benchmark: Benchmark
     native_tasks: Sequence[Task]
+    starts: Sequence[Task]
     max_steps: int
     curriculum: CurriculumConfig
     learner: LearnerConfig

@@ -1,12 +1,13 @@
-"""Outcomes choose what is practised and when the pool grows; where it grows is another matter.
+"""Outcomes choose what is practised and when the pool grows; coverage says where it grows.
 
-The selector ``band`` leaves out tasks that are done, out of reach or used up, and a round is due
-when the pool holds too little to learn from. Settings are of groups of 8.
+The selector ``band`` leaves out tasks that are done, out of reach or used up; a round is due when
+the pool holds too little to learn from, and looks for kinds of task that it has seldom. Settings
+are of groups of 8.
 """
 
 from __future__ import annotations
 
-from coevo_gym.methods.coevolve import random_append, static
+from coevo_gym.methods.coevolve import coevolve, random_append, static
 
 static_band = static.preset(
     "static_band",
@@ -17,4 +18,9 @@ shuffled = random_append.preset(
     "shuffled",
     "The control for what outcomes are worth: band and reserve, reading other tasks' outcomes.",
     curriculum={"when": "reserve", "selector": {"kind": "band", "shuffled": True}},
+)
+coevolve_rbc = coevolve.preset(
+    "coevolve_rbc",
+    "Outcomes choose what is practised and when the pool grows, and it grows where it is thin.",
+    curriculum={"evolve": "coverage", "when": "reserve", "selector": {"kind": "band"}},
 )

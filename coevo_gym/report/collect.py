@@ -88,7 +88,8 @@ def load_report_data(folder: RunFolder) -> ReportData:
 
 def _is_first(applied: StoredRound) -> bool:
     """Whether it is the round that all arms begin with."""
-    return applied.step == 0 and not applied.round.contexts
+    round = applied.round
+    return applied.step == 0 and (round.n_enough > 0 or not round.contexts)
 
 
 def _table(folder: RunFolder, config: RunConfig, lines: Lines) -> tuple[TableRow, ...]:

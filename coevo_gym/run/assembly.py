@@ -18,13 +18,14 @@ from numpy.random import Generator
 from coevo_gym.agents.random import RandomAgent
 from coevo_gym.agents.references import evaluate_references
 from coevo_gym.config import ArmConfig, RunConfig, arm_configs
-from coevo_gym.core.benchmark import Benchmark, proposable
+from coevo_gym.core.benchmark import Benchmark, get_benchmark, proposable
 from coevo_gym.core.evolution import Round
 from coevo_gym.core.registry import METHODS
 from coevo_gym.core.seams import Agent, Policy
 from coevo_gym.core.task import FrozenDict, Split, Task
+from coevo_gym.curricula.explore.unproven import breakable
+from coevo_gym.curricula.growth.targets import first_round
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.episodes.evaluation import Evaluation, evaluate
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import episode_seed
@@ -56,8 +57,7 @@ class Assembly:
     @cached_property
     def benchmark(self) -> Benchmark:
         """What is practised."""
-        settings = self.config.benchmark
-        return benchmark_of(settings.name, settings.hold_out)
+        return get_benchmark(self.config.benchmark.name)
 
     @cached_property
     def train_tasks(self) -> Sequence[Task]:
@@ -105,8 +105,6 @@ class Assembly:
         """One raw env."""
         settings = self.config.benchmark
         keywords = {"split": split, "subset": settings.subset, **self.env_arguments}
-        if settings.hold_out:
-            keywords["hold_out"] = settings.hold_out
         if settings.max_steps is not None:
             keywords["max_steps"] = settings.max_steps
         env: gym.Env[str, str] = gym.make(
@@ -155,6 +153,8 @@ class Assembly:
         for settings in parts:
             if settings.explorer.kind == "model":
                 proposable(self.benchmark)
+            if settings.explorer.kind == "noisy" and settings.explorer.broken:
+                breakable(self.benchmark)
             self._check_gates(settings)
 
     def _check_gates(self, settings: ArmConfig | RunConfig) -> None:
@@ -176,6 +176,7 @@ class Assembly:
         return Kit(
             benchmark=self.benchmark,
             native_tasks=self.train_tasks,
+            starts=parts.starts,
             max_steps=self.config.benchmark.max_steps or self.env_class.default_max_steps,
             curriculum=arm.curriculum,
             learner=arm.learner,
@@ -186,7 +187,7 @@ class Assembly:
             scope=parts.scope,
             gates=parts.gates,
             evolver=parts.evolver,
-            first_round=self.first_round,
+            first_round=lambda n: self.first_round(n, arm.curriculum.initial),
             seed=self.seed,
         )
 
@@ -225,9 +226,21 @@ class Assembly:
             seed=self.seed("explorer's model"),
         )
 
-    def first_round(self, n: int) -> Round:
-        """The unguided round that finds the first ``n`` tasks (D_0)."""
-        return Round.unguided(n, seed=self.seed("D_0"))
+    def first_round(self, n: int, initial: str = "unguided") -> Round:
+        """The round that finds the first ``n`` tasks (D_0), whichever arm asks.
+
+        All of them explore as the run does, so targets are planned from what the run may explore.
+        """
+        if (n, initial) not in self._first_rounds:
+            starts = self.rounds(None).starts if initial == "coverage" else ()
+            self._first_rounds[n, initial] = first_round(
+                n, initial, native=starts, seed=self.seed("D_0")
+            )
+        return self._first_rounds[n, initial]
+
+    @cached_property
+    def _first_rounds(self) -> dict[tuple[int, str], Round]:
+        return {}
 
     def evaluate(
         self,
@@ -262,21 +275,6 @@ def one_thread(config: RunConfig) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def load_evaluated(policy: Learnable, saved: Mapping[str, Any]) -> None:
-    """Give a policy the weights of a checkpoint that are evaluated: their average, if one is kept.
-
-    Args:
-        policy: the policy.
-        saved: state of an arm's checkpoint, or of the warm-up's.
-    """
-    from coevo_gym.trainers.update.average import put
-
-    policy.load_state_dict(saved["policy"])
-    average = saved.get("learner", {}).get("average")
-    if average is not None:
-        put(policy, average)
 
 
 def weights_hash(policy: Learnable) -> str:

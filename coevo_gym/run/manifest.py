@@ -66,8 +66,11 @@ def mark_of(config: RunConfig, arm: ArmConfig) -> str:
 
     The tasks that all arms begin with are accepted as the run says.
     """
-    judged = "paper" in (config.gates.accept, arm.gates.accept)
-    return "judged, not proven" if judged else ""
+    marks = {
+        "judged, not proven": "paper" in (config.gates.accept, arm.gates.accept),
+        "experiment with unproven tasks": "noisy" in (config.explorer.kind, arm.explorer.kind),
+    }
+    return "; ".join(mark for mark, holds in marks.items() if holds)
 
 
 def read_manifest(folder: RunFolder) -> tuple[dict[str, Any], RunConfig]:

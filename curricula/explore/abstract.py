@@ -11,9 +11,9 @@ from coevo_gym.core.evolution import Context, Exchange, Proposal, Walk
 from coevo_gym.core.inquiry import Advisor, Inquiry
 from coevo_gym.core.seams import Sampling
 from coevo_gym.core.spaces import clean_text
+from coevo_gym.curricula.explore.aim import is_open
 from coevo_gym.curricula.explore.summarise import numbered
 from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS, evidence_cut, size
-from coevo_gym.curricula.signals.kinds import UNGUIDED
 
 PURPOSE = "abstract"
 MAX_EXCHANGES = 12
@@ -103,7 +103,7 @@ class Abstract:
 
         def inputs(cap: int) -> Mapping[str, Any]:
             return {
-                "instruction": "" if context.kind == UNGUIDED else context.task.instruction,
+                "instruction": "" if is_open(context) else context.task.instruction,
                 "known": [clean_text(text, MAX_TEXT) for text in context.known],
                 "walks": [
                     {"number": number, "steps": _steps(walk.exchanges, cap // len(walks))}
@@ -126,7 +126,7 @@ def _batches(walks: Sequence[tuple[Context, Walk]]) -> Iterator[tuple[int, ...]]
     of_task: dict[tuple[str, bool], list[int]] = {}
     for place, (context, walk) in enumerate(walks):
         if walk.exchanges:
-            of_task.setdefault((context.task.id, context.kind == UNGUIDED), []).append(place)
+            of_task.setdefault((context.task.id, is_open(context)), []).append(place)
     for places in of_task.values():
         batch: list[int] = []
         for place in places:

@@ -17,7 +17,8 @@ from coevo_gym.core.evolution import Context, Explored, Round, RoundResult, Verd
 from coevo_gym.core.inquiry import Scope, no_scope
 from coevo_gym.core.task import FrozenDict, Split, Task
 from coevo_gym.core.waiting import Patience
-from coevo_gym.curricula.explore.explorer import BUDGET, Exploration, Explorer, Found
+from coevo_gym.curricula.explore.explorer import BUDGET, Exploration, Explorer
+from coevo_gym.curricula.explore.found import Found
 from coevo_gym.curricula.gates.candidate import Gate
 from coevo_gym.curricula.gates.gates import default_gates, run_gates
 from coevo_gym.curricula.pool.known import KnownTasks
@@ -114,11 +115,12 @@ class GatedEvolver:
         """Carry out a round.
 
         Contexts are explored as many at a time as the explorer likes. Guided rounds explore each
-        once, each with an equal share of what is left of the budget. Unguided ones go from task to
-        task until enough are accepted, the budget is spent, or as many contexts were explored as
-        the budget has drafts. A context or a draft that an engine fails on is tried again; the
-        draft is not blamed. Where models may be asked nothing more, what was found is kept: of the
-        contexts that are left out, each that was planned gets a verdict of its own.
+        once, each with an equal share of what is left of the budget, unless fewer tasks are enough.
+        Unguided ones go from task to task until enough are accepted, the budget is spent, or as
+        many contexts were explored as the budget has drafts. A context or a draft that an engine
+        fails on is tried again; the draft is not blamed. Where models may be asked nothing more,
+        what was found is kept: of the contexts that are left out, each that was planned gets a
+        verdict of its own.
 
         Raises:
             EnvBackendError: if an engine failed on the same thing :data:`MAX_ATTEMPTS` times; run
@@ -170,7 +172,7 @@ class GatedEvolver:
         round = progress.round
         if progress.n_judged >= round.budget:
             return True
-        if round.n_unguided and len(progress.accepted) >= round.n_unguided:
+        if round.n_wanted and len(progress.accepted) >= round.n_wanted:
             return True
         return not progress.waiting and progress.n_explored >= self._most_contexts(progress)
 
@@ -268,6 +270,6 @@ def _rng(round: Round, place: int) -> Generator:
 
 def _how_far(progress: _Progress) -> str:
     """How far a round has come, in words."""
-    wanted = progress.round.n_unguided
+    wanted = progress.round.n_wanted
     accepted = f"{len(progress.accepted)} of {wanted}" if wanted else str(len(progress.accepted))
     return f"{accepted} tasks accepted, {progress.n_judged} drafts tried"

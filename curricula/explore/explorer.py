@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import gymnasium as gym
 from numpy.random import Generator
 
 from coevo_gym.core.benchmark import Benchmark, check_claim
-from coevo_gym.core.evolution import Context, Draft, Explored, Proposal
+from coevo_gym.core.evolution import Context, Draft, Explored
 from coevo_gym.core.seams import Act
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, View
+from coevo_gym.curricula.explore.aim import Aim, opened_for
+from coevo_gym.curricula.explore.found import Found, fittest
 from coevo_gym.curricula.explore.walks import MakeEnv, shortened
 from coevo_gym.curricula.pool.pool import require_train
 from coevo_gym.episodes import EnvPool, Finished, TrainingEpisode, run_one
-
-Found: TypeAlias = Proposal | Draft | str
-"""What an explorer brings: what a model proposes, a draft, or the raw JSON text of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +80,11 @@ def require_explorable(benchmark: Benchmark, task: Task) -> None:
     check_claim(task, benchmark.side_of(task), "explore from")
 
 
+def drawn_evenly(choices: Sequence[str], rng: Generator) -> str:
+    """One of the choices, each as likely as any other."""
+    return choices[int(rng.integers(len(choices)))]
+
+
 class Walker:
     """An agent without a model: it goes one way for a while, and then wherever chance leads.
 
@@ -90,14 +94,20 @@ class Walker:
         choices: what may be done in a view, ``benchmark.choices``.
         lead: its first actions.
         rng: all of its randomness.
+        draw: chooses one of what may be done; uniformly, if nothing else is said.
     """
 
     def __init__(
-        self, choices: Callable[[View], Sequence[str]], lead: Sequence[str], rng: Generator
+        self,
+        choices: Callable[[View], Sequence[str]],
+        lead: Sequence[str],
+        rng: Generator,
+        draw: Callable[[Sequence[str], Generator], str] = drawn_evenly,
     ) -> None:
         self._choices = choices
         self._lead = lead
         self._rng = rng
+        self._draw = draw
 
     def act(self, views: Sequence[View]) -> list[Act]:
         """One draw a view, also where the way leaves no choice."""
@@ -108,7 +118,7 @@ class Walker:
         choices = self._lead[step : step + 1] or self._choices(view)
         if not choices:
             return Act("", said="There is nothing to choose from.", end=EndReason.ABANDONED)
-        return Act(choices[int(self._rng.integers(len(choices)))])
+        return Act(self._draw(choices, self._rng))
 
 
 class ScriptedExplorer:
@@ -118,9 +128,12 @@ class ScriptedExplorer:
     and goes on with random members of ``benchmark.choices(view)``. The benchmark abstracts each
     walk into drafts. The explorer sees what a policy sees, and never a solution or a verifier.
 
+    Towards a target it walks once, since one draft is kept: from the context's task, opened, and
+    rather by choices that speak of the target (:class:`Aim`). The draft that fits best is kept.
+
     Args:
         benchmark: whose tasks are explored.
-        rounds: walks for each context.
+        rounds: walks for each context without a target.
         max_steps: most steps of a walk; the env's own limit if that is lower.
         make_env: makes a fresh env; None for ``gym.make(benchmark.env_id)``.
     """
@@ -150,17 +163,24 @@ class ScriptedExplorer:
         require_explorable(self.benchmark, context.task)
         drafts: list[Draft] = []
         steps = 0
+        task = opened_for(self.benchmark, context)
         with closing(EnvPool(self._make_env, max_envs=1)) as envs:
-            for _ in range(self.rounds):
-                walk = TrainingEpisode(context.task, seed=int(rng.integers(2**31)))
-                lead = context.actions[: int(rng.integers(len(context.actions) + 1))]
-                found = run_one(walk, Walker(self.benchmark.choices, lead, rng), envs)
+            for _ in range(1 if context.target else self.rounds):
+                walk = TrainingEpisode(task, seed=int(rng.integers(2**31)))
+                found = run_one(walk, self._walker(context, rng), envs)
                 steps += found.env_steps
                 if isinstance(found, Finished):
                     drafts += self.benchmark.drafts(found.record, context, rng)
                 elif found.reason is not EndReason.ABANDONED:
                     raise found.error
-        return Exploration(tuple(drafts), steps)
+        return Exploration(tuple(fittest(drafts, context, self.benchmark)), steps)
+
+    def _walker(self, context: Context, rng: Generator) -> Walker:
+        lead = context.actions[: int(rng.integers(len(context.actions) + 1))]
+        if not context.target:
+            return Walker(self.benchmark.choices, lead, rng)
+        aim = Aim(self.benchmark.choices, context.target)
+        return Walker(aim.choices, lead, rng, aim.draw)
 
     def _make_env(self) -> gym.Env[Any, Any]:
         return shortened(self.make_env(), self.max_steps)

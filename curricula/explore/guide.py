@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from coevo_gym.core.evolution import Context, ContextBrief
+from coevo_gym.core.spaces import spaced
 from coevo_gym.core.trajectory import Cue
-from coevo_gym.prompts.cue import load_cue
+from coevo_gym.envs.tags import kind_of_tag, value_of_tag
+from coevo_gym.prompts.cue import CuePrompt, load_cue
 
 MAX_LISTED = 30
 MAX_CHARS = 300
@@ -15,16 +19,30 @@ class Guide:
 
     Args:
         prompt: name of the prompt file.
+        target: name of the one for contexts with a target; read when the first of them comes.
 
     Raises:
         ConfigError: if there is no such file.
     """
 
-    def __init__(self, prompt: str) -> None:
+    def __init__(self, prompt: str, target: str) -> None:
         self.prompt = load_cue(prompt)
+        self._target = target
+
+    @cached_property
+    def target(self) -> CuePrompt:
+        """The words for contexts with a target."""
+        return load_cue(self._target)
 
     def __call__(self, context: Context, brief: ContextBrief | None) -> tuple[Cue, ...]:
         """What is told to whoever explores a context."""
+        if context.target:
+            named = [
+                {"kind": spaced(kind_of_tag(tag)), "value": value_of_tag(tag)}
+                for tag in context.target
+            ]
+            told = self.target.write({"target": named})
+            return (Cue(told, place="system", id=self.target.label),)
         text = self.prompt.write(
             {
                 "kind": context.kind,

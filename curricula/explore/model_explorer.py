@@ -13,17 +13,13 @@ from coevo_gym.core.evolution import Context, ContextBrief, Explored, Walk
 from coevo_gym.core.inquiry import Advisor
 from coevo_gym.core.seams import Agent, Sampling
 from coevo_gym.curricula.explore.abstract import Abstract
-from coevo_gym.curricula.explore.explorer import (
-    BUDGET,
-    Exploration,
-    Found,
-    require_explorable,
-)
+from coevo_gym.curricula.explore.aim import is_open
+from coevo_gym.curricula.explore.explorer import BUDGET, Exploration, require_explorable
+from coevo_gym.curricula.explore.found import Found, fittest
 from coevo_gym.curricula.explore.guide import Guide
 from coevo_gym.curricula.explore.summarise import Summarise
 from coevo_gym.curricula.explore.walks import MakeEnv, Start, Walked, Walks
 from coevo_gym.curricula.growth.evidence import exchanges_of
-from coevo_gym.curricula.signals.kinds import UNGUIDED
 
 SAMPLING = Sampling(temperature=0.7, max_tokens=2_048)
 """How summaries and proposals are drawn, if nobody says otherwise."""
@@ -72,13 +68,15 @@ class ModelExplorer:
     has summed up is retold, and walks that none has abstracted are drafted from by the benchmark's
     own rules. Nothing that a model says is an error.
 
-    Contexts without guidance are shown as open tasks: the same world with nothing asked for.
+    Contexts without guidance are shown as open tasks: the same world with nothing asked for. So are
+    those with a target, which the agent is told; of what is found there the best fit is kept.
 
     Args:
         benchmark: whose tasks are explored; models must be able to.
         advisor: who is asked for summaries and proposals.
         agent: who goes out. It should remember its last few exchanges.
-        prompts: the room of the prompt files ``summary``, ``guide`` and ``abstract``.
+        prompts: the room of the prompt files ``summary``, ``guide`` and ``abstract``, and of
+            ``target`` for contexts with one.
         walks: walks from each context.
         max_steps: most steps of a walk; the env's own limit if that is lower.
         concurrency: most contexts that are explored at once.
@@ -107,7 +105,7 @@ class ModelExplorer:
         self.benchmark = proposable(benchmark)
         self.concurrency = concurrency
         self.summarise = Summarise(advisor, f"{prompts}/summary", sampling)
-        self.guide = Guide(f"{prompts}/guide")
+        self.guide = Guide(f"{prompts}/guide", f"{prompts}/target")
         self.walks = Walks(
             agent,
             make_env or (lambda: gym.make(benchmark.env_id)),
@@ -127,6 +125,8 @@ class ModelExplorer:
         self._study(stays)
         self._walk([stay for stay in stays if not stay.skipped])
         self._abstract([stay for stay in stays if not stay.skipped])
+        for stay in stays:
+            stay.found = [*fittest(stay.found, stay.context, self.benchmark)]
         return [stay.exploration() for stay in stays]
 
     def _study(self, stays: Sequence[_Stay]) -> None:
@@ -155,8 +155,7 @@ class ModelExplorer:
 
     def _start(self, stay: _Stay) -> Start:
         context = stay.context
-        unguided = context.kind == UNGUIDED
-        task = self.benchmark.open(context.task) if unguided else context.task
+        task = self.benchmark.open(context.task) if is_open(context) else context.task
         return Start(task, self.guide(context, stay.brief), stay.rng)
 
     def _abstract(self, stays: Sequence[_Stay]) -> None:

@@ -12,9 +12,10 @@ from coevo_gym.core.evolution import Context, Round, RoundResult, Signal
 from coevo_gym.core.notes import Notes
 from coevo_gym.core.task import FrozenModel, Task, canonical_json
 from coevo_gym.core.trajectory import Group
-from coevo_gym.curricula.growth.choice import Offer, choice_of
+from coevo_gym.curricula.growth.choice import Choice, Offer, choice_of
 from coevo_gym.curricula.growth.contexts import Weaknesses, context_of, weaknesses
 from coevo_gym.curricula.growth.reserve import Reserve
+from coevo_gym.curricula.growth.targets import Coverage, first_round
 from coevo_gym.curricula.growth.when import When, WhenSignalled
 from coevo_gym.curricula.pool.task_stats import CAP
 from coevo_gym.curricula.signals.kinds import ALL_SIGNALS, BLIND, SignalName
@@ -28,10 +29,14 @@ class GrowthConfig(FrozenModel):
     """Settings of :class:`SignalGrowth`."""
 
     initial_size: int = Field(default=100, gt=0)
-    """Tasks to find by unguided exploration before practice begins (the paper's N)."""
-    evolve: Literal["off", "random", "blind", "guided"] = "guided"
+    """Tasks to find before practice begins (the paper's N)."""
+    initial: Literal["unguided", "coverage"] = "unguided"
+    """How they are looked for: anywhere in the training scenarios, without guidance (the paper); or
+    by targets that are planned so that they cover the most kinds of task (``coverage``)."""
+    evolve: Literal["off", "random", "blind", "guided", "coverage"] = "guided"
     """Where a round explores: ``guided`` follows the signals; ``blind`` starts from practised tasks
     without looking at what happened on them; ``random`` from anywhere in the training scenarios;
+    ``coverage`` looks for kinds of task that the pool has seldom, one draft for each target;
     ``off`` never evolves (a static task set)."""
     contexts: Literal["signals", "coverage", "learnable", "progress", "mixed"] = "signals"
     """What a guided round starts from: where ``signals`` fired (the paper), or practised tasks that
@@ -45,10 +50,11 @@ class GrowthConfig(FrozenModel):
     evolve_every_groups: int = Field(default=320, gt=0)
     """Groups between two rounds: the paper's 10 steps of 32 tasks."""
     max_contexts_per_round: int = Field(default=32, gt=0)
-    """Most places a round explores; of ``when="signals"``. With ``reserve`` it explores as many as
-    it tries drafts."""
+    """Most places a round explores; of ``when="signals"``. With ``reserve``, and where targets are
+    looked for, it explores as many as it tries drafts."""
     drafts_per_round: int = Field(default=128, gt=0)
-    """Most drafts a round tries; the first one tries four for each task it looks for."""
+    """Most drafts a round tries; the first one tries four for each task it looks for, and three if
+    it looks for targets."""
     signals: tuple[SignalName, ...] = Field(default=ALL_SIGNALS, min_length=1)
     """The signals that are read."""
     window: int = Field(default=5, gt=0)
@@ -71,7 +77,7 @@ class GrowthConfig(FrozenModel):
     @property
     def most_places(self) -> int:
         """Most places that a round explores, the first one left aside."""
-        if self.evolve == "random" or self.when == "reserve":
+        if self.evolve in ("random", "coverage") or self.when == "reserve":
             return self.drafts_per_round
         return self.max_contexts_per_round
 
@@ -79,11 +85,12 @@ class GrowthConfig(FrozenModel):
 class SignalGrowth:
     """Rounds from where forgetting, boundary and rare signals fired, and the controls of that.
 
-    The first round, while the pool is empty, is unguided. When later ones are due and how much they
-    try is a part of its own (``when.py``), and so is where they explore (``choice.py``). With
-    ``when="signals"`` the controls differ in *where* a round explores that the same signals make
-    due: ``blind`` explores as many contexts as ``guided``; ``random`` goes on until
-    ``drafts_per_round`` are tried, which is more while few signals are pending.
+    The first round, while the pool is empty, is unguided or looks for targets. When later ones are
+    due and how much they try is a part of its own (``when.py``), and so is where they explore
+    (``choice.py``, ``targets.py``). With ``when="signals"`` the controls differ in *where* a round
+    explores that the same signals make due: ``blind`` explores as many contexts as ``guided``;
+    ``random`` goes on until ``drafts_per_round`` are tried, which is more while few signals are
+    pending; ``coverage`` looks for as many targets.
 
     With ``when="reserve"`` a round may want more places than there are contexts. A guided one then
     explores each context that is pending, and they share its drafts equally; what it does not find
@@ -93,6 +100,8 @@ class SignalGrowth:
     Args:
         config: the settings.
         cap: visits after which a task is used up, for ``when="reserve"``; None for no end.
+        native: training tasks that targets are planned from; None for all of the pool's benchmark,
+            once there is a pool.
 
     Example:
         >>> import numpy as np
@@ -101,7 +110,13 @@ class SignalGrowth:
         20
     """
 
-    def __init__(self, config: GrowthConfig | None = None, *, cap: int | None = CAP) -> None:
+    def __init__(
+        self,
+        config: GrowthConfig | None = None,
+        *,
+        cap: int | None = CAP,
+        native: Sequence[Task] | None = None,
+    ) -> None:
         self.config = config = config or GrowthConfig()
         self.detector = SignalDetector(
             signals=config.signals,
@@ -120,7 +135,12 @@ class SignalGrowth:
             if config.when == "reserve"
             else WhenSignalled(every, drafts=drafts, max_places=config.max_contexts_per_round)
         )
-        self._choice = choice_of(config.evolve, config.contexts)
+        self.native = native
+        self._choice: Choice = (
+            Coverage(native)
+            if config.evolve == "coverage"
+            else choice_of(config.evolve, config.contexts)
+        )
         self._pending: Weaknesses = {}
         self._practised: dict[str, Context] = {}
 
@@ -138,10 +158,17 @@ class SignalGrowth:
         return signals
 
     def plan(self, pool: Sequence[Task], rng: Generator) -> Round | None:
-        """The round that is due, which uses up what is pending; None if none is."""
+        """The round that is due, which uses up what is pending; None if none is.
+
+        Raises:
+            ConfigError: if the first tasks are to be found by targets, and there are no native ones
+                to plan them from.
+        """
         config = self.config
         if not len(pool):
-            return Round.unguided(config.initial_size, seed=_seed(rng))
+            return first_round(
+                config.initial_size, config.initial, native=self.native or (), seed=_seed(rng)
+            )
         if config.evolve == "off":
             return None
         due = self._when.due(pool, len(self._pending))

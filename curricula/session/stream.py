@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import gymnasium as gym
 
+from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError, EnvBackendError, SplitLeakError, TaskError
 from coevo_gym.core.evolution import RoundResult
 from coevo_gym.core.registry import METHODS
@@ -149,7 +150,9 @@ def session_of(
         return session
     if isinstance(curriculum, str | None):
         name = METHODS.default if curriculum is None else curriculum
-        curriculum = make_curriculum(name, evolve_every_groups=evolve_every_groups)
+        curriculum = make_curriculum(
+            name, native=env.tasks, evolve_every_groups=evolve_every_groups
+        )
     elif evolve_every_groups != DEFAULT_EVERY:
         raise ConfigError(
             "evolve_every_groups is for a method's name; set it in the curriculum you pass."
@@ -179,7 +182,7 @@ def require_reason(reason: EndReason) -> EndReason:
 
 def scripted_evolver(env: TaskEnv) -> GatedEvolver:
     """An evolver that explores without a model, in fresh copies of ``env``."""
-    benchmark = env.practised
+    benchmark = get_benchmark(env.benchmark)
     spec: Any = env.spec or benchmark.env_id
     limit = env.max_steps  # a TimeLimit's is not in the bare env's spec
     explorer = ScriptedExplorer(

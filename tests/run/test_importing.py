@@ -24,8 +24,7 @@ from coevo_gym.run.tasks.importing import Importer, Judged
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.reader import RunReader
 from tests.run import told
-from tests.run.conftest import Coevo
-from tests.run.test_stories import beside, run  # noqa: F401 (fixtures)
+from tests.run.test_stories import Coevo, coevo, run  # noqa: F401 (fixtures)
 from tests.toy import BENCHMARK, ToyBenchmark, ToyVerifier
 
 ACCEPTED, HELD = told.ACCEPTED, told.HELD
@@ -149,7 +148,7 @@ def test_any_file_is_read_to_its_end(tmp_path_factory: pytest.TempPathFactory, l
 # As a command.
 
 
-def test_proven_tasks_are_written_to_a_file(coevo: Coevo, tmp_path: Path) -> None:
+def test_proven_tasks_are_written_to_a_file(coevo: Coevo, tmp_path: Path) -> None:  # noqa: F811
     mine, out = tmp_path / "mine.jsonl", tmp_path / "proven.jsonl"
     write_tasks(mine, [ACCEPTED, HELD])
     assert "2 of 2 accepted" in coevo("tasks", "import", str(mine), "--out", str(out))
@@ -167,7 +166,7 @@ def test_proven_tasks_are_written_to_a_file(coevo: Coevo, tmp_path: Path) -> Non
 
 
 def test_tasks_are_let_into_a_run_that_does_not_have_them(
-    coevo: Coevo,
+    coevo: Coevo,  # noqa: F811
     run: Path,  # noqa: F811
     tmp_path: Path,
 ) -> None:
@@ -190,7 +189,7 @@ def test_tasks_are_let_into_a_run_that_does_not_have_them(
 
 
 def test_a_run_may_be_training_meanwhile(
-    coevo: Coevo,
+    coevo: Coevo,  # noqa: F811
     run: Path,  # noqa: F811
     tmp_path: Path,
 ) -> None:
@@ -213,7 +212,7 @@ def test_a_run_may_be_training_meanwhile(
 
 
 def test_a_run_takes_tasks_of_its_benchmark_only(
-    coevo: Coevo,
+    coevo: Coevo,  # noqa: F811
     run: Path,  # noqa: F811
     tmp_path: Path,
 ) -> None:

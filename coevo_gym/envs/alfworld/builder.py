@@ -31,6 +31,7 @@ from coevo_gym.envs.alfworld.goals import (
     plan,
     words,
 )
+from coevo_gym.envs.alfworld.tags import goal_tags
 from coevo_gym.envs.alfworld.tasks import (
     goal_of,
     leaked,
@@ -203,6 +204,7 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
     """Wish for something else in the scene of a walk, rather with what the walk has met.
 
     Goals are drawn from those that the scene's first facts allow, until there is a plan for two.
+    Where there is a target, those that fit it are tried first.
     """
     from coevo_gym.envs.alfworld.engine.game import Game, open_scene
 
@@ -214,14 +216,27 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
     own = goal_of(world) if world.goal != "nothing" else None
     met = _met(trace)
     plans: dict[Goal, list[str]] = {}
-    for _ in range(_TRIES if possible else 0):
-        goal = _draw(possible, met, rng)
-        commands = plan(goal, facts)
-        if len(commands) >= MIN_COMMANDS and goal != own:
-            plans[goal] = commands
-        if len(plans) == DRAFTS_PER_TRACE:
-            break
+    for goals in _by_fit(possible, context.target):
+        for _ in range(_TRIES):
+            if len(plans) == DRAFTS_PER_TRACE:
+                break
+            goal = _draw(goals, met, rng)
+            commands = plan(goal, facts)
+            if len(commands) >= MIN_COMMANDS and goal != own:
+                plans[goal] = commands
     return [_draft(goal, commands, context, rng) for goal, commands in plans.items()]
+
+
+def _by_fit(
+    possible: Sequence[Sequence[Goal]], target: Sequence[str]
+) -> list[Sequence[Sequence[Goal]]]:
+    """The goals in parts, those first that have most of a target's tags; one part without one."""
+    parts = defaultdict(list)
+    for goals in possible:
+        fits = [len({*goal_tags(goal)} & {*target}) if target else 0 for goal in goals]
+        for fit in {*fits}:
+            parts[fit].append([g for g, its in zip(goals, fits, strict=True) if its == fit])
+    return [parts[fit] for fit in sorted(parts, reverse=True)]
 
 
 def possible_goals(facts: Facts, problem: str) -> Sequence[Sequence[Goal]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import Task
-from coevo_gym.envs.alfworld.goals import CLEAN, COOL, HEAT, LOOK, PICK, TWO
+from coevo_gym.envs.alfworld.goals import CLEAN, COOL, HEAT, LOOK, PICK, TWO, Goal
 from coevo_gym.envs.alfworld.tasks import goal_of
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.envs.tags import tags_from
@@ -25,6 +25,14 @@ def tags_of(task: Task | Draft) -> tuple[str, ...]:
     assert isinstance(world, ALFWorldWorld)
     pairs = [("scene", task.scenario)]
     if world.goal != "nothing":
-        goal = goal_of(world)
-        pairs += [("goal", GOALS[goal.kind]), ("object", goal.object.lower())]
+        pairs += _pairs(goal_of(world))
     return tags_from(pairs)
+
+
+def goal_tags(goal: Goal) -> tuple[str, ...]:
+    """The tags of a goal, in whatever scene."""
+    return tags_from(_pairs(goal))
+
+
+def _pairs(goal: Goal) -> list[tuple[str, str]]:
+    return [("goal", GOALS[goal.kind]), ("object", goal.object.lower())]

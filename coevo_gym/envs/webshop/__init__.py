@@ -10,6 +10,9 @@ from coevo_gym.envs.webshop import builder, proposals, tasks
 from coevo_gym.envs.webshop.choices import choices
 from coevo_gym.envs.webshop.tags import tags_of
 
+BELOW_ALL = 0.001
+"""Dollars; no product costs as little."""
+
 
 class WebShopBenchmark(ProposableFolder):
     """WebShop behind the seam that curricula and trainers know."""
@@ -25,6 +28,11 @@ class WebShopBenchmark(ProposableFolder):
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
         """Department and family of the product, and the options that are asked for."""
         return tags_of(task)
+
+    def broken(self, task: Task) -> Task:
+        """The same task, with a price cap that no product meets and that nobody is told."""
+        verifier = task.verifier.model_copy(update={"price_cap": BELOW_ALL})
+        return task.model_copy(update={"verifier": verifier})
 
 
 BENCHMARK = WebShopBenchmark(tasks, builder, choices, proposals)

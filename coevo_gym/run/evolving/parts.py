@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import gymnasium as gym
 
@@ -17,6 +18,7 @@ from coevo_gym.core.task import Task
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import Explorer, ScriptedExplorer
 from coevo_gym.curricula.explore.model_explorer import ModelExplorer
+from coevo_gym.curricula.explore.unproven import UnprovenEvolver
 from coevo_gym.curricula.gates.candidate import Gate
 from coevo_gym.curricula.gates.gates import default_gates
 from coevo_gym.curricula.gates.settings import GatesConfig
@@ -69,7 +71,8 @@ def check_gates(settings: ArmConfig | RunConfig, *, reads: bool) -> None:
     for key, needed in needs.items():
         if needed and not asks:
             raise ConfigError(
-                f"{key} needs a model to ask, but explorer.kind = 'scripted' asks no model: set it "
+                f"{key} needs a model to ask, but explorer.kind = "
+                f"{settings.explorer.kind!r} asks no model: set it "
                 "to 'model', and explorer.model to the one."
             )
 
@@ -101,7 +104,7 @@ class RoundParts:
     on_verdict: OnVerdict | None = None
 
     def explorer(self, prompts: str = DEFAULT_PROMPTS) -> Explorer:
-        """Who goes back into the env.
+        """Who goes back into the env; nobody does of ``noisy``, whatever explorer it is given.
 
         Args:
             prompts: the room of the prompt files that a model explores with.
@@ -160,19 +163,37 @@ class RoundParts:
             advisor=self.advisor() if asks else None,
         )
 
+    @cached_property
+    def starts(self) -> Sequence[Task]:
+        """The training tasks that may be explored from: all that are not set aside."""
+        if self.gates_settings.similarity.bin == "all":
+            return self.native_tasks
+        _, rest = set_aside(self.native_tasks)
+        return rest
+
     def evolver(self, explorer: Explorer) -> Evolver:
-        """Who carries out rounds with an explorer."""
-        bin, native = self.gates_settings.similarity.bin, self.native_tasks
-        aside, rest = set_aside(native) if bin != "all" else ([], native)
+        """Who carries out rounds with an explorer; without one and without gates of ``noisy``."""
+        settings = self.explorer_settings
+        if settings.kind == "noisy":
+            return UnprovenEvolver(
+                self.benchmark,
+                self.native_tasks,
+                broken=settings.broken,
+                steps_each=settings.max_steps,
+            )
+        bin = self.gates_settings.similarity.bin
         evolver = GatedEvolver(
             self.benchmark,
             explorer,
             gates_of=self.gates,
-            native=rest,
+            native=self.starts,
             on_verdict=self.on_verdict,
             scope=self.scope,
         )
-        return evolver if bin == "all" else BinnedEvolver(evolver, bin, aside)
+        if bin == "all":
+            return evolver
+        aside, _ = set_aside(self.native_tasks)
+        return BinnedEvolver(evolver, bin, aside)
 
     @property
     def _solves(self) -> bool:

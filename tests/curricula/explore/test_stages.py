@@ -134,7 +134,7 @@ def test_what_a_model_says_of_a_rollout_is_kept_short() -> None:
 
 
 def guided(kind: str, brief: ContextBrief | None = None, **fields: Any) -> str:
-    (cue,) = Guide("coevolve/guide")(context(kind=kind, **fields), brief)
+    (cue,) = Guide("coevolve/guide", "coevolve/target")(context(kind=kind, **fields), brief)
     assert cue.place == "system"
     assert cue.id == load_cue("coevolve/guide").label
     assert not cue.strip

@@ -1,0 +1,225 @@
+"""Explorers that look for something: where they begin, how they go on, and what they keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.random import Generator
+
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.errors import SplitLeakError
+from coevo_gym.core.evolution import Context, Draft, Proposal, Round
+from coevo_gym.core.task import OPEN, Split
+from coevo_gym.core.trajectory import Trajectory, View
+from coevo_gym.curricula.explore.aim import Aim, is_open, opened_for
+from coevo_gym.curricula.explore.evolver import GatedEvolver
+from coevo_gym.curricula.explore.explorer import ScriptedExplorer
+from coevo_gym.curricula.explore.found import Found, fittest
+from coevo_gym.curricula.explore.guide import Guide
+from coevo_gym.envs.tags import tags_of
+from coevo_gym.prompts.cue import load_cue
+from coevo_gym.testing.models import HostilePolicy
+from tests.curricula.episodes import HELD_OUT, TRAIN
+from tests.curricula.explore.presser import TOY_PROMPT, Presser
+from tests.tapes.pipeline import pipeline
+from tests.toy import BENCHMARK, ToyBenchmark
+
+RNG = np.random.default_rng
+
+
+def aimed(index: int = 0, target: tuple[str, ...] | None = None) -> Context:
+    task = TRAIN[index]
+    return Context(kind="target", task=task, target=tags_of(task) if target is None else target)
+
+
+def draft(*colours: str) -> Draft:
+    order = "-".join(colours)
+    world = TRAIN[0].world
+    return Draft(benchmark="toy", scenario=order, instruction="x", world=world, solution=())
+
+
+# Going there.
+
+
+def test_choices_that_speak_of_the_target_are_likelier() -> None:
+    aim = Aim(lambda view: (), ("object:CellPhone", "goal:heat", "scene:FloorPlan12"))
+    says = ("take cellphone 1", "heat cellphone 2 with microwave 1", "go to drawer 12", "use cell")
+    assert aim.weights(says).tolist() == [4.0, 16.0, 1.0, 4.0]
+    drawn = [aim.draw(says, RNG(seed)) for seed in range(200)]
+    assert drawn.count(says[1]) > drawn.count(says[0]) > drawn.count(says[2])
+
+
+def test_it_sees_the_choices_of_somebody_who_asks_for_the_target() -> None:
+    seen: list[View] = []
+    aim = Aim(lambda view: seen.append(view) or ("a",), ("family:red mugs", "option:size"))  # type: ignore[func-returns-value]
+    aim.choices(View("Look around.", "You are here.", {"admissible": ()}))
+    (view,) = seen
+    assert view.instruction == "red mugs, size"
+    assert view.observation == "You are here."
+
+
+def test_a_walk_to_a_target_begins_where_nothing_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    walks: list[Trajectory] = []
+    drafts = ToyBenchmark.drafts
+
+    def watched(
+        self: ToyBenchmark, trace: Trajectory, context: Context, rng: Generator
+    ) -> list[Draft]:
+        walks.append(trace)
+        return [*drafts(self, trace, context, rng), *drafts(self, trace, context, rng)]
+
+    monkeypatch.setattr(ToyBenchmark, "drafts", watched)
+    (found,) = ScriptedExplorer(BENCHMARK, rounds=3).explore([aimed()], [RNG(0)])
+    (walk,) = walks  # one draft is kept, so one walk is enough
+    free = BENCHMARK.open(TRAIN[0])
+    assert (walk.task_id, free.origin) == (free.id, OPEN)
+    assert found.env_steps == len(walk.steps)
+    assert len(found.drafts) == 1
+    walks.clear()
+    plain = Context(kind="unguided", task=TRAIN[0])
+    (found,) = ScriptedExplorer(BENCHMARK, rounds=3).explore([plain], [RNG(0)])
+    assert [walk.task_id for walk in walks] == [TRAIN[0].id] * 3
+    assert len(found.drafts) == 6
+
+
+def test_a_benchmark_that_cannot_open_tasks_is_explored_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert opened_for(BENCHMARK, Context(kind="unguided", task=TRAIN[0])) is TRAIN[0]
+    monkeypatch.delattr(ToyBenchmark, "open")
+    assert opened_for(BENCHMARK, aimed()) is TRAIN[0]
+
+
+@pytest.mark.parametrize("held_out", HELD_OUT[:2], ids=lambda task: task.split)
+def test_nothing_is_aimed_at_from_a_held_out_task(held_out: Any) -> None:
+    context = aimed().model_copy(update={"task": held_out})
+    with pytest.raises(SplitLeakError):
+        ScriptedExplorer(BENCHMARK).explore([context], [RNG(0)])
+    relabelled = held_out.model_copy(update={"split": Split.TRAIN})
+    with pytest.raises(SplitLeakError):
+        ScriptedExplorer(BENCHMARK).explore(
+            [context.model_copy(update={"task": relabelled})], [RNG(0)]
+        )
+
+
+# What is kept.
+
+
+def proposal(*colours: str, confidence: float = 0.5) -> Proposal:
+    actions = tuple(f"press {colour}" for colour in colours)
+    return Proposal(
+        description="x", turns=("Press.",), actions=(*actions, "done"), confidence=confidence
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "best"),
+    [
+        ([draft("red", "blue", "blue"), draft("green", "blue", "amber")], 1),
+        ([draft("green", "blue", "white"), draft("green", "blue", "blue")], 1),  # no foreign tag
+        ([draft("green", "blue", "blue"), draft("green", "blue", "blue")], 0),
+        (["not read yet", draft("black", "red", "white")], 0),  # that is no training scenario
+        (["not read yet", draft("white", "white", "red")], 1),  # nothing fits; one is a task
+        (["not read yet", draft("green", "green", "white")], 1),
+        ([proposal(), proposal("green", "blue", "amber")], 1),
+        (
+            [proposal("green", "blue", "red"), proposal("green", "blue", "red", confidence=0.9)],
+            1,
+        ),
+    ],
+)
+def test_the_best_fit_is_kept(found: list[Found], best: int) -> None:
+    context = aimed(target=("colour:amber", "colour:blue", "first:green"))
+    assert fittest(found, context, BENCHMARK) == [found[best]]
+    untargeted = Context(kind="boundary", task=TRAIN[0])
+    assert fittest(found, untargeted, BENCHMARK) is found
+
+
+def test_a_proposal_that_stands_for_no_draft_fits_worst(monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = proposal("green", "blue").model_copy(update={"turns": ("one", "two")})
+    good = proposal("red", "blue", "blue")
+    assert fittest([bad, good], aimed(target=("colour:blue",)), BENCHMARK) == [good]
+
+
+# With a model.
+
+
+def told(context: Context) -> str:
+    (cue,) = Guide("coevolve/guide", "coevolve/target")(context, None)
+    assert cue.id == load_cue("coevolve/target").label
+    return cue.text
+
+
+def test_the_target_is_told_and_the_task_behind_it_is_not() -> None:
+    text = told(aimed(target=("file_kind:note book", "goal:heat")))
+    assert "- file kind: note book" in text
+    assert "- goal: heat" in text
+    policy = Presser().policy()
+    result = pipeline("toy", policy, prompt=TOY_PROMPT).run(
+        Round(id="round-2", contexts=(aimed(0), aimed(1)), budget=9, seed=1)
+    )
+    asked = "\n".join(message.content for prompt in policy.asked for message in prompt.messages)
+    assert TRAIN[0].instruction not in asked
+    assert f"- first: {TRAIN[0].scenario.partition('-')[0]}" in asked
+    assert "Why this attempt" not in asked  # nothing was done there that a model could study
+    assert len(result.judged) == 2  # two walks each, and one proposal of each context is kept
+    for explored in result.explored:
+        assert len(explored.walks) == 2
+        assert is_open(explored.context)
+
+
+def test_whatever_a_model_says_on_the_way_to_a_target_is_data() -> None:
+    round = Round(id="round-2", contexts=tuple(aimed(i) for i in range(6)), budget=9, seed=1)
+    result = pipeline("toy", HostilePolicy(seed=0), prompt=TOY_PROMPT).run(round)
+    assert len(result.judged) <= 6
+
+
+# Rounds of targets.
+
+
+def test_a_round_of_targets_ends_when_there_are_enough() -> None:
+    contexts = tuple(aimed(index) for index in range(20))
+    round = Round(id="round-0", contexts=contexts, n_enough=5, budget=20, seed=0)
+    result = GatedEvolver(BENCHMARK, ScriptedExplorer(BENCHMARK)).run(round)
+    assert len(result.accepted) == 5
+    assert len(result.judged) < 20
+    places = {context.id: place for place, context in enumerate(contexts)}
+    order = [places[verdict.context_id] for verdict in result.verdicts]
+    assert order == sorted(set(order))  # one draft a context, and the first contexts first
+    whole = GatedEvolver(BENCHMARK, ScriptedExplorer(BENCHMARK)).run(
+        round.model_copy(update={"n_enough": 0})
+    )
+    assert len(whole.accepted) > 5
+    assert whole.accepted[:5] == result.accepted
+
+
+def test_rounds_are_known_by_what_they_were_known_by_before_there_were_targets() -> None:
+    plain = Round(id="round-1", contexts=(Context(kind="rare", task=TRAIN[0]),), budget=1, seed=0)
+    dumped = plain.model_dump(mode="json")
+    assert dumped.keys() == {"id", "contexts", "n_unguided", "budget", "seed"}
+    assert "target" not in dumped["contexts"][0]
+    assert "target" not in plain.contexts[0].model_dump()
+    round = plain.model_copy(update={"contexts": (aimed(),), "n_enough": 3})
+    assert Round.model_validate_json(round.model_dump_json()) == round
+
+
+@pytest.mark.parametrize("name", ["webshop", "bfcl", "alfworld", "appworld"])
+def test_an_explorer_finds_what_it_looks_for(name: str, engine: Callable[[str], None]) -> None:
+    engine(name)
+    benchmark = get_benchmark(name)
+    native = benchmark.tasks(Split.TRAIN)
+    starts = native[:: max(1, len(native) // 4)][:4]
+    contexts = tuple(Context(kind="target", task=t, target=tags_of(t)) for t in starts)
+    round = Round(id="round-1", contexts=contexts, budget=4, seed=0)
+    result = GatedEvolver(benchmark, ScriptedExplorer(benchmark)).run(round)
+    targets = {context.id: {*context.target} for context in contexts}
+    assert result.accepted
+    for task in result.accepted:
+        target = targets[str(task.provenance["context"])]
+        assert 2 * len({*tags_of(task)} & target) >= len(target), (tags_of(task), target)
+        assert task.parents[0] in {start.id for start in starts}

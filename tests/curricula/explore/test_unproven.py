@@ -1,0 +1,115 @@
+"""The generator that fails: what it brings, what it costs, and how it is marked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import coevo_gym
+from coevo_gym.config import load_config
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.errors import ConfigError, SplitLeakError
+from coevo_gym.core.evolution import Context, Round
+from coevo_gym.core.task import Split
+from coevo_gym.curricula.explore.unproven import UnprovenEvolver
+from coevo_gym.curricula.pool.pool import TaskPool
+from coevo_gym.envs.tags import tags_of
+from coevo_gym.run.assembly import Assembly
+from coevo_gym.run.manifest import make_manifest
+from coevo_gym.store.reader import RunReader
+from coevo_gym.testing.fixtures import replay
+from tests.curricula.episodes import HELD_OUT, TRAIN
+from tests.toy import BENCHMARK, ToyBenchmark
+
+SHOP = get_benchmark("webshop").tasks(Split.TRAIN)
+
+
+def noisy(broken: float = 0.4, native: object = SHOP) -> UnprovenEvolver:
+    name = native[0].benchmark  # type: ignore[index]
+    return UnprovenEvolver(get_benchmark(name), native, broken=broken, steps_each=18)  # type: ignore[arg-type]
+
+
+def test_native_tasks_are_brought_and_a_share_of_them_is_broken() -> None:
+    result = noisy().run(Round(id="round-3", n_unguided=200, budget=200, seed=1))
+    assert len(result.accepted) == len(result.judged) == 200
+    assert result.env_steps == 18 * 200
+    assert result.gate_steps == 0
+    broken = [task for task in result.accepted if task.provenance["broken"]]
+    assert 0.3 < len(broken) / 200 < 0.5
+    natives = {task.id: task for task in SHOP}
+    for task in result.accepted:
+        assert task.provenance["kind"] == "unproven"
+        assert (task.id in natives) is not task.provenance["broken"]
+    for task in broken:
+        (parent,) = task.parents
+        assert task.instruction == natives[parent].instruction
+        assert task.name == f"{natives[parent].name}/broken"
+        assert tags_of(task) == tags_of(natives[parent])
+        assert get_benchmark("webshop").side_of(task) is Split.TRAIN
+    assert len(TaskPool(result.accepted)) == 200
+
+
+def test_nothing_solves_a_broken_task() -> None:
+    result = noisy(broken=1.0).run(Round(id="round-3", n_unguided=8, budget=8, seed=1))
+    for task in result.accepted:
+        played = replay(task)
+        assert not played.success
+        assert played.steps[-1].terminated
+    whole = noisy(broken=0.0).run(Round(id="round-3", n_unguided=8, budget=8, seed=1))
+    assert [replay(task).success for task in whole.accepted] == [True] * 8
+
+
+def test_equal_rounds_bring_equal_tasks() -> None:
+    round = Round(id="round-3", n_unguided=30, budget=30, seed=1)
+    assert noisy().run(round) == noisy().run(round)
+    assert noisy().run(round) != noisy().run(round.model_copy(update={"seed": 2}))
+
+
+def test_a_round_brings_what_it_asks_for() -> None:
+    assert len(noisy().run(Round.unguided(10)).accepted) == 10  # its budget is for drafts that fail
+    targets = tuple(Context(kind="target", task=t, target=tags_of(t)) for t in SHOP[:5])
+    found = noisy(broken=0.0).run(Round(id="round-1", contexts=targets, budget=5, seed=0))
+    assert [task.id for task in found.accepted] == [task.id for task in SHOP[:5]]
+    weak = tuple(Context(kind="boundary", task=task) for task in SHOP[:5])
+    found = noisy(broken=0.0).run(Round(id="round-1", contexts=weak, budget=9, seed=0))
+    assert len({task.id for task in found.accepted}) == 9
+    few = noisy(native=TRAIN[:4]).run(Round(id="round-1", n_unguided=9, budget=9, seed=0))
+    assert len(few.accepted) == 4
+
+
+def test_held_out_tasks_are_not_brought() -> None:
+    with pytest.raises(SplitLeakError):
+        noisy(native=HELD_OUT).run(Round.unguided(2))
+    context = Context(kind="target", task=HELD_OUT[0], target=("a:1",))
+    with pytest.raises(SplitLeakError):
+        noisy(native=TRAIN).run(Round(id="round-1", contexts=(context,), budget=1, seed=0))
+
+
+def test_a_benchmark_whose_tasks_cannot_be_broken_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(ToyBenchmark, "broken")
+    with pytest.raises(ConfigError, match=r"Tasks of toy cannot be broken.* explorer\.broken = 0"):
+        noisy(native=TRAIN)
+    assert noisy(0.0, TRAIN).run(Round.unguided(3)).accepted
+    with pytest.raises(ConfigError, match="has no training task to bring"):
+        UnprovenEvolver(BENCHMARK, (), broken=0.0, steps_each=18)
+    toy = Path(__file__).parents[2] / "run" / "toy.toml"
+    assembly = Assembly(load_config(toy, sets={"explorer.kind": "noisy"}, environ={}).config)
+    with pytest.raises(ConfigError, match="Tasks of toy cannot be broken"):
+        assembly.check()
+
+
+def test_arms_with_unproven_tasks_are_marked(tmp_path: Path) -> None:
+    toy = Path(__file__).parents[2] / "run" / "toy.toml"
+    sets = {"arms": ["static", "random_append"], "loop.max_steps": 4, "explorer.kind": "noisy"}
+    sets |= {"curriculum.evolve_every_groups": 4, "curriculum.drafts_per_round": 6}
+    marks = make_manifest(load_config(toy, sets=sets, environ={}), task_sets={})["marks"]
+    assert marks == dict.fromkeys(sets["arms"], "experiment with unproven tasks")
+    report = coevo_gym.train(toy, sets=sets, folder=tmp_path / "run")
+    assert report
+    rounds = RunReader(tmp_path / "run" / "run.db").rounds()
+    kinds = Counter(t.provenance["kind"] for a in rounds for t in a.result.accepted)
+    assert kinds.keys() == {"unproven"}
+    assert {applied.arm for applied in rounds} == {"static", "random_append"}
+    assert len([applied for applied in rounds if applied.arm == "random_append"]) > 1
