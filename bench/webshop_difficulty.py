@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from numpy.random import Generator, default_rng
 
-from coevo_gym.core.task import Split
+from coevo_gym.core.task import NATIVE_SPLITS, Split
 from coevo_gym.envs.webshop.builtin import builtin_goals
 from coevo_gym.envs.webshop.choices import searches
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
@@ -143,7 +143,7 @@ def report(catalogue: Catalogue, goals: Sequence[Goal], sample: int) -> dict[str
     fulfil = [fulfilling(catalogue, goal) for goal in some]
     rows = {
         "tasks (train / val / test)": " / ".join(
-            str(sum(split_of(goal.asin) is split for goal in goals)) for split in Split
+            str(sum(split_of(goal.asin) is split for goal in goals)) for split in NATIVE_SPLITS
         ),
         "products, with tasks": f"{len(catalogue)}, {len({goal.asin for goal in goals})}",
         "families": str(len({product.query for product in catalogue})),

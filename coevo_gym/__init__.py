@@ -20,6 +20,7 @@ from coevo_gym.core.benchmark import (
 )
 from coevo_gym.core.errors import CoevoError, ConfigError
 from coevo_gym.core.task import Split, Task, parse_split
+from coevo_gym.envs.held_out import native_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,15 +63,20 @@ _LAZY = {
 _WINGS = ("agents", "curricula", "prompts", "trainers")
 
 
-def tasks(benchmark: str, split: str = "train", subset: str | None = None) -> Sequence[Task]:
+def tasks(
+    benchmark: str, split: str = "train", subset: str | None = None, *, hold_out: float = 0.0
+) -> Sequence[Task]:
     """Native tasks of a benchmark.
 
     Args:
         benchmark: name, such as ``"webshop"``.
-        split: ``"train"``, ``"val"`` or ``"test"``.
+        split: ``"train"``, ``"val"`` or ``"test"``, or ``"held_out"``.
         subset: the benchmark's own name for a part; None for all.
+        hold_out: share of the training scenarios to set aside, in [0, 1): their tasks are
+            ``held_out``.
 
     Raises:
+        ConfigError: if ``hold_out`` is no share, or 0 where ``held_out`` tasks are asked for.
         TaskError: if benchmark, split or subset is unknown.
 
     Example:
@@ -78,7 +84,7 @@ def tasks(benchmark: str, split: str = "train", subset: str | None = None) -> Se
         >>> coevo_gym.tasks("webshop", "val")[0].split
         <Split.VAL: 'val'>
     """
-    return get_benchmark(benchmark).tasks(parse_split(split), subset)
+    return native_tasks(benchmark, parse_split(split), subset, hold_out=hold_out)
 
 
 def __getattr__(name: str) -> Any:

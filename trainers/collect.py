@@ -80,6 +80,8 @@ def learn(config: LoopConfig, state: LoopState, learner: Learner, kept: Sequence
     if _studies(config, state):
         solved = [float(t.success) for group in kept for t in group.trajectories]
         return {"success": sum(solved) / max(1, len(solved))}
+    if hasattr(learner, "spent"):
+        learner.spent = config.spent(state)
     return learner.update(kept, learner.advantages(kept))
 
 

@@ -27,6 +27,7 @@ from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.advantages import group_advantages
 from coevo_gym.trainers.credit import Credit, credit_of
 from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig
+from coevo_gym.trainers.update.average import averaged
 from coevo_gym.trainers.update.batch import (
     Batch,
     batch_metrics,
@@ -41,7 +42,7 @@ from coevo_gym.trainers.update.batch import (
     trajectory_weights,
 )
 from coevo_gym.trainers.update.loss import LossTerms, bounded_exp, grpo_loss, k3
-from coevo_gym.trainers.update.optimizer import guarded_adamw
+from coevo_gym.trainers.update.optimizer import decayed, guarded_adamw
 
 try:
     import torch
@@ -115,6 +116,10 @@ class GRPO:
         config: settings.
         credit: how rollouts are judged; default: as the settings say.
         seed: seed of the order of minibatches.
+
+    Attributes:
+        spent: share of the run's budget that is spent, for a learning rate that decays.
+        average: the average of the weights that is to be evaluated in their place, or None.
     """
 
     def __init__(
@@ -133,6 +138,7 @@ class GRPO:
         if self.config.clips_never_act:
             _LOG.warning("%s", CLIPS_NEVER_ACT)
         self._reference = policy.frozen_copy() if self.config.kl_coef else None
+        self.spent, self.average = 0.0, averaged(policy, self.config.average)
         self._rng = np.random.default_rng(seed)
 
     @property
@@ -194,6 +200,8 @@ class GRPO:
         metrics |= self._optimise(batch)
         self.policy.version += 1
         self.updates += 1
+        if self.average:
+            self.average.update()
         return metrics
 
     def _masked(self, trajectory: Trajectory) -> bool:
@@ -219,6 +227,7 @@ class GRPO:
         size = len(batch.samples)
         minibatches = min(self.config.minibatches, size)
         objective, times = self._objective(batch, minibatches)
+        self._optimizer.decay = decayed(self.config, self.spent)
         started, before = perf_counter(), self._optimizer.steps
         sums: dict[str, float] = {}
         self.policy.train(True)
@@ -313,6 +322,7 @@ class GRPO:
         return self._optimizer.state_dict() | {
             "reference": kept,
             "updates": self.updates,
+            "average": self.average.state() if self.average else None,
             "rng": self._rng.bit_generator.state,
         }
 
@@ -328,5 +338,7 @@ class GRPO:
             self._reference = self.policy.frozen_copy()
             self._reference.load_state_dict(state["reference"])
         self.updates = int(state["updates"])
+        if self.average and state.get("average") is not None:
+            self.average.load(state["average"])
         self._rng.bit_generator.state = state["rng"]
         return self

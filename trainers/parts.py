@@ -51,6 +51,8 @@ class LoopConfig(FrozenModel):
         evolve_at_last_step: ask after the last step too, though nothing trains on what it finds.
         evaluate_every_steps: steps between evaluations; 0 for none but the first and the last.
         seed: seed of the episodes' envs; a run plans its rounds with it, too.
+        seed_of_order: seed of the order in which tasks are drawn, beside the run's own: another
+            number repeats a run from the same warm-up and the same first tasks. An arm may set it.
     """
 
     max_steps: int | None = Field(default=None, ge=0)
@@ -62,10 +64,20 @@ class LoopConfig(FrozenModel):
     evolve_at_last_step: bool = False
     evaluate_every_steps: int = Field(default=10, ge=0)
     seed: int = Field(default=0, ge=0)
+    seed_of_order: int = Field(default=0, ge=0)
+
+    def spent(self, state: LoopState) -> float:
+        """Share of the budget that is spent, at most 1; of two limits, of the nearer one."""
+        limits = ((self.max_steps, state.step), (self.max_env_steps, state.env_steps))
+        shares = [done / max(1, limit) for limit, done in limits if limit is not None]
+        return min(1.0, max(shares, default=0.0))
 
 
 class Learner(Protocol):
-    """What learns from groups; ``trainers/grpo.py`` is one."""
+    """What learns from groups; ``trainers/grpo.py`` is one.
+
+    One with an attribute ``spent`` is told before each update how much of the budget is spent.
+    """
 
     @property
     def version(self) -> int:

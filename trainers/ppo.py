@@ -28,6 +28,7 @@ from coevo_gym.trainers.credit import Outcome
 from coevo_gym.trainers.grpo import Learnable
 from coevo_gym.trainers.segments import n_sampled
 from coevo_gym.trainers.settings import PPOConfig
+from coevo_gym.trainers.update.average import averaged
 from coevo_gym.trainers.update.batch import (
     Batch,
     batch_metrics,
@@ -41,7 +42,7 @@ from coevo_gym.trainers.update.batch import (
     parts,
 )
 from coevo_gym.trainers.update.loss import LossTerms, grpo_loss
-from coevo_gym.trainers.update.optimizer import guarded_adamw
+from coevo_gym.trainers.update.optimizer import decayed, guarded_adamw
 
 try:
     import torch
@@ -137,6 +138,10 @@ class PPO:
         config: settings.
         seed: seed of the order of minibatches.
 
+    Attributes:
+        spent: share of the run's budget that is spent, for a learning rate that decays.
+        average: the average of the weights that is to be evaluated in their place, or None.
+
     Raises:
         ConfigError: if the policy's hidden states cannot be read.
     """
@@ -154,6 +159,7 @@ class PPO:
             (list(self.head.parameters()), self.config.value_lr or self.policy.value_lr),
         )
         self._reference = policy.frozen_copy() if self.config.kl_coef else None
+        self.spent, self.average = 0.0, averaged(policy, self.config.average)
         self._rng = np.random.default_rng(seed)
         self._known: dict[int, tuple[Trajectory, list[float]]] = {}  # of this policy version
 
@@ -206,6 +212,8 @@ class PPO:
         self._known.clear()
         self.policy.version += 1
         self.updates += 1
+        if self.average:
+            self.average.update()
         return metrics
 
     def values(self, samples: Sequence[Sample]) -> Tensor:
@@ -261,6 +269,7 @@ class PPO:
         reference = None
         if self._reference is not None:
             reference = evaluated(self._reference, batch, config.microbatch_tokens)
+        self._optimizer.decay = decayed(config, self.spent)
         before, sums = self._optimizer.steps, dict[str, float]()
         self.policy.train(True)
         try:
@@ -339,6 +348,7 @@ class PPO:
             "head": head,
             "reference": kept,
             "updates": self.updates,
+            "average": self.average.state() if self.average else None,
             "rng": self._rng.bit_generator.state,
         }
 
@@ -354,6 +364,8 @@ class PPO:
             self._reference = self.policy.frozen_copy()
             self._reference.load_state_dict(state["reference"])
         self.updates = int(state["updates"])
+        if self.average and state.get("average") is not None:
+            self.average.load(state["average"])
         self._rng.bit_generator.state = state["rng"]
         self._known.clear()
         return self

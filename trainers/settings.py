@@ -18,9 +18,14 @@ class UpdateConfig(FrozenModel):
     """How a clipped surrogate changes the weights; the defaults suit the tiny policy.
 
     Attributes:
-        lr: AdamW's learning rate, the same in every step after the warm-up.
+        lr: AdamW's learning rate, the same in every step after the warm-up unless it decays.
         lr_warmup_steps: steps of AdamW over which the learning rate rises in a straight line, from
             ``lr / lr_warmup_steps`` in the first to ``lr`` in the last; 0 for none.
+        lr_decay: how the learning rate falls while the run's budget is spent: not at all
+            (``none``), in a straight line (``linear``), or by half a cosine (``cosine``).
+        lr_floor: share of the learning rate that is left when the budget is spent.
+        average: the weights that are evaluated are a moving average of those under training, which
+            each update moves by ``1 - average`` of the way to them; 0 evaluates those themselves.
         weight_decay: AdamW's; 0 makes it Adam.
         epochs: passes over each batch.
         minibatches: optimiser steps per pass; the batch is split by choice, or by segment.
@@ -36,6 +41,9 @@ class UpdateConfig(FrozenModel):
 
     lr: float = Field(default=1e-3, gt=0)
     lr_warmup_steps: int = Field(default=0, ge=0)
+    lr_decay: Literal["none", "linear", "cosine"] = "none"
+    lr_floor: float = Field(default=0.0, ge=0, le=1)
+    average: float = Field(default=0.0, ge=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0)
     epochs: int = Field(default=4, ge=1)
     minibatches: int = Field(default=1, ge=1)

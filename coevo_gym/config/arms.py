@@ -33,7 +33,7 @@ from coevo_gym.trainers.settings import LearnerConfig
 
 SECTIONS = ("curriculum", "learner", "explorer", "evolver", "gates", "advisor")
 """Sections that arms may differ in."""
-KEYS = ("loop.study_only_steps",)
+KEYS = ("loop.study_only_steps", "loop.seed_of_order")
 """Settings of other sections that they may differ in, too."""
 _SAME = {
     "benchmark": "arms are compared on the same tasks",

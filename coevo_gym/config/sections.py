@@ -24,6 +24,9 @@ class BenchmarkSettings(FrozenModel):
     """Name of the benchmark; see `coevo envs`."""
     subset: str | None = None
     """The benchmark's own name for a part of each split; none for all of it."""
+    hold_out: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the training scenarios that are set aside, chosen by a fixed hash of their names:
+    their tasks are the split ``held_out``, and are never trained on or explored from."""
     max_steps: int | None = Field(default=None, ge=1)
     """Most steps of an episode; none for the benchmark's default."""
 
@@ -76,10 +79,14 @@ class RolloutSettings(FrozenModel):
 class EvaluationSettings(FrozenModel):
     """What arms are compared on."""
 
-    split: Literal["val", "test"] = "val"
-    """Held-out split; ``test`` is for the last word on a method."""
+    split: Literal["val", "test", "held_out"] = "val"
+    """Split to evaluate on; ``test`` is for the last word on a method, ``held_out`` is made of the
+    training scenarios that ``benchmark.hold_out`` sets aside."""
     n_tasks: int = Field(default=200, ge=1)
     """Held-out tasks, the same ones for every seed; all of them if there are fewer."""
+    last: int = Field(default=1, ge=1)
+    """An arm's number is the mean over so many of its last evaluations; those of the warm-up are
+    none of them. With 1 it is that of the end."""
 
 
 class StoreSettings(FrozenModel):

@@ -101,6 +101,11 @@ class RunConfig(FrozenModel):
                 "curriculum.evolve is decided by each arm's method. List the methods in arms: "
                 f"{', '.join(METHODS.names())}"
             )
+        if self.evaluation.split == "held_out" and not self.benchmark.hold_out:
+            raise ValueError(
+                "evaluation.split = 'held_out' needs scenarios that are set aside. Set "
+                "benchmark.hold_out, the share of the training scenarios, such as 0.2."
+            )
         if self.loop.max_steps is None and self.loop.max_env_steps is None:
             raise ValueError("loop: set max_steps, max_env_steps, or both; training needs an end")
         return self

@@ -407,7 +407,7 @@ def find_task(benchmark: str, name_or_id: str) -> Task:
     """
     found = get_benchmark(benchmark)
     for subset in (None, *found.subsets):
-        for split in Split:
+        for split in (Split.TRAIN, Split.VAL, Split.TEST):
             try:
                 tasks = found.tasks(split, subset)
             except TaskError:

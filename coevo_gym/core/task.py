@@ -34,11 +34,20 @@ OPEN = "open"
 
 
 class Split(StrEnum):
-    """The side of the train / validation / test border that a scenario lies on."""
+    """The side of the train / validation / test border that a scenario lies on.
+
+    No native task is ``held_out``: those are training tasks that a run sets aside to measure on
+    (``coevo_gym.envs.held_out``), and nothing but evaluation takes them.
+    """
 
     TRAIN = "train"
     VAL = "val"
     TEST = "test"
+    HELD_OUT = "held_out"
+
+
+NATIVE_SPLITS = (Split.TRAIN, Split.VAL, Split.TEST)
+"""The splits that a benchmark's own tasks come in."""
 
 
 def strictest(*sides: Split) -> Split:

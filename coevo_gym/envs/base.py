@@ -43,9 +43,12 @@ class TaskEnv(SelectingEnv):
     Subclasses set the class variables and implement the three hooks.
 
     Args:
-        split: ``"train"``, ``"val"`` or ``"test"``: which native tasks ``reset`` picks from.
+        split: ``"train"``, ``"val"``, ``"test"`` or ``"held_out"``: which native tasks ``reset``
+            picks from.
         subset: the benchmark's own name for a part of the split; None for all.
         tasks: names or ids of the tasks to pick from, or the path of a JSONL file of tasks.
+        hold_out: share of the training scenarios to set aside, in [0, 1): their tasks are
+            ``held_out``, and no training tasks any more.
         max_steps: most steps of an episode; None for the benchmark's default.
         reward_mode: ``"success"`` gives 1.0 or 0.0 at the end; see the class for others.
         render_mode: None or one of ``metadata["render_modes"]``.
@@ -70,6 +73,7 @@ class TaskEnv(SelectingEnv):
         split: str = "train",
         subset: str | None = None,
         tasks: Sequence[str] | str | None = None,
+        hold_out: float = 0.0,
         max_steps: int | None = None,
         reward_mode: str = "success",
         render_mode: str | None = None,
@@ -89,7 +93,7 @@ class TaskEnv(SelectingEnv):
             )
         self.reward_mode = reward_mode
         self.render_mode = render_mode
-        super().__init__(split, subset, tasks)
+        super().__init__(split, subset, tasks, hold_out)
         self._task: Task | None = None
         self._begun = False
         self._frame = Frame("")

@@ -8,8 +8,9 @@ from typing import Protocol
 from numpy.random import Generator
 
 from coevo_gym.core.benchmark import Evidence, Replay
+from coevo_gym.core.errors import TaskError
 from coevo_gym.core.evolution import Context, Draft, Proposal
-from coevo_gym.core.task import Split, Task
+from coevo_gym.core.task import NATIVE_SPLITS, Split, Task
 from coevo_gym.core.task_file import TaskList
 from coevo_gym.core.trajectory import Trajectory, View
 from coevo_gym.envs.proposals import check_context
@@ -76,6 +77,8 @@ class FolderBenchmark:
         choices: what a scorer may choose from.
     """
 
+    name: str
+
     def __init__(
         self,
         tasks: TasksModule,
@@ -86,6 +89,11 @@ class FolderBenchmark:
 
     def tasks(self, split: Split, subset: str | None = None) -> Sequence[Task]:
         """Native tasks; see ``native_tasks`` in the folder's ``tasks.py``."""
+        if split not in NATIVE_SPLITS:
+            raise TaskError(
+                f"No native task of {self.name} is {split}: only a share that is set aside is "
+                "(hold_out)."
+            )
         found = self._tasks.native_tasks(split, subset)
         return TaskList(found) if isinstance(found, tuple) else found
 
@@ -135,8 +143,6 @@ class ProposableFolder(FolderBenchmark):
         choices: what a scorer may choose from.
         proposals: its ``proposals`` module.
     """
-
-    name: str
 
     def __init__(
         self,

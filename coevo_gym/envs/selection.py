@@ -12,32 +12,47 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 
-from coevo_gym.core.benchmark import check_claim, find_task, get_benchmark
+from coevo_gym.core.benchmark import Benchmark, check_claim, find_task
 from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.task import Split, Task, parse_split
 from coevo_gym.core.task_file import read_tasks
 from coevo_gym.envs.checks import names_of
+from coevo_gym.envs.held_out import HoldingOut, benchmark_of, native_tasks
 
 
 class SelectingEnv(gym.Env[str, str]):
     """The part of an env that knows its tasks; a benchmark with tasks of its own kind overrides it.
 
     Args:
-        split: ``"train"``, ``"val"`` or ``"test"``: which native tasks ``reset`` picks from.
+        split: ``"train"``, ``"val"``, ``"test"`` or ``"held_out"``: which native tasks ``reset``
+            picks from.
         subset: the benchmark's own name for a part of the split; None for all.
         tasks: names or ids of the tasks to pick from, or the path of a JSONL file of tasks.
+        hold_out: share of the training scenarios whose tasks are ``held_out``, in [0, 1).
     """
 
     benchmark: ClassVar[str]
 
-    def __init__(self, split: str, subset: str | None, tasks: Sequence[str] | str | None) -> None:
-        self.split = parse_split(split)
+    def __init__(
+        self,
+        split: str,
+        subset: str | None,
+        tasks: Sequence[str] | str | None,
+        hold_out: float = 0.0,
+    ) -> None:
+        self.split, self.hold_out = parse_split(split), hold_out
+        _ = self.practised  # a share that is none is told here
         self._tasks = self._select(subset, tasks)
 
     @property
     def tasks(self) -> Sequence[Task]:
         """The tasks that ``reset`` picks from when it is told none."""
         return self._tasks
+
+    @property
+    def practised(self) -> Benchmark:
+        """The env's benchmark, with the scenarios set aside that this env sets aside."""
+        return benchmark_of(self.benchmark, self.hold_out)
 
     def _select(self, subset: str | None, tasks: Sequence[str] | str | None) -> Sequence[Task]:
         """The tasks that ``reset`` picks from."""
@@ -60,11 +75,12 @@ class SelectingEnv(gym.Env[str, str]):
 
     def _native(self, subset: str | None) -> Sequence[Task]:
         """Native tasks of the env's split."""
-        return get_benchmark(self.benchmark).tasks(self.split, subset)
+        return native_tasks(self.benchmark, self.split, subset, hold_out=self.hold_out)
 
     def _find(self, name_or_id: str) -> Task:
         """The native task with this name or id."""
-        return find_task(self.benchmark, name_or_id)
+        found, practised = find_task(self.benchmark, name_or_id), self.practised
+        return practised.relabelled(found) if isinstance(practised, HoldingOut) else found
 
     def _check(self, task: Task) -> None:
         """Refuse a task that this env may not play."""
@@ -82,7 +98,7 @@ class SelectingEnv(gym.Env[str, str]):
 
     def _side_of(self, task: Task) -> Split:
         """The side of the border that a task lies on, whatever split it claims."""
-        return get_benchmark(self.benchmark).side_of(task)
+        return self.practised.side_of(task)
 
     def _choose(self, options: Mapping[str, Any]) -> Task:
         """The task that the options of a reset name, else one that the seed picks."""

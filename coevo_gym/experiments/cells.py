@@ -60,6 +60,24 @@ class Cell:
         return "finished" if self.folder.summary.is_file() else "cut"
 
 
+@dataclass
+class Counts:
+    """What there was to do.
+
+    Attributes:
+        there: cells that were finished before.
+        resumed: cells that had been cut, and went on.
+        new: cells that were begun.
+    """
+
+    there: int = 0
+    resumed: int = 0
+    new: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.new} new cells, {self.resumed} resumed, {self.there} were there"
+
+
 def cells_of(
     experiment: Experiment,
     rows: Sequence[Row],
@@ -120,6 +138,7 @@ def resolve(
     preset = preset.format(benchmark=benchmark) or of_budget.preset
     arm: dict[str, Any] = {}
     tree = {**dict(flat(of_budget.set)), **dict(flat(experiment.settings))}
+    tree |= dict(flat(row.run))
     for key, value in row.sets_at(budget).items():
         (arm if _is_of_an_arm(key) else tree)[key] = value
     tree |= {

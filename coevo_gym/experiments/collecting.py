@@ -9,7 +9,7 @@ from coevo_gym.experiments.definition import Experiment, Row, Size
 from coevo_gym.experiments.measures import FILE
 from coevo_gym.experiments.numbers import Numbers, numbers_of
 from coevo_gym.experiments.parts import parts_of
-from coevo_gym.experiments.results import ResultTable, columns_of, lines_of
+from coevo_gym.experiments.results import ResultTable, lines_of, table_of
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.store.folder import read_json
 
@@ -33,7 +33,8 @@ def collect(
     for cell in finished:
         values[cell.row.key][cell.seed] = numbers_of(cell.folder, cell.row.name)
         for row in rows:
-            if row.shows and cell.seed not in values[row.key]:
+            wanted = row.shows and row.of in ("", cell.row.name)
+            if wanted and cell.seed not in values[row.key]:
                 values[row.key][cell.seed] = numbers_of(cell.folder, row.shows)
     measured = {
         row.key: {
@@ -44,25 +45,17 @@ def collect(
         for row in rows
     }
     lines = lines_of(experiment, rows, values, benchmark, budget)
-    return ResultTable(
-        experiment=experiment.name,
-        title=experiment.title,
-        source=experiment.source,
-        benchmark=benchmark,
-        budget=budget,
-        metric=experiment.metric,
-        lines=lines,
-        columns=columns_of(experiment, lines),
+    return table_of(
+        experiment,
+        lines,
+        benchmark,
+        budget,
         parts=parts_of(experiment, rows, measured),
-        notes=tuple(_notes(experiment, cells, finished)),
+        notes=_notes(cells, finished),
     )
 
 
-def _notes(
-    experiment: Experiment, cells: Sequence[Cell], finished: Sequence[Cell]
-) -> Iterator[str]:
-    if experiment.about:
-        yield experiment.about.strip()
+def _notes(cells: Sequence[Cell], finished: Sequence[Cell]) -> Iterator[str]:
     if len(finished) < len(cells):
         yield f"{len(finished)} of {len(cells)} cells are finished."
     code = {_code(cell) for cell in finished}

@@ -6,13 +6,14 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from coevo_gym.config.keys import flat, suggest
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject
+from coevo_gym.experiments.seeds import read_seeds
 
 FOLDER = Path(__file__).parent / "tables"
 BUDGETS = Path(__file__).parent / "budgets.toml"
@@ -50,22 +51,29 @@ class Row(FrozenModel):
         label: what is printed; ``{section.key}`` in it stands for what the row sets there.
         method: name of its method; the row's own if it is left out.
         set: what it sets otherwise than the others, by dotted key.
+        run: what it sets for its whole run, also where an arm may set it: so its first tasks are
+            looked for in that way, too.
         shows: a baseline that every run has, ``warm-up`` or ``random``: such a row has no runs of
             its own.
+        of: the row whose runs it shows a baseline of; the first one that has any without it.
         at: what it sets otherwise at one budget alone.
         baselines: what it is compared with, in place of the table's.
         paper: what the paper printed, in percent, by benchmark.
-        group: what it belongs to, of tables in several parts.
+        worlds: of a simulated table: the worlds that it is in; all without any.
+        group: the world that it is in, once that is chosen.
     """
 
     name: Name
     label: str = ""
     method: str = ""
     set: JsonObject = FrozenDict()
+    run: JsonObject = FrozenDict()
     shows: Shown = ""
+    of: str = ""
     at: Mapping[Size, Budget] = Field(default_factory=dict)
     baselines: tuple[Name, ...] | None = None
     paper: Mapping[str, float] = FrozenDict()
+    worlds: tuple[str, ...] = ()
     group: str = ""
 
     @property
@@ -80,7 +88,7 @@ class Row(FrozenModel):
 
     def printed(self, budget: Size) -> str:
         """Its label at a budget."""
-        sets = self.sets_at(budget)
+        sets = {**dict(flat(self.run)), **self.sets_at(budget)}
         found = _KEY_IN_LABEL.sub(lambda key: _text(sets.get(key[1], "default")), self.label)
         return found or self.name
 
@@ -101,7 +109,8 @@ class Experiment(FrozenModel):
         benchmarks: those that it is meant for; the first one is the default. Others may be asked
             for, too. Of simulated ones, the worlds.
         budget: the default.
-        seeds: the default, fixed beforehand.
+        sizes: the budgets at which its rows differ.
+        seeds: the default, fixed beforehand; a list, or a text such as ``"401-420"``.
         metric: number that rows are compared by, see ``numbers.py``.
         columns: more numbers to print.
         measures: what is measured of each cell beyond its run, see ``measures.py``.
@@ -121,6 +130,7 @@ class Experiment(FrozenModel):
     kind: Literal["runs", "simulated"] = "runs"
     benchmarks: tuple[str, ...] = Field(min_length=1)
     budget: Size = "tiny"
+    sizes: tuple[Size, ...] = get_args(Size)
     seeds: tuple[int, ...] = Field(default=(1, 2, 3), min_length=1)
     metric: str = "success"
     columns: tuple[str, ...] = ()
@@ -132,6 +142,11 @@ class Experiment(FrozenModel):
     budgets: Mapping[Size, Mapping[str, Budget]] = Field(default_factory=dict)
     rows: tuple[Row, ...] = Field(min_length=1)
 
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _seeds(cls, seeds: Any) -> Any:
+        return read_seeds(seeds, ()) if isinstance(seeds, str) else seeds
+
     @model_validator(mode="after")
     def _consistent(self) -> Experiment:
         names = [row.name for row in self.rows]
@@ -141,8 +156,12 @@ class Experiment(FrozenModel):
             for baseline in self.baselines if row.baselines is None else row.baselines:
                 if baseline not in names:
                     raise ValueError(f"there is no row {baseline!r} to compare {row.name!r} with")
+            if row.of and row.of not in names:
+                raise ValueError(f"there is no row {row.of!r} for {row.name!r} to show")
         if all(row.shows for row in self.rows):
             raise ValueError("no row has runs of its own")
+        if self.budget not in self.sizes:
+            raise ValueError(f"its budget {self.budget!r} is not among its sizes")
         return self
 
     def chosen(self, names: tuple[str, ...] = ()) -> tuple[Row, ...]:

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
 from coevo_gym.config.keys import suggest
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.experiments.cells import Cell, cells_of
+from coevo_gym.experiments.cells import Cell, Counts, cells_of
 from coevo_gym.experiments.collecting import collect
 from coevo_gym.experiments.definition import Experiment, Row, Size
-from coevo_gym.experiments.results import ResultTable
-from coevo_gym.experiments.running import Counts, run_cells
+from coevo_gym.experiments.results import ResultTable, lines_of, table_of
+from coevo_gym.experiments.running import run_cells
 from coevo_gym.experiments.seeds import read_seeds
+from coevo_gym.experiments.simulated import in_worlds, over_worlds, run_batches
 from coevo_gym.experiments.writing import write
 from coevo_gym.run.progress import Progress
 from coevo_gym.run.stop import StopRequest
+
+SIMULATED = "simulated"
+"""Stands for all worlds of a table of the simulated learner."""
 
 
 @dataclass(frozen=True)
@@ -68,15 +71,17 @@ def choose(
 ) -> Chosen:
     """What a user asks for, with the table's own choices where nothing is said.
 
-    The folder's name carries benchmark and budget where they are not the table's first choice.
+    The folder's name carries benchmark and budget where they are not the table's first choice. Of
+    simulated ones, the benchmark is a world, or all of them.
 
     Raises:
         ConfigError: if there is no such budget, row or seed.
     """
     size = size_of(experiment, budget)
-    where = benchmark or experiment.benchmarks[0]
+    usual = SIMULATED if experiment.kind == "simulated" else experiment.benchmarks[0]
+    where = benchmark or usual
     parts = [experiment.name]
-    parts += [where] if where != experiment.benchmarks[0] else []
+    parts += [where] if where != usual and experiment.kind == "runs" else []
     parts += [size] if size != experiment.budget else []
     return Chosen(
         experiment,
@@ -93,15 +98,16 @@ def size_of(experiment: Experiment, budget: str | None) -> Size:
     """The budget of this name; the table's own without one.
 
     Raises:
-        ConfigError: if there is none.
+        ConfigError: if the table has none.
     """
     if budget is None:
         return experiment.budget
-    sizes: tuple[Size, ...] = get_args(Size)
-    for size in sizes:
+    for size in experiment.sizes:
         if size == budget:
             return size
-    raise ConfigError(f"There is no budget {budget!r}. {suggest(budget, sizes)}")
+    raise ConfigError(
+        f"{experiment.name} has no budget {budget!r}. {suggest(budget, experiment.sizes)}"
+    )
 
 
 def make(
@@ -113,6 +119,17 @@ def make(
         Stopped: if ``stop`` said so; what is done is saved.
         CoevoError: if a cell fails; those before it stay.
     """
+    if chosen.experiment.kind == "simulated":
+        table, counts = _simulated(chosen, progress, stop)
+    else:
+        table, counts = _of_runs(chosen, progress, stop, agreed=agreed)
+    write(chosen.folder, table)
+    return table, counts
+
+
+def _of_runs(
+    chosen: Chosen, progress: Progress, stop: StopRequest, *, agreed: bool
+) -> tuple[ResultTable, Counts]:
     experiment, cells = chosen.experiment, chosen.cells()
     counts = run_cells(
         cells, experiment.measures, dict(experiment.others), progress, stop, agreed=agreed
@@ -120,5 +137,12 @@ def make(
     table = collect(
         experiment, chosen.rows, cells, benchmark=chosen.benchmark, budget=chosen.budget
     )
-    write(chosen.folder, table)
     return table, counts
+
+
+def _simulated(chosen: Chosen, progress: Progress, stop: StopRequest) -> tuple[ResultTable, Counts]:
+    experiment, where = chosen.experiment, chosen.benchmark
+    rows = in_worlds(chosen.rows, experiment.benchmarks if where == SIMULATED else (where,))
+    values, counts = run_batches(experiment, rows, chosen.seeds, chosen.folder, progress, stop)
+    lines = lines_of(experiment, rows, values, where, chosen.budget)
+    return table_of(experiment, lines, where, chosen.budget, notes=over_worlds(lines)), counts

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 
 from coevo_gym.config import RunConfig, load_config
-from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round
 from coevo_gym.core.task import Split
 from coevo_gym.curricula.gates.similarity import set_aside
 from coevo_gym.curricula.metrics import energy_distance, max_similarity, self_similarity
 from coevo_gym.curricula.pool.embed import HashingEmbedder, Vectors
-from coevo_gym.run.assembly import Assembly, one_thread
+from coevo_gym.envs.held_out import benchmark_of
+from coevo_gym.run.assembly import Assembly, load_evaluated, one_thread
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.table import WARMUP
 from coevo_gym.store.checkpoint import Checkpoints
@@ -130,7 +130,8 @@ def _likeness(ended: _Ended) -> float | None:
         for task in applied.result.accepted
     ]
     settings = ended.config.benchmark
-    native = get_benchmark(settings.name).tasks(Split.TRAIN, settings.subset)
+    practised = benchmark_of(settings.name, settings.hold_out)
+    native = practised.tasks(Split.TRAIN, settings.subset)
     others = [task.instruction for task in set_aside(native)[0]]
     if not texts or not others:
         return None
@@ -156,12 +157,12 @@ def _transfer(ended: _Ended) -> dict[str, Any]:
             saved = Checkpoints(ended.folder.checkpoints / name).latest()
             if saved is None:
                 raise ConfigError(f"{ended.folder.path} has no checkpoint of {name} any more.")
-            assembly.policy.load_state_dict(saved.state["policy"])
+            load_evaluated(assembly.policy, saved.state)
             found[name] = assembly.evaluate(assembly.agent(assembly.policy).greedy()).success_rate
     return {"benchmark": other, "before": found[WARMUP], "success": found[ended.arm]}
 
 
-MEASURES: Mapping[str, Callable[[_Ended], Any]] = {
+MEASURES: dict[str, Callable[[_Ended], Any]] = {
     "seconds": _seconds,
     "solved": _solved,
     "diversity": _diversity,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from coevo_gym.core.stats import mean_and_sd, paired, sign_flip, sign_test
+from coevo_gym.core.task import FrozenDict
 from coevo_gym.experiments.definition import Experiment, Row, Size
 from coevo_gym.experiments.numbers import USUAL, Numbers
 
@@ -103,8 +104,33 @@ class ResultTable:
 def lines_of(
     experiment: Experiment, rows: Sequence[Row], values: Values, benchmark: str, budget: Size
 ) -> tuple[TableLine, ...]:
-    """The lines of a table."""
+    """The lines of a table; they are compared with those rows that are among them."""
     return tuple(_line(experiment, row, values, benchmark, budget) for row in rows)
+
+
+def table_of(
+    experiment: Experiment,
+    lines: Sequence[TableLine],
+    benchmark: str,
+    budget: Size,
+    *,
+    parts: Mapping[str, Any] = FrozenDict(),
+    notes: Iterable[str] = (),
+) -> ResultTable:
+    """The table of some lines; see :class:`ResultTable`."""
+    about = (experiment.about.strip(),) if experiment.about else ()
+    return ResultTable(
+        experiment=experiment.name,
+        title=experiment.title,
+        source=experiment.source,
+        benchmark=benchmark,
+        budget=budget,
+        metric=experiment.metric,
+        lines=tuple(lines),
+        columns=columns_of(experiment, lines),
+        parts=parts,
+        notes=(*about, *notes),
+    )
 
 
 def columns_of(experiment: Experiment, lines: Sequence[TableLine]) -> tuple[str, ...]:
@@ -137,6 +163,7 @@ def _line(
                 _series(values.get(f"{prefix}{name}", {}), experiment.metric),
             )
             for name in experiment.baselines_of(row)
+            if f"{prefix}{name}" in values
         ),
         columns={name: _mean(_series(cells, name)) for name in wanted},
         paper=row.published(benchmark, budget),

@@ -4,35 +4,16 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
-from dataclasses import dataclass
 from time import monotonic
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.experiments.cells import Cell
+from coevo_gym.experiments.cells import Cell, Counts
 from coevo_gym.experiments.measures import measure
 from coevo_gym.experiments.sharing import beside, take_over
 from coevo_gym.run.evolving.cost import require_consent
 from coevo_gym.run.progress import Progress
 from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.run.train import resume, train
-
-
-@dataclass
-class Counts:
-    """What there was to do.
-
-    Attributes:
-        there: cells that were finished before.
-        resumed: cells that had been cut, and went on.
-        new: cells that were begun.
-    """
-
-    there: int = 0
-    resumed: int = 0
-    new: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.new} new cells, {self.resumed} resumed, {self.there} were there"
 
 
 def check_cells(cells: Sequence[Cell], *, agreed: bool = False) -> None:

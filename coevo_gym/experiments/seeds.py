@@ -28,7 +28,7 @@ def read_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
         return tuple(usual)
     text = text.strip()
     if text.isdecimal():
-        n, last = int(text), max(usual)
+        n, last = int(text), max(usual, default=0)
         found = [*usual[:n], *range(last + 1, last + 1 + n - len(usual))]
     else:
         found = [

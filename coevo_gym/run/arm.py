@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager, nullcontext
 
 from coevo_gym.config import ArmConfig
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.evolution import RoundResult, Verdict
 from coevo_gym.curricula.session.seeds import Seeds
 from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.run.assembly import Assembly, weights_hash
 from coevo_gym.run.events import ArmEvents
@@ -20,6 +22,7 @@ from coevo_gym.store.checkpoint import Checkpoint, Checkpoints
 from coevo_gym.store.database import RunStore
 from coevo_gym.trainers.learners import make_learner
 from coevo_gym.trainers.loop import Loop
+from coevo_gym.trainers.rest import ReST
 from coevo_gym.trainers.settings import UpdateConfig
 
 
@@ -75,20 +78,37 @@ class Arm:
             tape = models.store if self.asked is not None else None
             writes = mode in ("record", "fill")
             landings = StoredLandings(store, self.name, self.evolver.by, tape, writes=writes)
+
+        def evaluate() -> Evaluation:
+            with self.as_evaluated():
+                return assembly.evaluate(agent.greedy())
+
+        order = settings.loop.seed_of_order
+        draws = assembly.seed(f"ledger, order {order}" if order else "ledger")
         self.loop = Loop(
             settings.loop,
             session=CurriculumSession(
                 method.curriculum,
                 self.evolver,
                 group_size=config.rollout.group_size,
-                seed=Seeds(draws=assembly.seed("ledger"), rounds=settings.loop.seed),
+                seed=Seeds(draws=draws, rounds=settings.loop.seed),
             ),
             agent=agent,
             learner=self.learner,
             envs=envs,
-            evaluate=lambda: assembly.evaluate(agent.greedy()),
+            evaluate=evaluate,
             landings=landings,
         )
+
+    def as_evaluated(self) -> AbstractContextManager[None]:
+        """A scope in which the policy has the weights that are evaluated and kept in the end."""
+        average = None if isinstance(self.learner, ReST) else self.learner.average
+        return average.in_place() if average else nullcontext()
+
+    def weights_hash(self) -> str:
+        """Hash of the weights that are evaluated, bit by bit."""
+        with self.as_evaluated():
+            return weights_hash(self.policy)
 
     def close(self) -> None:
         """Call off a round that runs beside training, and wait until nothing of it runs any more.

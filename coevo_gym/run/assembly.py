@@ -18,7 +18,7 @@ from numpy.random import Generator
 from coevo_gym.agents.random import RandomAgent
 from coevo_gym.agents.references import evaluate_references
 from coevo_gym.config import ArmConfig, RunConfig, arm_configs
-from coevo_gym.core.benchmark import Benchmark, get_benchmark, proposable
+from coevo_gym.core.benchmark import Benchmark, proposable
 from coevo_gym.core.evolution import Round
 from coevo_gym.core.registry import METHODS
 from coevo_gym.core.seams import Agent, Policy
@@ -26,6 +26,7 @@ from coevo_gym.core.task import FrozenDict, Split, Task
 from coevo_gym.curricula.explore.unproven import breakable
 from coevo_gym.curricula.growth.targets import first_round
 from coevo_gym.envs.base import TaskEnv
+from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.episodes.evaluation import Evaluation, evaluate
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import episode_seed
@@ -57,7 +58,8 @@ class Assembly:
     @cached_property
     def benchmark(self) -> Benchmark:
         """What is practised."""
-        return get_benchmark(self.config.benchmark.name)
+        settings = self.config.benchmark
+        return benchmark_of(settings.name, settings.hold_out)
 
     @cached_property
     def train_tasks(self) -> Sequence[Task]:
@@ -105,6 +107,8 @@ class Assembly:
         """One raw env."""
         settings = self.config.benchmark
         keywords = {"split": split, "subset": settings.subset, **self.env_arguments}
+        if settings.hold_out:
+            keywords["hold_out"] = settings.hold_out
         if settings.max_steps is not None:
             keywords["max_steps"] = settings.max_steps
         env: gym.Env[str, str] = gym.make(
@@ -275,6 +279,21 @@ def one_thread(config: RunConfig) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def load_evaluated(policy: Learnable, saved: Mapping[str, Any]) -> None:
+    """Give a policy the weights of a checkpoint that are evaluated: their average, if one is kept.
+
+    Args:
+        policy: the policy.
+        saved: state of an arm's checkpoint, or of the warm-up's.
+    """
+    from coevo_gym.trainers.update.average import put
+
+    policy.load_state_dict(saved["policy"])
+    average = saved.get("learner", {}).get("average")
+    if average is not None:
+        put(policy, average)
 
 
 def weights_hash(policy: Learnable) -> str:

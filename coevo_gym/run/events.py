@@ -12,7 +12,7 @@ from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.run.progress import Progress
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.evaluated import Evaluated
-from coevo_gym.store.folder import RunFolder, append_line, keep_lines
+from coevo_gym.store.folder import RunFolder, append_line, keep_lines, read_lines
 from coevo_gym.trainers.loop import Loop
 from coevo_gym.trainers.parts import Events, Metrics, training_success
 
@@ -93,6 +93,24 @@ class ArmEvents(Events):
         """
         self.evaluation = dict(numbers)
         self._log("eval", solved=solved, **{f"eval.{k}": value for k, value in numbers.items()})
+
+    def evaluations(self) -> list[dict[str, float]]:
+        """Numbers of each evaluation so far, with the step and the env steps that it came after.
+
+        The first is the warm-up's. They are read from what was written down, so that a run that was
+        cut short has them all.
+        """
+        found: dict[int, dict[str, float]] = {}
+        for line in read_lines(self.folder.metrics):
+            if line.get("event") == "eval" and line.get("arm") == self.arm:
+                numbers = {
+                    key.removeprefix("eval."): value
+                    for key, value in line.items()
+                    if key.startswith("eval.")
+                }
+                place = {"step": line["step"], "after_env_steps": line["env_steps"]}
+                found[line["step"]] = place | numbers
+        return list(found.values()) or [{"step": self.loop.state.step, **self.evaluation}]
 
     def on_step(self, metrics: Metrics) -> None:
         """Note the step's numbers, and save where it is due."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import TaskError
 from coevo_gym.core.evolution import Verdict
 from coevo_gym.core.task import Task, parse_split
+from coevo_gym.envs.held_out import native_tasks
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.reader import HOLD, RunReader, StoredRound
@@ -16,7 +16,7 @@ from coevo_gym.store.reader import HOLD, RunReader, StoredRound
 
 def native_rows(benchmark: str, split: str, subset: str | None) -> list[dict[str, Any]]:
     """Native tasks of a benchmark."""
-    tasks = get_benchmark(benchmark).tasks(parse_split(split), subset)
+    tasks = native_tasks(benchmark, parse_split(split), subset)
     return [_row(task) for task in tasks]
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from coevo_gym.core.notes import NO_USAGE, Usage
+from coevo_gym.core.stats import wilson_interval
 
 RANDOM, WARMUP, SCRIPTED = "random", "warm-up", "scripted"
 """Names of the policies beside a run's arms."""
@@ -39,6 +41,35 @@ class TableRow:
     tokens: int = 0
     usd: float = 0.0
     mark: str = ""
+
+
+def mean_of_late(evaluations: Sequence[Mapping[str, float]], last: int) -> dict[str, float]:
+    """One evaluation's numbers in the place of several: what an arm is told by.
+
+    Args:
+        evaluations: all of an arm, in order; the first is the warm-up's, and counts only where
+            there is no other.
+        last: how many of the last ones.
+
+    Returns:
+        The means of success and score. The interval is that of the mean success on the tasks of one
+        evaluation: they are the same tasks each time, so more evaluations are not more tasks.
+    """
+    late = list(evaluations[1:] or evaluations)[-last:]
+    if len(late) == 1:
+        return dict(late[0])
+    success, score, episodes = (
+        fmean(numbers[name] for numbers in late)
+        for name in ("success_rate", "mean_score", "episodes")
+    )
+    low, high = wilson_interval(round(success * episodes), round(episodes))
+    return {
+        "success_rate": success,
+        "success_rate_low": low,
+        "success_rate_high": high,
+        "mean_score": score,
+        "episodes": episodes,
+    }
 
 
 def table_row(

@@ -20,7 +20,7 @@ from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.notes import Usage
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.run.arm import Arm
-from coevo_gym.run.assembly import Assembly, one_thread, weights_hash
+from coevo_gym.run.assembly import Assembly, one_thread
 from coevo_gym.run.evals.types import evaluated_task
 from coevo_gym.run.events import ArmEvents, outcomes_of
 from coevo_gym.run.evolving.cost import require_consent
@@ -29,13 +29,16 @@ from coevo_gym.run.manifest import check_unchanged, make_manifest, mark_of, read
 from coevo_gym.run.progress import Progress
 from coevo_gym.run.rounds import StoredEvolver
 from coevo_gym.run.stop import Stopped, StopRequest
-from coevo_gym.run.table import RANDOM, WARMUP, TableRow, table_row
+from coevo_gym.run.table import RANDOM, WARMUP, TableRow, mean_of_late, table_row
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.evaluated import Evaluated
 from coevo_gym.store.folder import RunFolder, append_line, keep_lines, write_json
 from coevo_gym.store.reader import RunReader
 from coevo_gym.trainers.sft import demonstrate, imitate
+
+_TOLD = ("step", "after_env_steps", "success_rate", "mean_score", "episodes")
+"""What a summary tells of each evaluation."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ class Summary:
         split: the held-out split that the table is about.
         table: baselines first, then the arms in order.
         arms: what each arm did: steps, env steps, rounds, pool size, hash of its weights, and the
-            metrics of its curriculum in the end.
+            metrics of its curriculum in the end, and the numbers of each evaluation; the first is
+            the warm-up's.
     """
 
     name: str
@@ -354,19 +358,28 @@ class _Run:
         if not loop.over or loop.session.evolving:
             raise Stopped
         numbers = loop.session.metrics()
+        evaluations = arm.events.evaluations()
         outcome = {
             "steps": loop.state.step,
             "env_steps": loop.state.env_steps,
             "episodes": loop.state.episodes,
             "rounds": int(numbers.get("rounds", 0)),
             "pool_size": int(numbers.get("pool_size", 0)),
-            "weights": weights_hash(arm.policy),
+            "weights": arm.weights_hash(),
+            "evaluations": [
+                {name: numbers[name] for name in _TOLD if name in numbers}
+                for numbers in evaluations
+            ],
             "curriculum": numbers,
         }
         mark = mark_of(self.config, self.assembly.arms[arm.name])
         state = loop.state
         row = table_row(
-            arm.name, arm.events.evaluation, state.env_steps, usage=state.used, mark=mark
+            arm.name,
+            mean_of_late(evaluations, self.config.evaluation.last),
+            state.env_steps,
+            usage=state.used,
+            mark=mark,
         )
         return row, outcome
 

@@ -19,7 +19,7 @@ from coevo_gym.core.benchmark import (
 from coevo_gym.core.errors import BuildError, SplitLeakError, TaskError
 from coevo_gym.core.evolution import Context, Draft, Proposal, Round, RoundResult
 from coevo_gym.core.spaces import clean_text
-from coevo_gym.core.task import Split, Task
+from coevo_gym.core.task import NATIVE_SPLITS, Split, Task
 from coevo_gym.core.trajectory import EndReason, Trajectory, View
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
@@ -39,7 +39,7 @@ def check_splits(name: str) -> None:
     """Each native task lies where it says, in a scenario of its split alone, and can be found."""
     benchmark, seen = get_benchmark(name), dict[str, Split]()
     ids, names = set[str](), set[str]()
-    for split in Split:
+    for split in NATIVE_SPLITS:
         for task in _some(benchmark.tasks(split), 200):
             assert task.split is split, f"{task.name} is listed as {split}, and says {task.split}"
             assert task.benchmark == name, f"{task.name} is a task of {task.benchmark!r}"
@@ -126,7 +126,7 @@ def check_tags(name: str) -> None:
     than the task that was opened.
     """
     benchmark = get_benchmark(name)
-    for split in Split:
+    for split in NATIVE_SPLITS:
         for task in _some(benchmark.tasks(split), _SAMPLE):
             _check_tagged(task)
     opening = _proposable(name)
@@ -164,7 +164,7 @@ def check_open_tasks(name: str) -> None:
     benchmark = _proposable(name)
     if benchmark is None:
         return
-    for split in Split:
+    for split in NATIVE_SPLITS:
         for task in _some(benchmark.tasks(split), _OPENED):
             free = benchmark.open(task)
             assert free == Task.from_json(free.to_json()) == benchmark.open(free)

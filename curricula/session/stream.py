@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import gymnasium as gym
 
-from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError, EnvBackendError, SplitLeakError, TaskError
 from coevo_gym.core.evolution import RoundResult
 from coevo_gym.core.registry import METHODS
@@ -182,7 +181,7 @@ def require_reason(reason: EndReason) -> EndReason:
 
 def scripted_evolver(env: TaskEnv) -> GatedEvolver:
     """An evolver that explores without a model, in fresh copies of ``env``."""
-    benchmark = get_benchmark(env.benchmark)
+    benchmark = env.practised
     spec: Any = env.spec or benchmark.env_id
     limit = env.max_steps  # a TimeLimit's is not in the bare env's spec
     explorer = ScriptedExplorer(

@@ -14,7 +14,7 @@ import pytest
 
 import coevo_gym
 from coevo_gym.core.errors import ConfigError, ResetNeeded
-from coevo_gym.core.task import Split, Task
+from coevo_gym.core.task import NATIVE_SPLITS, Task
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.envs.appworld.env import AppWorldEnv
 from tests.appworld.test_executor import LOGIN
@@ -31,7 +31,7 @@ def env(root: Path) -> Iterator[AppWorldEnv]:
 
 @pytest.fixture(scope="module")
 def tasks(root: Path) -> tuple[Task, ...]:
-    return tuple(task for split in Split for task in coevo_gym.tasks("appworld", split))
+    return tuple(task for split in NATIVE_SPLITS for task in coevo_gym.tasks("appworld", split))
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_tokens_read_the_same_in_every_run(env: AppWorldEnv, task: Task) -> None
 def test_splits_keep_scenarios_apart(tasks: tuple[Task, ...]) -> None:
     sides = {task.scenario: task.split for task in tasks}
     assert all(sides[task.scenario] is task.split for task in tasks)
-    assert {task.split for task in tasks} == set(Split)
+    assert {task.split for task in tasks} == set(NATIVE_SPLITS)
     benchmark = coevo_gym.get_benchmark("appworld")
     assert all(benchmark.split_of(scenario) is split for scenario, split in sides.items())
     for task in tasks:

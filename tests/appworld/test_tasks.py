@@ -9,7 +9,7 @@ import pytest
 import coevo_gym
 from coevo_gym.core.errors import BenchmarkNotInstalled, BuildError, DataError, TaskError
 from coevo_gym.core.evolution import Draft
-from coevo_gym.core.task import Split
+from coevo_gym.core.task import NATIVE_SPLITS, Split
 from coevo_gym.envs.appworld.builder import build
 from coevo_gym.envs.appworld.tasks import OFFICIAL, root_of, split_of
 from coevo_gym.envs.appworld.world import AppWorldWorld
@@ -38,8 +38,9 @@ def test_official_parts_keep_their_names(data: Path, subset: str, split: Split) 
         assert split_of(task.scenario) is split
     builtin = coevo_gym.tasks("appworld", split, "builtin")
     assert {task.scenario for task in builtin}.isdisjoint(task.scenario for task in tasks)
+    other = next(side for side in NATIVE_SPLITS if side is not split)
     with pytest.raises(TaskError, match=f"{subset} is the {split} split"):
-        coevo_gym.tasks("appworld", next(side for side in Split if side is not split), subset)
+        coevo_gym.tasks("appworld", other, subset)
 
 
 def test_data_may_lie_in_a_folder_of_that_name(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,11 @@ from typing import Any
 
 import pytest
 
-from coevo_gym.store.folder import read_json
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.experiments import measures
+from coevo_gym.experiments.measures import measure
+from coevo_gym.experiments.numbers import numbers_of
+from coevo_gym.store.folder import RunFolder, read_json
 from tests.experiments.conftest import TABLE, Coevo
 from tests.run.conftest import Child
 
@@ -260,7 +264,7 @@ def test_rows_and_seeds_can_be_chosen(copied: Path, coevo: Coevo) -> None:
     (line,) = found["lines"]
     assert line["values"].keys() == {"2"}
     assert line["sd"] is None
-    assert line["comparisons"][0]["mean"] is None
+    assert not line["comparisons"]
 
 
 def test_rounds_and_who_solves_what(finished: Path) -> None:
@@ -278,6 +282,33 @@ def test_rounds_and_who_solves_what(finished: Path) -> None:
     assert rounds[0]["ed"] is None
     assert all(-1 <= one["sr"] <= 1 and one["tasks"] >= 2 for one in rounds)
     assert all(one["ed"] is not None for one in rounds[1:])
+
+
+def test_what_is_measured_once_is_kept(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, elsewhere = RunFolder(copied / "blind-1"), {"toy": "webshop"}
+    found = measure(folder, "blind", ("likeness", "transfer"), elsewhere)
+    assert 0 < found["likeness"] <= 1
+    assert found["transfer"]["benchmark"] == "webshop"
+    assert 0 <= found["transfer"]["before"] <= 1
+    numbers = numbers_of(folder, "blind")
+    assert numbers["transfer"] == found["transfer"]["success"]
+    assert numbers["likeness"] == found["likeness"]
+    seconds = found["seconds"]
+    assert numbers["round_share"] == pytest.approx(seconds["round"] / sum(seconds.values()))
+    assert numbers["hours"] == pytest.approx(sum(seconds.values()) / 3600)
+    with monkeypatch.context() as patch:
+        patch.setitem(measures.MEASURES, "transfer", lambda _: pytest.fail("measured again"))
+        assert measure(folder, "blind", ("transfer",), elsewhere) == found
+    with pytest.raises(ConfigError, match="no measure 'speed'"):
+        measure(folder, "blind", ("speed",), {})
+    with pytest.raises(ConfigError, match=r"others\.toy"):
+        measure(RunFolder(copied / "static-1"), "static", ("transfer",), {})
+
+
+def test_what_never_evolved_is_like_nothing(copied: Path) -> None:
+    found = measure(RunFolder(copied / "static-1"), "static", ("likeness",), {})
+    assert found["likeness"] is None
+    assert "likeness" not in numbers_of(RunFolder(copied / "static-1"), "static")
 
 
 def test_a_cell_that_is_no_run_is_left_alone(coevo: Coevo, tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_section_may_be_given_by_its_name_alone(toml: Path) -> None:
         ("curriculum.evolve=off", "decided by each arm"),
         ("loop.max_env_steps=none", "training needs an end"),
         ("name=../up", "should match pattern"),
-        ("evaluation.split=train", "Input should be 'val' or 'test'"),
+        ("evaluation.split=train", "Input should be 'val', 'test' or 'held_out'"),
     ],
 )
 def test_values_out_of_bounds(toml: Path, setting: str, message: str) -> None:

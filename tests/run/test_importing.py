@@ -24,7 +24,8 @@ from coevo_gym.run.tasks.importing import Importer, Judged
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.reader import RunReader
 from tests.run import told
-from tests.run.test_stories import Coevo, coevo, run  # noqa: F401 (fixtures)
+from tests.run.conftest import Coevo
+from tests.run.test_stories import beside, run  # noqa: F401 (fixtures)
 from tests.toy import BENCHMARK, ToyBenchmark, ToyVerifier
 
 ACCEPTED, HELD = told.ACCEPTED, told.HELD
@@ -148,7 +149,7 @@ def test_any_file_is_read_to_its_end(tmp_path_factory: pytest.TempPathFactory, l
 # As a command.
 
 
-def test_proven_tasks_are_written_to_a_file(coevo: Coevo, tmp_path: Path) -> None:  # noqa: F811
+def test_proven_tasks_are_written_to_a_file(coevo: Coevo, tmp_path: Path) -> None:
     mine, out = tmp_path / "mine.jsonl", tmp_path / "proven.jsonl"
     write_tasks(mine, [ACCEPTED, HELD])
     assert "2 of 2 accepted" in coevo("tasks", "import", str(mine), "--out", str(out))
@@ -166,7 +167,7 @@ def test_proven_tasks_are_written_to_a_file(coevo: Coevo, tmp_path: Path) -> Non
 
 
 def test_tasks_are_let_into_a_run_that_does_not_have_them(
-    coevo: Coevo,  # noqa: F811
+    coevo: Coevo,
     run: Path,  # noqa: F811
     tmp_path: Path,
 ) -> None:
@@ -189,7 +190,7 @@ def test_tasks_are_let_into_a_run_that_does_not_have_them(
 
 
 def test_a_run_may_be_training_meanwhile(
-    coevo: Coevo,  # noqa: F811
+    coevo: Coevo,
     run: Path,  # noqa: F811
     tmp_path: Path,
 ) -> None:
@@ -212,7 +213,7 @@ def test_a_run_may_be_training_meanwhile(
 
 
 def test_a_run_takes_tasks_of_its_benchmark_only(
-    coevo: Coevo,  # noqa: F811
+    coevo: Coevo,
     run: Path,  # noqa: F811
     tmp_path: Path,
 ) -> None:

@@ -47,6 +47,25 @@ def guarded_adamw(
     )
 
 
+def decayed(config: UpdateConfig, spent: float) -> float:
+    """Share of the learning rate that is left.
+
+    Args:
+        config: how it decays; with ``lr_decay = "none"`` all of it is left.
+        spent: share of the run's budget that is spent; what is over 1 counts as 1.
+
+    Returns:
+        ``floor + (1 - floor) * f``, with ``f = 1 - spent`` in a straight line and
+        ``f = (1 + cos(pi * spent)) / 2`` by half a cosine (Loshchilov and Hutter, 2017, Eq. 5,
+        without restarts).
+    """
+    if config.lr_decay == "none":
+        return 1.0
+    spent = min(1.0, max(0.0, spent))
+    left = 1.0 - spent if config.lr_decay == "linear" else (1.0 + math.cos(math.pi * spent)) / 2.0
+    return config.lr_floor + (1.0 - config.lr_floor) * left
+
+
 class GuardedOptimizer:
     """An optimiser that skips a step whose loss or gradient is not finite.
 
@@ -60,6 +79,7 @@ class GuardedOptimizer:
             which the last of them has; it stays there. 0 for none.
 
     Attributes:
+        decay: share of the learning rate that the next steps have.
         steps: steps taken; skipped ones are not among them.
         nonfinite_steps: steps skipped since this was made.
         nonfinite_in_a_row: steps skipped since the latest one taken.
@@ -71,6 +91,7 @@ class GuardedOptimizer:
         self._inner = inner
         self._rates: list[float] = [group["lr"] for group in inner.param_groups]
         self._max_grad_norm, self._warmup_steps = max_grad_norm, warmup_steps
+        self.decay = 1.0
         self.steps = self.nonfinite_steps = self.nonfinite_in_a_row = 0
 
     @property
@@ -103,7 +124,7 @@ class GuardedOptimizer:
         if self._max_grad_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(weights, self._max_grad_norm, norm)
         self.steps += 1
-        share = min(1.0, self.steps / max(1, self._warmup_steps))
+        share = min(1.0, self.steps / max(1, self._warmup_steps)) * self.decay
         for group, rate in zip(self._inner.param_groups, self._rates, strict=True):
             group["lr"] = rate * share
         self._inner.step()

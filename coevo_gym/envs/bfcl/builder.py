@@ -14,7 +14,7 @@ from coevo_gym.core.benchmark import Clue, Effect, Evidence, Replay
 from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context, Draft, digest
 from coevo_gym.core.spaces import clean_text, spaced
-from coevo_gym.core.task import Split, Task, thaw
+from coevo_gym.core.task import NATIVE_SPLITS, Task, thaw
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.base import ACTION_CAP
 from coevo_gym.envs.bfcl.engine.calls import (
@@ -109,7 +109,7 @@ def _start(world: BFCLWorld) -> Any:
 def _starts() -> Mapping[str, Sequence[Any]]:
     """The starts of the official entries of each scenario."""
     starts = defaultdict(list)
-    for task in chain.from_iterable(map(native_tasks, Split)):
+    for task in chain.from_iterable(map(native_tasks, NATIVE_SPLITS)):
         assert isinstance(task.world, BFCLWorld)
         starts[task.scenario].append(_start(task.world))
     return dict(starts)

@@ -143,6 +143,8 @@ class BFCLEnv(TaskEnv):
             raise ConfigError(f"Unknown mode {mode!r}. Choose one of: {', '.join(MODES)}.")
         if scheme not in SCHEMES:
             raise ConfigError(f"Unknown scheme {scheme!r}. Choose one of: {', '.join(SCHEMES)}.")
+        if kwargs.get("hold_out") and scheme != "index":
+            raise ConfigError(f"hold_out is for scheme='index', actual: scheme={scheme!r}.")
         check_flag("stop_at_first_failed_turn", stop_at_first_failed_turn)
         self.mode = mode
         self.scheme = scheme
@@ -171,17 +173,20 @@ class BFCLEnv(TaskEnv):
             )
 
     def _native(self, subset: str | None) -> Sequence[Task]:
+        if self.hold_out:
+            return super()._native(subset)
         return native_tasks(self.split, subset, self.scheme)
 
     def _find(self, name_or_id: str) -> Task:
-        return relabelled(super()._find(name_or_id), self.scheme)
+        found = super()._find(name_or_id)
+        return found if self.hold_out else relabelled(found, self.scheme)
 
     def _check(self, task: Task) -> None:
         super()._check(task)
         self._require_official(task.split, task.name)
 
     def _side_of(self, task: Task) -> Split:
-        return side_of(task, self.scheme)
+        return super()._side_of(task) if self.hold_out else side_of(task, self.scheme)
 
     def _begin(self, world: World, instruction: str, rng: Generator) -> Frame:
         assert isinstance(world, BFCLWorld)

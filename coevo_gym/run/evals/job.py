@@ -15,7 +15,7 @@ from coevo_gym.core.evolution import digest
 from coevo_gym.core.seams import Agent, Policy
 from coevo_gym.core.task import Task
 from coevo_gym.episodes.runner import episode_seed
-from coevo_gym.run.assembly import Assembly, one_thread, weights_hash
+from coevo_gym.run.assembly import Assembly, load_evaluated, one_thread, weights_hash
 from coevo_gym.run.env_arguments import read_arguments
 from coevo_gym.run.evals.weights import files_hash
 from coevo_gym.run.manifest import model_id, read_manifest
@@ -117,7 +117,7 @@ def run_job(
     _check_samples(assembly.config, samples)
     with one_thread(config):
         learnable = trained.policy
-    learnable.load_state_dict(saved.state["policy"])
+    load_evaluated(learnable, saved.state)
     if name == WARMUP:
         env_steps = int(saved.state["env_steps"])
     else:

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from coevo_gym.core.benchmark import check_claim, find_any_task, get_benchmark
+from coevo_gym.core.benchmark import Benchmark, check_claim, find_any_task
 from coevo_gym.core.errors import (
     BenchmarkNotInstalled,
     ConfigError,
@@ -31,6 +31,7 @@ from coevo_gym.curricula.gates.candidate import Gate
 from coevo_gym.curricula.gates.gates import GateResult, default_gates, run_gates
 from coevo_gym.curricula.pool.known import KnownTasks
 from coevo_gym.curricula.pool.pool import require_train
+from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.tasks.review import timestamp
 from coevo_gym.store.database import RunStore
@@ -94,7 +95,9 @@ class Importer:
 
     def __init__(self, run: RunFolder | None = None) -> None:
         self._reader = RunReader(run.database) if run else None
-        self._benchmark = read_manifest(run)[1].benchmark.name if run else None
+        settings = read_manifest(run)[1].benchmark if run else None
+        self._benchmark = settings.name if settings else None
+        self._hold_out = settings.hold_out if settings else 0.0
         self._known = KnownTasks(_known_to(self._reader) if self._reader else ())
         self._gates: dict[str, tuple[Gate, ...]] = {}
         self._sources: dict[str, Task] = {}
@@ -164,7 +167,7 @@ class Importer:
             raise TaskError("is an open task, which asks for nothing")
         require_train(task, "import")
         # A reference may do several things in one action; the gates count what it does.
-        solution = get_benchmark(task.benchmark).demonstration(task)
+        solution = self._benchmark_of(task.benchmark).demonstration(task)
         draft = Draft(
             benchmark=task.benchmark,
             scenario=task.scenario,
@@ -195,8 +198,12 @@ class Importer:
             task = self._reader.task(id) if self._reader and id else None
             self._sources[name] = task or find_any_task(name)
         source = require_train(self._sources[name], "draft from")
-        check_claim(source, get_benchmark(source.benchmark).side_of(source), "draft from")
+        check_claim(source, self._benchmark_of(source.benchmark).side_of(source), "draft from")
         return source
+
+    def _benchmark_of(self, name: str) -> Benchmark:
+        """A benchmark, with the scenarios set aside that the run sets aside."""
+        return benchmark_of(name, self._hold_out if name == self._benchmark else 0.0)
 
     def _through_gates(self, candidate: _Candidate) -> GateResult:
         """Try it out.
@@ -207,7 +214,7 @@ class Importer:
         """
         name = candidate.benchmark
         if name not in self._gates:
-            self._gates[name] = default_gates(get_benchmark(name), self._known)
+            self._gates[name] = default_gates(self._benchmark_of(name), self._known)
         for _ in range(MAX_ATTEMPTS - 1):
             try:
                 return run_gates(self._gates[name], candidate.content, context=candidate.context)

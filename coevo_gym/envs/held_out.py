@@ -1,0 +1,180 @@
+"""Training scenarios that are set aside: a yardstick of many scenarios beside the official splits.
+
+A fixed hash says which, so that they are the same in every run and process, whatever its seed.
+Their tasks are of the split ``held_out``: whatever refuses validation tasks refuses them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
+from typing import Any, cast
+
+from coevo_gym.core.benchmark import Benchmark, get_benchmark
+from coevo_gym.core.errors import ConfigError, TaskError
+from coevo_gym.core.task import Split, Task, canonical_json
+from coevo_gym.core.task_file import TaskList
+
+_REMEMBERED = 4096
+"""Tasks whose content has been looked at and is remembered."""
+
+
+def is_held_out(benchmark: str, scenario: str, share: float) -> bool:
+    """Whether a training scenario is set aside.
+
+    Each is by itself, so about ``share`` of all are; those of a share are also those of a larger
+    one.
+
+    Args:
+        benchmark: name of the benchmark.
+        scenario: name of the scenario.
+        share: share of the scenarios to set aside, in [0, 1).
+
+    Example:
+        >>> [is_held_out("alfworld", f"FloorPlan{n}", 0.2) for n in (1, 2, 3)]
+        [False, True, True]
+    """
+    hashed = hashlib.sha256(f"held out: {benchmark}/{scenario}".encode()).digest()
+    return int.from_bytes(hashed[:8], "big") < share * 2**64
+
+
+class HoldingOut:
+    """A benchmark some of whose training scenarios are set aside; all else it does as before.
+
+    Args:
+        benchmark: what it is without that.
+        share: share of its training scenarios, in (0, 1).
+    """
+
+    def __init__(self, benchmark: Benchmark, share: float) -> None:
+        self._inner, self._share = benchmark, share
+        self._has_content = lru_cache(_REMEMBERED)(self._copies)
+        self._lists: dict[tuple[object, ...], Sequence[Task]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        # Not all benchmarks have all members (``Proposable``'s), so what there is decides.
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self._inner, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return benchmark_of, (self._inner.name, self._share)
+
+    def tasks(self, split: Split, subset: str | None = None) -> Sequence[Task]:
+        """Native tasks of a split; those in scenarios that are set aside are ``held_out``.
+
+        Raises:
+            TaskError: if there is none.
+        """
+        if split not in (Split.TRAIN, Split.HELD_OUT):
+            return self._inner.tasks(split, subset)
+        train = self._inner.tasks(Split.TRAIN, subset)
+        # Each env asks for its list, and other data may have been installed since the last one.
+        key = (split, subset, len(train), train[0].id, train[-1].id)
+        if key not in self._lists:
+            self._lists[key] = TaskList(self._part(train, split))
+        if not self._lists[key]:
+            raise TaskError(
+                f"With hold_out={self._share:g} {self._inner.name} has no {split} task in subset "
+                f"{subset!r}. Choose another share."
+            )
+        return self._lists[key]
+
+    def _part(self, train: Sequence[Task], split: Split) -> Iterator[Task]:
+        for task in train:
+            if self._holds(task):
+                if split is Split.HELD_OUT:
+                    yield self.relabelled(task)
+            elif split is Split.TRAIN and not self._has_content(task):
+                yield task
+
+    def split_of(self, scenario: str) -> Split:
+        """The split of a scenario, also one without native tasks."""
+        side = self._inner.split_of(scenario)
+        held_out = is_held_out(self._inner.name, scenario, self._share)
+        return Split.HELD_OUT if side is Split.TRAIN and held_out else side
+
+    def side_of(self, task: Task) -> Split:
+        """The side that a task lies on by what it is.
+
+        A copy of a native task that is set aside, with another scenario or in other words, is
+        recognised by its world and verifier.
+        """
+        side = self._inner.side_of(task)
+        if side is Split.TRAIN and (self._holds(task) or self._has_content(task)):
+            return Split.HELD_OUT
+        return side
+
+    def relabelled(self, task: Task) -> Task:
+        """The task; ``held_out`` where it says ``train`` and is set aside."""
+        if task.split is not Split.TRAIN or not self._holds(task):
+            return task
+        return task.model_copy(update={"split": Split.HELD_OUT})
+
+    def _holds(self, task: Task) -> bool:
+        return is_held_out(self._inner.name, task.scenario, self._share)
+
+    def _copies(self, task: Task) -> bool:
+        """Whether a native task that is set aside has the same world and verifier."""
+        return _content(task) in self._contents
+
+    @cached_property
+    def _contents(self) -> frozenset[str]:
+        found = set[str]()
+        for subset in (None, *self._inner.subsets):
+            try:
+                tasks = self._inner.tasks(Split.TRAIN, subset)
+            except TaskError:
+                continue  # this subset has no training task
+            found.update(_content(task) for task in tasks if self._holds(task))
+        return frozenset(found)
+
+
+def _content(task: Task) -> str:
+    parts = [task.world.model_dump(mode="json"), task.verifier.model_dump(mode="json")]
+    return hashlib.sha256(canonical_json(parts).encode()).hexdigest()
+
+
+@lru_cache(maxsize=16)
+def _holding_out(name: str, share: float) -> Benchmark:
+    return cast(Benchmark, HoldingOut(get_benchmark(name), share))
+
+
+def benchmark_of(name: str, hold_out: float = 0.0) -> Benchmark:
+    """A benchmark by name, with a share of its training scenarios set aside.
+
+    Args:
+        name: name of the benchmark.
+        hold_out: the share, in [0, 1); 0 for the benchmark as it is.
+
+    Raises:
+        ConfigError: if the share is none.
+        TaskError: if no benchmark of that name is registered.
+    """
+    if not 0 <= hold_out < 1:
+        raise ConfigError(f"hold_out must be a share in [0, 1), actual: {hold_out!r}")
+    return _holding_out(name, float(hold_out)) if hold_out else get_benchmark(name)
+
+
+def native_tasks(
+    name: str, split: Split, subset: str | None = None, *, hold_out: float = 0.0
+) -> Sequence[Task]:
+    """Native tasks of a benchmark.
+
+    Args:
+        name: name of the benchmark.
+        split: the side of the border.
+        subset: the benchmark's own name for a part; None for all.
+        hold_out: share of the training scenarios that is set aside, in [0, 1).
+
+    Raises:
+        ConfigError: if held-out tasks are asked for where none are held out.
+        TaskError: if benchmark, split or subset is unknown.
+    """
+    if split is Split.HELD_OUT and not hold_out:
+        raise ConfigError(
+            "The split 'held_out' is made of training scenarios that are set aside, and none is. "
+            "Set hold_out, the share of them: benchmark.hold_out=0.2 in a run's settings."
+        )
+    return benchmark_of(name, hold_out).tasks(split, subset)

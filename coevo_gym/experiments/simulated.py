@@ -1,0 +1,140 @@
+"""Tables of the simulated learner: a row in each world, a batch of seeds a row.
+
+A batch lies in ``runs/TABLE/WORLD-ROW``, a line of ``seeds.jsonl`` a seed; seeds that are there are
+not run again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from coevo_gym.config import arm_configs, load_config
+from coevo_gym.config.keys import flat
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.experiments.cells import Counts
+from coevo_gym.experiments.definition import Experiment, Row
+from coevo_gym.experiments.results import TableLine, Values
+from coevo_gym.run.progress import Progress
+from coevo_gym.run.stop import Stopped, StopRequest
+from coevo_gym.store.folder import read_lines
+from coevo_gym.testing.simulated.batch import SEEDS, Cell, run_seeds
+from coevo_gym.testing.simulated.simulation import world_settings
+from coevo_gym.testing.simulated.worlds import world_named
+
+PROOF = "replay"
+"""The gate that an arm leaves out which does not prove its drafts."""
+
+
+def in_worlds(rows: Sequence[Row], worlds: Sequence[str]) -> tuple[Row, ...]:
+    """Each row in each world, world by world.
+
+    Raises:
+        ConfigError: if there is no such world.
+    """
+    for world in worlds:
+        world_named(world)
+    return tuple(
+        row.model_copy(update={"group": world})
+        for world in worlds
+        for row in rows
+        if not row.worlds or world in row.worlds
+    )
+
+
+def batch_of(experiment: Experiment, row: Row) -> Cell:
+    """What a row is in its world.
+
+    Raises:
+        ConfigError: naming the row, if a setting is wrong.
+    """
+    usual = {f"curriculum.{name}": n for name, n in world_settings(world_named(row.group)).items()}
+    tree = {
+        **usual,
+        **dict(flat(experiment.settings)),
+        "arms": [row.name],
+        "arm": {row.name: {**({"method": row.method} if row.method else {}), "set": row.set}},
+    }
+    try:
+        arm = arm_configs(load_config(tree, environ={}).config)[row.name]
+    except ConfigError as error:
+        raise ConfigError(f"{experiment.name}, row {row.name}: {error}") from error
+    return Cell(
+        world=row.group,
+        curriculum=arm.curriculum.model_dump(mode="json"),
+        proof=False if PROOF in arm.gates.off else None,
+    )
+
+
+def run_batches(
+    experiment: Experiment,
+    rows: Sequence[Row],
+    seeds: Sequence[int],
+    folder: Path,
+    progress: Progress,
+    stop: StopRequest,
+) -> tuple[Values, Counts]:
+    """Run the seeds that are not there, and give the numbers of all.
+
+    Raises:
+        Stopped: if ``stop`` said so; the seeds that are done stay.
+        ConfigError: if a setting is wrong, or a batch was run with other settings.
+    """
+    batches = {row.key: batch_of(experiment, row) for row in rows}
+    counts, values = Counts(), dict[str, Mapping[int, Mapping[str, float]]]()
+    for number, row in enumerate(rows, start=1):
+        own = folder / row.key
+        known = {int(line["seed"]) for line in read_lines(own / SEEDS)}
+        missing = [seed for seed in seeds if seed not in known]
+        counts.there += len(seeds) - len(missing)
+        done = iter(range(1, len(missing) + 1))
+        if missing:
+            progress.phase(f"[{number}/{len(rows)}] {row.key}", total=len(missing))
+
+        def on_seed(seed: int, numbers: Mapping[str, float]) -> None:
+            counts.new += 1
+            progress.update(next(done), success=f"{numbers['success']:.1%}")  # noqa: B023
+            if stop():
+                raise Stopped
+
+        if stop():
+            raise Stopped
+        found = run_seeds(
+            own, batches[row.key], seeds, workers=os.cpu_count() or 1, on_seed=on_seed
+        )
+        values[row.key] = {
+            int(numbers["seed"]): {
+                name: value for name, value in numbers.items() if value is not None
+            }
+            for numbers in found
+        }
+    return values, counts
+
+
+def over_worlds(lines: Sequence[TableLine]) -> Iterator[str]:
+    """In how many worlds a row is better than another, and in how many worse, in words."""
+    found: dict[tuple[str, str], list[TableLine]] = defaultdict(list)
+    for line in lines:
+        for comparison in line.comparisons:
+            pair = (_bare(line.key, line.group), _bare(comparison.baseline, line.group))
+            found[pair].append(line)
+    for (row, baseline), of in found.items():
+        differences = [
+            one
+            for line in of
+            for one in line.comparisons
+            if _bare(one.baseline, line.group) == baseline and one.low is not None
+        ]
+        better = sum((one.low or 0.0) > 0 for one in differences)
+        worse = sum((one.high or 0.0) < 0 for one in differences)
+        clearly = sum((one.mean or 0.0) >= 0.05 for one in differences)
+        yield (
+            f"{row} against {baseline}: the interval lies above 0 in {better} of "
+            f"{len(differences)} worlds and below in {worse}; 5 points or more in {clearly}."
+        )
+
+
+def _bare(key: str, group: str) -> str:
+    return key.removeprefix(f"{group}-")

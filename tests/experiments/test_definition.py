@@ -1,0 +1,154 @@
+"""The tables that come with the package, and what is said of those that are wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.experiments.cells import resolve
+from coevo_gym.experiments.definition import Budget, load, names, usual_budgets
+from coevo_gym.experiments.making import choose, size_of
+from coevo_gym.experiments.measures import MEASURES
+from coevo_gym.experiments.numbers import COLUMNS
+from coevo_gym.experiments.seeds import read_seeds
+from coevo_gym.experiments.simulated import batch_of, in_worlds
+from tests.experiments.conftest import TABLE, Coevo
+
+WANTED = {
+    *(f"coevolve_table{n}" for n in (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15)),
+    *("controls", "simulated"),
+}
+
+
+def test_the_tables_are_there() -> None:
+    assert set(names()) == WANTED
+
+
+@pytest.mark.parametrize("name", names())
+def test_all_rows_have_settings_that_hold(name: str) -> None:
+    """On each of its benchmarks, at each of its budgets that there is there."""
+    experiment = load(name)
+    assert experiment.title
+    assert set(experiment.measures) <= set(MEASURES)
+    assert set(experiment.columns) <= set(COLUMNS)
+    assert experiment.metric in COLUMNS
+    if experiment.kind == "simulated":
+        for row in in_worlds(experiment.rows, experiment.benchmarks):
+            batch_of(experiment, row).parts()
+        return
+    experiment.budget_of(experiment.budget, experiment.benchmarks[0])
+    for size in experiment.sizes:
+        for benchmark in experiment.benchmarks:
+            try:
+                experiment.budget_of(size, benchmark)
+            except ConfigError as error:
+                assert "has no budget" in str(error)  # noqa: PT017 (not every one is everywhere)
+                continue
+            for row in experiment.rows:
+                if not row.shows:
+                    where = {"benchmark": benchmark, "budget": size}
+                    config = resolve(experiment, row, 1, **where, environ={}).config
+                    assert config.arms == (row.name,)
+                    assert config.seed == config.loop.seed == 1
+                    assert config.benchmark.name == benchmark
+                    assert row.printed(size)
+                    assert "default" not in row.printed(size)
+
+
+@pytest.mark.parametrize("name", names())
+def test_tables_of_the_first_kind_can_be_had_in_a_shop(name: str) -> None:
+    experiment = load(name)
+    if "tiny" in experiment.sizes and "webshop" in experiment.benchmarks:
+        assert experiment.budget_of("tiny", "webshop").preset
+
+
+def test_seeds() -> None:
+    assert read_seeds(None, [4, 5]) == (4, 5)
+    assert read_seeds("1", [4, 5]) == (4,)
+    assert read_seeds("4", [4, 5]) == (4, 5, 6, 7)
+    assert read_seeds("7,", [4, 5]) == (7,)
+    assert read_seeds("401-403, 9", [4, 5]) == (401, 402, 403, 9)
+    for wrong in ("0", "3,3", "1-", "two", "5-4", ""):
+        with pytest.raises(ConfigError, match="--seeds"):
+            read_seeds(wrong, [1])
+
+
+def test_folders_say_what_is_not_the_tables_first_choice(tmp_path: Path) -> None:
+    table = load("coevolve_table5")
+    assert choose(table, tmp_path).folder.name == "coevolve_table5"
+    chosen = choose(table, tmp_path, benchmark="bfcl", budget="paper", name=None)
+    assert chosen.folder.name == "coevolve_table5-bfcl-paper"
+    assert choose(table, tmp_path, benchmark="bfcl", name="mine").folder.name == "mine"
+
+
+def test_a_budget_of_a_table_goes_over_the_usual_one() -> None:
+    usual = usual_budgets()["tiny"]["webshop"]
+    more = Budget(set={"loop.max_env_steps": 1})
+    assert more.over(usual).preset == usual.preset
+    assert more.over(usual).set == {**usual.set, "loop.max_env_steps": 1}
+    anew = Budget(preset="alfworld")
+    assert anew.over(usual) == anew
+
+
+def test_a_label_says_what_its_row_sets() -> None:
+    row = next(row for row in load("coevolve_table4").rows if row.name == "n100")
+    assert row.printed("paper") == "N = 100"
+    assert row.printed("tiny") == "N = 24"
+    assert row.published("appworld", "paper") == 35.12
+    assert row.published("appworld", "tiny") is None
+
+
+WRONG = [
+    ('title = "x"', "benchmarks: Field required"),
+    ("colour = 1", "colour: Extra inputs are not permitted"),
+    ('baselines = ["none"]', "no row 'none' to compare 'static' with"),
+    ("baselines = [", "cannot be read as TOML"),
+    ('baselines = []\nbudget = "small"\nsizes = ["tiny"]', "its budget 'small' is not among"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG)
+def test_what_is_wrong_is_named(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    head = 'title = "x"\nbenchmarks = ["toy"]\n' if not text.startswith("title") else ""
+    path.write_text(f'{head}{text}\n[[rows]]\nname = "static"\n')
+    with pytest.raises(ConfigError, match=r"mine\.toml") as error:
+        load(str(path))
+    assert message in str(error.value)
+
+
+def test_a_row_without_runs_needs_another(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="without another row there is nothing to run"):
+        load(str(TABLE)).chosen(("start",))
+    with pytest.raises(ConfigError, match=r"has no row 'statik'\. Did you mean 'static'"):
+        load(str(TABLE)).chosen(("statik",))
+
+
+def test_wrong_settings_name_their_row(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(TABLE.read_text().replace('"curriculum.drafts_per_round" = 6', '"loop.x" = 6'))
+    table = load(str(path))
+    with pytest.raises(ConfigError, match=r"mine, row blind: .*loop\.x"):
+        resolve(table, table.rows[2], 1, benchmark="toy", budget="tiny", environ={})
+
+
+def test_budgets_that_there_are_not() -> None:
+    table = load(str(TABLE))
+    with pytest.raises(ConfigError, match="has no budget 'small' on toy"):
+        table.budget_of("small", "toy")
+    with pytest.raises(ConfigError, match=r"no budget 'tiney'\. Did you mean 'tiny'"):
+        size_of(table, "tiney")
+    with pytest.raises(ConfigError, match="coevolve_table1 has no budget 'tiny'"):
+        size_of(load("coevolve_table1"), "tiny")
+
+
+def test_the_list_says_what_is_needed(coevo: Coevo) -> None:
+    printed = coevo("experiment", "--list")
+    for name in names():
+        assert name in printed
+    assert "There is no experiment 'control'. Did you mean 'controls'" in coevo(
+        "experiment", "control", code=2
+    )
+    assert "Which table?" in coevo("experiment", code=2)
