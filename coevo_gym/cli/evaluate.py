@@ -176,12 +176,25 @@ def result_table(rows: Any, split: str, *, samples: int = 1) -> Table:
     policy = Column("policy", overflow="fold")
     success = f"success on {split}" if samples == 1 else f"avg@{samples} on {split}"
     table = Table(policy, success, "95 % interval", "mean score", "tasks", "env steps")
+    practised = any(row.mixed_groups is not None for row in rows)
     asked = any(row.tokens for row in rows)
-    for column in ("tokens of models", "USD") if asked else ():
+    for column in (*_PRACTISED * practised, *_ASKED * asked):
         table.add_column(column)
     for row in rows:
-        table.add_row(*_cells(row), *((f"{row.tokens:,}", f"{row.usd:.2f}") if asked else ()))
+        table.add_row(*_cells(row), *_of_practice(row) * practised, *_of_models(row) * asked)
     return table
+
+
+_PRACTISED = ("mixed groups", "explored")
+_ASKED = ("tokens of models", "USD")
+
+
+def _of_practice(row: TableRow) -> tuple[str, ...]:
+    return tuple("" if n is None else f"{n:.1%}" for n in (row.mixed_groups, row.explored))
+
+
+def _of_models(row: TableRow) -> tuple[str, ...]:
+    return f"{row.tokens:,}", f"{row.usd:.2f}"
 
 
 def _cells(row: TableRow) -> tuple[str, ...]:

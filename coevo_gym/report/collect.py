@@ -21,6 +21,7 @@ from coevo_gym.curricula.metrics import (
     self_similarity,
 )
 from coevo_gym.curricula.pool.embed import HashingEmbedder
+from coevo_gym.curricula.pool.outcomes import OUTCOMES
 from coevo_gym.report.data import (
     NAN,
     ArmCount,
@@ -29,6 +30,7 @@ from coevo_gym.report.data import (
     CurvePoint,
     EvolutionRow,
     LineageRow,
+    PracticeRow,
     RejectedRow,
     ReportData,
     RoundRow,
@@ -75,6 +77,7 @@ def load_report_data(folder: RunFolder) -> ReportData:
         training=_curves(config, lines, "step", _trained),
         cross=_cross(config, lines),
         rounds=tuple(_round(applied, lines) for applied in rounds),
+        practice=_practice(config, lines),
         evolution=_evolution(config, rounds, lines),
         usage=_usage(rounds),
         rejections=_rejections(rounds),
@@ -180,6 +183,30 @@ def _cross(config: RunConfig, lines: Lines) -> tuple[CrossRow, ...]:
             counts = (round(share * n) for share in cross_table(*pair))
             both, only_baseline, only_ours, neither = counts
             rows.append(CrossRow(baseline, ours, both, only_baseline, only_ours, neither))
+    return tuple(rows)
+
+
+def _practice(config: RunConfig, lines: Lines) -> tuple[PracticeRow, ...]:
+    """What each arm has practised on by its latest step; nothing where that was not counted."""
+    rows = []
+    for arm in config.arms:
+        steps = [_latest(arm, f"curriculum.steps_{outcome}", lines) for outcome in OUTCOMES]
+        if not any(steps) or not np.isfinite(steps).all():
+            continue
+        fail, mixed, solved = (n / sum(steps) for n in steps)
+        rows.append(
+            PracticeRow(
+                arm=arm,
+                groups=_latest(arm, "curriculum.groups", lines),
+                mixed=_latest(arm, "curriculum.mixed_groups", lines),
+                mixed_recent=_latest(arm, "curriculum.mixed_groups_recent", lines),
+                fail_share=fail,
+                mixed_share=mixed,
+                pass_share=solved,
+                reserve=_latest(arm, "curriculum.reserve", lines),
+                tags=_latest(arm, "curriculum.tags_covered", lines),
+            )
+        )
     return tuple(rows)
 
 

@@ -94,6 +94,34 @@ class RoundRow:
 
 
 @dataclass(frozen=True)
+class PracticeRow:
+    """What an arm's practice was like, and what its pool holds at the end.
+
+    Attributes:
+        arm: name of the arm.
+        groups: groups that were practised.
+        mixed: share of them that had successes and failures.
+        mixed_recent: the same of the last 64.
+        fail_share: share of the env steps of practice in groups of which none succeeded.
+        mixed_share: share of them in groups with successes and failures.
+        pass_share: share of them in groups of which all succeeded.
+        reserve: groups to learn from that are to be expected if each task that is not used up is
+            tried once more.
+        tags: different tags of the pool's tasks, or NaN.
+    """
+
+    arm: str
+    groups: float
+    mixed: float
+    mixed_recent: float = NAN
+    fail_share: float = NAN
+    mixed_share: float = NAN
+    pass_share: float = NAN
+    reserve: float = NAN
+    tags: float = NAN
+
+
+@dataclass(frozen=True)
 class EvolutionRow:
     """What evolution cost an arm, what it yielded, and what it did to the task set.
 
@@ -240,6 +268,7 @@ class ReportData:
         training: success on training tasks over env steps, one curve an arm.
         cross: arms on the same tasks, each against the arm that the report is about.
         rounds: rounds of evolution of all arms, in order of env steps.
+        practice: what practice was like, one row an arm.
         evolution: what evolution cost and yielded, one row an arm that evolved.
         usage: what models were asked in the rounds, by arm and purpose.
         rejections: rejected drafts by arm and gate.
@@ -258,6 +287,7 @@ class ReportData:
     training: tuple[Curve, ...] = ()
     cross: tuple[CrossRow, ...] = ()
     rounds: tuple[RoundRow, ...] = ()
+    practice: tuple[PracticeRow, ...] = ()
     evolution: tuple[EvolutionRow, ...] = ()
     usage: tuple[UsageRow, ...] = ()
     rejections: tuple[ArmCount, ...] = ()

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from coevo_gym.report import words
 from coevo_gym.report.bars import whisker, whisker_axis
 from coevo_gym.report.charts import draw_lines
-from coevo_gym.report.data import EvolutionRow, LineageRow, ReportData, RoundRow
+from coevo_gym.report.data import EvolutionRow, LineageRow, PracticeRow, ReportData, RoundRow
 from coevo_gym.report.figures import (
     STEPS_LABEL,
     Figure,
@@ -50,6 +50,38 @@ MAX_SETTINGS = 300
 """Lines of a manifest section that are listed."""
 
 PICTURE_WIDTH = 820
+
+
+_MOST_COLUMNS = 4
+
+Measures = Sequence[tuple[str, str, Callable[[float], str]]]
+"""Of each line of a table: what it is called, which attribute it is, how it is said."""
+
+_PRACTICE: Measures = (
+    ("groups", "groups", words.count),
+    ("mixed groups", "mixed", words.percent),
+    ("mixed, last 64", "mixed_recent", words.percent),
+    ("steps of mixed groups", "mixed_share", words.percent),
+    ("steps, all failed", "fail_share", words.percent),
+    ("steps, all passed", "pass_share", words.percent),
+    ("reserve", "reserve", words.count),
+    ("tags covered", "tags", words.count),
+)
+_EVOLUTION: Measures = (
+    ("signals", "signals", words.count),
+    ("contexts", "contexts", words.count),
+    ("drafts", "drafts", words.count),
+    ("accepted", "accepted", words.count),
+    ("pass rate", "pass_rate", words.percent),
+    ("drafts a context", "per_context", words.hundredths),
+    ("tasks a signal", "per_signal", words.hundredths),
+    ("SR@5 of D_0", "likeness_before", words.hundredths),
+    ("SR@5 of pool", "likeness_after", words.hundredths),
+    ("ED_rel", "distance", words.percent),
+    ("time in rounds", "time_share", words.percent),
+    ("steps exploring", "explore_share", words.percent),
+    ("steps of gates", "gate_share", words.percent),
+)
 
 
 class Choice(NamedTuple):
@@ -115,7 +147,8 @@ def render_report(data: ReportData) -> str:
         figures=_figures(data),
         curve_arms=[curve for curve in data.curves if curve.points],
         round_arms=_by_arm(data.rounds),
-        measures=[_measures(data.evolution[i : i + 4]) for i in range(0, len(data.evolution), 4)],
+        practice=_tables(data.practice, "practice", _PRACTICE),
+        measures=_tables(data.evolution, "rounds after D_0", _EVOLUTION),
         lineage=_lineage(data, styles),
         rejected=data.rejected[:MAX_REJECTED],
         settings=_settings(data),
@@ -197,26 +230,16 @@ def _by_arm(rounds: Sequence[RoundRow]) -> dict[str, list[RoundRow]]:
     return grouped
 
 
-def _measures(rows: Sequence[EvolutionRow]) -> list[tuple[str, list[str]]]:
-    """A table of what evolution cost and yielded, one line a measure and one column an arm."""
-    whole, two = words.count, lambda value: words.decimal(value, 2)
-    lines: list[tuple[str, str, Callable[[float], str]]] = [
-        ("signals", "signals", whole),
-        ("contexts", "contexts", whole),
-        ("drafts", "drafts", whole),
-        ("accepted", "accepted", whole),
-        ("pass rate", "pass_rate", words.percent),
-        ("drafts a context", "per_context", two),
-        ("tasks a signal", "per_signal", two),
-        ("SR@5 of D_0", "likeness_before", two),
-        ("SR@5 of pool", "likeness_after", two),
-        ("ED_rel", "distance", words.percent),
-        ("time in rounds", "time_share", words.percent),
-        ("steps exploring", "explore_share", words.percent),
-        ("steps of gates", "gate_share", words.percent),
-    ]
-    head = ("rounds after D_0", [words.brief(row.arm) for row in rows])
-    return [head, *((name, [say(getattr(row, key)) for row in rows]) for name, key, say in lines)]
+def _tables(
+    rows: Sequence[PracticeRow | EvolutionRow], title: str, measures: Measures
+) -> list[list[tuple[str, list[str]]]]:
+    """Tables of one line a measure and one column an arm, with few columns each."""
+    tables = []
+    for at in range(0, len(rows), _MOST_COLUMNS):
+        few = rows[at : at + _MOST_COLUMNS]
+        lines = [(name, [say(getattr(row, key)) for row in few]) for name, key, say in measures]
+        tables.append([(title, [words.brief(row.arm) for row in few]), *lines])
+    return tables
 
 
 def _lineage(data: ReportData, styles: dict[str, int]) -> Lineage:

@@ -36,6 +36,11 @@ def decimal(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}f}" if math.isfinite(value) else NONE
 
 
+def hundredths(value: float) -> str:
+    """Number with two decimals, or a dash."""
+    return decimal(value, 2)
+
+
 def count(value: float) -> str:
     """Whole number with separators, or a dash."""
     return f"{round(value):,}" if math.isfinite(value) else NONE

@@ -6,12 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from types import MappingProxyType
 
 from coevo_gym.core.notes import NO_USAGE, Usage
 from coevo_gym.core.stats import wilson_interval
 
 RANDOM, WARMUP, SCRIPTED = "random", "warm-up", "scripted"
 """Names of the policies beside a run's arms."""
+
+NO_NUMBERS: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ class TableRow:
         env_steps: env steps spent on training and exploration; 0 for a policy never trained.
         tokens: tokens that models read and wrote in its rounds; 0 where none was asked.
         usd: price of these in US dollars, as far as prices are set.
+        mixed_groups: share of the arm's groups that had successes and failures; None if not known.
+        explored: share of its env steps that was exploration; None if not known.
         mark: why it cannot be compared with the others without saying so; or "".
     """
 
@@ -40,6 +45,8 @@ class TableRow:
     env_steps: int = 0
     tokens: int = 0
     usd: float = 0.0
+    mixed_groups: float | None = None
+    explored: float | None = None
     mark: str = ""
 
 
@@ -78,9 +85,19 @@ def table_row(
     env_steps: int,
     *,
     usage: Usage = NO_USAGE,
+    curriculum: Mapping[str, float] = NO_NUMBERS,
     mark: str = "",
 ) -> TableRow:
-    """A row of the final table, from an evaluation's numbers and what getting there has cost."""
+    """A row of the final table, from an evaluation's numbers and what getting there has cost.
+
+    Args:
+        name: name of the arm.
+        numbers: of the evaluation.
+        env_steps: env steps spent on training and exploration.
+        usage: what asking models has cost.
+        curriculum: what the arm's curriculum tells.
+        mark: see :class:`TableRow`.
+    """
     return TableRow(
         name=name,
         success=numbers["success_rate"],
@@ -91,5 +108,7 @@ def table_row(
         env_steps=env_steps,
         tokens=usage.tokens,
         usd=usage.usd,
+        mixed_groups=curriculum.get("mixed_groups"),
+        explored=curriculum.get("share_explore_steps"),
         mark=mark,
     )

@@ -379,6 +379,7 @@ class _Run:
             mean_of_late(evaluations, self.config.evaluation.last),
             state.env_steps,
             usage=state.used,
+            curriculum=numbers,
             mark=mark,
         )
         return row, outcome

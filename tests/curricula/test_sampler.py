@@ -16,6 +16,7 @@ from coevo_gym.core.task import Split
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.growth.signal_growth import SignalGrowth
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
+from coevo_gym.curricula.registry import make_curriculum
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.envs.base import TaskEnv
@@ -64,6 +65,23 @@ def test_success_is_read_and_reward_is_not() -> None:
         env.reset()
         play(env, how)
     assert [t.success for t in curriculum.seen[0].trajectories] == [True, False]
+
+
+def test_what_was_practised_is_told_by_the_curriculum_and_the_session() -> None:
+    curriculum = make_curriculum("shuffled", initial_size=5, evolve_every_groups=2)
+    env = EvolvingTaskSampler(gym.make("Toy-v0"), curriculum, group_size=2)
+    for how in (SOLVE, FAIL, SOLVE, SOLVE, FAIL, FAIL):
+        env.reset()
+        play(env, how)
+    numbers = env.curriculum.metrics()
+    assert numbers == env.session.metrics()
+    assert numbers["mixed_groups"] == numbers["mixed_groups_recent"] == pytest.approx(1 / 3)
+    outcomes = ("all_fail", "mixed", "all_pass")
+    assert all(numbers[f"steps_{outcome}"] > 0 for outcome in outcomes)
+    assert sum(numbers[f"steps_{o}"] for o in outcomes) == numbers["practice_steps"]
+    assert 0 < numbers["reserve"] < numbers["pool_size"]
+    assert numbers["tags_covered"] > 1
+    assert 0 < numbers["share_explore_steps"] < 1
 
 
 def test_a_task_of_your_own_runs_unrecorded() -> None:

@@ -14,6 +14,7 @@ from coevo_gym.report.data import (
     CurvePoint,
     EvolutionRow,
     LineageRow,
+    PracticeRow,
     RejectedRow,
     ReportData,
     RoundRow,
@@ -114,6 +115,10 @@ def full() -> ReportData:
         training=training,
         rounds=rounds("blind growth", 9, 1) + rounds("CoEvolve", 9, 2),
         cross=(CrossRow("static D_0", "CoEvolve", 120, 21, 66, 93),),
+        practice=(
+            PracticeRow("static D_0", 1_200, 0.4, 0.281, 0.25, 0.5, 0.25, 12.4, 18),
+            PracticeRow("CoEvolve", 1_180, 0.61, 0.578, 0.41, 0.55, 0.04, 150.6),
+        ),
         evolution=(
             EvolutionRow("blind growth", 0, 216, 380, 164, 1.76, 0.43, 0.0, 0.31, 0.42, 0.08, 0.04,
                          0.05, 0.21),
@@ -157,6 +162,7 @@ def hostile() -> ReportData:
         title=text, subtitle=text, manifest={text: text, "config": {text: [text, {text: None}]}},
         table=(TableRow(text, 0.5, 0.4, 0.6, 0.5, 10, 10),),
         curves=(Curve(text, points(0.1, 0.5, 0)),),
+        practice=(PracticeRow(text, 1, 0.5),),
         rounds=(RoundRow(text, text, 10, {text: 3, "rare": 1}, 1, 4, 2, 8),),
         usage=(UsageRow(text, text, 3, 4, 5), UsageRow(text, text, 3, 4, 5, 0.1)),
         rejections=(ArmCount(text, text, 3),),

@@ -377,6 +377,23 @@ def test_evolution_is_a_table_and_arms_are_crossed() -> None:
     assert '<th scope="row">SR@5 of pool</th><td>0.42</td><td>–</td>' in table
 
 
+def test_what_arms_practised_on_is_a_table() -> None:
+    page = render_report(made_up.full())
+    table = page.partition('<table class="measures">')[2].partition("</table>")[0]
+    assert "<th>practice</th>" in table
+    lines = {
+        "mixed groups": ("40.0\u202f%", "61.0\u202f%"),
+        "steps, all failed": ("25.0\u202f%", "41.0\u202f%"),
+        "reserve": ("12", "151"),
+        "tags covered": ("18", "–"),
+    }
+    for name, (static, evolving) in lines.items():
+        assert f'<th scope="row">{name}</th><td>{static}</td><td>{evolving}</td>' in table
+    uncounted = render_report(replace(made_up.full(), practice=()))
+    assert "<th>practice</th>" not in uncounted
+    assert "What the arms practised on" not in uncounted
+
+
 def test_what_models_were_asked_has_a_table_with_its_sum() -> None:
     page = render_report(made_up.full())
     table = page.partition('<table class="measures asked">')[2].partition("</table>")[0]
@@ -390,7 +407,7 @@ def test_what_models_were_asked_has_a_table_with_its_sum() -> None:
 
 def test_a_table_of_measures_has_few_columns() -> None:
     arms = tuple(EvolutionRow(f"arm {i}", i, i, i, i) for i in range(9))
-    page = render_report(replace(made_up.full(), evolution=arms))
+    page = render_report(replace(made_up.full(), practice=(), evolution=arms))
     tables = [rest.partition("</table>")[0] for rest in page.split('<table class="measures">')[1:]]
     assert [table.count('scope="col"') for table in tables] == [4, 4, 1]
     assert all(f'<th scope="col">arm {i}</th>' in page for i in range(9))

@@ -64,6 +64,10 @@ def test_a_run_leaves_everything_behind(finished: Path) -> None:
         assert any(all(cell in line for cell in cells) for line in printed.splitlines())
         assert row["low"] <= row["success"] <= row["high"]
         assert row["n_tasks"] == 10
+    for arm, outcome in summary["arms"].items():
+        (line,) = (line for line in printed.splitlines() if f" {arm} " in line and "–" in line)
+        assert f"{outcome['curriculum']['mixed_groups']:.1%}" in line
+        assert f"{outcome['curriculum']['share_explore_steps']:.1%}" in line
     assert "<html" in (finished / "report.html").read_text()
     assert rows(finished, "trajectories")
     assert not list(finished.rglob("*.part"))
@@ -105,6 +109,16 @@ def test_the_report_shows_the_run(finished: Path) -> None:
     assert 0.0 < evolution.explore_share < 1.0
     assert 0.0 < evolution.gate_share < 1.0
     assert 0.0 < evolution.time_share < 1.0
+    arms = read_json(finished / "summary.json")["arms"]
+    for practice in data.practice:
+        numbers = arms[practice.arm]["curriculum"]
+        assert practice.mixed == numbers["mixed_groups"] > 0
+        assert practice.tags == numbers["tags_covered"] > 0
+        assert practice.reserve == numbers["reserve"] > 0
+        shares = (practice.fail_share, practice.mixed_share, practice.pass_share)
+        assert sum(shares) == pytest.approx(1)
+        assert practice.mixed_share == numbers["steps_mixed"] / numbers["practice_steps"]
+    assert [practice.arm for practice in data.practice] == ["static", "coevolve"]
     (cross,) = data.cross
     assert cross.both + cross.only_ours + cross.only_baseline + cross.neither == 10
     solved = {row.name: row.success for row in data.table}
