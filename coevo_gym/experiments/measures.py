@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from coevo_gym.config import RunConfig, load_config
+from coevo_gym.config import RunConfig
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round
 from coevo_gym.core.task import Split
@@ -25,10 +25,10 @@ from coevo_gym.curricula.gates.similarity import set_aside
 from coevo_gym.curricula.metrics import energy_distance, max_similarity, self_similarity
 from coevo_gym.curricula.pool.embed import HashingEmbedder, Vectors
 from coevo_gym.envs.held_out import benchmark_of
-from coevo_gym.run.assembly import Assembly, load_evaluated, one_thread
+from coevo_gym.run.evals.job import run_job
+from coevo_gym.run.evaluation import Silent, evaluate_unkept
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.table import WARMUP
-from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.folder import RunFolder, read_json, read_lines, write_json
 from coevo_gym.store.reader import RunReader
 
@@ -148,18 +148,12 @@ def _transfer(ended: _Ended) -> dict[str, Any]:
             f'others.{practised} = "…" in the table says so.'
         )
     other = ended.others[practised]
-    sets = {"benchmark": other, "benchmark.subset": None, "benchmark.max_steps": None}
-    config = load_config(ended.config, sets=sets, environ={}).config
-    assembly = Assembly(config)
-    found: dict[str, Any] = {"benchmark": other}
-    with one_thread(config):
-        for name in (WARMUP, ended.arm):
-            saved = Checkpoints(ended.folder.checkpoints / name).latest()
-            if saved is None:
-                raise ConfigError(f"{ended.folder.path} has no checkpoint of {name} any more.")
-            load_evaluated(assembly.policy, saved.state)
-            found[name] = assembly.evaluate(assembly.agent(assembly.policy).greedy()).success_rate
-    return {"benchmark": other, "before": found[WARMUP], "success": found[ended.arm]}
+    split = ended.config.evaluation.split
+    before, after = (
+        evaluate_unkept(run_job(ended.folder, name, split, on=other), Silent()).row.success
+        for name in (WARMUP, ended.arm)
+    )
+    return {"benchmark": other, "before": before, "success": after}
 
 
 MEASURES: dict[str, Callable[[_Ended], Any]] = {

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.experiments.simulated import in_worlds
+from coevo_gym.experiments.definition import load
+from coevo_gym.experiments.simulated import in_worlds, run_batches
+from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.store.folder import read_lines
 from tests.experiments.conftest import Coevo
 
@@ -66,6 +68,31 @@ def test_numbers_follow_from_the_seeds_and_seeds_are_kept(
     assert "0 new cells, 0 resumed, 6 were there" in again
     more = coevo("experiment", str(table), "--seeds", "3", "--benchmark", "plain")
     assert "1 new cells, 0 resumed, 2 were there" in more
+
+
+class Quiet:
+    """Progress that nobody looks at."""
+
+    def phase(self, name: str, total: int, done: int = 0) -> None: ...
+    def update(self, done: int, **facts: str) -> None: ...
+    def say(self, text: str) -> None: ...
+
+
+def test_seeds_that_are_done_stay(table: Path, tmp_path: Path) -> None:
+    experiment = load(str(table))
+    rows = in_worlds(experiment.chosen(("static",)), ["plain"])
+    stop = StopRequest()
+
+    class Stops(Quiet):
+        def update(self, done: int, **facts: str) -> None:
+            stop.requested = True
+
+    with pytest.raises(Stopped):
+        run_batches(experiment, rows, (5, 6), tmp_path, Stops(), stop)
+    assert len(read_lines(tmp_path / "plain-static" / "seeds.jsonl")) == 1
+    values, counts = run_batches(experiment, rows, (5, 6), tmp_path, Quiet(), StopRequest())
+    assert (counts.there, counts.new) == (1, 1)
+    assert values["plain-static"].keys() == {5, 6}
 
 
 def test_other_settings_are_never_taken_for_equal(table: Path, coevo: Coevo) -> None:

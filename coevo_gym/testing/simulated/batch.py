@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -126,7 +127,11 @@ def _run(cell: Cell, seeds: Sequence[int], workers: int) -> Iterator[tuple[int, 
 
 
 def _end_with_parent() -> None:
-    """A worker whose parent was killed ends at once, and does not wait for more to do."""
+    """A worker whose parent was killed ends at once, and does not wait for more to do.
+
+    Ctrl-C, which a terminal sends to all of them, is the parent's affair.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 
     def wait() -> None:
