@@ -57,6 +57,10 @@ def experiment(
     run_name: Annotated[
         str | None, typer.Option("--name", help="Name of the table's folder in runs/.")
     ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(help="Number to compare rows by: any of table.json; the table's by default."),
+    ] = None,
     listing: Annotated[
         bool, typer.Option("--list", help="Print the tables, and what each needs; run nothing.")
     ] = False,
@@ -96,7 +100,7 @@ def experiment(
     if name is None:
         raise ConfigError("Which table? `coevo experiment --list` says which there are.")
     found = load(name)
-    table = _make(found, benchmark, budget, seeds, rows, list(sets or ()), run_name, yes)
+    table = _make(found, benchmark, budget, seeds, rows, list(sets or ()), run_name, metric, yes)
     _print(table, as_json, as_csv, as_md)
 
 
@@ -108,6 +112,7 @@ def _make(
     rows: str | None,
     sets: list[str],
     run_name: str | None,
+    metric: str | None,
     yes: bool,
 ) -> ResultTable:
     """Run what is not there yet, write the files, and say where they are."""
@@ -123,6 +128,7 @@ def _make(
         rows=names,
         sets=sets,
         name=run_name,
+        metric=metric,
     )
     with (
         RunProgress(errors, one_line=True) as progress,

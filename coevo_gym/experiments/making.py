@@ -68,6 +68,7 @@ def choose(
     rows: tuple[str, ...] = (),
     sets: Sequence[str] = (),
     name: str | None = None,
+    metric: str | None = None,
 ) -> Chosen:
     """What a user asks for, with the table's own choices where nothing is said.
 
@@ -78,6 +79,8 @@ def choose(
         ConfigError: if there is no such budget, row or seed.
     """
     size = size_of(experiment, budget)
+    if metric is not None:
+        experiment = experiment.model_copy(update={"metric": metric})
     usual = SIMULATED if experiment.kind == "simulated" else experiment.benchmarks[0]
     where = benchmark or usual
     parts = [experiment.name]
@@ -117,6 +120,7 @@ def make(
 
     Raises:
         Stopped: if ``stop`` said so; what is done is saved.
+        ConfigError: if no cell has the number that rows are compared by.
         CoevoError: if a cell fails; those before it stay.
     """
     if chosen.experiment.kind == "simulated":

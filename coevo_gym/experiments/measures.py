@@ -7,6 +7,7 @@
 | `diversity` | SR@5 and ED_rel of the tasks of each round |
 | `likeness` | how near evolved tasks come to native training tasks that were set aside |
 | `transfer` | success on another benchmark |
+| `val`, `test` | success on that split, too |
 """
 
 from __future__ import annotations
@@ -156,10 +157,19 @@ def _transfer(ended: _Ended) -> dict[str, Any]:
     return {"benchmark": other, "before": before, "success": after}
 
 
+def _on(split: str) -> Callable[[_Ended], float]:
+    def success(ended: _Ended) -> float:
+        return evaluate_unkept(run_job(ended.folder, ended.arm, split), Silent()).row.success
+
+    return success
+
+
 MEASURES: dict[str, Callable[[_Ended], Any]] = {
     "seconds": _seconds,
     "solved": _solved,
     "diversity": _diversity,
     "likeness": _likeness,
     "transfer": _transfer,
+    "val": _on("val"),
+    "test": _on("test"),
 }

@@ -25,6 +25,8 @@ class Column(NamedTuple):
 
 COLUMNS: Mapping[str, Column] = {
     "success": Column("success", "{:.1%}"),
+    "success_val": Column("success on val", "{:.1%}"),
+    "success_test": Column("success on test", "{:.1%}"),
     "score": Column("score", "{:.3f}"),
     "env_steps": Column("env steps", "{:,.0f}"),
     "share_explore_steps": Column("explored", "{:.1%}"),
@@ -99,6 +101,8 @@ def _measured(measures: Mapping[str, Any]) -> dict[str, Any]:
         "hours": total / 3600,
         "round_share": seconds["round"] / total if total else None,
         "likeness": measures.get("likeness"),
+        "success_val": measures.get("val"),
+        "success_test": measures.get("test"),
         "transfer": transfer.get("success"),
         "transfer_before": transfer.get("before"),
     }

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from coevo_gym.config.keys import suggest
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.stats import mean_and_sd, paired, sign_flip, sign_test
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.experiments.definition import Experiment, Row, Size
@@ -104,7 +106,15 @@ class ResultTable:
 def lines_of(
     experiment: Experiment, rows: Sequence[Row], values: Values, benchmark: str, budget: Size
 ) -> tuple[TableLine, ...]:
-    """The lines of a table; they are compared with those rows that are among them."""
+    """The lines of a table; they are compared with those rows that are among them.
+
+    Raises:
+        ConfigError: if cells are finished, and none has the number that rows are compared by.
+    """
+    known = {name for cells in values.values() for numbers in cells.values() for name in numbers}
+    if known and experiment.metric not in known:
+        hint = suggest(experiment.metric, sorted(known))
+        raise ConfigError(f"No cell has a number {experiment.metric!r} to compare rows by. {hint}")
     return tuple(_line(experiment, row, values, benchmark, budget) for row in rows)
 
 

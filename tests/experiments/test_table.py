@@ -267,6 +267,18 @@ def test_rows_and_seeds_can_be_chosen(copied: Path, coevo: Coevo) -> None:
     assert not line["comparisons"]
 
 
+def test_rows_can_be_compared_by_another_number(copied: Path, coevo: Coevo) -> None:
+    printed = coevo(*CHEAP, "--metric", "pool_size", "--md")
+    assert "0 new cells, 0 resumed, 4 were there" in printed
+    assert "| tasks ± sd |" in printed
+    lines = {line["key"]: line for line in table_of(copied)["lines"]}
+    assert lines["static"]["mean"] == 8
+    assert lines["blind"]["comparisons"][0]["mean"] == lines["blind"]["mean"] - 8 > 0
+    assert lines["start"]["mean"] is None
+    wrong = coevo(*CHEAP, "--metric", "pool_sice", code=2)
+    assert "No cell has a number 'pool_sice' to compare rows by. Did you mean 'pool_size'" in wrong
+
+
 def test_rounds_and_who_solves_what(finished: Path) -> None:
     parts = table_of(finished)["parts"]
     (cross,) = parts["cross"]
@@ -286,7 +298,8 @@ def test_rounds_and_who_solves_what(finished: Path) -> None:
 
 def test_what_is_measured_once_is_kept(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, elsewhere = RunFolder(copied / "blind-1"), {"toy": "webshop"}
-    found = measure(folder, "blind", ("likeness", "transfer"), elsewhere)
+    found = measure(folder, "blind", ("likeness", "transfer", "val"), elsewhere)
+    assert found["val"] == success(copied, "blind-1", "blind")
     assert 0 < found["likeness"] <= 1
     assert found["transfer"]["benchmark"] == "webshop"
     assert 0 <= found["transfer"]["before"] <= 1
