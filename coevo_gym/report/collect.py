@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from coevo_gym.config import RunConfig
 from coevo_gym.core.errors import BenchmarkNotInstalled, StoreError
@@ -15,16 +14,15 @@ from coevo_gym.core.task import Task
 from coevo_gym.curricula.metrics import (
     conversion,
     cross_table,
-    energy_distance,
     feedback_ratio,
     max_similarity,
-    self_similarity,
 )
 from coevo_gym.curricula.pool.embed import HashingEmbedder
 from coevo_gym.curricula.pool.outcomes import OUTCOMES
 from coevo_gym.report.data import (
     NAN,
     ArmCount,
+    ArmSpread,
     CrossRow,
     Curve,
     CurvePoint,
@@ -37,9 +35,10 @@ from coevo_gym.report.data import (
     Similarity,
     UsageRow,
 )
+from coevo_gym.report.task_sets import ArmTasks, lengths_of, maps_of, spread_of
 from coevo_gym.run.assembly import Assembly
 from coevo_gym.run.manifest import read_manifest
-from coevo_gym.run.table import TableRow
+from coevo_gym.run.table import RANDOM, WARMUP, TableRow
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.store.reader import HOLD, RunReader, StoredRound, TaskCount
 from coevo_gym.trainers.parts import training_success
@@ -68,6 +67,8 @@ def load_report_data(folder: RunFolder) -> ReportData:
     lines = read_lines(folder.metrics)
     warmup = next((line for line in lines if line["event"] == "warm-up"), {})
     later = [applied for applied in rounds if not _is_first(applied)]
+    arms, held_out = _arm_tasks(config, rounds), _held_out(config)
+    spreads = tuple(spread_of(tasks) for tasks in arms)
     return ReportData(
         title=config.name,
         subtitle=f"{config.benchmark.name}, {manifest['model']}, seed {config.seed}",
@@ -78,10 +79,13 @@ def load_report_data(folder: RunFolder) -> ReportData:
         cross=_cross(config, lines),
         rounds=tuple(_round(applied, lines) for applied in rounds),
         practice=_practice(config, lines),
-        evolution=_evolution(config, rounds, lines),
+        evolution=_evolution(spreads, rounds, lines),
+        spreads=spreads,
+        maps=maps_of(arms, held_out),
+        lengths=lengths_of(reader, (RANDOM, WARMUP, *config.arms)),
         usage=_usage(rounds),
         rejections=_rejections(rounds),
-        similarity=_similarity(Assembly(config), rounds),
+        similarity=_similarity(held_out, rounds),
         lineage=_lineage(later, tasks, counts),
         rejected=_rejected(later),
         warmup_loss=tuple(warmup.get("losses", ())),
@@ -191,7 +195,7 @@ def _practice(config: RunConfig, lines: Lines) -> tuple[PracticeRow, ...]:
     rows = []
     for arm in config.arms:
         steps = [_latest(arm, f"curriculum.steps_{outcome}", lines) for outcome in OUTCOMES]
-        if not any(steps) or not np.isfinite(steps).all():
+        if not any(steps) or not all(map(math.isfinite, steps)):
             continue
         fail, mixed, solved = (n / sum(steps) for n in steps)
         rows.append(
@@ -210,26 +214,33 @@ def _practice(config: RunConfig, lines: Lines) -> tuple[PracticeRow, ...]:
     return tuple(rows)
 
 
+def _arm_tasks(config: RunConfig, rounds: Sequence[StoredRound]) -> list[ArmTasks]:
+    """The tasks of each arm that evolved."""
+    found = []
+    for arm in config.arms:
+        mine = [applied for applied in rounds if applied.arm == arm]
+        first = tuple(task for a in mine if _is_first(a) for task in a.result.accepted)
+        later = tuple(a.result.accepted for a in mine if not _is_first(a))
+        if later:
+            found.append(ArmTasks(arm, first, later))
+    return found
+
+
 def _evolution(
-    config: RunConfig, rounds: Sequence[StoredRound], lines: Lines
+    spreads: Sequence[ArmSpread], rounds: Sequence[StoredRound], lines: Lines
 ) -> tuple[EvolutionRow, ...]:
     """What the rounds of each arm cost and yielded, and how they changed the task set."""
     rows = []
-    for arm in config.arms:
-        mine = [applied for applied in rounds if applied.arm == arm]
-        later = [applied for applied in mine if not _is_first(applied)]
-        if not later:
-            continue
-        first = [t.instruction for a in mine if _is_first(a) for t in a.result.accepted]
-        evolved = [t.instruction for a in later for t in a.result.accepted]
+    for spread in spreads:
+        arm, before, after = spread.arm, spread.rounds[0], spread.rounds[-1]
+        later = [applied for applied in rounds if applied.arm == arm and not _is_first(applied)]
         totals = {
             "signals": sum(sum(_signals_before(applied, lines).values()) for applied in later),
             "contexts": sum(len(a.round.contexts) or a.round.n_unguided for a in later),
             "candidates": sum(len(applied.result.judged) for applied in later),
-            "accepted": len(evolved),
+            "accepted": sum(len(applied.result.accepted) for applied in later),
         }
         ratios = conversion(**totals)
-        before, after, distance = _diversity(first, evolved)
         rows.append(
             EvolutionRow(
                 arm=arm,
@@ -240,27 +251,15 @@ def _evolution(
                 per_context=ratios.candidates_per_context,
                 pass_rate=ratios.pass_rate,
                 per_signal=ratios.conversion,
-                likeness_before=before,
-                likeness_after=after,
-                distance=distance,
+                likeness_before=before.likeness,
+                likeness_after=after.likeness,
+                distance=after.distance,
                 time_share=_time_share(arm, later, lines),
                 explore_share=_latest(arm, "curriculum.share_explore_steps", lines),
                 gate_share=_latest(arm, "curriculum.share_gate_steps", lines),
             )
         )
     return tuple(rows)
-
-
-def _diversity(first: Sequence[str], evolved: Sequence[str]) -> tuple[float, float, float]:
-    """SR@5 of the first tasks and of all, and ED_rel of the evolved from the first."""
-    if min(len(first), len(evolved)) < 2:
-        return NAN, NAN, NAN
-    old, new = (HashingEmbedder()(texts) for texts in (first, evolved))
-    return (
-        self_similarity(old),
-        self_similarity(np.concatenate([old, new])),
-        energy_distance(old, new).relative,
-    )
 
 
 def _time_share(arm: str, rounds: Sequence[StoredRound], lines: Lines) -> float:
@@ -315,21 +314,27 @@ def _rejections(rounds: Sequence[StoredRound]) -> tuple[ArmCount, ...]:
     return tuple(ArmCount(arm, gate, count) for (arm, gate), count in found.items())
 
 
-def _similarity(assembly: Assembly, rounds: Sequence[StoredRound]) -> tuple[Similarity, ...]:
+def _held_out(config: RunConfig) -> Sequence[Task]:
+    """The tasks that arms are compared on; none where the benchmark is not installed."""
+    try:
+        return Assembly(config).held_out_tasks
+    except BenchmarkNotInstalled:
+        return ()  # a report can be drawn where nothing can be played
+
+
+def _similarity(held_out: Sequence[Task], rounds: Sequence[StoredRound]) -> tuple[Similarity, ...]:
     """How near each set of tasks comes to the held-out ones, by words."""
+    if not held_out:
+        return ()
     sets: dict[str, dict[str, str]] = {}
     for applied in rounds:
         label = FIRST if _is_first(applied) else f"evolved by {applied.arm}"
         tasks = sets.setdefault(label, {})
         tasks.update({task.id: task.instruction for task in applied.result.accepted})
-    try:
-        held_out_tasks = assembly.held_out_tasks
-    except BenchmarkNotInstalled:
-        return ()  # a report can be drawn where nothing can be played
     embed = HashingEmbedder()
-    held_out = embed([task.instruction for task in held_out_tasks])
+    wanted = embed([task.instruction for task in held_out])
     return tuple(
-        Similarity(label, tuple(int(n) for n in max_similarity(embed(texts), held_out).counts))
+        Similarity(label, tuple(int(n) for n in max_similarity(embed(texts), wanted).counts))
         for label, tasks in sets.items()
         if (texts := list(tasks.values()))
     )

@@ -158,6 +158,76 @@ class EvolutionRow:
     gate_share: float = NAN
 
 
+class Spread(NamedTuple):
+    """How alike the tasks of an arm's pool are after a round.
+
+    Attributes:
+        round: number of the round, counted in its arm; 0 is the first task set.
+        likeness: SR@5 of the pool: mean cosine to the 5 nearest tasks, or NaN.
+        distance: ED_rel of all evolved tasks from the first task set, or NaN.
+    """
+
+    round: int
+    likeness: float
+    distance: float
+
+
+@dataclass(frozen=True)
+class ArmSpread:
+    """How the pool of one arm spread out, round by round."""
+
+    arm: str
+    rounds: tuple[Spread, ...]
+
+
+class Place(NamedTuple):
+    """Where a task lies on the map.
+
+    Attributes:
+        x: to the right, in no unit.
+        y: upwards, in no unit.
+        round: number of the round that found it; 0 for the first task set.
+        about: the task in words, or "".
+    """
+
+    x: float
+    y: float
+    round: int = 0
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class ArmMap:
+    """Where the tasks of one arm lie, and the held-out ones, by their words.
+
+    Attributes:
+        arm: name of the arm.
+        tasks: the first task set and what evolved, in the order they came.
+        held_out: the held-out tasks.
+        shares: of the spread of all these tasks, what each axis shows.
+    """
+
+    arm: str
+    tasks: tuple[Place, ...]
+    held_out: tuple[Place, ...] = ()
+    shares: tuple[float, float] = (NAN, NAN)
+
+
+@dataclass(frozen=True)
+class ArmLengths:
+    """How many steps the evaluation episodes of a policy took.
+
+    Attributes:
+        arm: its name.
+        solved: env steps of each episode that succeeded.
+        failed: of each that failed.
+    """
+
+    arm: str
+    solved: tuple[int, ...]
+    failed: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class UsageRow:
     """What models were asked for one purpose in the rounds of an arm.
@@ -270,6 +340,9 @@ class ReportData:
         rounds: rounds of evolution of all arms, in order of env steps.
         practice: what practice was like, one row an arm.
         evolution: what evolution cost and yielded, one row an arm that evolved.
+        spreads: how alike the tasks of each arm that evolved are, round by round.
+        maps: where the tasks of each arm that evolved lie.
+        lengths: steps of the episodes of each policy's last evaluation.
         usage: what models were asked in the rounds, by arm and purpose.
         rejections: rejected drafts by arm and gate.
         similarity: likeness of sets of tasks to the validation tasks.
@@ -289,6 +362,9 @@ class ReportData:
     rounds: tuple[RoundRow, ...] = ()
     practice: tuple[PracticeRow, ...] = ()
     evolution: tuple[EvolutionRow, ...] = ()
+    spreads: tuple[ArmSpread, ...] = ()
+    maps: tuple[ArmMap, ...] = ()
+    lengths: tuple[ArmLengths, ...] = ()
     usage: tuple[UsageRow, ...] = ()
     rejections: tuple[ArmCount, ...] = ()
     similarity: tuple[Similarity, ...] = ()

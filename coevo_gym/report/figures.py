@@ -51,7 +51,7 @@ def arm_styles(data: ReportData) -> dict[str, int]:
     """Number of the style of each arm: the one the report is about first, then as they appear."""
     names = [curve.arm for curve in data.curves + data.training]
     names += [row.arm for row in data.rounds] + [item.arm for item in data.rejections]
-    names += [row.arm for row in data.lineage]
+    names += [row.arm for row in data.lineage] + [item.arm for item in data.spreads]
     names.sort(key=lambda name: name != focus_arm(data))
     return {name: i for i, name in enumerate(dict.fromkeys(names))}
 

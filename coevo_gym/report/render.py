@@ -30,6 +30,7 @@ from coevo_gym.report.figures import (
     warmup_figure,
 )
 from coevo_gym.report.svg import MAX_TEXT, clean, shorten
+from coevo_gym.report.task_figures import lengths_figure, map_figure, spread_figure
 
 PAGE = 50
 """Evolved tasks on a page of the list, as long as that makes no more than :data:`MAX_PAGES`."""
@@ -215,7 +216,10 @@ def _figures(data: ReportData) -> dict[str, Figure | None]:
     return {
         "success": success_figure(data),
         "training": training_figure(data),
+        "lengths": lengths_figure(data),
         "pool": pool_figure(data),
+        "map": map_figure(data),
+        "spread": spread_figure(data),
         "signals": signals_figure(data),
         "similarity": similarity_figure(data),
         "gates": gates_figure(data),

@@ -228,7 +228,9 @@ DASHES = (None, "7 3", "2 3", "9 3 2 3", "5 2 1 2 1 2", "12 4")
 """Line patterns, so that a curve is told by more than its colour."""
 
 
-def marker(style: int, x: float, y: float, note: str = "", size: float = 4) -> Element:
+def marker(
+    style: int, x: float, y: float, note: str = "", size: float = 4, *, css: str = ""
+) -> Element:
     """Mark of one style at a point: disc, square, triangle, diamond, ring, cross.
 
     Args:
@@ -237,13 +239,14 @@ def marker(style: int, x: float, y: float, note: str = "", size: float = 4) -> E
         y: centre in pixels.
         note: shown when the pointer rests on it.
         size: half of its width.
+        css: its classes; "" for those of its style.
     """
     inner = (el("title", note),) if note else ()
-    shape, css = style % 6, f"mark s{style % 6}"
+    shape = style % 6
+    css = css or f"mark s{shape}{' ring' if shape in (4, 5) else ''}"
     a = size * 1.2
     if shape in (0, 4):
-        kind = css if shape == 0 else f"{css} ring"
-        return el("circle", *inner, class_=kind, cx=x, cy=y, r=size)
+        return el("circle", *inner, class_=css, cx=x, cy=y, r=size)
     path = {
         1: f"M{number(x - size)} {number(y - size)}h{number(2 * size)}v{number(2 * size)}"
         f"h{number(-2 * size)}Z",
@@ -253,4 +256,4 @@ def marker(style: int, x: float, y: float, note: str = "", size: float = 4) -> E
         5: f"M{number(x - size)} {number(y - size)}L{number(x + size)} {number(y + size)}"
         f"M{number(x + size)} {number(y - size)}L{number(x - size)} {number(y + size)}",
     }[shape]
-    return el("path", *inner, class_=css if shape != 5 else f"{css} ring", d=path)
+    return el("path", *inner, class_=css, d=path)

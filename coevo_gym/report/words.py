@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from coevo_gym.report.data import CrossRow, ReportData, RoundRow
+from coevo_gym.report.data import ArmMap, CrossRow, ReportData, RoundRow
 from coevo_gym.report.svg import clean
 from coevo_gym.run.table import TableRow
 
@@ -122,6 +122,17 @@ def rounds_sentence(rounds: Sequence[RoundRow]) -> str:
             f"{count(accepted)} accepted ({rate}), {pool} in the pool at the end."
         )
     return " ".join(parts)
+
+
+def map_sentence(maps: Sequence[ArmMap]) -> str:
+    """What a map shows, and how much of it there is."""
+    shares = [share for share in maps[0].shares if math.isfinite(share)] if maps else []
+    shown = f" They show {percent(sum(shares), 0)} of how the words differ." if shares else ""
+    return (
+        "Tasks with like words lie near each other: the axes are the two directions in which "
+        f"words differ most (principal components of hashed words).{shown} Held-out tasks are "
+        "drawn for people alone: nothing that trains or explores is told of them."
+    )
 
 
 def signals_sentence(data: ReportData) -> str:

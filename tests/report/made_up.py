@@ -9,16 +9,21 @@ import numpy as np
 
 from coevo_gym.report.data import (
     ArmCount,
+    ArmLengths,
+    ArmMap,
+    ArmSpread,
     CrossRow,
     Curve,
     CurvePoint,
     EvolutionRow,
     LineageRow,
+    Place,
     PracticeRow,
     RejectedRow,
     ReportData,
     RoundRow,
     Similarity,
+    Spread,
     UsageRow,
 )
 from coevo_gym.run.table import TableRow
@@ -54,6 +59,35 @@ def rounds(arm: str, n: int, seed: int) -> tuple[RoundRow, ...]:
         at = END * (i + 1) / (n + 1)
         found.append(RoundRow(arm, f"round-{i}", at, signals, 24, drafts, accepted, pool))
     return tuple(found)
+
+
+def spreads(arm: str, n: int, seed: int) -> ArmSpread:
+    rng, found = np.random.default_rng(seed), [Spread(0, 0.62, math.nan)]
+    for i in range(1, n + 1):
+        likeness = 0.62 - 0.02 * seed * i / n + 0.005 * rng.normal()
+        found.append(
+            Spread(i, likeness, math.nan if i == 1 else 0.05 * seed * (1 - math.exp(-i / 4)))
+        )
+    return ArmSpread(arm, tuple(found))
+
+
+def arm_map(arm: str, n: int, seed: int) -> ArmMap:
+    rng = np.random.default_rng(seed)
+    held = np.random.default_rng(8).normal(size=(150, 2)) * (0.4, 0.3)
+    first = [Place(*map(float, 0.1 * rng.normal(size=2)), 0, f"First task {i}") for i in range(40)]
+    later = [
+        Place(*map(float, 0.1 * rng.normal(size=2) + 0.04 * r), r, f"Evolved task {i} of {r}")
+        for r in range(1, n + 1)
+        for i in range(12)
+    ]
+    return ArmMap(arm, (*first, *later), tuple(Place(*map(float, at)) for at in held), (0.09, 0.05))
+
+
+def lengths(name: str, solved: float, seed: int) -> ArmLengths:
+    rng = np.random.default_rng(seed)
+    steps = np.minimum(rng.geometric(0.12, size=300) + 2, 50)
+    success = rng.random(300) < solved * (steps < 45)
+    return ArmLengths(name, *(tuple(map(int, steps[success == how])) for how in (True, False)))
 
 
 def lineage(n: int) -> tuple[LineageRow, ...]:
@@ -124,6 +158,9 @@ def full() -> ReportData:
                          0.05, 0.21),
             EvolutionRow("CoEvolve", 340, 216, 391, 170, 1.81, 0.43, 0.5, 0.31, math.nan, 0.11),
         ),
+        spreads=(spreads("blind growth", 7, 1), spreads("CoEvolve", 9, 4)),
+        maps=(arm_map("blind growth", 7, 1), arm_map("CoEvolve", 9, 2)),
+        lengths=(lengths("random", 0.02, 0), lengths("CoEvolve", 0.7, 1)),
         usage=(
             UsageRow("D_0", "explore", 1_290, 1_310_220, 42_104, 0.59),
             UsageRow("D_0", "abstract", 96, 402_131, 61_005, 0.26),
@@ -164,6 +201,9 @@ def hostile() -> ReportData:
         curves=(Curve(text, points(0.1, 0.5, 0)),),
         practice=(PracticeRow(text, 1, 0.5),),
         rounds=(RoundRow(text, text, 10, {text: 3, "rare": 1}, 1, 4, 2, 8),),
+        spreads=(ArmSpread(text, (Spread(0, 0.4, math.nan), Spread(1, 0.3, 0.1))),),
+        maps=(ArmMap(text, (Place(0, 0, 0, text), Place(1, 1, 1, text)), (Place(0.5, 0.1),)),),
+        lengths=(ArmLengths(text, (1, 2), (3,)),),
         usage=(UsageRow(text, text, 3, 4, 5), UsageRow(text, text, 3, 4, 5, 0.1)),
         rejections=(ArmCount(text, text, 3),),
         similarity=(Similarity(text, (1, 2)),),

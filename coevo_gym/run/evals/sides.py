@@ -122,7 +122,7 @@ def _arm(run: RunFolder, arm: str | None) -> Side:
             "subset": config.benchmark.subset,
             "max_steps": config.benchmark.max_steps or Assembly(config).env_class.default_max_steps,
             "env": {},
-            "greedy": True,
+            "actions": "greedy",
         },
     )
 
@@ -157,7 +157,7 @@ def _evaluation(folder: EvalFolder) -> Side:
             "subset": config["subset"],
             "max_steps": config["max_steps"],
             "env": config["env"],
-            "greedy": config["temperature"] in (0.0, None),
+            "actions": "sampled" if config["temperature"] else "greedy",
         },
     )
 

@@ -1,0 +1,112 @@
+"""How a task set changes as it grows: SR@k and ED_rel after each addition."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from coevo_gym.curricula.pool.embed import Vectors, normalise
+
+_ROWS = 1000
+"""Rows whose cosines to all others are held at once."""
+
+
+class GrowingSet:
+    """A first set of tasks and what joins it.
+
+    The numbers are those of :mod:`coevo_gym.curricula.metrics`. Each pair of tasks is looked at
+    once: after all additions together it has cost about what one look at the last set costs.
+
+    Args:
+        first: (n, dim) vectors of the first tasks (D_0); may be empty.
+        k: neighbours of SR@k.
+
+    Example:
+        >>> tasks = GrowingSet(np.eye(3))
+        >>> tasks.add([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+        >>> round(tasks.self_similarity, 3), round(tasks.distance, 3)
+        (0.2, 0.167)
+    """
+
+    def __init__(self, first: ArrayLike, *, k: int = 5) -> None:
+        self._k = k
+        self._first = np.asarray(first, dtype=np.float64)
+        self._all = self._first[:0]
+        self._unit = self._first[:0]
+        self._near: NDArray[np.float64] = np.zeros(
+            (0, k)
+        )  # cosines of the k nearest, -inf for none
+        self._within_first = self._within_added = self._between = 0.0
+        self._join(self._first)
+        self._within_first = _distances(self._first, self._first)
+
+    def add(self, rows: ArrayLike) -> None:
+        """Let tasks join.
+
+        Args:
+            rows: (m, dim) their vectors; m may be 0.
+        """
+        new = np.asarray(rows, dtype=np.float64)
+        if not len(new):
+            return
+        added = self._all[len(self._first) :]
+        self._within_added += 2 * _distances(new, added) + _distances(new, new)
+        self._between += _distances(new, self._first)
+        self._join(new)
+
+    @property
+    def self_similarity(self) -> float:
+        """SR@k of all tasks; NaN of fewer than two. Higher is more alike."""
+        n = len(self._all)
+        if n < 2:
+            return math.nan
+        near = self._near[np.isfinite(self._near)]
+        return float(near.sum() / (min(self._k, n - 1) * n))
+
+    @property
+    def distance(self) -> float:
+        """ED_rel of what has joined from the first set (V-statistic); NaN where it is undefined."""
+        n, m = len(self._first), len(self._all) - len(self._first)
+        if min(n, m) < 2 or self._within_first == 0:
+            return math.nan
+        mean_first = self._within_first / (n * (n - 1))
+        energy = (
+            2 * self._between / (n * m)
+            - self._within_first / (n * n)
+            - self._within_added / (m * m)
+        )
+        return float(energy / mean_first)
+
+    def _join(self, new: Vectors) -> None:
+        unit = normalise(new)
+        near = np.full((len(new), self._k), -np.inf)
+        for at in range(0, len(new), _ROWS):
+            rows = unit[at : at + _ROWS]
+            to_old = rows @ self._unit.T
+            among = rows @ unit.T
+            own = np.arange(at, at + len(rows))
+            among[own - at, own] = -np.inf
+            near[at : at + _ROWS] = _largest(np.hstack([to_old, among]), self._k)
+            self._near = _largest(np.hstack([self._near, to_old.T]), self._k)
+        self._near = np.vstack([self._near, near])
+        self._all, self._unit = np.vstack([self._all, new]), np.vstack([self._unit, unit])
+
+
+def _largest(values: Vectors, k: int) -> Vectors:
+    """The k largest of each row, -inf where there are fewer."""
+    if values.shape[1] < k:
+        missing = np.full((len(values), k - values.shape[1]), -np.inf)
+        return np.hstack([values, missing])
+    return np.partition(values, values.shape[1] - k, axis=1)[:, values.shape[1] - k :]
+
+
+def _distances(a: Vectors, b: Vectors) -> float:
+    """Sum of the distances of all pairs."""
+    total, squares = 0.0, (b * b).sum(axis=1)
+    for at in range(0, len(a), _ROWS):
+        rows = a[at : at + _ROWS]
+        squared = (rows * rows).sum(axis=1)[:, None] + squares - 2 * (rows @ b.T)
+        total += float(np.sqrt(np.maximum(squared, 0.0)).sum())
+    return total
