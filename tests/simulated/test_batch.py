@@ -71,6 +71,19 @@ def test_seeds_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
             run_seeds(tmp_path, other, [0])
 
 
+def test_seeds_from_before_there_was_a_setting_are_taken(tmp_path: Path) -> None:
+    first = run_seeds(tmp_path, CELL, [0])
+    file = tmp_path / "cell.json"
+    kept = json.loads(file.read_text())
+    for part, name in (("world", "wander_steps"), ("curriculum", "min_support")):
+        del kept[part][name]
+    file.write_text(json.dumps(kept))
+    assert run_seeds(tmp_path, CELL, [0]) == first
+    file.write_text("[]")
+    with pytest.raises(ConfigError, match="other settings"):
+        run_seeds(tmp_path, CELL, [0])
+
+
 def test_what_stops_one_seed_stops_the_rest(tmp_path: Path) -> None:
     def stop(seed: int, numbers: Numbers) -> None:
         raise KeyboardInterrupt

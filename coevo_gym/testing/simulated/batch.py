@@ -15,6 +15,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, thaw
@@ -92,22 +95,38 @@ def run_seeds(
 def _kept(folder: Path, cell: Cell) -> list[Numbers]:
     """What is done already; the folder says from now on what it is of."""
     world, settings = cell.parts()
-    whole = {
-        "world": {"name": cell.world, **world.model_dump(mode="json")},
-        "curriculum": settings.model_dump(mode="json"),
-        "proof": cell.proof,
-    }
     path = folder / CELL
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(path, whole)
+        write_json(
+            path,
+            {
+                "name": cell.world,
+                "world": world.model_dump(mode="json"),
+                "curriculum": settings.model_dump(mode="json"),
+                "proof": cell.proof,
+            },
+        )
         return []
-    if read_json(path) != whole:
+    if not _is_of(read_json(path), cell):
         raise ConfigError(
             f"{folder} holds seeds of other settings, see {path.name} there. Delete the folder to "
             "run them anew, or choose another one."
         )
     return read_lines(folder / SEEDS)
+
+
+def _is_of(kept: Any, cell: Cell) -> bool:
+    """Whether it is what a folder says that holds seeds of this cell.
+
+    Settings that there were not yet when it was written are as they are by default.
+    """
+    try:
+        world = WorldConfig.model_validate(kept["world"])
+        settings = CurriculumConfig.model_validate(kept["curriculum"])
+    except (KeyError, TypeError, ValidationError):
+        return False
+    return (world, settings) == cell.parts() and kept.get("proof") == cell.proof
 
 
 def _run(cell: Cell, seeds: Sequence[int], workers: int) -> Iterator[tuple[int, Numbers]]:
