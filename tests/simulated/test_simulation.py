@@ -131,6 +131,23 @@ def test_unknown_worlds_are_refused() -> None:
         world_named("skwe")
 
 
+def test_targets_are_planned_from_the_native_tasks_of_the_seed() -> None:
+    world = SMALL.model_copy(update={"skew": 2.0, "compliance": 1.0, "sd_strength": 0.5})
+    random, aimed = (run(world, evolve=evolve) for evolve in ("random", "coverage"))
+    assert aimed["tags_covered"] >= random["tags_covered"]
+    first = world.model_copy(update={"env_steps": 1})
+    covered = [run(first, initial=kind)["tags_covered"] for kind in ("unguided", "coverage")]
+    assert covered[0] < covered[1] <= world.n_skills
+
+
+def test_a_task_that_is_used_up_is_seldom_practised() -> None:
+    ended = run(SMALL, evolve="random", when="reserve", selector={"kind": "band"})
+    uniform = run(SMALL, evolve="random")
+    assert ended["mixed_groups"] > uniform["mixed_groups"]
+    assert ended["reserve"] > 0
+    assert run(SMALL, evolve="random", when="reserve", selector={"kind": "band"}) == ended
+
+
 def test_fresh_tasks_pay_where_the_first_ones_are_few() -> None:
     world = WORLDS["plain"].model_copy(update={"env_steps": 12_000, "first_tasks": 10})
     gains = [

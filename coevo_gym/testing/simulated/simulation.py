@@ -95,8 +95,9 @@ class _Run:
         self.held_out = held_out(world, N_HELD_OUT, rng)
         self.benchmark = SkillBenchmark(self.explorer.native(N_NATIVE, rng))
         first, later = self._evolver(world.proof), self._evolver(proof)
+        curriculum = settings.make(native=self.benchmark.tasks(Split.TRAIN))
         self.session = CurriculumSession(
-            settings.make(), _Evolvers(first, later), group_size=world.group_size, seed=seed
+            curriculum, _Evolvers(first, later), group_size=world.group_size, seed=seed
         )
         self.env_steps = self.episodes = 0
 
