@@ -22,6 +22,7 @@ ANY = "any"
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_]*$")]
 Size = Literal["tiny", "small", "paper"]
 Shown = Literal["", "warm-up", "random"]
+_DIGITS = re.compile(r"(\d+)")
 _KEY_IN_LABEL = re.compile(r"\{([a-z_.]+)\}")
 
 
@@ -108,6 +109,7 @@ class Experiment(FrozenModel):
         kind: ``runs`` of the loop on a benchmark, or ``simulated`` ones.
         benchmarks: those that it is meant for; the first one is the default. Others may be asked
             for, too. Of simulated ones, the worlds.
+        official: whether it says something on the official data alone.
         budget: the default.
         sizes: the budgets at which its rows differ.
         seeds: the default, fixed beforehand; a list, or a text such as ``"401-420"``.
@@ -129,6 +131,7 @@ class Experiment(FrozenModel):
     about: str = ""
     kind: Literal["runs", "simulated"] = "runs"
     benchmarks: tuple[str, ...] = Field(min_length=1)
+    official: bool = False
     budget: Size = "tiny"
     sizes: tuple[Size, ...] = get_args(Size)
     seeds: tuple[int, ...] = Field(default=(1, 2, 3), min_length=1)
@@ -206,8 +209,9 @@ class Experiment(FrozenModel):
 
 
 def names() -> list[str]:
-    """Names of the experiments that come with the package."""
-    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+    """Names of the experiments that come with the package; numbers in them count as such."""
+    found = (path.stem for path in FOLDER.glob("*.toml"))
+    return sorted(found, key=lambda name: [(p.zfill(4), p) for p in _DIGITS.split(name)])
 
 
 def load(source: str) -> Experiment:

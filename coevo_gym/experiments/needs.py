@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -11,10 +12,15 @@ from typing import NamedTuple
 import coevo_gym
 from coevo_gym.agents.lm.models import resolve_model
 from coevo_gym.config import ArmConfig, RunConfig, arm_configs
+from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.core.errors import CoevoError
 from coevo_gym.core.waiting import only_looking
 from coevo_gym.experiments.cells import resolve
 from coevo_gym.experiments.definition import Experiment, Size
+from coevo_gym.provision import Installation
+
+OFFICIAL = "official"
+"""What an installation's data is called that is not built in."""
 
 
 class Need(NamedTuple):
@@ -44,6 +50,8 @@ def needs_of(experiment: Experiment, benchmark: str, budget: Size) -> list[Need]
                 experiment, row, experiment.seeds[0], benchmark=benchmark, budget=budget
             ).config
             found |= dict.fromkeys(_of_a_run(config))
+    if experiment.official:
+        found[_benchmark(benchmark, official=True)] = None
     for other in {experiment.others.get(benchmark, "")} - {""}:
         found[_benchmark(other)] = None
     return list(found)
@@ -89,7 +97,14 @@ def _is_here(path: str) -> bool:
     return found.is_dir() or (cache / f"models--{path.replace('/', '--')}").is_dir()
 
 
-def _benchmark(name: str) -> Need:
+def _benchmark(name: str, *, official: bool = False) -> Need:
+    spec = next((spec for spec in benchmark_specs() if spec.name == name), None)
+    if spec is not None and spec.setup:
+        found: Installation = import_module(spec.setup).installation()
+        if official:
+            lacks = "" if OFFICIAL in found.data else f"{found.data} are in use"
+            return Need(f"the official data of {name}", lacks)
+        return Need(name, "" if found.ready else found.engine)
     try:
         with only_looking():
             coevo_gym.tasks(name, "train")

@@ -11,6 +11,7 @@ from coevo_gym.experiments.cells import resolve
 from coevo_gym.experiments.definition import Budget, load, names, usual_budgets
 from coevo_gym.experiments.making import choose, size_of
 from coevo_gym.experiments.measures import MEASURES
+from coevo_gym.experiments.needs import needs_of
 from coevo_gym.experiments.numbers import COLUMNS
 from coevo_gym.experiments.seeds import read_seeds
 from coevo_gym.experiments.simulated import batch_of, in_worlds
@@ -144,10 +145,24 @@ def test_budgets_that_there_are_not() -> None:
         size_of(load("coevolve_table1"), "tiny")
 
 
+def test_what_is_missing_is_told() -> None:
+    table = load("rbc_alfworld")
+    wanted = {need.what: need.missing for need in needs_of(table, "alfworld", "tiny")}
+    assert wanted["the official data of alfworld"] == "built-in scenes are in use"
+    models = {need.what for need in needs_of(load("coevolve_table1"), "bfcl", "paper")}
+    assert {"bfcl", "Qwen/Qwen3-4B", "Qwen/Qwen3-30B-A3B", "vLLM", "a GPU"} <= models
+    asked = {need.what for need in needs_of(load("coevolve_table12"), "webshop", "small")}
+    assert "an endpoint with default" in asked
+    assert [need.what for need in needs_of(load("coevolve_table6"), "webshop", "tiny")] == [
+        "webshop", "alfworld",
+    ]  # fmt: skip
+
+
 def test_the_list_says_what_is_needed(coevo: Coevo) -> None:
     printed = coevo("experiment", "--list")
-    for name in names():
-        assert name in printed
+    places = [printed.index(f" {name} ") for name in names()]
+    assert places == sorted(places)
+    assert names().index("coevolve_table2") < names().index("coevolve_table10")
     assert "There is no experiment 'control'. Did you mean 'controls'" in coevo(
         "experiment", "control", code=2
     )
