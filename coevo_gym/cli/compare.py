@@ -37,7 +37,8 @@ def compare(
     """Compare two policies on the tasks that both were evaluated on: B against A.
 
     Prints the difference with its interval, how sure it is, who solves what that the other does
-    not, and the tasks that changed sides. Of a run it takes the last evaluation of an arm.
+    not, and the tasks that changed sides. Of a run it takes the last evaluation of an arm, or as
+    many of the last ones as evaluation.last says.
 
     For example:
 

@@ -32,7 +32,10 @@ def evaluate(
             "benchmark: transformers:MODEL, vllm:MODEL, openai:MODEL, random or scripted."
         ),
     ] = None,
-    split: Annotated[str, typer.Option(help="train, val or test.")] = "val",
+    split: Annotated[
+        str,
+        typer.Option(help="train, val or test; held_out where scenarios were set aside for it."),
+    ] = "val",
     samples: Annotated[
         int,
         typer.Option(

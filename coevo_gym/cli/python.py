@@ -108,7 +108,7 @@ def evaluate(
         policy: of a run: an arm (None for the last), ``warm-up``, ``random`` or ``scripted``. Of a
             benchmark: ``transformers:MODEL``, ``vllm:MODEL``, ``openai:MODEL``, ``random`` or
             ``scripted``.
-        split: ``train``, ``val`` or ``test``.
+        split: ``train``, ``val`` or ``test``; ``held_out`` where scenarios were set aside for it.
         samples: episodes of each task, at the policy's temperature; one is played greedily.
         on: of a run: name of another benchmark to play, with its own prompt and choices.
         sets: settings, for a benchmark only: ``{"evaluation.n_tasks": 20}``.

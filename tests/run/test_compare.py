@@ -139,6 +139,25 @@ def test_the_arms_of_a_run(coevo: Coevo, finished: Path) -> None:
     assert compared(coevo, "toy-run", "--arm=random")["b"] == found["b"]
 
 
+def test_an_arm_whose_number_is_a_mean_is_compared_by_it(
+    coevo: Coevo, finished: Path, beside: Path
+) -> None:
+    late = beside / "runs" / "late"
+    shutil.copytree(finished, late)
+    manifest = read_json(late / "manifest.json")
+    manifest["config"]["evaluation"]["last"] = 2
+    (late / "manifest.json").write_text(json.dumps(manifest))
+    found = compared(coevo, "late")
+    digits: dict[str, list[str]] = {}
+    for line in read_lines(finished / "metrics.jsonl"):
+        if line["event"] == "eval" and line["step"]:
+            digits.setdefault(line["arm"], []).append(line["solved"])
+    for arm, success in (("static", found["success_a"]), ("coevolve", found["success_b"])):
+        assert success == pytest.approx("".join(digits[arm]).count("1") / 20)
+    assert found["a"] == "runs/late, static at step 3, 6"
+    assert found["samples_a"] == [2, 2]
+
+
 def test_a_run_and_an_evaluation_of_the_same_weights_are_equal(coevo: Coevo) -> None:
     coevo("eval", "toy-run", "--policy", "static", "--name", "again")
     found = compared(coevo, "toy-run", "again", "--arm", "static")

@@ -275,7 +275,8 @@ class TestOfARun:
     def test_one_sample_is_what_the_run_measured(self, coevo: Coevo, finished: Path) -> None:
         table = {row["name"]: row for row in read_json(finished / "summary.json")["table"]}
         found, folder = evaluation(coevo, "toy-run", "--policy", "static")
-        assert found.items() >= {**table["static"]}.items()
+        same = ("name", "success", "low", "high", "score", "n_tasks", "env_steps")
+        assert {key: found[key] for key in same} == {key: table["static"][key] for key in same}
         config = folder.read_config()
         assert (
             config["weights"] == read_json(finished / "summary.json")["arms"]["static"]["weights"]
@@ -304,6 +305,20 @@ class TestOfARun:
         )
         assert here == there
         assert "Unknown benchmark 'webshp'" in coevo("eval", "toy-run", "--on", "webshp", code=2)
+
+    def test_scenarios_that_are_set_aside_are_so_elsewhere(
+        self, coevo: Coevo, finished: Path, beside: Path
+    ) -> None:
+        aside = beside / "runs" / "aside"
+        shutil.copytree(finished, aside)
+        manifest = read_json(aside / "manifest.json")
+        manifest["config"]["benchmark"]["hold_out"] = 0.5
+        manifest["config"]["evaluation"]["split"] = "held_out"
+        (aside / "manifest.json").write_text(json.dumps(manifest))
+        for more in ((), ("--on", "webshop")):
+            found, folder = evaluation(coevo, "aside", "--split", "held_out", *more)
+            assert (found["n_tasks"], found["split"]) == (10, "held_out")
+            assert folder.read_config()["hold_out"] == 0.5
 
     def test_a_policy_that_cannot_play_elsewhere_says_so(
         self, coevo: Coevo, monkeypatch: pytest.MonkeyPatch

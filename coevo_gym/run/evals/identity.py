@@ -34,6 +34,7 @@ def identity(job: EvalJob) -> dict[str, Any]:
         "weights": job.weights,
         "benchmark": config.benchmark.name,
         "subset": config.benchmark.subset,
+        "hold_out": config.benchmark.hold_out,
         "max_steps": config.benchmark.max_steps or assembly.env_class.default_max_steps,
         "env": thaw(assembly.env_arguments),
         "split": job.split,

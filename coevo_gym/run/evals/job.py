@@ -91,7 +91,7 @@ def run_job(
         folder: the run.
         policy: an arm, ``warm-up``, ``random`` or ``scripted`` (plays the references); None for
             the last arm.
-        split: ``train``, ``val`` or ``test``.
+        split: ``train``, ``val``, ``test`` or ``held_out``.
         samples: episodes of each task.
         on: name of another benchmark to play, with its own prompt and choices.
 
@@ -147,7 +147,7 @@ def model_job(
         benchmark: name of the benchmark.
         policy: ``transformers:MODEL``, ``vllm:MODEL`` or ``openai:MODEL``; ``random`` or
             ``scripted``.
-        split: ``train``, ``val`` or ``test``.
+        split: ``train``, ``val``, ``test`` or ``held_out``.
         progress: is told what an endpoint was asked.
         samples: episodes of each task.
         sets: more settings, see :func:`~coevo_gym.config.load_config`.
@@ -210,7 +210,7 @@ class _Opened:
 def _moved_to(config: RunConfig, benchmark: str) -> RunConfig:
     """The same policy on another benchmark, told in that one's own words."""
     tree = config.to_json()
-    tree["benchmark"] = {"name": benchmark}
+    tree["benchmark"] = {"name": benchmark, "hold_out": config.benchmark.hold_out}
     tree["policy"] = {**tree["policy"], "prompt": None}
     return RunConfig.model_validate(tree)
 

@@ -98,7 +98,7 @@ def _two(a: Side, b: Side) -> tuple[Side, Side]:
 
 
 def _arm(run: RunFolder, arm: str | None) -> Side:
-    """An arm as it was evaluated last."""
+    """An arm by its last evaluation, or by as many of these as its number is the mean of."""
     _, config = read_manifest(run)
     name = run.path.name
     arm = arm or config.arms[-1]
@@ -109,8 +109,12 @@ def _arm(run: RunFolder, arm: str | None) -> Side:
     steps = reader.evaluation_steps(arm)
     if not steps:
         raise ConfigError(_why_none(name, arm, config, old=not reader.evaluated_tasks()))
-    outcomes = {one.task_id: [one.success] for one in reader.evaluation(arm, steps[-1])}
-    at = f" at step {steps[-1]}" if arm in config.arms else ""
+    late = steps[-config.evaluation.last :]
+    outcomes: dict[str, list[bool]] = {}
+    for step in late:
+        for one in reader.evaluation(arm, step):
+            outcomes.setdefault(one.task_id, []).append(one.success)
+    at = f" at step {', '.join(map(str, late))}" if arm in config.arms else ""
     return Side(
         name=f"{run.path}, {arm}{at}",
         policy=arm,
@@ -120,6 +124,7 @@ def _arm(run: RunFolder, arm: str | None) -> Side:
         tasks=_by_id(reader.evaluated_tasks()),
         settings={
             "subset": config.benchmark.subset,
+            "hold_out": config.benchmark.hold_out,
             "max_steps": config.benchmark.max_steps or Assembly(config).env_class.default_max_steps,
             "env": {},
             "actions": "greedy",
@@ -155,6 +160,7 @@ def _evaluation(folder: EvalFolder) -> Side:
         tasks=_by_id(RunReader(folder.database).evaluated_tasks()),
         settings={
             "subset": config["subset"],
+            "hold_out": config["hold_out"],
             "max_steps": config["max_steps"],
             "env": config["env"],
             "actions": "sampled" if config["temperature"] else "greedy",
