@@ -22,7 +22,7 @@ from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.store.folder import read_lines
 from coevo_gym.testing.simulated.batch import SEEDS, Cell, run_seeds
 from coevo_gym.testing.simulated.simulation import world_settings
-from coevo_gym.testing.simulated.worlds import world_named
+from coevo_gym.testing.simulated.worlds import CONTROLS, NULL, world_named
 
 PROOF = "replay"
 """The gate that an arm leaves out which does not prove its drafts."""
@@ -114,9 +114,14 @@ def run_batches(
 
 
 def over_worlds(lines: Sequence[TableLine]) -> Iterator[str]:
-    """In how many worlds a row is better than another, and in how many worse, in words."""
+    """In how many worlds a row is better than another, and in how many worse, in words.
+
+    The worlds that are controls are left out, but that in which no row may be better is told of.
+    """
     found: dict[tuple[str, str], list[TableLine]] = defaultdict(list)
     for line in lines:
+        if line.group in CONTROLS:
+            continue
         for comparison in line.comparisons:
             pair = (_bare(line.key, line.group), _bare(comparison.baseline, line.group))
             found[pair].append(line)
@@ -134,6 +139,10 @@ def over_worlds(lines: Sequence[TableLine]) -> Iterator[str]:
             f"{row} against {baseline}: the interval lies above 0 in {better} of "
             f"{len(differences)} worlds and below in {worse}; 5 points or more in {clearly}."
         )
+    means = [line.mean for line in lines if line.group == NULL and line.mean is not None]
+    if len(means) > 1:
+        points = 100 * (max(means) - min(means))
+        yield f"{NULL}: the means of all rows lie within {points:.1f} points."
 
 
 def _bare(key: str, group: str) -> str:

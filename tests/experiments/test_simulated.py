@@ -11,7 +11,8 @@ import pytest
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.experiments.definition import load
-from coevo_gym.experiments.simulated import in_worlds, run_batches
+from coevo_gym.experiments.results import Comparison, TableLine
+from coevo_gym.experiments.simulated import in_worlds, over_worlds, run_batches
 from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.store.folder import read_lines
 from tests.experiments.conftest import Coevo
@@ -105,3 +106,23 @@ def test_other_settings_are_never_taken_for_equal(table: Path, coevo: Coevo) -> 
 def test_worlds_that_there_are_not() -> None:
     with pytest.raises(ConfigError, match="no world 'flat'"):
         in_worlds((), ["flat"])
+
+
+def line_of(world: str, row: str, mean: float, *against: Comparison) -> TableLine:
+    return TableLine(f"{world}-{row}", row, world, {}, mean, None, against, {}, None)
+
+
+def test_worlds_are_counted_without_the_controls() -> None:
+    def better(world: str) -> Comparison:
+        return Comparison(f"{world}-static", (1, 2), mean=0.06, low=0.01, high=0.1)
+
+    lines = [
+        line
+        for world in ("plain", "skew", "skewed", "null")
+        for line in (line_of(world, "static", 0.5), line_of(world, "ours", 0.56, better(world)))
+    ]
+    assert list(over_worlds(lines)) == [
+        "ours against static: the interval lies above 0 in 2 of 2 worlds and below in 0; 5 points "
+        "or more in 2.",
+        "null: the means of all rows lie within 6.0 points.",
+    ]

@@ -112,6 +112,12 @@ first tasks teach all that there is, so that no curriculum can matter.
 """
 
 
+NULL = "null"
+"""The world in which no curriculum can matter."""
+CONTROLS = ("skewed", NULL)
+"""Worlds of which it is known beforehand what must come out; the others are for comparisons."""
+
+
 def world_named(name: str) -> WorldConfig:
     """The world of that name.
 
