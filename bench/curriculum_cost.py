@@ -35,8 +35,9 @@ from coevo_gym.curricula.pool.known import KnownTasks
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.curricula.selectors.settings import SelectorConfig
 
-KINDS = ("uniform", "stages", "adarft", "plr", "learnable", "progress", "sec")
+KINDS = ("uniform", "stages", "adarft", "plr", "learnable", "progress", "sec", "band")
 SETTINGS: TypeAdapter[Any] = TypeAdapter(SelectorConfig)
+COUNTED = ("successes", "alpha", "beta")
 K, STEPS, BATCH, NEIGHBOURS = 8, 15, 32, 5
 RECORD_MS, DRAW_MS, CHECK_MS, RECALL = 1.0, 5.0, 5.0, 0.99
 
@@ -107,16 +108,16 @@ def group_of(task: Task, rng: np.random.Generator) -> Group:
 
 def curriculum_of(kind: str, tasks: Sequence[Task]) -> PoolCurriculum:
     """A pool of which every task was visited, so that its selector has weights of its own."""
-    curriculum = PoolCurriculum(tasks, selector=SETTINGS.validate_python({"kind": kind}).make())
-    rng = np.random.default_rng(1)
-    table = getattr(curriculum.selector, "table", None)
+    selector = SETTINGS.validate_python({"kind": kind}).make()
+    curriculum, rng = PoolCurriculum(tasks, selector=selector), np.random.default_rng(1)
+    table = selector.stats.table if kind == "band" else getattr(selector, "table", None)
     for name in ("visits", "tries", "episodes") if table is not None else ():
         if name in table:
-            table[name][:] = K
-    for name in ("successes", "score", "fast", "slow", "last") if table is not None else ():
+            table[name][:] = K - 1  # one visit less than the band's cap
+    for name in (*COUNTED, "score", "fast", "slow", "last") if table is not None else ():
         if name in table:
-            counts = rng.integers(K + 1, size=len(tasks))
-            table[name][:] = counts if name == "successes" else counts / K
+            counts = rng.integers(K, size=len(tasks))
+            table[name][:] = counts if name in COUNTED else counts / K
     return curriculum
 
 

@@ -7,7 +7,7 @@ import json
 import socket
 import sqlite3
 import time
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -16,10 +16,13 @@ from coevo_gym.core.evolution import RoundResult
 from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from tests.curricula.episodes import TRAIN, group
 
+RESERVE = {"when": "reserve", "selector": {"kind": "band", "cap": 1, "shuffled": True}}
 
+
+@pytest.mark.parametrize("settings", [{}, RESERVE], ids=["signals", "reserve"])
 @pytest.mark.parametrize("mode", ["guided", "blind", "random", "off"])
 def test_a_whole_life_without_files_sockets_databases_or_clocks(
-    mode: str, monkeypatch: pytest.MonkeyPatch
+    mode: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> NoReturn:
         raise AssertionError("a curriculum is pure")
@@ -30,12 +33,13 @@ def test_a_whole_life_without_files_sockets_databases_or_clocks(
         patch.setattr(sqlite3, "connect", refuse)
         for clock in ("time", "monotonic", "perf_counter"):
             patch.setattr(time, clock, refuse)
-        rounds = _live(mode)
-    assert rounds == (1 if mode == "off" else 4)
+        rounds = _live(mode, settings)
+    assert rounds == (1 if mode == "off" else 3 if settings else 4)
 
 
-def _live(mode: str) -> float:
-    config = CoEvolveConfig(evolve=mode, evolve_every_groups=5, initial_size=10)  # type: ignore[arg-type]
+def _live(mode: str, settings: dict[str, Any]) -> float:
+    known = {"evolve": mode, "evolve_every_groups": 5, "initial_size": 10}
+    config = CoEvolveConfig(**known, **settings)
     curriculum, rng = CoEvolve(config), np.random.default_rng(0)
     for i in range(16):
         if planned := curriculum.plan(rng):
