@@ -4,7 +4,7 @@
 |---|---|
 | `seconds` | wall time of rollouts, updates and rounds; of every cell |
 | `solved` | which held-out tasks it solves, a digit each; of every cell |
-| `diversity` | SR@5 and ED_rel of the tasks of each round |
+| `diversity` | SR@5 and ED_rel of the pool after each round, as in the report |
 | `likeness` | how near evolved tasks come to native training tasks that were set aside |
 | `transfer` | success on another benchmark |
 | `val`, `test` | success on that split, too |
@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,8 +24,9 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round
 from coevo_gym.core.task import Split
 from coevo_gym.curricula.gates.similarity import set_aside
-from coevo_gym.curricula.metrics import energy_distance, max_similarity, self_similarity
-from coevo_gym.curricula.pool.embed import HashingEmbedder, Vectors
+from coevo_gym.curricula.metrics import max_similarity
+from coevo_gym.curricula.pool.embed import HashingEmbedder
+from coevo_gym.curricula.pool.growing import GrowingSet
 from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.run.evals.job import run_job
 from coevo_gym.run.evaluation import Silent, evaluate_unkept
@@ -98,25 +100,18 @@ def _solved(ended: _Ended) -> str:
 
 
 def _diversity(ended: _Ended) -> list[dict[str, float | None]]:
-    """Of each round with two new tasks or more: SR@5 of them, and ED_rel of them from D_0.
-
-    ED_rel is the unbiased estimate, which may be negative, as some of the paper's are.
-    """
-    embed, first = HashingEmbedder(), list[Vectors]()
+    """SR@5 of the pool after each round, and ED_rel of what has joined it from D_0."""
+    embed, pool = HashingEmbedder(), None
     rows = list[dict[str, float | None]]()
     for number, applied in enumerate(RunReader(ended.folder.database).rounds(ended.arm)):
-        texts = [task.instruction for task in applied.result.accepted]
-        if len(texts) < 2:
-            continue
-        vectors = embed(texts)
-        far = None
-        if first and np.ptp(first[0], axis=0).any():  # of one point alone there is no ED_rel
-            far = energy_distance(first[0], vectors, "u").relative
-        first = first or [vectors]
-        similar = self_similarity(vectors)
-        rows.append(
-            {"round": number, "step": applied.step, "tasks": len(texts), "sr": similar, "ed": far}
-        )
+        vectors = embed([task.instruction for task in applied.result.accepted])
+        if pool is None:
+            pool = GrowingSet(vectors)
+        else:
+            pool.add(vectors)
+        numbers = {"sr": pool.self_similarity, "ed": pool.distance}
+        known = {name: n if math.isfinite(n) else None for name, n in numbers.items()}
+        rows.append({"round": number, "step": applied.step, "tasks": len(vectors), **known})
     return rows
 
 

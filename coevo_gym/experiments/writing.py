@@ -113,8 +113,8 @@ def more_grids(table: ResultTable) -> Iterator[tuple[str, tuple[list[str], list[
             ),
         )
     if ROUNDS in table.parts:
-        heads = ["row", "round", "seeds", "step", "tasks", "SR@5", "ED_rel to D_0"]
-        yield "Tasks of each round", (heads, [_round(one) for one in table.parts[ROUNDS]])
+        heads = ["row", "round", "seeds", "step", "new tasks", "SR@5", "ED_rel from D_0"]
+        yield "Tasks round by round", (heads, [_round(one) for one in table.parts[ROUNDS]])
 
 
 def compared(comparison: Comparison | None, *, points: bool) -> list[str]:

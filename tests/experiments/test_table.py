@@ -21,6 +21,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.experiments import measures
 from coevo_gym.experiments.measures import measure
 from coevo_gym.experiments.numbers import numbers_of
+from coevo_gym.report.collect import load_report_data
 from coevo_gym.store.folder import RunFolder, read_json
 from tests.experiments.conftest import TABLE, Coevo
 from tests.run.conftest import Child
@@ -292,8 +293,13 @@ def test_rounds_and_who_solves_what(finished: Path) -> None:
     assert [one["round"] for one in rounds] == list(range(len(rounds)))
     assert len(rounds) > 1
     assert rounds[0]["ed"] is None
-    assert all(-1 <= one["sr"] <= 1 and one["tasks"] >= 2 for one in rounds)
-    assert all(one["ed"] is not None for one in rounds[1:])
+    assert all(-1 <= one["sr"] <= 1 for one in rounds)
+    assert rounds[0]["tasks"] == 8
+    assert all(one["ed"] >= 0 for one in rounds[1:])
+    (found,) = load_report_data(RunFolder(finished / "blind-1")).spreads
+    kept = read_json(finished / "blind-1" / "cell.json")["diversity"]
+    assert [one["sr"] for one in kept] == [row.likeness for row in found.rounds]
+    assert [one["ed"] for one in kept[1:]] == [row.distance for row in found.rounds[1:]]
 
 
 def test_what_is_measured_once_is_kept(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
