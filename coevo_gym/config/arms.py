@@ -119,9 +119,10 @@ def _arm_config(config: RunConfig, name: str) -> ArmConfig:
 
 
 def asks_policy(settings: ArmConfig | RunConfig) -> bool:
-    """Whether the policy under training takes part in rounds: it explores, or tries new tasks."""
+    """Whether the policy under training takes part in rounds: it explores, or tries tasks."""
     explorer, gates = settings.explorer, settings.gates
     explores = explorer.kind == "model" and explorer.model.kind == "policy"
+    explores |= explorer.kind == "noisy" and explorer.easy > 0
     solves = gates.has("solve") or gates.accept == "paper"
     return explores or (solves and gates.solve.solver == "policy")
 

@@ -35,6 +35,9 @@ class ExplorerSettings(FrozenModel):
     training tasks, some of them broken, and no gate looks at them."""
     broken: float = Field(default=0.4, ge=0, le=1)
     """Share of its tasks that no episode can solve; of ``noisy`` only."""
+    easy: float = Field(default=0.0, ge=0, le=1)
+    """Share of the first tasks that the policy solves as it begins: of as many as are wanted, those
+    that it solves most often in 8 tries. None of them is broken. Of ``noisy`` only."""
     walks: int = Field(default=2, ge=1)
     """Walks for each context; one where a target is looked for without a model."""
     max_steps: int = Field(default=18, ge=1)

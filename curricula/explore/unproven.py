@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Protocol, cast
 
 import numpy as np
@@ -12,8 +13,12 @@ from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.task import FrozenDict, Task
+from coevo_gym.curricula.gates.solve import Solver, try_task
 from coevo_gym.curricula.pool.pool import require_train
 from coevo_gym.curricula.signals.kinds import UNPROVEN
+
+TRIES = 8
+"""So often a task is tried to see how easy it is."""
 
 
 class Breakable(Benchmark, Protocol):
@@ -46,18 +51,31 @@ class UnprovenEvolver:
     planned from; every other task is drawn at random. Each one is charged as many env steps as one
     walk of an explorer may take, so that an arm that asks for more pays for it.
 
+    Of the first tasks a share may be easy: as many tasks as are wanted are tried :data:`TRIES`
+    times, and those that are solved most often are taken as they are. The tries belong to the
+    experiment and are charged to nobody.
+
     Args:
         benchmark: whose tasks they are.
         native: the training tasks to draw from.
-        broken: share of the tasks that nothing solves, in [0, 1].
+        broken: share of the tasks that nothing solves, of all but the easy ones, in [0, 1].
         steps_each: env steps that a task is charged.
+        easy: share of the first tasks that is easy, in [0, 1].
+        solver: who tries what is easy; needed if anything is to be.
 
     Raises:
         ConfigError: if there is nothing to draw from, or tasks of the benchmark cannot be broken.
     """
 
     def __init__(
-        self, benchmark: Benchmark, native: Sequence[Task], *, broken: float, steps_each: int
+        self,
+        benchmark: Benchmark,
+        native: Sequence[Task],
+        *,
+        broken: float,
+        steps_each: int,
+        easy: float = 0.0,
+        solver: Solver | None = None,
     ) -> None:
         if not len(native):
             raise ConfigError(f"{benchmark.name} has no training task to bring.")
@@ -67,6 +85,8 @@ class UnprovenEvolver:
         self.native = native
         self.broken = broken
         self.steps_each = steps_each
+        self.easy = easy
+        self.solver = solver
 
     def run(self, round: Round) -> RoundResult:
         """See :class:`~coevo_gym.core.seams.Evolver`; a function of the round.
@@ -75,7 +95,12 @@ class UnprovenEvolver:
             SplitLeakError: if a task to bring is no training task.
         """
         rng = np.random.default_rng(round.seed)
-        found = tuple(self._brought(task, round, rng) for task in self._drawn(round, rng))
+        drawn = self._drawn(round, rng)
+        easy = [] if round.known else self._easiest(drawn, rng)
+        found = (
+            *(self._marked(task, round, broken=False) for task in easy),
+            *(self._brought(task, round, rng) for task in drawn[len(easy) :]),
+        )
         verdicts = tuple(
             Verdict(draft_id=task.id[:16], accepted=True, task_id=task.id) for task in found
         )
@@ -93,11 +118,30 @@ class UnprovenEvolver:
         places = rng.choice(len(self.native), size=left, replace=False)
         return [*drawn, *(self.native[int(place)] for place in places)]
 
+    def _easiest(self, drawn: list[Task], rng: Generator) -> list[Task]:
+        """Of as many other tasks those that the solver solves most often.
+
+        They take the place of the first that were drawn.
+        """
+        n = round(self.easy * len(drawn))
+        if not n or self.solver is None:
+            return []
+        taken = {task.id for task in drawn[n:]}
+        places = rng.permutation(len(self.native)).tolist()
+        others = (task for place in places if (task := self.native[place]).id not in taken)
+        tried = [require_train(task, "try") for task in islice(others, len(drawn))]
+        solved = [try_task(self.solver, task, TRIES).solved for task in tried]
+        best = sorted(range(len(tried)), key=lambda place: -solved[place])
+        return [tried[place] for place in best[:n]]
+
     def _brought(self, task: Task, round: Round, rng: Generator) -> Task:
-        require_train(task, "bring")
         breaks = bool(rng.random() < self.broken)
-        provenance = FrozenDict(kind=UNPROVEN, round=round.id, broken=breaks)
-        if breaks:
+        return self._marked(task, round, broken=breaks)
+
+    def _marked(self, task: Task, round: Round, *, broken: bool) -> Task:
+        require_train(task, "bring")
+        provenance = FrozenDict(kind=UNPROVEN, round=round.id, broken=broken)
+        if broken:
             task = (
                 breakable(self.benchmark)
                 .broken(task)

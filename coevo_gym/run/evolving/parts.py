@@ -180,6 +180,8 @@ class RoundParts:
                 self.native_tasks,
                 broken=settings.broken,
                 steps_each=settings.max_steps,
+                easy=settings.easy,
+                solver=Solver(self.tries(1.0), self.make_env) if settings.easy else None,
             )
         bin = self.gates_settings.similarity.bin
         evolver = GatedEvolver(

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import coevo_gym
-from coevo_gym.config import load_config
+from coevo_gym.config import asks_policy, load_config
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError, SplitLeakError
 from coevo_gym.core.evolution import Context, Round
+from coevo_gym.core.seams import Act
 from coevo_gym.core.task import Split
+from coevo_gym.core.trajectory import View
 from coevo_gym.curricula.explore.unproven import UnprovenEvolver
+from coevo_gym.curricula.gates.solve import Solver
 from coevo_gym.curricula.pool.pool import TaskPool
 from coevo_gym.envs.tags import tags_of
 from coevo_gym.run.assembly import Assembly
@@ -21,7 +25,7 @@ from coevo_gym.run.manifest import make_manifest
 from coevo_gym.store.reader import RunReader
 from coevo_gym.testing.fixtures import replay
 from tests.curricula.episodes import HELD_OUT, TRAIN
-from tests.toy import BENCHMARK, ToyBenchmark
+from tests.toy import BENCHMARK, ToyBenchmark, ToyEnv
 
 SHOP = get_benchmark("webshop").tasks(Split.TRAIN)
 
@@ -77,6 +81,44 @@ def test_a_round_brings_what_it_asks_for() -> None:
     assert len({task.id for task in found.accepted}) == 9
     few = noisy(native=TRAIN[:4]).run(Round(id="round-1", n_unguided=9, budget=9, seed=0))
     assert len(few.accepted) == 4
+
+
+def test_a_share_of_the_first_tasks_is_easy() -> None:
+    easy = {task.id for task in TRAIN if task.scenario.startswith(("red", "blue"))}
+
+    class Knows:
+        """Presses what it is asked to where that begins with red or blue, and nothing elsewhere."""
+
+        def act(self, views: Sequence[View]) -> list[Act]:
+            return [Act(self._next(view)) for view in views]
+
+        def _next(self, view: View) -> str:
+            colours = view.instruction.removeprefix("Press ").rstrip(".").split(", ")
+            if colours[0] not in ("red", "blue") or len(view.history) == len(colours):
+                return "done"
+            return f"press {colours[len(view.history)]}"
+
+    solver = Solver(Knows(), ToyEnv)
+    evolver = UnprovenEvolver(BENCHMARK, TRAIN, broken=0.5, steps_each=18, easy=0.3, solver=solver)
+    first = evolver.run(Round.unguided(20))
+    assert len({task.id for task in first.accepted}) == 20
+    assert {task.id for task in first.accepted[:6]} <= easy
+    assert not any(task.provenance["broken"] for task in first.accepted[:6])
+    assert any(task.provenance["broken"] for task in first.accepted[6:])
+    assert first.env_steps == 18 * 20  # the tries are charged to nobody
+    later = evolver.run(Round(id="round-1", n_unguided=20, budget=20, seed=0, known=TRAIN[:2]))
+    assert any(task.provenance["broken"] for task in later.accepted[:6])
+
+
+def test_who_tries_what_is_easy_is_the_policy_as_it_begins(tmp_path: Path) -> None:
+    toy = Path(__file__).parents[2] / "run" / "toy.toml"
+    sets = {"arms": ["static", "random_append"], "loop.max_steps": 4, "explorer.kind": "noisy"}
+    sets |= {"explorer.easy": 0.5, "explorer.broken": 1.0}
+    config = load_config(toy, sets=sets, environ={}).config
+    assert asks_policy(config)
+    coevo_gym.train(toy, sets=sets, folder=tmp_path / "run")
+    first, *_ = RunReader(tmp_path / "run" / "run.db").rounds()
+    assert [task.provenance["broken"] for task in first.result.accepted] == [False] * 4 + [True] * 4
 
 
 def test_held_out_tasks_are_not_brought() -> None:
