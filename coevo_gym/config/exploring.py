@@ -39,7 +39,7 @@ class ExplorerSettings(FrozenModel):
     """Share of the first tasks that the policy solves as it begins: of as many as are wanted, those
     that it solves most often in 8 tries. None of them is broken. Of ``noisy`` only."""
     walks: int = Field(default=2, ge=1)
-    """Walks for each context; one where a target is looked for without a model."""
+    """Walks for each context; without a model one towards a target, half as far as others."""
     max_steps: int = Field(default=18, ge=1)
     """Most steps of a walk; also what ``noisy`` is charged for a task."""
     model: ExplorerModelSettings = ExplorerModelSettings()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import gymnasium as gym
 from numpy.random import Generator
@@ -128,13 +128,14 @@ class ScriptedExplorer:
     and goes on with random members of ``benchmark.choices(view)``. The benchmark abstracts each
     walk into drafts. The explorer sees what a policy sees, and never a solution or a verifier.
 
-    Towards a target it walks once, since one draft is kept: from the context's task, opened, and
-    rather by choices that speak of the target (:class:`Aim`). The draft that fits best is kept.
+    Towards a target it walks once and half as far, since one draft is kept, where two walks from
+    other contexts are worth several: from the context's task, opened, and rather by choices that
+    speak of the target (:class:`Aim`). The draft that fits best is kept.
 
     Args:
         benchmark: whose tasks are explored.
         rounds: walks for each context without a target.
-        max_steps: most steps of a walk; the env's own limit if that is lower.
+        max_steps: most steps of a walk without a target; the env's own limit if that is lower.
         make_env: makes a fresh env; None for ``gym.make(benchmark.env_id)``.
     """
 
@@ -164,8 +165,11 @@ class ScriptedExplorer:
         drafts: list[Draft] = []
         steps = 0
         task = opened_for(self.benchmark, context)
-        with closing(EnvPool(self._make_env, max_envs=1)) as envs:
-            for _ in range(1 if context.target else self.rounds):
+        far, walks = self.max_steps, self.rounds
+        if context.target:
+            far, walks = max(1, far // 2), 1
+        with closing(EnvPool(lambda: shortened(self.make_env(), far), max_envs=1)) as envs:
+            for _ in range(walks):
                 walk = TrainingEpisode(task, seed=int(rng.integers(2**31)))
                 found = run_one(walk, self._walker(context, rng), envs)
                 steps += found.env_steps
@@ -181,6 +185,3 @@ class ScriptedExplorer:
             return Walker(self.benchmark.choices, lead, rng)
         aim = Aim(self.benchmark.choices, context.target)
         return Walker(aim.choices, lead, rng, aim.draw)
-
-    def _make_env(self) -> gym.Env[Any, Any]:
-        return shortened(self.make_env(), self.max_steps)

@@ -81,6 +81,10 @@ def test_a_walk_to_a_target_begins_where_nothing_is_asked_for(
     assert found.env_steps == len(walk.steps)
     assert len(found.drafts) == 1
     walks.clear()
+    for seed in range(9):
+        ScriptedExplorer(BENCHMARK, max_steps=5).explore([aimed()], [RNG(seed)])
+    assert max(len(walk.steps) for walk in walks) == 2  # half as far
+    walks.clear()
     plain = Context(kind="unguided", task=TRAIN[0])
     (found,) = ScriptedExplorer(BENCHMARK, rounds=3).explore([plain], [RNG(0)])
     assert [walk.task_id for walk in walks] == [TRAIN[0].id] * 3
