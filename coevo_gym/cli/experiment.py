@@ -73,10 +73,10 @@ def experiment(
 ) -> None:
     """Run a table of a paper, or one of ours or yours, cell by cell, and print it.
 
-    A cell is one row from one seed: a run in runs/TABLE/ROW-SEED. Finished cells are not run
-    again, and one that was cut goes on; so Ctrl-C loses nothing, and the same command goes on.
-    Cells of a seed share their warm-up and first tasks. In the end table.md, table.csv and
-    table.json lie in runs/TABLE.
+    A cell is one row from one seed: a run in runs/TABLE/ROW-SEED. Finished
+    cells are not run again, and one that was cut goes on; so Ctrl-C loses
+    nothing, and the same command goes on. Cells of a seed share their warm-up
+    and first tasks. In the end table.md, .csv and .json lie in runs/TABLE.
 
     For example:
 
@@ -84,7 +84,7 @@ def experiment(
 
       coevo experiment controls --budget tiny --seeds 2
 
-      coevo experiment coevolve_table5 --benchmark alfworld --rows static,coevolve
+      coevo experiment coevolve_table5 --benchmark alfworld --rows static,all
 
       coevo experiment rbc_noisy --seeds 401-404 --md
 

@@ -195,6 +195,15 @@ def test_what_is_there_is_not_run_again(finished: Path, copied: Path, coevo: Coe
     assert table_of(copied) == table_of(finished)
 
 
+def test_cells_of_different_code_are_told_of(copied: Path, coevo: Coevo) -> None:
+    path = copied / "blind-2" / "manifest.json"
+    manifest = read_json(path)
+    manifest["versions"]["coevo_gym"] = "0.0.1"
+    path.write_text(json.dumps(manifest))
+    assert "The cells were run by different code: " in coevo(*CHEAP)
+    assert any("version 0.0.1" in note for note in table_of(copied)["notes"])
+
+
 def test_a_row_that_is_added_costs_its_own_cells(
     finished: Path, copied: Path, coevo: Coevo, tmp_path: Path
 ) -> None:
@@ -328,6 +337,27 @@ def test_what_never_evolved_is_like_nothing(copied: Path) -> None:
     found = measure(RunFolder(copied / "static-1"), "static", ("likeness",), {})
     assert found["likeness"] is None
     assert "likeness" not in numbers_of(RunFolder(copied / "static-1"), "static")
+
+
+def test_nobody_pays_without_saying_so(coevo: Coevo, tmp_path: Path) -> None:
+    paid = tmp_path / "paid.toml"
+    paid.write_text(
+        TABLE.read_text()
+        + """
+[[rows]]
+name = "asks"
+method = "random_append"
+
+[rows.run]
+"explorer.kind" = "model"
+"explorer.model.kind" = "openai"
+"explorer.model.endpoint.usd_per_million_prompt_tokens" = 1.0
+"explorer.model.endpoint.usd_per_million_completion_tokens" = 1.0
+"""
+    )
+    said = coevo("experiment", str(paid), "--rows", "static,asks", code=2)
+    assert "--yes" in said
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_cell_that_is_no_run_is_left_alone(coevo: Coevo, tmp_path: Path) -> None:
