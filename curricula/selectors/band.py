@@ -59,10 +59,10 @@ class Band:
     A task that was never visited is in the band. The few others are drawn so that it is noticed
     when a task comes back into the band, for example because it is forgotten.
 
-    With ``shuffled``, each visited task goes by the rate of a visited task that is drawn for it, so
-    that equally many tasks are left out, whichever they are. Which rates are swapped depends on the
-    state alone and changes with each group. That is the control for what outcomes are worth: all
-    that does not depend on *which* task went how is the same, visits included.
+    With ``shuffled``, the rates of the visited tasks are dealt out among them, so that as many lie
+    outside the band, whosever they are. How depends on the state alone and changes with each group.
+    That is the control for what outcomes are worth: all that does not depend on *which* task went
+    how is the same, visits included.
 
     Args:
         cap: visits after which a task is used up; None for no end.
