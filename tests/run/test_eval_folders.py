@@ -229,6 +229,8 @@ def test_several_samples_give_pass_at_k(coevo: Coevo) -> None:
     assert found["pass_at"]["5"] == sum(n > 0 for n in solved) / 12
     assert set(found["pass_at"]) == {"1", "2", "4", "5"}
     assert len({trajectory.actions for _, trajectory in folder.trajectories()}) > 30
+    _, again = evaluation(coevo, *TWELVE[1:], "--samples=5", "--split=train", "--name=again")
+    assert again.results.read_text() == folder.results.read_text()  # the same draws
     text = coevo(*TWELVE, "--samples", "5", "--split", "train")
     assert "avg@5 on train" in text
     assert "pass@5" in text
@@ -247,6 +249,17 @@ def test_one_cut_in_its_samples_goes_on_with_other_draws(coevo: Coevo, child: Ne
     lines = EvalFolder.of("cut").lines()
     assert sorted(lines) == sorted((id, s) for id in {key[0] for key in lines} for s in range(3))
     assert len(lines) == 9
+
+
+def test_tasks_of_one_s_own_are_of_one_split_and_not_none(coevo: Coevo, beside: Path) -> None:
+    mixed = [BENCHMARK.tasks(split)[0] for split in (Split.VAL, Split.TEST)]
+    (beside / "mixed.jsonl").write_text("".join(f"{task.to_json()}\n" for task in mixed))
+    (beside / "none.jsonl").write_text("")
+    given = ("eval", "toy", "--policy", "random", "--name", "mine", "--env")
+    assert "is a test task" in coevo(*given, "tasks=mixed.jsonl", code=2)
+    coevo(*given, "tasks=none.jsonl", code=2)
+    (beside / "one.jsonl").write_text(mixed[0].to_json())
+    assert "random: 1/1" in coevo(*given, "tasks=one.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -291,6 +304,8 @@ class TestOfARun:
             actions.setdefault(line.id, set()).add(trajectory.actions)
         assert len(actions) == 10
         assert max(map(len, actions.values())) > 1
+        again = ("toy-run", "--policy", "warm-up", "--samples", "4", "--name", "again")
+        assert evaluation(coevo, *again)[1].lines() == folder.lines()
         assert found["pass_at"]["1"] <= found["pass_at"]["4"]
 
     def test_the_same_weights_play_another_benchmark(self, coevo: Coevo) -> None:

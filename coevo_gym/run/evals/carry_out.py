@@ -86,9 +86,12 @@ def carry_out(job: EvalJob, kept: Kept, progress: Progress) -> None:
     Raises:
         EnvBackendError: if nothing ever came to an end, and the first was lost to its engine.
         ModelError: the same, lost to the model; or if an endpoint is down.
-        ConfigError: if the policy can do nothing on another benchmark than its own.
+        ConfigError: if there is no task, or the policy can do nothing on another benchmark than
+            its own.
     """
     tasks, total = job.tasks, len(job.tasks) * job.samples
+    if not tasks:
+        raise ConfigError(f"{job.source} has no {job.split} tasks to evaluate {job.policy} on.")
     wanted = {(task.id, sample) for task in tasks for sample in range(job.samples)}
     done = len(wanted & kept.lines.keys())
     progress.phase(job.policy, total=total, done=done)
