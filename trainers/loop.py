@@ -99,7 +99,8 @@ class Loop:
         ):
             self._carry_out(self.rounds.asked(self.session))
         metrics["round_s"] = perf_counter() - updated
-        self._evaluate(due=_due(state.step, config.evaluate_every_steps))
+        late = config.spent(state) >= config.evaluate_from
+        self._evaluate(due=late and _due(state.step, config.evaluate_every_steps))
         metrics |= state.metrics()
         metrics |= {f"curriculum.{k}": v for k, v in self.session.metrics().items()}
         self.events.on_step(metrics)

@@ -50,6 +50,7 @@ class LoopConfig(FrozenModel):
             has its own idea of when one is due.
         evolve_at_last_step: ask after the last step too, though nothing trains on what it finds.
         evaluate_every_steps: steps between evaluations; 0 for none but the first and the last.
+        evaluate_from: share of the budget that is spent before those between them begin.
         seed: seed of the episodes' envs; a run plans its rounds with it, too.
         seed_of_order: seed of the order in which tasks are drawn, beside the run's own: another
             number repeats a run from the same warm-up and the same first tasks. An arm may set it.
@@ -63,6 +64,7 @@ class LoopConfig(FrozenModel):
     evolve_every_steps: int = Field(default=1, ge=0)
     evolve_at_last_step: bool = False
     evaluate_every_steps: int = Field(default=10, ge=0)
+    evaluate_from: float = Field(default=0.0, ge=0, le=1)
     seed: int = Field(default=0, ge=0)
     seed_of_order: int = Field(default=0, ge=0)
 

@@ -194,6 +194,16 @@ def test_nothing_that_is_set_aside_is_imported_into_the_run(done: Path, tmp_path
     assert "it is a held_out task" in drafted.problem
 
 
+def test_evaluations_may_begin_late(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    sets = [*SETS, "arms=static", "loop.evaluate_from=0.5", "evaluation.last=9"]
+    summary = train(folder, load_config(TOY, sets=sets, environ={}), quiet(), lambda: False)
+    told = summary.arms["static"]["evaluations"]
+    assert [numbers["step"] for numbers in told] == [0, 3, 4, 5]
+    rates = [numbers["success_rate"] for numbers in told]
+    assert summary.table[-1].success == pytest.approx(fmean(rates[1:]))
+
+
 def test_a_run_without_it_cannot_be_evaluated_there(finished: Path) -> None:
     with pytest.raises(ConfigError, match=r"benchmark\.hold_out"):
         evaluate_policy(RunFolder(finished), "static", "held_out")

@@ -67,6 +67,7 @@ class Scene:
             for name, objects in self.translation.facts
         ]
         self.rules = Rules(self.translation.sas)
+        self.translation = self.translation._replace(sas="")  # a megabyte that is read by now
         if not self.rules.operators:  # the translator has left nothing of the problem
             raise TaskError(
                 "The goal never holds, or always: no command can make a difference. "

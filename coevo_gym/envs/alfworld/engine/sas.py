@@ -94,10 +94,10 @@ class State:
 
     def __init__(self, rules: Rules) -> None:
         self.rules, self.values = rules, list(rules.start)
-        self._missing = [
-            sum(self.values[variable] != value for variable, value in operator.conditions)
-            for operator in rules.operators
-        ]
+        self._missing = [len(operator.conditions) for operator in rules.operators]
+        for held in enumerate(self.values):
+            for index in rules.needing.get(held, ()):
+                self._missing[index] -= 1
         self.possible = {index for index, missing in enumerate(self._missing) if not missing}
         self._derive()
 
@@ -156,10 +156,16 @@ def _hold(pairs: Iterable[tuple[int, int]], values: Sequence[int]) -> bool:
 
 
 class _Lines:
-    """Reads the translator's format."""
+    """Reads the translator's format.
+
+    A problem has a hundred thousand lines and says few different things in them: each is read once,
+    and kept once.
+    """
 
     def __init__(self, text: str) -> None:
         self._lines = iter(text.splitlines())
+        self._pairs: dict[str, tuple[int, int]] = {}
+        self._effects: dict[str, tuple[tuple[int, int] | None, Effect]] = {}
 
     def next(self) -> str:
         return next(self._lines, "")
@@ -177,7 +183,7 @@ class _Lines:
 
     def pairs(self) -> Pairs:
         """A count, and so many lines of a variable and its value."""
-        return tuple(self._pair(self.next().split()) for _ in range(int(self.next())))
+        return tuple([self._pair(self.next()) for _ in range(int(self.next()))])
 
     def variable(self) -> tuple[int, list[str]]:
         """The layer of the axioms that derive it, -1 if none do; and what its values say."""
@@ -188,13 +194,10 @@ class _Lines:
     def operator(self) -> Operator:
         name, conditions, effects = self.next(), list(self.pairs()), []
         for _ in range(int(self.next())):
-            _, *numbers = map(int, self.next().split())
-            *given, variable, before, after = numbers
-            if before >= 0:
-                conditions.append((variable, before))
-            effects.append(
-                Effect(tuple(zip(given[::2], given[1::2], strict=True)), variable, after)
-            )
+            needed, effect = self._effect(self.next())
+            if needed is not None:
+                conditions.append(needed)
+            effects.append(effect)
         self.next()  # its cost
         return Operator(name, tuple(dict.fromkeys(conditions)), tuple(effects))
 
@@ -203,9 +206,23 @@ class _Lines:
         variable, _, after = map(int, self.next().split())
         return Effect(conditions, variable, after)
 
-    def _pair(self, words: Sequence[str]) -> tuple[int, int]:
-        variable, value = map(int, words)
-        return variable, value
+    def _pair(self, line: str) -> tuple[int, int]:
+        found = self._pairs.get(line)
+        if found is None:
+            variable, value = map(int, line.split())
+            found = self._pairs[line] = variable, value
+        return found
+
+    def _effect(self, line: str) -> tuple[tuple[int, int] | None, Effect]:
+        """What an effect's variable must be before, if that matters, and the effect."""
+        found = self._effects.get(line)
+        if found is None:
+            _, *numbers = map(int, line.split())
+            *given, variable, before, after = numbers
+            needed = None if before < 0 else self._pair(f"{variable} {before}")
+            conditions = tuple(zip(given[::2], given[1::2], strict=True))
+            found = self._effects[line] = needed, Effect(conditions, variable, after)
+        return found
 
     def _expect(self, wanted: str) -> None:
         found = self.next()

@@ -1,0 +1,162 @@
+"""How far apart do repeats of one run end on scenes of ALFWorld that are set aside, by setting?
+
+A repeat has the warm-up and the first tasks of its seed; only the order in which tasks are drawn is
+another. A fifth of the training scenes is set aside (25 of 108), and an arm's number is the mean
+over its last five evaluations there; beside it stands the last one alone. Settings are compared
+here and nowhere else: no validation or test game is looked at.
+
+Run: python bench/alfworld_spread.py --seeds 1,2, --repeats 3 --budget tiny
+Each repeat is a cell of `coevo experiment`: run again, it goes on with those that are not there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections import defaultdict
+from functools import lru_cache
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from coevo_gym import cli
+from coevo_gym.core.task import canonical_json
+from coevo_gym.envs.alfworld.engine import game
+from coevo_gym.store.folder import RUNS, read_json
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "today": {},
+    "steady": {"learner.lr_decay": "linear", "learner.average": 0.9, "learner.kl_coef": 0.01},
+    "decay": {"learner.lr_decay": "linear"},
+    "average": {"learner.average": 0.9},
+    "kl": {"learner.kl_coef": 0.03},
+    "lower_rate": {"learner.lr": 3e-4},
+    "more_groups": {"loop.groups_per_step": 16},
+}
+OF_RUN = ("loop.groups_per_step",)
+"""What the whole run of a row sets, because arms of one run may not differ in it."""
+SHARED = {
+    "benchmark.hold_out": 0.2,
+    "evaluation.split": "held_out",
+    "evaluation.n_tasks": 400,
+    "evaluation.last": 5,
+    "loop.evaluate_from": 0.7,
+    "store.record": "none",
+    "store.keep_checkpoints": 1,
+}
+BUDGETS = {
+    "tiny": {"loop.max_env_steps": 30_000, "loop.evaluate_every_steps": 2, "warmup.n_tasks": 700},
+    "small": {"loop.max_env_steps": 80_000, "loop.evaluate_every_steps": 5, "warmup.n_tasks": 700},
+}
+SCENES = 600
+"""Scenes kept in memory, about 4 MB each: those of all evaluations and of the pool."""
+
+
+def table(settings: list[str], repeats: int, budget: str) -> str:
+    """The experiment as TOML; the first repeat of all settings goes before the second of any."""
+    lines = [
+        'title = "ALFWorld: repeats of one run, by setting of the learner"',
+        'benchmarks = ["alfworld"]',
+        f"budget = {json.dumps(budget)}",
+        f'baselines = ["{settings[0]}_0"]',
+        f"[budgets.{budget}.alfworld]",
+        'preset = "alfworld"',
+        f"[budgets.{budget}.alfworld.set]",
+        *(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in {**SHARED, **BUDGETS[budget]}.items()),
+    ]
+    for repeat in range(repeats):
+        for name in settings:
+            own = {k: v for k, v in SETTINGS[name].items() if k not in OF_RUN}
+            run = {k: v for k, v in SETTINGS[name].items() if k in OF_RUN}
+            lines += ["[[rows]]", f'name = "{name}_{repeat}"', 'method = "static"', "[rows.set]"]
+            own |= {"loop.seed_of_order": repeat}
+            lines += [f"{json.dumps(k)} = {json.dumps(v)}" for k, v in own.items()]
+            lines += ["[rows.run]", *(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in run.items())]
+    return "\n".join(lines) + "\n"
+
+
+def found(folder: Path) -> list[dict[str, Any]]:
+    """What is known of each cell that has ended, as one JSON object each."""
+    cells = []
+    for path in sorted(folder.glob("*_*-*/summary.json")):
+        row, _, seed = path.parent.name.rpartition("-")
+        name, _, repeat = row.rpartition("_")
+        summary = read_json(path)
+        (arm,) = summary["arms"].values()
+        late = arm["evaluations"][1:]
+        cells.append(
+            {
+                "setting": name,
+                "seed": int(seed),
+                "repeat": int(repeat),
+                "mean_of_last": summary["table"][-1]["success"],
+                "last": late[-1]["success_rate"],
+                "warm_up": summary["table"][1]["success"],
+                "evaluations": [[e["after_env_steps"], e["success_rate"]] for e in late],
+                "n_tasks": summary["table"][-1]["n_tasks"],
+                "weights": arm["weights"],
+            }
+        )
+    return cells
+
+
+def spreads(cells: list[dict[str, Any]]) -> str:
+    """The table: how far repeats of one seed lie apart."""
+    by_setting: dict[str, dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for cell in cells:
+        by_setting[cell["setting"]][cell["seed"]].append(cell)
+    lines = [
+        "| setting | repeats by seed | mean of the last five | range within a seed, largest | "
+        "deviation within a seed | the last alone: range, largest |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in sorted(by_setting, key=list(SETTINGS).index):
+        seeds = [each for _, each in sorted(by_setting[name].items())]
+        means = [[100 * cell["mean_of_last"] for cell in each] for each in seeds]
+        alone = [[100 * cell["last"] for cell in each] for each in seeds]
+        several = [each for each in means if len(each) > 1]
+        within = fmean(stdev(each) ** 2 for each in several) ** 0.5 if several else float("nan")
+        cells_ = (
+            name,
+            ", ".join(str(len(each)) for each in means),
+            "; ".join(", ".join(f"{value:.1f}" for value in each) for each in means),
+            f"{max(max(each) - min(each) for each in means):.1f}",
+            f"{within:.1f}",
+            f"{max(max(each) - min(each) for each in alone):.1f}",
+        )
+        lines.append("| " + " | ".join(cells_) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run the cells that are not there yet, and print what all of them say."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seeds", default="1,2,", help="as of `coevo experiment`")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of each seed and setting")
+    parser.add_argument("--budget", choices=sorted(BUDGETS), default="tiny")
+    parser.add_argument("--settings", nargs="+", choices=list(SETTINGS), default=list(SETTINGS))
+    parser.add_argument("--print", action="store_true", help="print what is there, and run nothing")
+    parser.add_argument("--out", type=Path, help="where each cell's numbers go, one JSON line each")
+    arguments = parser.parse_args()
+    name = f"alfworld_spread_{arguments.budget}"
+    if not arguments.print:
+        os.makedirs(RUNS, exist_ok=True)
+        file = RUNS / f"{name}.toml"
+        file.write_text(table(arguments.settings, arguments.repeats, arguments.budget))
+        game.open_scene = lru_cache(SCENES)(game.Scene)  # type: ignore[assignment]
+        sys.argv = ["coevo", "experiment", str(file), "--seeds", arguments.seeds, "--name", name]
+        try:
+            cli.main()
+        except SystemExit as end:
+            if end.code:
+                raise
+    cells = found(RUNS / name)
+    if arguments.out:
+        arguments.out.write_text("".join(f"{canonical_json(cell)}\n" for cell in cells))
+    print(spreads(cells))
+
+
+if __name__ == "__main__":
+    main()
