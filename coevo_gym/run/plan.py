@@ -59,7 +59,8 @@ class ModelPlan:
         parameters: weights, all of them.
         trained: weights that are trained.
         weights: bytes of the weights, the sampler's copy included.
-        training: bytes of gradients, the optimiser's state and, without adapters, the reference.
+        training: bytes of gradients, the optimiser's state, averaged weights and, without adapters,
+            the reference.
         activations: bytes that forward and backward pass of one microbatch hold, about.
         context: bytes of the key-value cache of one full context.
         cache: bytes for key-value caches; of vLLM what its share leaves, and not more.
@@ -181,8 +182,9 @@ def _rounds(config: RunConfig, steps: int, arm: ArmConfig | None = None) -> int:
 
 
 def _evaluations(config: RunConfig, steps: int) -> int:
-    every = config.loop.evaluate_every_steps
-    return 1 + (math.ceil(steps / every) if every else 1)
+    every, late = config.loop.evaluate_every_steps, config.loop.evaluate_from
+    between = range(every, steps, every) if every else ()
+    return 2 + sum(step / steps >= late for step in between)
 
 
 def _sampled_tokens(config: RunConfig, per_step: int) -> int | None:
@@ -200,8 +202,9 @@ def _model_plan(config: RunConfig, sampled: int | None, card: Accelerator) -> Mo
     if shape is None or sampled is None or config.loop.max_steps is None:
         return None
     memory = _memory(config, shape, card)
-    # In fp32: the weights that are trained, and twice that for the moments of AdamW.
-    start, checkpoint = 4 * memory.trained, 12 * memory.trained
+    # In fp32: the weights that are trained, twice that for the moments of AdamW, and their average.
+    averaged = bool(_updates(config).average)
+    start, checkpoint = 4 * memory.trained, (16 if averaged else 12) * memory.trained
     context = config.policy.model.max_context or UNKNOWN_CONTEXT
     per_step = config.loop.groups_per_step * config.rollout.group_size
     room = max(1, memory.cache // memory.context)
@@ -260,6 +263,8 @@ def _memory(config: RunConfig, shape: ModelShape, card: Accelerator) -> _Memory:
     copied = config.policy.kind == "vllm" or (half and not adapter)
     sampler = width * n if copied else 0
     training = 12 * trained + (0 if adapter or not _updates(config).kl_coef else 4 * n)
+    # The average, and beside it the weights under training while it is evaluated.
+    training += 8 * trained if _updates(config).average else 0
     activations = _activations(config, shape, trained)
     context = width * (settings.max_context or UNKNOWN_CONTEXT) * shape.kv_values_per_token
     share = None

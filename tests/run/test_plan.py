@@ -22,6 +22,7 @@ PUBLISHED = {
     ("alfworld", "qwen3_4b"): ("77.85", "82.86"),
     ("webshop", "qwen3_4b"): ("75.0", "80.6"),
 }
+AVERAGE = "learner.average=0.9"
 MAX_STEPS = {"appworld": 30, "bfcl": 30, "alfworld": 15, "webshop": 15}
 
 
@@ -159,6 +160,23 @@ def test_disk_and_host_memory_follow_from_what_is_saved() -> None:
     assert told["host memory for checkpoints"].startswith("60 GiB")
     adapters = settings("coevolve_bfcl_qwen3_30b")
     assert dict(rows(adapters, plan(adapters)))["host memory for checkpoints"].startswith("204 MiB")
+
+
+def test_averaged_weights_take_memory_and_disk() -> None:
+    preset = "coevolve_bfcl_qwen3_4b"
+    model, averaged = plan(settings(preset)).model, plan(settings(preset, AVERAGE)).model
+    assert model is not None
+    assert averaged is not None
+    assert averaged.checkpoint - model.checkpoint == 4 * model.trained
+    assert averaged.training - model.training == 8 * model.trained
+
+
+def test_evaluations_that_begin_late_are_fewer() -> None:
+    sets = ["loop.max_steps=20", "loop.evaluate_every_steps=3"]
+    assert plan(settings("quickstart", *sets)).evaluations == 8  # 0, 3, …, 18, 20
+    assert plan(settings("quickstart", *sets, "loop.evaluate_from=0.6")).evaluations == 5
+    never = "loop.evaluate_every_steps=0"
+    assert plan(settings("quickstart", *sets, never)).evaluations == 2
 
 
 def test_the_estimate_is_what_a_checkpoint_takes(finished: Path) -> None:
