@@ -111,7 +111,9 @@ class GroupLedger:
 
     def can_issue(self, slot: str | None = None) -> bool:
         """Whether :meth:`issue` needs no task from the curriculum."""
-        return self.n_ready > 0 if slot is None else self._group_of_slot(slot) is not None
+        if slot is None:
+            return bool(self._returned) or self._first_unbegun() is not None
+        return self._group_of_slot(slot) is not None
 
     def open_step(self, n_groups: int) -> None:
         """Draw the tasks of a learner's step, all at once, or more tasks for the open step.
@@ -301,8 +303,12 @@ class GroupLedger:
         if self._returned:
             id, index = self._returned.popleft()
             return self._groups[id], index
-        open_groups = (g for g in self._groups.values() if g.slot is None and g.n_unbegun)
-        return self._begin_place(next(open_groups, None))
+        return self._begin_place(self._first_unbegun())
+
+    def _first_unbegun(self) -> OpenGroup | None:
+        """The first group with places that anybody may take."""
+        groups = self._groups.values()
+        return next((g for g in groups if g.slot is None and g.n_unbegun), None)
 
     def _next_of_slot(self, slot: str) -> tuple[OpenGroup, int]:
         """The next place of the group that is kept for a slot, or is from now on."""
