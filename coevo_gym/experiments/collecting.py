@@ -51,13 +51,20 @@ def collect(
         benchmark,
         budget,
         parts=parts_of(experiment, rows, measured),
-        notes=_notes(cells, finished),
+        notes=_notes(cells, finished, budget),
     )
 
 
-def _notes(cells: Sequence[Cell], finished: Sequence[Cell]) -> Iterator[str]:
+def _notes(cells: Sequence[Cell], finished: Sequence[Cell], budget: Size) -> Iterator[str]:
     if len(finished) < len(cells):
         yield f"{len(finished)} of {len(cells)} cells are finished."
+    marked: dict[str, dict[str, None]] = {}
+    for cell in finished:
+        for row in read_json(cell.folder.summary)["table"]:
+            if row["name"] == cell.row.name and row.get("mark"):
+                marked.setdefault(row["mark"], {})[cell.row.printed(budget)] = None
+    for mark, labels in marked.items():
+        yield f"{', '.join(labels)}: {mark}."
     code = {_code(cell) for cell in finished}
     if len(code) > 1:
         yield f"The cells were run by different code: {', '.join(sorted(code))}."

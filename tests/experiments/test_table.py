@@ -195,6 +195,16 @@ def test_what_is_there_is_not_run_again(finished: Path, copied: Path, coevo: Coe
     assert table_of(copied) == table_of(finished)
 
 
+def test_rows_that_cannot_be_compared_without_saying_so_are_told_of(
+    copied: Path, coevo: Coevo
+) -> None:
+    path = copied / "blind-2" / "summary.json"
+    summary = read_json(path)
+    summary["table"][-1]["mark"] = "judged, not proven"
+    path.write_text(json.dumps(summary))
+    assert "6 drafts, anywhere: judged, not proven." in coevo(*CHEAP)
+
+
 def test_cells_of_different_code_are_told_of(copied: Path, coevo: Coevo) -> None:
     path = copied / "blind-2" / "manifest.json"
     manifest = read_json(path)
