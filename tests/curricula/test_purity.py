@@ -20,7 +20,7 @@ RESERVE = {"when": "reserve", "selector": {"kind": "band", "cap": 1, "shuffled":
 
 
 @pytest.mark.parametrize("settings", [{}, RESERVE], ids=["signals", "reserve"])
-@pytest.mark.parametrize("mode", ["guided", "blind", "random", "off"])
+@pytest.mark.parametrize("mode", ["guided", "blind", "random", "coverage", "off"])
 def test_a_whole_life_without_files_sockets_databases_or_clocks(
     mode: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
