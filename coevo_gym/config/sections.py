@@ -84,6 +84,9 @@ class EvaluationSettings(FrozenModel):
     training scenarios that ``benchmark.hold_out`` sets aside."""
     n_tasks: int = Field(default=200, ge=1)
     """Held-out tasks, the same ones for every seed; all of them if there are fewer."""
+    n_trained: int = Field(default=0, ge=0)
+    """So many tasks of the warm-up, and so many of an arm's pool as it is then, are tried at each
+    evaluation as well, to see what is forgotten and what is overfitted; 0 for none."""
     last: int = Field(default=1, ge=1)
     """An arm's number is the mean over so many of its last evaluations; those of the warm-up are
     none of them. With 1 it is that of the end."""

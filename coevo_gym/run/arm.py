@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from coevo_gym.config import ArmConfig
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.evolution import RoundResult, Verdict
+from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.curricula.session.seeds import Seeds
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import Evaluation
@@ -83,6 +84,7 @@ class Arm:
             with self.as_evaluated():
                 return assembly.evaluate(agent.greedy())
 
+        self._assembly, self._agent = assembly, agent
         order = settings.loop.seed_of_order
         draws = assembly.seed(f"ledger, order {order}" if order else "ledger")
         self.loop = Loop(
@@ -104,6 +106,24 @@ class Arm:
         """A scope in which the policy has the weights that are evaluated and kept in the end."""
         average = None if isinstance(self.learner, ReST) else self.learner.average
         return average.in_place() if average else nullcontext()
+
+    def success_on_trained(self) -> dict[str, float]:
+        """Success on tasks of the warm-up and of the pool, of each the first ones by id.
+
+        Empty unless ``evaluation.n_trained`` asks for it; without the pool where there is none.
+        """
+        n = self._assembly.config.evaluation.n_trained
+        curriculum = self.loop.session.curriculum
+        pool = curriculum.pool.tasks if isinstance(curriculum, PoolCurriculum) else ()
+        sets = {"warmup_tasks": self._assembly.warmup_tasks(), "pool_tasks": pool}
+        with self.as_evaluated():
+            return {
+                f"{name}_success": self._assembly.success_on(
+                    self._agent.greedy(), sorted(tasks, key=lambda task: task.id)[:n]
+                )
+                for name, tasks in sets.items()
+                if n and tasks
+            }
 
     def weights_hash(self) -> str:
         """Hash of the weights that are evaluated, bit by bit."""

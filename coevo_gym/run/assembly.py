@@ -262,6 +262,11 @@ class Assembly:
                 return evaluate_references(tasks, envs, seed=self.config.seed, on_done=on_done)
             return evaluate(agent, tasks, envs, seed=self.config.seed, on_done=on_done)
 
+    def success_on(self, agent: Agent, tasks: Sequence[Task]) -> float:
+        """Share of training tasks that an agent solves, one episode each; nobody learns of it."""
+        with closing(self.envs()) as envs:
+            return evaluate(agent, tasks, envs, seed=self.config.seed).success_rate
+
 
 @contextmanager
 def one_thread(config: RunConfig) -> Iterator[None]:

@@ -46,6 +46,7 @@ class ArmEvents(Events):
         every_steps: steps between checkpoints.
         by: what the result of a round depends on beside it.
         max_steps: steps that the arm may take, or None.
+        on_trained: success on tasks that were trained on, by what they are; asked at evaluations.
         evaluation: numbers of the latest evaluation.
     """
 
@@ -59,6 +60,7 @@ class ArmEvents(Events):
     every_steps: int
     by: Callable[[Round], str] = lambda round: ""
     max_steps: int | None = None
+    on_trained: Callable[[], Mapping[str, float]] = dict
     evaluation: dict[str, float] = field(default_factory=dict)
 
     def on_groups(self, groups: Sequence[Group], signals: Sequence[Signal]) -> None:
@@ -78,7 +80,7 @@ class ArmEvents(Events):
         solved = "".join("1" if episode.success else "0" for episode in evaluation.episodes)
         state = self.loop.state
         self.store.add_evaluation(self.arm, state.step, outcomes_of(evaluation))
-        self.note_evaluation(evaluation.metrics(), solved)
+        self.note_evaluation({**evaluation.metrics(), **self.on_trained()}, solved)
         self.progress.say(
             f"  {self.arm}, step {state.step}, {state.env_steps:,} env steps: solves "
             f"{evaluation.success_rate:.1%} of {len(evaluation.episodes)} held-out tasks"

@@ -37,7 +37,15 @@ from coevo_gym.store.folder import RunFolder, append_line, keep_lines, write_jso
 from coevo_gym.store.reader import RunReader
 from coevo_gym.trainers.sft import demonstrate, imitate
 
-_TOLD = ("step", "after_env_steps", "success_rate", "mean_score", "episodes")
+_TOLD = (
+    "step",
+    "after_env_steps",
+    "success_rate",
+    "mean_score",
+    "episodes",
+    "warmup_tasks_success",
+    "pool_tasks_success",
+)
 """What a summary tells of each evaluation."""
 
 
@@ -327,6 +335,7 @@ class _Run:
                 every_steps=self.config.store.checkpoint_every_steps,
                 by=arm.evolver.by if arm.evolver else lambda round: "",
                 max_steps=self.config.loop.max_steps,
+                on_trained=arm.success_on_trained,
             )
             arm.loop.events = events
             checkpoints = Checkpoints(
@@ -345,7 +354,7 @@ class _Run:
         if arm.first_round:
             arm.loop.run_round(arm.first_round)
         arm.loop.state.evaluated = 0  # the warm-up's evaluation is this arm's first
-        events.note_evaluation(start.warmup)
+        events.note_evaluation({**start.warmup, **arm.success_on_trained()})
 
     def _run_loop(self, arm: Arm, checkpoints: Checkpoints) -> tuple[TableRow, dict[str, Any]]:
         loop, config = arm.loop, self.config.loop

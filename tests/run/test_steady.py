@@ -204,6 +204,28 @@ def test_evaluations_may_begin_late(tmp_path: Path) -> None:
     assert summary.table[-1].success == pytest.approx(fmean(rates[1:]))
 
 
+def test_what_is_trained_on_can_be_watched_and_changes_nothing(done: Path, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    sets = [*SETS, "arms=static,coevolve", "evaluation.n_trained=6"]
+    summary = train(folder, load_config(TOY, sets=sets, environ={}), quiet(), lambda: False)
+    without = read_json(done / "summary.json")["arms"]
+    for name, arm in summary.arms.items():
+        assert arm["weights"] == without[name]["weights"]
+        assert arm["env_steps"] == without[name]["env_steps"]
+        for watched, numbers in zip(arm["evaluations"], without[name]["evaluations"], strict=True):
+            own = {watched.pop(f"{what}_tasks_success") for what in ("warmup", "pool")}
+            assert own <= {n / 6 for n in range(7)}
+            assert watched == numbers
+    assembly = Assembly(read_manifest(folder)[1])
+    saved = Checkpoints(folder.checkpoints / "static").latest()
+    assert saved is not None
+    load_evaluated(assembly.policy, saved.state)
+    tasks = sorted(assembly.warmup_tasks(), key=lambda task: task.id)[:6]
+    rate = assembly.success_on(assembly.agent(assembly.policy).greedy(), tasks)
+    last = [e for e in read_lines(folder.metrics) if e["event"] == "eval" and e["arm"] == "static"]
+    assert rate == last[-1]["eval.warmup_tasks_success"]
+
+
 def test_a_run_without_it_cannot_be_evaluated_there(finished: Path) -> None:
     with pytest.raises(ConfigError, match=r"benchmark\.hold_out"):
         evaluate_policy(RunFolder(finished), "static", "held_out")
