@@ -29,7 +29,7 @@ class Chosen:
 
     Attributes:
         experiment: the table.
-        rows: of it, with those that they are compared with.
+        rows: of it.
         seeds: of each row.
         benchmark: what is practised.
         budget: how much a cell may take.
