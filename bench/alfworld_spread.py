@@ -42,6 +42,7 @@ SHARED = {
     "evaluation.split": "held_out",
     "evaluation.n_tasks": 400,
     "evaluation.last": 5,
+    "evaluation.n_trained": 60,
     "loop.evaluate_from": 0.7,
     "store.record": "none",
     "store.keep_checkpoints": 1,
@@ -52,6 +53,9 @@ BUDGETS = {
 }
 SCENES = 600
 """Scenes kept in memory, about 4 MB each: those of all evaluations and of the pool."""
+
+
+TOLD = ("after_env_steps", "success_rate", "warmup_tasks_success", "pool_tasks_success")
 
 
 def table(settings: list[str], repeats: int, budget: str) -> str:
@@ -94,7 +98,7 @@ def found(folder: Path) -> list[dict[str, Any]]:
                 "mean_of_last": summary["table"][-1]["success"],
                 "last": late[-1]["success_rate"],
                 "warm_up": summary["table"][1]["success"],
-                "evaluations": [[e["after_env_steps"], e["success_rate"]] for e in late],
+                "evaluations": [{name: e[name] for name in TOLD} for e in arm["evaluations"]],
                 "n_tasks": summary["table"][-1]["n_tasks"],
                 "weights": arm["weights"],
             }
