@@ -23,7 +23,8 @@ from coevo_gym.run.listing import run_rows
 from coevo_gym.store.folder import RunFolder
 from tests import needs
 from tests.run import told
-from tests.run.test_stories import Coevo, coevo, run  # noqa: F401 (fixtures)
+from tests.run.conftest import Coevo
+from tests.run.test_stories import beside, run  # noqa: F401 (fixtures)
 from tests.toy import BENCHMARK
 
 with_pyarrow = pytest.mark.skipif(bool(needs.pyarrow()), reason=needs.pyarrow())
@@ -64,7 +65,7 @@ def test_a_run_is_exported_and_read_back(coevo: Coevo, run: Path, tmp_path: Path
 
 
 @with_pyarrow
-def test_solutions_are_in_the_table_only_if_asked_for(coevo: Coevo, tmp_path: Path) -> None:  # noqa: F811
+def test_solutions_are_in_the_table_only_if_asked_for(coevo: Coevo, tmp_path: Path) -> None:
     coevo("tasks", "export", "told", "--out", "bare")
     coevo("tasks", "export", "told", "--out", "whole", "--with-solutions")
     assert "solution" not in rows_of(tmp_path / "bare" / "tasks.parquet")[0]
@@ -156,7 +157,7 @@ def test_validation_and_test_tasks_are_never_exported(run: Path) -> None:  # noq
         of_run(RunFolder(run))
 
 
-def test_a_benchmark_is_exported_with_its_terms(coevo: Coevo, tmp_path: Path) -> None:  # noqa: F811
+def test_a_benchmark_is_exported_with_its_terms(coevo: Coevo, tmp_path: Path) -> None:
     text = coevo("tasks", "export", "webshop", "--no-parquet", "--out", "shop")
     assert "do not publish them" in text
     tasks = read_tasks(tmp_path / "shop" / "tasks.jsonl")
@@ -166,7 +167,7 @@ def test_a_benchmark_is_exported_with_its_terms(coevo: Coevo, tmp_path: Path) ->
 
 
 def test_a_table_without_pyarrow_says_what_to_install(
-    coevo: Coevo,  # noqa: F811
+    coevo: Coevo,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -180,7 +181,7 @@ def test_a_table_without_pyarrow_says_what_to_install(
 
 
 @with_pyarrow
-def test_an_earlier_export_is_replaced_only_if_asked_for(coevo: Coevo, tmp_path: Path) -> None:  # noqa: F811
+def test_an_earlier_export_is_replaced_only_if_asked_for(coevo: Coevo, tmp_path: Path) -> None:
     coevo("tasks", "export", "told")
     assert "is there already" in coevo("tasks", "export", "told", code=2)
     (tmp_path / "told-tasks" / "notes.txt").write_text("mine")
@@ -201,7 +202,7 @@ def test_mistakes_are_explained(coevo: Coevo, run: Path, finished: Path) -> None
     assert "0 of" in text  # it has them all
 
 
-def test_an_export_can_be_imported(coevo: Coevo, tmp_path: Path) -> None:  # noqa: F811
+def test_an_export_can_be_imported(coevo: Coevo, tmp_path: Path) -> None:
     coevo("tasks", "export", "told", "--no-parquet", "--arm", "static")
     exported = tmp_path / "told-tasks" / "tasks.jsonl"
     coevo("tasks", "import", str(exported), "--out", "back.jsonl")
