@@ -9,8 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.table import Table
 
 from coevo_gym import tasks
+from coevo_gym.cli import output
 from coevo_gym.testing import make_env
 
 
@@ -211,3 +214,19 @@ def test_nothing_that_is_there_to_be_copied_is_broken(columns: str, tmp_path: Pa
 @pytest.mark.parametrize("flag", ["--version", "--help"])
 def test_quick_flags(flag: str) -> None:
     assert coevo(flag).stdout
+
+
+@pytest.mark.parametrize(("width", "parts"), [(200, 1), (60, 2), (30, 4)])
+def test_numbers_are_never_broken(
+    width: int, parts: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Columns that have no room stand in a table below, with the names of the rows."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(output, "console", Console(width=width))
+    table = Table("policy", "success on val", "95 % interval", "env steps", "mixed groups")
+    table.add_row("[bold]static[/]", "75.2%", "70.8% – 79.2%", "80,100", "31.0%")
+    output.print_numbers(table)
+    text = capsys.readouterr().out
+    assert text.count("static") == text.count("policy") == parts
+    for cell in ("success on val", "70.8% – 79.2%", "80,100", "mixed groups", "31.0%"):
+        assert cell in text

@@ -9,7 +9,16 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
-from coevo_gym.cli.output import AsJson, errors, print_json, print_table, say, say_aside, telling
+from coevo_gym.cli.output import (
+    AsJson,
+    errors,
+    print_json,
+    print_numbers,
+    print_table,
+    say,
+    say_aside,
+    telling,
+)
 from coevo_gym.cli.progress import RunProgress
 from coevo_gym.cli.settings import Sets
 from coevo_gym.cli.sources import BenchmarkOrRun, find_benchmark, find_source
@@ -111,7 +120,7 @@ def evaluate(
     if as_json:
         print_json({**finite(summary.to_json()), "folder": str(folder.path)})
         return
-    print_table(result_table([summary.row], split, samples=samples))
+    print_numbers(result_table([summary.row], split, samples=samples))
     for table in type_tables(summary.types):
         print_table(table)
     for line in remarks(summary, folder):

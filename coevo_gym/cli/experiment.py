@@ -15,6 +15,7 @@ from coevo_gym.cli.output import (
     cell,
     errors,
     print_json,
+    print_numbers,
     print_table,
     say,
     say_aside,
@@ -162,7 +163,7 @@ def _print(table: ResultTable, as_json: bool, as_csv: bool, as_md: bool) -> None
         drawn = Table(*columns, title=title or None)
         for row in rows:
             drawn.add_row(*map(escape, row))
-        print_table(drawn)
+        print_numbers(drawn)
     for note in table.notes:
         say(note)
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.markup import escape, render
+from rich.table import Column, Table
 
 from coevo_gym.core import waiting
 
@@ -33,8 +34,48 @@ def print_json(value: Any) -> None:
 
 def print_table(table: Table) -> None:
     """Print a table as wide as the terminal; a pipe has room for whole lines."""
+    _printer().print(table)
+
+
+def print_numbers(table: Table) -> None:
+    """Print a table whose cells are never broken; its first column names the rows.
+
+    Where it is wider than the terminal, its columns stand in several tables, one below the other,
+    each with the names.
+    """
+    printer = _printer()
+    for part in _parts(table, printer.width):
+        printer.print(part)
+
+
+def _printer() -> Console:
     piped = not console.is_terminal and "COLUMNS" not in os.environ
-    (Console(width=_PIPE_WIDTH) if piped else console).print(table)
+    return Console(width=_PIPE_WIDTH) if piped else console
+
+
+def _parts(table: Table, width: int) -> Iterator[Table]:
+    names, *others = table.columns
+    part, left = [names], width - 1 - _width(names)
+    for column in others:
+        if len(part) > 1 and _width(column) > left:
+            yield _with_columns(table, part)
+            part, left = [names], width - 1 - _width(names)
+        part.append(column)
+        left -= _width(column)
+    yield _with_columns(table, part)
+
+
+def _width(column: Column) -> int:
+    """How wide a column is with its line and the blanks around it."""
+    texts = [column.header, *column.cells]
+    return 3 + max(cell_len(render(str(text)).plain) for text in texts)
+
+
+def _with_columns(table: Table, columns: Sequence[Column]) -> Table:
+    part = Table(*(column.copy() for column in columns), title=table.title)
+    for number, cells in enumerate(zip(*(column.cells for column in columns), strict=True)):
+        part.add_row(*cells, style=table.rows[number].style)
+    return part
 
 
 def cell(value: Any) -> str:

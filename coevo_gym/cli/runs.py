@@ -19,6 +19,7 @@ from coevo_gym.cli.output import (
     console,
     errors,
     print_json,
+    print_numbers,
     print_table,
     say,
     say_aside,
@@ -106,7 +107,7 @@ def resume(run: RunName) -> None:
         )
         summary = read_json(folder.summary)
         rows = [TableRow(**row) for row in summary["table"]]
-        print_table(result_table(rows, summary["split"]))
+        print_numbers(result_table(rows, summary["split"]))
         say(f"Report: {write_report(folder)}")
         return
     _finish(folder, lambda progress, stop: resume_run(folder, progress, stop))
@@ -168,7 +169,7 @@ def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], Summar
             if folder.manifest.is_file():
                 error.add_note(f"Go on with: {hint}")
             raise
-    print_table(result_table(summary.table, summary.split))
+    print_numbers(result_table(summary.table, summary.split))
     say(f"Report: {write_report(folder)}")
 
 

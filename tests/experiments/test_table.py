@@ -133,7 +133,9 @@ def test_all_files_and_the_screen_say_the_same(finished: Path) -> None:
                 f"{first['wins']} of 2",
                 f"{first['p']:.3f}",
             ]
-        on_screen = next(part for part in printed.splitlines() if f"│ {line['label']} " in part)
+        on_screen = "\n".join(
+            part for part in printed.splitlines() if f"│ {line['label']} " in part
+        )
         for cell in cells:
             assert cell in mine
             assert cell in on_screen
