@@ -44,7 +44,7 @@ class ArmCount:
 
 
 class Similarity(NamedTuple):
-    """How close a set of tasks lies to the validation tasks.
+    """How close a set of tasks lies to the held-out tasks.
 
     Attributes:
         label: name of the set, such as ``D_0`` or ``evolved``.
@@ -345,7 +345,7 @@ class ReportData:
         lengths: steps of the episodes of each policy's last evaluation.
         usage: what models were asked in the rounds, by arm and purpose.
         rejections: rejected drafts by arm and gate.
-        similarity: likeness of sets of tasks to the validation tasks.
+        similarity: likeness of sets of tasks to the held-out tasks.
         lineage: evolved tasks, oldest first.
         rejected: a sample of rejected drafts.
         warmup_loss: loss of each imitation step before training, in order.

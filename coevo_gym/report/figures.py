@@ -159,7 +159,7 @@ def signals_figure(data: ReportData) -> Figure | None:
 
 
 def similarity_figure(data: ReportData) -> Figure | None:
-    """How close sets of tasks lie to the validation tasks, as shares of each set."""
+    """How close sets of tasks lie to the held-out tasks, as shares of each set."""
     n = max((len(item.counts) for item in data.similarity), default=0)
     totals = [sum(item.counts) for item in data.similarity]
     shares = [
@@ -177,7 +177,7 @@ def similarity_figure(data: ReportData) -> Figure | None:
     top = nice_top(max((v for s in shares for v in s), default=0.0), 4)
     return _columns(
         ColumnChart(
-            "similarity", "Similarity to the validation tasks",
+            "similarity", "Similarity to the held-out tasks",
             "Bars: share of each set of tasks by highest cosine to a validation intent.",
             fills, (ColumnPanel("", columns),), False, "highest cosine to a validation intent",
             "share of tasks", top, lambda v: percent(v, 0), last="1.0", whole=False,
