@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from coevo_gym.core import stats
 from coevo_gym.core.stats import (
     at_k,
-    bootstrap_interval,
     efficiency,
     mean_and_sd,
     paired,
@@ -153,23 +152,11 @@ def test_what_is_compared_with_itself_differs_by_nothing(values: list[float]) ->
 
 @given(numbers, st.floats(-1, 1))
 def test_intervals_lie_around_the_mean_and_move_with_it(values: list[float], by: float) -> None:
-    low, high = bootstrap_interval(values, n_samples=200)
     mean, _ = mean_and_sd(values)
-    assert min(values) - 1e-12 <= low <= high <= max(values) + 1e-12
-    moved = bootstrap_interval([value + by for value in values], n_samples=200)
-    assert moved == pytest.approx((low + by, high + by), abs=1e-9)
     found = paired([value + by for value in values], [by] * len(values))
     if len(values) > 1:
         assert found.low <= mean + 1e-9
         assert found.high >= mean - 1e-9
-
-
-def test_bootstrap_is_the_same_for_a_seed() -> None:
-    values = [0.1, 0.4, 0.2, 0.8]
-    assert bootstrap_interval(values, seed=1) == bootstrap_interval(values, seed=1)
-    narrow = bootstrap_interval(values, level=0.5)
-    wide = bootstrap_interval(values, level=0.99)
-    assert wide[0] < narrow[0] < narrow[1] < wide[1]
 
 
 def test_a_curve_of_one_point_is_as_high_as_it() -> None:
@@ -190,7 +177,6 @@ def test_no_correlation_where_nothing_varies() -> None:
         (lambda: paired([math.nan], [0.0]), "finite values, got nan"),
         (lambda: sign_test([math.inf]), "finite values, got inf"),
         (lambda: sign_flip([]), "sign_flip needs at least one value"),
-        (lambda: bootstrap_interval([1.0], level=1.0), "level in .0, 1., got 1.0"),
         (lambda: at_k([[1, 0]], 3), "at least k tries of each task, got k=3"),
         (lambda: at_k([], 1), "got k=1 and 0 tasks"),
         (lambda: at_k([[0.5]], 1), "outcomes of 0 or 1, got 0.5"),

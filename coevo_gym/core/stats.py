@@ -24,7 +24,6 @@ Z_95 = 1.959963984540054
 EXACT = 16
 """Differences up to which all assignments of signs are looked at."""
 _CHUNK = 4096
-_CELLS = 1_000_000
 
 
 def wilson_interval(successes: float, n: int, *, z: float = Z_95) -> tuple[float, float]:
@@ -217,40 +216,6 @@ def sign_flip(differences: Sequence[float], *, n_samples: int = 100_000, seed: i
         flips = rng.integers(2, size=(min(_CHUNK, n_samples - start), n))
         as_large += int(np.sum(np.abs((1 - 2 * flips) @ sizes) >= observed))
     return (1 + as_large) / (1 + n_samples)
-
-
-def bootstrap_interval(
-    values: Sequence[float], *, level: float = 0.95, n_samples: int = 10_000, seed: int = 0
-) -> tuple[float, float]:
-    """Percentile bootstrap interval of a mean. It is too narrow for a handful of values.
-
-    Args:
-        values: of which to take the mean; differences of pairs for the interval of those.
-        level: how often it is to hold the mean, in (0, 1).
-        n_samples: how often to draw as many values with replacement.
-        seed: of the draws.
-
-    Raises:
-        ValueError: if there are no values, one is not finite, or the level is out of range.
-
-    Example:
-        >>> [round(end, 3) for end in bootstrap_interval([0.0] * 50 + [1.0] * 50)]
-        [0.4, 0.6]
-    """
-    _check("bootstrap_interval", values)
-    if not 0 < level < 1:
-        raise ValueError(f"bootstrap_interval needs a level in (0, 1), got {level}")
-    rng = np.random.default_rng(seed)
-    array = np.asarray(values, dtype=np.float64)
-    rows = max(1, _CELLS // len(array))
-    means = np.concatenate(
-        [
-            rng.choice(array, size=(min(rows, n_samples - start), len(array))).mean(axis=1)
-            for start in range(0, n_samples, rows)
-        ]
-    )
-    low, high = np.percentile(means, [50 * (1 - level), 50 * (1 + level)])
-    return float(low), float(high)
 
 
 def paired_shares_interval(differences: Sequence[float], *, z: float = Z_95) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.evolution import Draft
-from coevo_gym.core.task import Task
+from coevo_gym.core.task import OPEN, Task
 
 TAG = re.compile(r"[a-z][a-z0-9_]*:\S(?:.*\S)?")
 """How a tag is written: a kind, a colon, and a value without spaces at its ends."""
@@ -51,6 +51,11 @@ def value_of_tag(tag: str) -> str:
         'builtin/FloorPlan7'
     """
     return tag.partition(":")[2]
+
+
+def asks_nothing(task: Task | Draft) -> bool:
+    """Whether it is an open task, which has the tags of its place alone."""
+    return isinstance(task, Task) and task.origin == OPEN
 
 
 def scenario_tags(task: Task | Draft) -> tuple[str, ...]:

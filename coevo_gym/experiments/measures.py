@@ -21,15 +21,14 @@ import numpy as np
 
 from coevo_gym.config import RunConfig
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.evolution import Round
 from coevo_gym.core.task import Split
 from coevo_gym.curricula.gates.similarity import set_aside
 from coevo_gym.curricula.metrics import max_similarity
 from coevo_gym.curricula.pool.embed import HashingEmbedder
-from coevo_gym.curricula.pool.growing import GrowingSet
 from coevo_gym.envs.held_out import benchmark_of
+from coevo_gym.report.task_sets import ArmTasks, spread_of
 from coevo_gym.run.evals.job import run_job
-from coevo_gym.run.evaluation import Silent, evaluate_unkept
+from coevo_gym.run.evaluation import Silent, evaluate_policy, evaluate_unkept
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.table import WARMUP
 from coevo_gym.store.folder import RunFolder, read_json, read_lines, write_json
@@ -101,28 +100,27 @@ def _solved(ended: _Ended) -> str:
 
 def _diversity(ended: _Ended) -> list[dict[str, float | None]]:
     """SR@5 of the pool after each round, and ED_rel of what has joined it from D_0."""
-    embed, pool = HashingEmbedder(), None
+    rounds = RunReader(ended.folder.database).rounds(ended.arm)
+    if not rounds:
+        return []
+    first, *later = (applied.result.accepted for applied in rounds)
     rows = list[dict[str, float | None]]()
-    for number, applied in enumerate(RunReader(ended.folder.database).rounds(ended.arm)):
-        vectors = embed([task.instruction for task in applied.result.accepted])
-        if pool is None:
-            pool = GrowingSet(vectors)
-        else:
-            pool.add(vectors)
-        numbers = {"sr": pool.self_similarity, "ed": pool.distance}
+    spread = spread_of(ArmTasks(ended.arm, first, tuple(later)))
+    for applied, after in zip(rounds, spread.rounds, strict=True):
+        numbers = {"sr": after.likeness, "ed": after.distance}
         known = {name: n if math.isfinite(n) else None for name, n in numbers.items()}
-        rows.append({"round": number, "step": applied.step, "tasks": len(vectors), **known})
+        n_tasks = len(applied.result.accepted)
+        rows.append({"round": after.round, "step": applied.step, "tasks": n_tasks, **known})
     return rows
 
 
 def _likeness(ended: _Ended) -> float | None:
     """Mean cosine of each evolved task to the nearest that was set aside; None without any."""
     rounds = RunReader(ended.folder.database).rounds(ended.arm)
-    first = Round.unguided(1).id
     texts = [
         task.instruction
         for applied in rounds
-        if applied.round.id != first
+        if not applied.is_first
         for task in applied.result.accepted
     ]
     settings = ended.config.benchmark
@@ -154,7 +152,7 @@ def _transfer(ended: _Ended) -> dict[str, Any]:
 
 def _on(split: str) -> Callable[[_Ended], float]:
     def success(ended: _Ended) -> float:
-        return evaluate_unkept(run_job(ended.folder, ended.arm, split), Silent()).row.success
+        return evaluate_policy(ended.folder, ended.arm, split).success
 
     return success
 

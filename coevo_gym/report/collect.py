@@ -66,7 +66,7 @@ def load_report_data(folder: RunFolder) -> ReportData:
         )
     lines = read_lines(folder.metrics)
     warmup = next((line for line in lines if line["event"] == "warm-up"), {})
-    later = [applied for applied in rounds if not _is_first(applied)]
+    later = [applied for applied in rounds if not applied.is_first]
     arms, held_out = _arm_tasks(config, rounds), _held_out(config)
     spreads = tuple(spread_of(tasks) for tasks in arms)
     return ReportData(
@@ -91,12 +91,6 @@ def load_report_data(folder: RunFolder) -> ReportData:
         warmup_loss=tuple(warmup.get("losses", ())),
         notes=_notes(config, manifest),
     )
-
-
-def _is_first(applied: StoredRound) -> bool:
-    """Whether it is the round that all arms begin with."""
-    round = applied.round
-    return applied.step == 0 and (round.n_enough > 0 or not round.contexts)
 
 
 def _table(folder: RunFolder, config: RunConfig, lines: Lines) -> tuple[TableRow, ...]:
@@ -219,8 +213,8 @@ def _arm_tasks(config: RunConfig, rounds: Sequence[StoredRound]) -> list[ArmTask
     found = []
     for arm in config.arms:
         mine = [applied for applied in rounds if applied.arm == arm]
-        first = tuple(task for a in mine if _is_first(a) for task in a.result.accepted)
-        later = tuple(a.result.accepted for a in mine if not _is_first(a))
+        first = tuple(task for a in mine if a.is_first for task in a.result.accepted)
+        later = tuple(a.result.accepted for a in mine if not a.is_first)
         if later:
             found.append(ArmTasks(arm, first, later))
     return found
@@ -233,7 +227,7 @@ def _evolution(
     rows = []
     for spread in spreads:
         arm, before, after = spread.arm, spread.rounds[0], spread.rounds[-1]
-        later = [applied for applied in rounds if applied.arm == arm and not _is_first(applied)]
+        later = [applied for applied in rounds if applied.arm == arm and not applied.is_first]
         totals = {
             "signals": sum(sum(_signals_before(applied, lines).values()) for applied in later),
             "contexts": sum(len(a.round.contexts) or a.round.n_unguided for a in later),
@@ -285,7 +279,7 @@ def _each_once(rounds: Sequence[StoredRound]) -> Iterator[tuple[str, StoredRound
     """Every round with its arm; that of D_0, which all arms share, once, as no arm's."""
     seen = set()
     for applied in rounds:
-        arm = FIRST if _is_first(applied) else applied.arm
+        arm = FIRST if applied.is_first else applied.arm
         if (arm, applied.round.id) not in seen:
             seen.add((arm, applied.round.id))
             yield arm, applied
@@ -328,7 +322,7 @@ def _similarity(held_out: Sequence[Task], rounds: Sequence[StoredRound]) -> tupl
         return ()
     sets: dict[str, dict[str, str]] = {}
     for applied in rounds:
-        label = FIRST if _is_first(applied) else f"evolved by {applied.arm}"
+        label = FIRST if applied.is_first else f"evolved by {applied.arm}"
         tasks = sets.setdefault(label, {})
         tasks.update({task.id: task.instruction for task in applied.result.accepted})
     embed = HashingEmbedder()

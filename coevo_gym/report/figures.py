@@ -178,8 +178,8 @@ def similarity_figure(data: ReportData) -> Figure | None:
     return _columns(
         ColumnChart(
             "similarity", "Similarity to the held-out tasks",
-            "Bars: share of each set of tasks by highest cosine to a validation intent.",
-            fills, (ColumnPanel("", columns),), False, "highest cosine to a validation intent",
+            "Bars: share of each set of tasks by highest cosine to a held-out intent.",
+            fills, (ColumnPanel("", columns),), False, "highest cosine to a held-out intent",
             "share of tasks", top, lambda v: percent(v, 0), last="1.0", whole=False,
         )
     )  # fmt: skip

@@ -113,6 +113,8 @@ class Arm:
         Empty unless ``evaluation.n_trained`` asks for it; without the pool where there is none.
         """
         n = self._assembly.config.evaluation.n_trained
+        if not n:
+            return {}
         curriculum = self.loop.session.curriculum
         pool = curriculum.pool.tasks if isinstance(curriculum, PoolCurriculum) else ()
         sets = {"warmup_tasks": self._assembly.warmup_tasks(), "pool_tasks": pool}
@@ -122,7 +124,7 @@ class Arm:
                     self._agent.greedy(), sorted(tasks, key=lambda task: task.id)[:n]
                 )
                 for name, tasks in sets.items()
-                if n and tasks
+                if tasks
             }
 
     def weights_hash(self) -> str:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 
-from coevo_gym.config import Sets
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.run.evals.carry_out import Kept, KeptInFolder, carry_out, open_database
 from coevo_gym.run.evals.identity import differences, identity, in_words
-from coevo_gym.run.evals.job import EvalJob, model_job, run_job
+from coevo_gym.run.evals.job import EvalJob, run_job
 from coevo_gym.run.evals.summary import EvalSummary, summarise
 from coevo_gym.run.progress import Progress
 from coevo_gym.run.table import TableRow
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder, write_json
-
-__all__ = ["Silent", "evaluate_in", "evaluate_model", "evaluate_policy", "evaluate_unkept"]
 
 
 class Silent:
@@ -37,20 +34,6 @@ def evaluate_policy(
 ) -> TableRow:
     """Evaluate a policy of a run, and keep nothing; see :func:`run_job` for the arguments."""
     return evaluate_unkept(run_job(folder, policy, split), progress or Silent()).row
-
-
-def evaluate_model(
-    benchmark: str,
-    policy: str | None,
-    split: str,
-    progress: Progress,
-    *,
-    sets: Sets = (),
-    env: Sequence[str] = (),
-) -> TableRow:
-    """Evaluate a model or a baseline, and keep nothing; see :func:`model_job`."""
-    job = model_job(benchmark, policy, split, progress, sets=sets, env=env)
-    return evaluate_unkept(job, progress).row
 
 
 def evaluate_unkept(job: EvalJob, progress: Progress) -> EvalSummary:

@@ -32,7 +32,7 @@ def run_rows(folder: RunFolder, *, evolved: bool = False) -> list[dict[str, Any]
     names = {task.id: task.name for task in stored}
     rows = []
     for applied in rounds:
-        if not (evolved and _is_first(applied)):
+        if not (evolved and applied.is_first):
             rows += [_evolved_row(task, applied, names) for task in applied.result.accepted]
     return rows
 
@@ -41,7 +41,7 @@ def rejected_rows(folder: RunFolder) -> list[dict[str, Any]]:
     """Drafts that became no task of a run, with the gate and the reason; each round's once."""
     rows = dict[tuple[str, str, int], dict[str, Any]]()
     for applied in RunReader(folder.database).rounds():
-        arm = "" if _is_first(applied) else applied.arm  # all arms share the first one
+        arm = "" if applied.is_first else applied.arm  # all arms share the first one
         for position, verdict in enumerate(applied.result.verdicts):
             if verdict.draft_id and not verdict.accepted and verdict.gate != HOLD:
                 rows[arm, applied.round.id, position] = {
@@ -81,7 +81,7 @@ def evolved_tasks(folder: RunFolder) -> Sequence[Task]:
     found = {
         task.id: task
         for applied in rounds
-        if not _is_first(applied)
+        if not applied.is_first
         for task in applied.result.accepted
     }
     return tuple(found.values())
@@ -111,11 +111,6 @@ def matching(rows: Sequence[dict[str, Any]], search: str) -> list[dict[str, Any]
 
 def _text(row: Mapping[str, Any]) -> str:
     return "\n".join(str(value) for value in row.values()).casefold()
-
-
-def _is_first(applied: StoredRound) -> bool:
-    """Whether it is the round that all arms begin with."""
-    return not applied.round.contexts and applied.step == 0
 
 
 def _asked_for(verdict: Verdict) -> str:

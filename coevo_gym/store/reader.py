@@ -42,6 +42,11 @@ class StoredRound(NamedTuple):
     round: Round
     result: RoundResult
 
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the round that found the tasks that the arm began with (D_0)."""
+        return self.step == 0 and (self.round.n_enough > 0 or not self.round.contexts)
+
 
 class TaskCount(NamedTuple):
     """How often an arm practised a task."""

@@ -21,6 +21,7 @@ from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.methods.contract import assert_method_contract
 from coevo_gym.methods.rbc import coevolve_rbc
 from coevo_gym.run.assembly import Assembly
+from coevo_gym.run.listing import evolved_tasks, run_rows
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.reader import RunReader
 from tests.curricula.episodes import TRAIN, group
@@ -84,6 +85,9 @@ def test_a_run_looks_for_targets(tmp_path: Path) -> None:
         if "curriculum.tags_covered" in line
     ]
     assert covered
+    accepted = {task.id for applied in later for task in applied.result.accepted}
+    assert {task.id for task in evolved_tasks(folder)} == accepted
+    assert {row["id"] for row in run_rows(folder, evolved=True)} == accepted
 
 
 def test_nothing_is_explored_from_tasks_that_are_set_aside() -> None:

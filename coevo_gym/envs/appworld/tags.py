@@ -6,8 +6,8 @@ import re
 from types import MappingProxyType
 
 from coevo_gym.core.evolution import Draft
-from coevo_gym.core.task import OPEN, Task
-from coevo_gym.envs.tags import tags_from
+from coevo_gym.core.task import Task
+from coevo_gym.envs.tags import asks_nothing, tags_from
 
 
 def _words(*phrases: str) -> re.Pattern[str]:
@@ -42,7 +42,7 @@ def tags_of(task: Task | Draft) -> tuple[str, ...]:
 
     Both are read from words alone: no list of apps comes with a wish.
     """
-    if isinstance(task, Task) and task.origin == OPEN:
+    if asks_nothing(task):
         return ()
     said = " ".join(task.instruction.split())
     asks = _QUESTION.search(said) or _ASKS.match(said)

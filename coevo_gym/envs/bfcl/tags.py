@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from coevo_gym.core.evolution import Draft
-from coevo_gym.core.task import OPEN, Task
+from coevo_gym.core.task import Task
 from coevo_gym.envs.bfcl.world import BFCLWorld
-from coevo_gym.envs.tags import tags_from
+from coevo_gym.envs.tags import asks_nothing, tags_from
 
 FEW = 3
 """Most turns that are few; one is a kind of its own."""
@@ -20,7 +20,7 @@ def tags_of(task: Task | Draft) -> tuple[str, ...]:
     world = task.world
     assert isinstance(world, BFCLWorld)
     pairs = [("api", name) for name in world.classes]
-    if not (isinstance(task, Task) and task.origin == OPEN):
+    if not asks_nothing(task):
         n = len(world.turns)
         pairs.append(("turns", "one" if n == 1 else "few" if n <= FEW else "many"))
     return tags_from(pairs)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from coevo_gym.core.evolution import Draft
-from coevo_gym.core.task import OPEN, Task
-from coevo_gym.envs.tags import tags_from
+from coevo_gym.core.task import Task
+from coevo_gym.envs.tags import asks_nothing, tags_from
 from coevo_gym.envs.webshop.builder import is_named
 from coevo_gym.envs.webshop.tasks import open_catalogue
 from coevo_gym.envs.webshop.world import WebShopWorld
@@ -24,7 +24,7 @@ def tags_of(task: Task | Draft) -> tuple[str, ...]:
         return ()
     product = catalogue[task.scenario]
     pairs = [("category", product.category), ("family", product.query)]
-    if not (isinstance(task, Task) and task.origin == OPEN):
+    if not asks_nothing(task):
         said = task.instruction.lower()
         pairs += [
             ("option", name)
