@@ -1,0 +1,222 @@
+"""Do memory, open files, processes and threads stay flat however long an env is used?
+
+One benchmark a run, in one process with some envs that take turns. A third of the episodes play the
+reference; a third draw from the choices (BFCL: from all references, and seldom from the choices,
+which cost more than the engine); a third play a reference half of whose actions are torn, doubled,
+mixed with odd characters or long. 200 times in between, all that this process and those below it
+hold is written to OUT/BENCHMARK.jsonl, a line at a time.
+
+How a number grows is a slope, and neighbours in such a series are alike: after a fifth of the work,
+in which caches fill, the series is cut into 20 parts, and a line is fitted through their means. The
+95 % interval is Student's, of 18 degrees of freedom. Growth is told for the whole amount of work.
+What has at least the chance to be flat, and what grows by less than 1 % of its level, counts as
+flat; else the exit code is 1.
+
+Run: python bench/soak.py webshop --out soak      # bfcl, alfworld, appworld; minutes each
+     python bench/soak.py webshop --out soak --read      # the table of a series, also an unfinished
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import platform
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast
+
+import gymnasium as gym
+import numpy as np
+from numpy.random import Generator
+from watched.usage import Usage, usage
+
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.errors import EnvBackendError
+from coevo_gym.core.stats import student_t_quantile
+from coevo_gym.core.task import Split
+from coevo_gym.envs.base import TaskEnv
+
+T = TypeVar("T")
+SAMPLES, PARTS, FILLING = 200, 20, 0.2
+REFERENCE, CHOOSING, TORN = range(3)
+ODD = (
+    "",
+    "\0",
+    "\x1b[2J",
+    "\u202e",
+    "[",
+    "]",
+    "(",
+    "'",
+    '"',
+    "{",
+    "\n",
+    "x" * 5_000,
+    "é",
+    "𝔘",
+    "=",
+)
+
+
+class Work(NamedTuple):
+    """How much of a benchmark is run.
+
+    Attributes:
+        env_id: its env.
+        unit: what is counted, steps or episodes.
+        amount: how many of them.
+        n_envs: how many envs take turns.
+        choosing: share of the actions without a reference that are drawn from the choices; the
+            others are of some reference.
+    """
+
+    env_id: str
+    unit: str
+    amount: int
+    n_envs: int
+    choosing: float = 1.0
+
+
+WORK = {
+    "webshop": Work("CoEvolve-WebShop-v0", "steps", 1_000_000, 16),
+    "bfcl": Work("CoEvolve-BFCL-v0", "steps", 1_000_000, 16, choosing=0.02),
+    "alfworld": Work("CoEvolve-ALFWorld-v0", "steps", 20_000, 16),
+    "appworld": Work("CoEvolve-AppWorld-v0", "episodes", 1_000, 2),
+}
+
+
+def torn(action: str, rng: Generator) -> str:
+    """An action as somebody would write it who is not quite with it."""
+    at, odd = int(rng.integers(len(action) + 1)), drawn(ODD, rng)
+    head, tail = action[:at], action[at:]
+    return drawn((head, tail, head + odd + tail, head + 2 * tail, action.swapcase()), rng)
+
+
+def drawn(values: Sequence[T], rng: Generator) -> T:
+    """One of some values."""
+    return values[int(rng.integers(len(values)))]
+
+
+def episode(env: TaskEnv, work: Work, rng: Generator) -> Iterator[str]:
+    """Play one episode, a step at a time; says after each how it has ended, or ""."""
+    choices_in = get_benchmark(env.benchmark).choices
+    task, manner = drawn(env.tasks, rng), int(rng.integers(3))
+    env.reset(seed=int(rng.integers(1 << 31)), options={"task": task})
+    for number in range(env.max_steps):
+        if manner != CHOOSING and number < len(task.solution):
+            action = task.solution[number]
+        elif rng.random() < work.choosing:
+            action = drawn(choices_in(env.view), rng)
+        else:
+            action = drawn(drawn(env.tasks, rng).solution, rng)
+        if manner == TORN and rng.random() < 0.5:
+            action = torn(action, rng)
+        _, _, terminated, truncated, info = env.step(action)
+        yield str(info["end_reason"])
+        if terminated or truncated:
+            return
+
+
+def soak(name: str, amount: int, path: Path) -> None:
+    """Do the work of one benchmark, and write the series."""
+    work, rng = WORK[name], np.random.default_rng(0)
+    makes = (gym.make(work.env_id, disable_env_checker=True) for _ in range(work.n_envs))
+    envs = [cast(TaskEnv, made.unwrapped) for made in makes]
+    live = [episode(env, work, rng) for env in envs]
+    counted = {"steps": 0, "episodes": 0, "solved": 0, "lost": 0}
+    every, due, started = amount / SAMPLES, 0.0, time.monotonic()
+    with path.open("w") as out:
+        while True:
+            for place, env in enumerate(envs):
+                try:
+                    end = next(live[place])
+                    counted["steps"] += 1
+                    counted["episodes"] += bool(end)
+                    counted["solved"] += end == "solved"
+                except StopIteration:
+                    live[place] = episode(env, work, rng)
+                except EnvBackendError as error:
+                    print(f"lost: {error}", file=sys.stderr)
+                    counted["lost"] += 1
+                    live[place] = episode(env, work, rng)
+            if (done := counted[work.unit]) < due:
+                continue
+            seconds = time.monotonic() - started
+            line = {**counted, "seconds": round(seconds, 1), **usage()._asdict()}
+            out.write(json.dumps(line) + "\n")
+            out.flush()
+            print(f"{name}: {done:,} of {amount:,} {work.unit}, {seconds:,.0f} s", flush=True)
+            if done >= amount:
+                break
+            due = min(due + every, amount)
+    for each in envs:
+        each.close()
+
+
+def growth(at: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
+    """How much a series grows from 0 to the end of ``at``, and the half width of its interval.
+
+    Args:
+        at: (n,) how much work was done at each value, rising; n of at least 20.
+        values: (n,) what was measured then.
+    """
+    x, y = (
+        np.array([part.mean() for part in np.array_split(np.asarray(series, float), PARTS)])
+        for series in (at, values)
+    )
+    away = x - x.mean()
+    slope = float(away @ y / (away @ away))
+    rest = y - y.mean() - slope * away
+    error = math.sqrt(float(rest @ rest) / (PARTS - 2) / float(away @ away))
+    return slope * at[-1], student_t_quantile(0.975, PARTS - 2) * error * at[-1]
+
+
+def table(name: str, series: Sequence[dict[str, Any]]) -> bool:
+    """Print what came of it; whether all is flat."""
+    work, last = WORK[name], series[-1]
+    print(
+        f"{name}: {last['steps']:,} steps, {last['episodes']:,} episodes ({last['solved']:,} "
+        f"solved, {last['lost']} lost), {last['seconds']:,.0f} s\n"
+        f"Python {platform.python_version()}, {platform.machine()}, {time.strftime('%Y-%m-%d')}"
+    )
+    kept = [line for line in series if line[work.unit] >= FILLING * last[work.unit]]
+    if len(kept) < PARTS:
+        print(f"Only {len(kept)} values after the caches have filled; {PARTS} are needed.")
+        return False
+    flat = True
+    print(f"{'':12}{'first':>9}{'lowest':>9}{'highest':>9}{'last':>9}   growth over all of it")
+    for field in Usage._fields:
+        values = [line[field] for line in kept]
+        more, half = growth([line[work.unit] for line in kept], values)
+        holds = more - half <= 0 or more < 0.01 * values[0]
+        flat &= holds
+        numbers = "".join(f"{v:9,.0f}" for v in (values[0], min(values), max(values), values[-1]))
+        print(
+            f"{field:12}{numbers}   {more:+.2f} [{more - half:+.2f}, {more + half:+.2f}]"
+            f"{'' if holds else '  GROWS'}"
+        )
+    return flat
+
+
+def main() -> int:
+    """Measure, or read what was measured; the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("benchmark", choices=list(WORK))
+    parser.add_argument("--out", type=Path, default=Path("soak"), help="folder of the series")
+    parser.add_argument("--amount", type=int, help="steps or episodes; default: all of the work")
+    parser.add_argument("--read", action="store_true", help="only print the table of a series")
+    options = parser.parse_args()
+    path = options.out / f"{options.benchmark}.jsonl"
+    if not options.read:
+        options.out.mkdir(parents=True, exist_ok=True)
+        _ = get_benchmark(options.benchmark).tasks(Split.TRAIN)
+        soak(options.benchmark, options.amount or WORK[options.benchmark].amount, path)
+    series = [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
+    return 0 if table(options.benchmark, series) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
