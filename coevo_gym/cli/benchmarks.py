@@ -1,4 +1,4 @@
-"""Verbs about benchmarks: which there are, what is installed, and how to install one."""
+"""Verbs about benchmarks and trainers: which there are, what is installed, how to install one."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from coevo_gym.cli.output import MISSING, AsJson, busy, console, print_json, print_table, say
-from coevo_gym.cli.sources import BenchmarkName, find_benchmark, setup_of
+from coevo_gym.cli.sources import find_installable, setup_of
 from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs, broken_benchmarks
 from coevo_gym.core.errors import CoevoError, ConfigError
 from coevo_gym.core.registry import BrokenPlugin
 from coevo_gym.core.waiting import only_looking
 from coevo_gym.provision import Installation
 from coevo_gym.sandbox import Level
+from coevo_gym.trainers.plug.trainer import Trainer
+from coevo_gym.trainers.plug.venvs import find_trainers, install_trainer, python_of
 
 _SPLITS = ("train", "val", "test")
 
@@ -54,7 +56,7 @@ def doctor(
         Level | None, typer.Option(help="What to try to get out of; the strongest by default.")
     ] = None,
 ) -> None:
-    """Say what is installed for each benchmark, which data it uses, and how code is isolated.
+    """Say what is installed for each benchmark, how code is isolated, and which trainers are there.
 
     For example: coevo doctor --escape-suite --level landlock
     """
@@ -70,8 +72,10 @@ def doctor(
         plugin.name: Installation(False, str(plugin), "none", "no code is run")
         for plugin in broken_benchmarks()
     }
+    trainers = find_trainers()
     if as_json:
-        print_json({name: vars(row) for name, row in found.items()})
+        told = {name: {"ready": row.ready, **row._asdict()} for name, row in trainers.items()}
+        print_json({**{name: vars(row) for name, row in found.items()}, "trainers": told})
     else:
         for name, row in found.items():
             ready = "[green]ready[/]" if row.ready else "[red]not ready[/]"
@@ -79,36 +83,53 @@ def doctor(
             for what in ("engine", "data", "isolation"):
                 say(f"  {what:<10} {getattr(row, what)}")
         say(_isolation())
+        console.print("[bold]trainers of others[/], which may practise a curriculum:")
+        for name, trainer in trainers.items():
+            say(f"  {name:<16} {trainer}")
     if not all(row.ready for row in found.values()):
         raise typer.Exit(MISSING)
 
 
 def install(
-    benchmark: BenchmarkName,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A benchmark, or a trainer; see `coevo doctor`.")
+    ],
     source: Annotated[
         Path | None,
-        typer.Option("--from", exists=True, help="Folder or file with what is official."),
+        typer.Option(
+            "--from", exists=True, help="Folder or file with what is official, or with wheels."
+        ),
     ] = None,
     data: Annotated[
         bool, typer.Option("--data", help="Download what is official, where a benchmark can.")
     ] = False,
 ) -> None:
-    """Install what a benchmark needs, into its own folder under $COEVO_HOME.
+    """Install what a benchmark needs, or a trainer, into its own folder under $COEVO_HOME.
 
     For example:
 
       coevo install bfcl
 
       coevo install appworld --data
+
+      coevo install rllib
     """
-    setup = setup_of(find_benchmark(benchmark))
-    if data and not hasattr(setup, "download"):
-        raise ConfigError(f"{benchmark} has no download of its own. Pass --from what is official.")
+    found = find_installable(name)
     if data and source is not None:
         raise ConfigError("--data downloads what is official, --from takes it. Choose one of them.")
-    with busy(f"installing {benchmark}"):
+    if isinstance(found, Trainer):
+        if data:
+            raise ConfigError(f"{found.title} has no data. Leave --data out.")
+        with busy(f"installing {found.title} (about {found.size})"):
+            folder = install_trainer(found, source)
+        say(f"{found.title} is installed in {folder}: use {python_of(found)}")
+        return
+    setup = setup_of(found)
+    if data and not hasattr(setup, "download"):
+        raise ConfigError(f"{name} has no download of its own. Pass --from what is official.")
+    with busy(f"installing {name}"):
         folder = setup.download() if data else setup.install(source)
-    say(f"{benchmark} is installed in {folder}")
+    say(f"{name} is installed in {folder}")
 
 
 def _env_row(spec: BenchmarkSpec) -> dict[str, Any]:

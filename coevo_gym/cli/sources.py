@@ -1,4 +1,4 @@
-"""What a name on the command line stands for: a benchmark or a run."""
+"""What a name on the command line stands for: a benchmark, a run or a trainer."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs
 from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.store.folder import RunFolder
+from coevo_gym.trainers.plug.trainer import TRAINERS, Trainer
 
 BenchmarkName = Annotated[
     str, typer.Argument(metavar="BENCHMARK", help="Name of a benchmark; see `coevo envs`.")
@@ -34,6 +35,22 @@ def find_benchmark(name: str) -> BenchmarkSpec:
             f"Unknown benchmark {name!r}. {_meant(name, names)}Choose one of: {', '.join(names)}."
         )
     return spec
+
+
+def find_installable(name: str) -> BenchmarkSpec | Trainer:
+    """The benchmark, or else the trainer, of this name.
+
+    Raises:
+        TaskError: if there is neither.
+    """
+    found = _benchmark(name) or TRAINERS.get(name.lower())
+    if found is None:
+        names, trainers = [spec.name for spec in benchmark_specs()], list(TRAINERS)
+        raise TaskError(
+            f"There is no benchmark and no trainer {name!r}. {_meant(name, [*names, *trainers])}"
+            f"Benchmarks: {', '.join(names)}. Trainers: {', '.join(trainers)}."
+        )
+    return found
 
 
 def setup_of(spec: BenchmarkSpec) -> Any:

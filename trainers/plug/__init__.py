@@ -1,0 +1,1 @@
+"""Other people's trainers: adapters that let them practise a curriculum session."""
