@@ -244,15 +244,19 @@ class GroupLedger:
         kept.drop_unbegun()
         return self._close_if_over(kept)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, *, tickets: bool = False) -> dict[str, Any]:
         """All groups not yet recorded as JSON, with the episodes that have arrived.
 
-        The episodes under way are not part of it: where it is loaded, their tickets are issued
-        again (under new ids) before any other, so the same stream of work continues. Those of a
-        slot are lost.
+        Args:
+            tickets: whether tickets that are out stay out where it is loaded. Otherwise their
+                places are issued again (under new ids) before any other, so the same stream of
+                work continues. Those of a slot are lost.
         """
-        waiting = [(t.group_id, t.index) for t in self._out.values()]
+        out = self._out.values()
+        waiting = [] if tickets else [(t.group_id, t.index) for t in out]
+        kept = [[t.id, t.group_id, t.index, t.policy_version] for t in out]
         return {
+            **({"out": kept} if tickets else {}),
             "group_size": self.group_size,
             "n_groups": self._n_groups,
             "rng": self._rng.bit_generator.state,
@@ -263,7 +267,7 @@ class GroupLedger:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`; tickets issued before are void.
+        """Restore :meth:`state_dict`; tickets issued before are void, unless they are part of it.
 
         Load the curriculum's own state first: a slot's group of which all copies had ended or were
         under way closes here. States of older versions are read, too: they know no steps and slots.
@@ -283,6 +287,10 @@ class GroupLedger:
         self._in_step = state.get("in_step", False)
         self._version = state.get("policy_version", 0)
         self._rng.bit_generator.state = state["rng"]
+        for id, group_id, index, version in state.get("out", ()):
+            group = self._groups[group_id]
+            self._out[id] = Ticket(id, group.task, group_id, index, version)
+            group.out.add(index)
         for id, index in state["returned"]:
             if self._groups[id].slot is None:
                 self._returned.append((id, index))

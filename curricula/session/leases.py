@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from coevo_gym.core.errors import ConfigError
 
@@ -42,6 +42,16 @@ class Leases:
     def clear(self) -> None:
         """Give all up."""
         self._until.clear()
+
+    def left(self) -> dict[str, float]:
+        """Seconds that each lease has left, the first to run out in front."""
+        now = self._clock() if self._clock is not None else 0.0
+        return {name: until - now for name, until in self._until.items()}
+
+    def restore(self, left: Mapping[str, float]) -> None:
+        """Take up leases where :meth:`left` left them, in place of all others."""
+        now = self._clock() if self._clock is not None else 0.0
+        self._until = {name: now + seconds for name, seconds in left.items()}
 
     def take_lapsed(self) -> list[str]:
         """End the leases that have run out, the oldest first, and name them."""

@@ -33,6 +33,10 @@ class Recent(Generic[AnswerT]):
         while len(self._kept) > self.most:
             self._kept.popitem(last=False)
 
+    def items(self) -> list[tuple[str, AnswerT]]:
+        """All that is kept, the oldest first."""
+        return list(self._kept.items())
+
     def clear(self) -> None:
         """Forget all."""
         self._kept.clear()

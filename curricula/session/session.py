@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,17 +22,15 @@ from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import ClosedStep, Curriculum, Evolver, Later, Ticket
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
+from coevo_gym.curricula.session.callers import Callers
 from coevo_gym.curricula.session.groups import GroupLedger
-from coevo_gym.curricula.session.leases import Clock, Leases
+from coevo_gym.curricula.session.leases import Clock
 from coevo_gym.curricula.session.recent import Recent
 from coevo_gym.curricula.session.rounds import Rounds
 from coevo_gym.curricula.session.seeds import Seeds
 from coevo_gym.envs.checks import is_positive_int
 
 logger = logging.getLogger(__name__)
-
-REMEMBERED = 10_000
-"""Requests and ended tickets that are remembered, so that calls may be repeated."""
 
 
 class CurriculumSession:
@@ -103,12 +100,9 @@ class CurriculumSession:
         )
         rng = np.random.default_rng(seeds.rounds)
         self._rounds = Rounds(curriculum, evolver, rng, self._lock)
-        self._ticket_leases, self._slot_leases = Leases(lease_s, clock), Leases(lease_s, clock)
-        self._asked: Recent[Ticket] = Recent(REMEMBERED)
-        self._ended: Recent[str] = Recent(REMEMBERED)
+        self._callers = Callers(lease_s, clock)
         self._opened: Recent[None] = Recent(1)
         self._closed: Recent[ClosedStep] = Recent(1)
-        self._counts: Counter[str] = Counter()
 
     @property
     def evolver(self) -> Evolver | None:
@@ -146,7 +140,15 @@ class CurriculumSession:
         given back or its lease ran out, as ``unknown`` if the session knows of no such ticket.
         """
         with self._lock:
-            return {name: self._counts[name] for name in _COUNTS}
+            return self._callers.counts
+
+    def ended(self, ticket_id: str) -> str:
+        """How a ticket ended lately: ``"reported"``, ``"given back"`` or ``"lapsed"``.
+
+        It is "" if the ticket is out, was never given out, or ended too long ago.
+        """
+        with self._lock:
+            return self._callers.ended(ticket_id)
 
     def metrics(self) -> dict[str, float]:
         """The curriculum's numbers."""
@@ -180,8 +182,8 @@ class CurriculumSession:
         """
         with self._lock:
             self._take_in_lapsed()
-            known = None if request is None else self._asked.get(request)
-            if known is not None and self._ended.get(known.id) != "lapsed":
+            known = self._callers.known(request)
+            if known is not None:
                 return known
             try:
                 if not self._ledger.can_issue(slot):
@@ -198,12 +200,7 @@ class CurriculumSession:
                 if self._rounds.under_way is None:
                     raise
                 return Later("A round of evolution that looks for tasks is under way.")
-            self._ticket_leases.begin(ticket.id)
-            if slot is not None:
-                self._slot_leases.begin(slot)
-            if request is not None:
-                self._asked.put(request, ticket)
-            self._counts["taken"] += 1
+            self._callers.begin(ticket, slot, request)
             return ticket
 
     def report(self, ticket_id: str, trajectory: Trajectory) -> Group | None:
@@ -227,14 +224,11 @@ class CurriculumSession:
             self._take_in_lapsed()
             ticket = self._ledger.ticket(ticket_id)
             if ticket is None:
-                why = {"reported": "double", "given back": "late", "lapsed": "late"}
-                dropped = why.get(self._ended.get(ticket_id) or "", "unknown")
-                self._counts[dropped] += 1
-                logger.warning("report dropped ticket=%s: %s", ticket_id, dropped)
+                why = self._callers.drop(ticket_id)
+                logger.warning("report dropped ticket=%s: %s", ticket_id, why)
                 return None
             closed = self._ledger.finish(ticket, trajectory)
             self._end(ticket_id, "reported")
-            self._counts["reported"] += 1
             return closed
 
     def give_back(self, ticket_id: str, reason: EndReason) -> Group | None:
@@ -254,7 +248,6 @@ class CurriculumSession:
                 return None
             closed = self._ledger.give_back(ticket, reason)
             self._end(ticket_id, "given back")
-            self._counts["given_back"] += 1
             return closed
 
     def renew(self, ticket_id: str) -> bool:
@@ -267,8 +260,17 @@ class CurriculumSession:
             self._take_in_lapsed()
             out = self._ledger.ticket(ticket_id) is not None
             if out:
-                self._ticket_leases.begin(ticket_id)
+                self._callers.leases.begin(ticket_id)
             return out
+
+    def take_in_lapsed(self) -> int:
+        """Give back what nobody has been heard of in time, as every other call does first.
+
+        Returns:
+            How many leases have run out.
+        """
+        with self._lock:
+            return self._take_in_lapsed()
 
     # Steps.
 
@@ -374,22 +376,25 @@ class CurriculumSession:
 
     # State.
 
-    def state_dict(self) -> dict[str, Any]:
-        """All that the stream depends on, as JSON.
+    def state_dict(self, *, tickets: bool = False) -> dict[str, Any]:
+        """All that the stream depends on, as JSON. A round under way is due where it is loaded.
 
-        The episodes under way are not part of it: where it is loaded, their tickets are the first
-        to be taken again. A round under way is due there.
+        Args:
+            tickets: whether tickets that are out stay out there, with what is left of their leases
+                and with what calls are remembered, as if nothing had happened. Otherwise they are
+                void, and the first to be taken again.
         """
         with self._lock:
-            return {
+            state = {
                 "groups_per_step": self.groups_per_step,
                 "curriculum": self.curriculum.state_dict(),
-                "ledger": self._ledger.state_dict(),
+                "ledger": self._ledger.state_dict(tickets=tickets),
                 "rng": self._rounds.rng.bit_generator.state,
             }
+            return state | ({"callers": self._callers.state_dict()} if tickets else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`; tickets issued before are void.
+        """Restore :meth:`state_dict`; tickets issued before are void, unless they are part of it.
 
         A round under way is waited for; what it finds is replaced with all else.
 
@@ -411,36 +416,33 @@ class CurriculumSession:
             self.curriculum.load_state_dict(state["curriculum"])
             self._ledger.load_state_dict(state["ledger"])
             self._rounds.rng.bit_generator.state = state["rng"]
-            for memory in (self._asked, self._ended, self._opened, self._closed):
-                memory.clear()
-            for leases in (self._ticket_leases, self._slot_leases):
-                leases.clear()
-            for slot in self._ledger.slots:
-                self._slot_leases.begin(slot)
+            self._opened.clear()
+            self._closed.clear()
+            self._callers.void(self._ledger.slots)
+            if "callers" in state:
+                self._callers.load_state_dict(state["callers"], self._ledger.outstanding)
 
     # All below runs under the lock.
 
-    def _take_in_lapsed(self) -> None:
-        """Give back what nobody has been heard of in time."""
-        for id in self._ticket_leases.take_lapsed():
+    def _take_in_lapsed(self) -> int:
+        """Give back what nobody has been heard of in time; says how many leases have run out."""
+        tickets = self._callers.leases.take_lapsed()
+        for id in tickets:
             ticket = self._ledger.ticket(id)
             assert ticket is not None  # a lease ends with its ticket
             self._ledger.give_back(ticket, EndReason.WORKER_LOST)
             self._end(id, "lapsed")
-            self._counts["lapsed"] += 1
-        for slot in self._slot_leases.take_lapsed():
+        slots = self._callers.slots.take_lapsed()
+        for slot in slots:
             self._ledger.release(slot)
             self._close_if_done()
+        return len(tickets) + len(slots)
 
     def _end(self, ticket_id: str, how: str) -> None:
-        self._ticket_leases.end(ticket_id)
-        self._ended.put(ticket_id, how)
+        self._callers.end(ticket_id, how)
         self._close_if_done()
 
     def _close_if_done(self) -> None:
         """Close a step that opened by itself when nothing of it is left to run."""
         if self.groups_per_step > 1 and self._ledger.all_over:
             self._ledger.close_step()
-
-
-_COUNTS = ("taken", "reported", "given_back", "lapsed", "double", "late", "unknown")

@@ -579,6 +579,46 @@ class TestStatesOfBefore:
             practice.load_state_dict({"ledger": {}, "rng": {}})
 
 
+def test_tickets_that_are_out_go_on_in_another_process() -> None:
+    first, _, clock = leased()
+    clock.now = 7.0
+    reported, out, slotted = (
+        take(first),
+        take(first, request="mine"),
+        take(first, slot="row"),
+    )
+    first.report(reported.id, played(reported))
+    clock.now += 50.0
+    state = json.loads(json.dumps(first.state_dict(tickets=True)))
+
+    second, curriculum, later = leased()
+    later.now = 1000.0
+    second.load_state_dict(state)
+    assert second.outstanding == (out, slotted)
+    assert second.take(request="mine") == out
+    assert second.ended(reported.id) == "reported"
+    assert second.report(reported.id, played(reported)) is None
+    assert second.counts["double"] == 1
+    closed = second.report(out.id, played(out))
+    assert closed is not None
+    assert [group.id for group in curriculum.seen] == [closed.id]
+    later.now += 9.0
+    assert second.renew("") is False
+    assert second.outstanding == (slotted,)
+    later.now += 1.0
+    assert second.take_in_lapsed() == 2  # the slot's place, and the slot
+    assert second.ended(slotted.id) == "lapsed"
+
+
+def test_tickets_that_are_out_are_void_in_what_a_trainer_saves() -> None:
+    first, _ = session()
+    ticket = take(first)
+    second, _ = session()
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert second.outstanding == ()
+    assert take(second).id == f"{ticket.id}#1"
+
+
 def test_it_is_exported_from_the_package() -> None:
     assert coevo_gym.CurriculumSession is CurriculumSession
 

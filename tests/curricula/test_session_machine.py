@@ -317,6 +317,17 @@ class Workers(RuleBasedStateMachine):
         self.acked, self.owners = set(acked), dict(owners)
         self.out, self.ended, self.requests = {}, {}, {}
 
+    @rule()
+    def go_on_elsewhere(self) -> None:
+        """A new process takes the session over, with the tickets that are out."""
+        if self.thread is not None:
+            self.end_round()
+        state, dropped = json.dumps(self.session.state_dict(tickets=True)), self.dropped
+        self.start(self.curriculum.log)
+        self.session.load_state_dict(json.loads(state))
+        self.dropped = dropped
+        self.requests = {r: ticket for r, ticket in self.requests.items() if ticket.id in self.out}
+
     # What must be true, always and in the end.
 
     @invariant()
