@@ -27,6 +27,7 @@ __all__ = [
     "StoreError",
     "TaskError",
     "TrainingDiverged",
+    "WorkersFailed",
 ]
 
 
@@ -60,6 +61,10 @@ class BenchmarkNotInstalled(EnvBackendError):
 
 class DataError(EnvBackendError):
     """Benchmark data was found but is incomplete or corrupt."""
+
+
+class WorkersFailed(CoevoError):
+    """Worker processes of an env went on failing, each new one like the one before."""
 
 
 class TrainingDiverged(CoevoError, FloatingPointError):

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from numpy.random import Generator
 
@@ -35,6 +35,7 @@ OBSERVATION_CAP = 100_000
 ACTION_CAP = 20_000
 OBSERVATION_SPACE = UnicodeText(OBSERVATION_CAP)
 ACTION_SPACE = UnicodeText(ACTION_CAP)
+VectorMode = Literal["in_process", "process"]
 
 
 class TaskEnv(SelectingEnv):
@@ -63,6 +64,12 @@ class TaskEnv(SelectingEnv):
     """The benchmark's own info keys with the values they have when there is nothing to say."""
     private_info: ClassVar[frozenset[str]] = PRIVATE_INFO
     """The info keys that are in no view: what a policy must not learn from."""
+    vector_mode: ClassVar[VectorMode] = "in_process"
+    """Where the engines of several envs run, if nobody says: see ``TaskVectorEnv``."""
+    engine_modules: ClassVar[tuple[str, ...]] = ()
+    """Modules that the engine imports when it begins; worker processes share them."""
+    engine_attributes: ClassVar[tuple[str, ...]] = ()
+    """Attributes that the hooks leave for what is no hook; workers tell them after each."""
 
     observation_space = OBSERVATION_SPACE
     action_space = ACTION_SPACE
@@ -124,6 +131,10 @@ class TaskEnv(SelectingEnv):
     @abstractmethod
     def _grade(self, verifier: Verifier) -> Grade:
         """Judge the finished episode; called exactly once, and never for an open task."""
+
+    def _draw(self) -> str:
+        """The engine's state in the render mode that is not ``ansi``, where there is one."""
+        raise NotImplementedError
 
     def _release(self) -> None:
         """Give up the engine, if there is one; nothing happens the second time."""
@@ -309,9 +320,11 @@ class TaskEnv(SelectingEnv):
         self._release()
 
     def render(self) -> str | None:
-        """The current state as text (``ansi``); None without a render mode."""
+        """The current state as text (``ansi``) or as the engine draws it; None without a mode."""
         if self.render_mode is None:
             return None
+        if self.render_mode != "ansi" and self.task:
+            return self._draw()
         lines = [f"task    {self.task.name}", f"wanted  {self.instruction}"]
         if self._log:
             lines.append(f"action  {self._log.history[-1].action}")

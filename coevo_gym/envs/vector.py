@@ -7,12 +7,15 @@ and a finished env waits until it is reset (``autoreset_mode="Disabled"``) unles
 
 from __future__ import annotations
 
+import functools
+import inspect
 import logging
-from collections.abc import Sequence
-from typing import Any, SupportsFloat, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, SupportsFloat, TypeVar, cast
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
@@ -22,18 +25,30 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, View
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.checks import check_action, is_positive_int
+from coevo_gym.envs.workers.pool import TIMEOUT_S, WorkerPool, cores
+from coevo_gym.envs.workers.starting import can_run
 
 Observations = tuple[str, ...]
+ResultT = TypeVar("ResultT")
 
 logger = logging.getLogger(__name__)
 
 
 class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
-    """``num_envs`` copies of one env, stepped together in this process.
+    """``num_envs`` copies of one env, stepped together.
+
+    Their engines run in this process, one after the other, or in worker processes, beside each
+    other; what comes of it is the same. A worker that dies, hangs or breaks loses one episode, and
+    another takes its place; see :meth:`step`.
 
     Args:
         env_id: Gymnasium id of the env.
         num_envs: how many.
+        mode: ``"in_process"`` or ``"process"``. None for the env's own: ALFWorld and AppWorld have
+            ``"process"`` where there are several envs. Any other value is an argument of the env.
+        n_workers: how many worker processes, which asks for ``"process"``; None for one an env, as
+            far as there are processors.
+        worker_timeout_s: seconds that a reset, a step or a verdict may take in a worker.
         autoreset_mode: ``"Disabled"``: stepping a finished env raises ``ResetNeeded``.
             ``"NextStep"``: the step after an end resets the env and ignores its action.
         max_episode_steps: most steps of an episode, as for ``gym.make``.
@@ -55,6 +70,9 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         env_id: str,
         num_envs: int = 1,
         *,
+        mode: str | None = None,
+        n_workers: int | None = None,
+        worker_timeout_s: float = TIMEOUT_S,
         autoreset_mode: AutoresetMode | str = AutoresetMode.DISABLED,
         max_episode_steps: int | None = None,
         **kwargs: Any,
@@ -66,8 +84,11 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
             raise ConfigError("autoreset_mode must be Disabled or NextStep, actual: SameStep")
         self.num_envs = num_envs
+        if mode not in (None, "in_process", "process"):
+            kwargs["mode"], mode = _of_env(env_id, mode), None
         kwargs |= {"max_episode_steps": max_episode_steps, "disable_env_checker": True}
         self.envs = [gym.make(env_id, **kwargs) for _ in range(num_envs)]
+        self.workers = self._workers(mode, n_workers, worker_timeout_s)
         self.metadata = {**self.envs[0].metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = self.envs[0].render_mode
         self.single_observation_space = self.envs[0].observation_space
@@ -166,17 +187,13 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         truncated = np.zeros(self.num_envs, dtype=np.bool_)
         ended = self._over.copy()
         infos = self._begin(ended, [None] * self.num_envs, self.next_tasks)
-        for index in range(self.num_envs):
-            if ended[index]:
-                self.next_tasks[index] = None
-                continue
-            (
-                self._observations[index],
-                rewards[index],
-                terminated[index],
-                truncated[index],
-                info,
-            ) = self._step_one(index, actions[index])
+        for index in np.flatnonzero(ended).tolist():
+            self.next_tasks[index] = None
+        for index, stepped in self._each(
+            np.flatnonzero(~ended).tolist(), lambda index: self._step_one(index, actions[index])
+        ):
+            self._observations[index], rewards[index], *ends, info = stepped
+            terminated[index], truncated[index] = ends
             self._over[index] = terminated[index] or truncated[index]
             infos = self._add_info(infos, info, index)
         return tuple(self._observations), rewards, terminated, truncated, infos
@@ -196,9 +213,41 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         return tuple(env.render() for env in self.envs)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Close every env."""
+        """Close every env, and end the workers."""
         for env in getattr(self, "envs", ()):
             env.close()
+        if (workers := getattr(self, "workers", None)) is not None:
+            workers.close()
+
+    def _workers(
+        self, mode: str | None, n_workers: int | None, timeout_s: float
+    ) -> WorkerPool | None:
+        """The workers that the engines run in, if they are to."""
+        if mode == "in_process" and n_workers is not None:
+            raise ConfigError('n_workers is for mode="process", actual: mode="in_process"')
+        if mode is None:
+            several = self.num_envs > 1 and self.unwrapped_env(0).vector_mode == "process"
+            mode = "process" if n_workers is not None or (several and can_run()) else "in_process"
+        if mode == "in_process":
+            return None
+        wanted = cores() if n_workers is None else n_workers
+        pool = WorkerPool(
+            min(self.num_envs, wanted) if is_positive_int(wanted) else wanted, timeout_s=timeout_s
+        )
+        for env in self.envs:
+            pool.put(env)
+        return pool
+
+    def _each(
+        self, chosen: Sequence[int], job: Callable[[int], ResultT]
+    ) -> Iterator[tuple[int, ResultT]]:
+        """Do something for some envs, beside each other where they are in different workers."""
+        if self.workers is None:
+            yield from ((index, job(index)) for index in chosen)
+            return
+        jobs = [functools.partial(job, index) for index in chosen]
+        for place, result in self.workers.each([self.envs[index] for index in chosen], jobs):
+            yield chosen[place], result
 
     def _begin(
         self, mask: NDArray[np.bool_], seeds: Sequence[int | None], tasks: Sequence[Any]
@@ -206,8 +255,11 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         """Begin an episode in each env of a mask, in none if one cannot; returns the infos."""
         self._over |= mask
         infos: dict[str, Any] = {}
-        for index in np.flatnonzero(mask).tolist():
-            self._observations[index], info = self._reset_one(index, seeds[index], tasks[index])
+        chosen = np.flatnonzero(mask).tolist()
+        for index, (observation, info) in self._each(
+            chosen, lambda index: self._reset_one(index, seeds[index], tasks[index])
+        ):
+            self._observations[index] = observation
             infos = self._add_info(infos, info, index)
         self._over &= ~mask
         return infos
@@ -257,3 +309,16 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
                 f"{what} needs one entry for each of {self.num_envs} envs, actual: {values!r}"
             )
         return values
+
+
+def _of_env(env_id: str, mode: object) -> object:
+    """A mode that is none of a vector env's, if the env itself has modes.
+
+    Raises:
+        ConfigError: if it has none.
+    """
+    creator = gym.spec(env_id).entry_point
+    env_class = load_env_creator(creator) if isinstance(creator, str) else creator
+    if env_class is None or "mode" not in inspect.signature(env_class).parameters:
+        raise ConfigError(f"mode must be 'in_process' or 'process', actual: {mode!r}")
+    return mode

@@ -84,6 +84,8 @@ class ALFWorldEnv(TaskEnv):
     default_max_steps = 50
     extra_info: ClassVar = FrozenDict({"alfworld.task_type": "", "alfworld.goal_conditions": -1.0})
     private_info: ClassVar = PRIVATE_INFO | {"alfworld.goal_conditions"}
+    vector_mode: ClassVar = "process"
+    engine_modules: ClassVar = ("coevo_gym.envs.alfworld.engine.game",)
 
     def __init__(self, *, aliases: bool = False, **kwargs: Any) -> None:
         check_flag("aliases", aliases)

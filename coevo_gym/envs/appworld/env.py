@@ -111,6 +111,7 @@ class AppWorldEnv(TaskEnv):
     default_max_steps = 30
     max_live = 8
     reward_modes: ClassVar[tuple[str, ...]] = ("success", "shaped")
+    vector_mode: ClassVar = "process"
     extra_info: ClassVar = FrozenDict(
         {"appworld.api_calls": 0, "appworld.tests_passed": -1, "appworld.tests_total": -1}
     )

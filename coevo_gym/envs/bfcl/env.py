@@ -121,6 +121,7 @@ class BFCLEnv(TaskEnv):
     benchmark = "bfcl"
     default_max_steps = 30
     reward_modes = ("success",)
+    engine_attributes = ("results", "_request", "_tools")
     extra_info: ClassVar = FrozenDict(
         {
             "bfcl.tools": "[]",
@@ -158,7 +159,7 @@ class BFCLEnv(TaskEnv):
     def instruction(self) -> str:
         """What the user said last."""
         _ = self.task  # before the first reset and after a failed one there is none
-        return self._dialogue.request
+        return self._request
 
     def eval_trajectory(self, *, acts: Sequence[Act] = ()) -> EvalTrajectory:
         """See :meth:`TaskEnv.eval_trajectory`; only the official protocol counts."""
@@ -208,6 +209,7 @@ class BFCLEnv(TaskEnv):
             self._judge = Judge(self._world, verifier)
         stops = self.stop_at_first_failed_turn
         reply = self._judge.review(self._dialogue, self._reply, stop_at_failure=stops)
+        self._tell()
         return frame if reply is self._reply else self._frame_of(reply)
 
     def _grade(self, verifier: Verifier) -> Grade:
@@ -224,7 +226,12 @@ class BFCLEnv(TaskEnv):
             report={"verdicts": outcomes, "label": label, "mismatches": judge.mismatches},
         )
 
+    def _tell(self) -> None:
+        """Keep what is asked and offered now where those find it who have no dialogue."""
+        self._request, self._tools = self._dialogue.request, self._dialogue.tools
+
     def _frame_of(self, reply: Reply) -> Frame:
+        self._tell()
         dialogue = self._dialogue
         self.results = reply.results
         return Frame(
@@ -238,7 +245,7 @@ class BFCLEnv(TaskEnv):
         )
 
     def _info(self) -> dict[str, Any]:
-        return {**super()._info(), "bfcl.tools": self._dialogue.tools}
+        return {**super()._info(), "bfcl.tools": self._tools}
 
 
 make_vec = functools.partial(TaskVectorEnv, "CoEvolve-BFCL-v0")

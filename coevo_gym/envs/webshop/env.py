@@ -146,10 +146,9 @@ class WebShopEnv(TaskEnv):
         }
         return Grade(score.reward, score.reward == 1.0, parts, parts)
 
-    def render(self) -> str | None:
-        """The state as text (``ansi``) or as one self-contained page (``html``)."""
-        text = super().render()
-        return render_html(self._session) if self.render_mode == "html" else text
+    def _draw(self) -> str:
+        """The state as one self-contained page (``html``)."""
+        return render_html(self._session)
 
     def _frame_of(self, result: StepResult, calls: tuple[str, ...]) -> Frame:
         session = self._session

@@ -1,0 +1,202 @@
+"""What runs in a worker process: the engines and judges of some envs, one order at a time."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import pickle
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple, cast
+
+from gymnasium.error import Error
+from numpy.random import Generator
+
+from coevo_gym.core.errors import CoevoError
+from coevo_gym.core.task import FrozenDict, Verifier, World
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.envs.frame import Frame, Grade
+from coevo_gym.envs.workers.wire import Wire, WireClosed
+
+logger = logging.getLogger(__name__)
+
+
+class Order(NamedTuple):
+    """One hook of one env.
+
+    Attributes:
+        seat: number of the env in its worker.
+        hook: name of what is to be done, without its underscore: ``"act"``.
+        arguments: of the hook.
+        blueprint: how to make the env, where the worker does not know it; else None.
+    """
+
+    seat: int
+    hook: str
+    arguments: tuple[Any, ...] = ()
+    blueprint: bytes | None = None
+
+
+class Answer(NamedTuple):
+    """What came of an order.
+
+    Attributes:
+        value: what the hook returned.
+        attributes: those of ``TaskEnv.engine_attributes``, as the hook left them.
+        rng: state of the env's generator, if the hook has drawn from it; else None.
+    """
+
+    value: Any
+    attributes: Mapping[str, Any] = FrozenDict()
+    rng: Mapping[str, Any] | None = None
+
+
+class Refused(NamedTuple):
+    """An error that the engine itself raised, as it does in one process; the env is as it was."""
+
+    error: Exception
+
+
+class Broken(NamedTuple):
+    """An engine that raised what no engine raises; its env is gone.
+
+    Attributes:
+        error: the last line of the traceback.
+        traceback: all of it.
+        fatal: whether the worker ends with it.
+    """
+
+    error: str
+    traceback: str
+    fatal: bool
+
+
+Reply = Answer | Refused | Broken
+
+
+_AT_HOME = {"_tasks": (), "_frame": Frame("")}
+_TOLD_AT_BEGIN = ("_np_random", "_np_random_seed")
+
+
+def blueprint(kind: type[TaskEnv], state: Mapping[str, Any]) -> bytes:
+    """How a worker makes an env: its class by name, and what it was made with.
+
+    The tasks that it picks from stay at home: a worker is told what to begin.
+    """
+    known = {key: item for key, item in state.items() if key not in _TOLD_AT_BEGIN}
+    return pickle.dumps((kind, {**known, **_AT_HOME}))
+
+
+class Seat:
+    """An env of which a worker runs the hooks.
+
+    Args:
+        made: what :func:`blueprint` gave.
+    """
+
+    def __init__(self, made: bytes) -> None:
+        kind, state = pickle.loads(made)  # noqa: S301 (from the process that started this one)
+        self._env = cast(TaskEnv, kind.__new__(kind))
+        self._env.__dict__.update(state)
+        self._frame = Frame("")
+
+    def do(self, hook: str, arguments: tuple[Any, ...]) -> Answer:
+        """Run a hook."""
+        env = self._env
+        rng = arguments[-1] if hook == "begin" else env.np_random
+        before = rng.bit_generator.state
+        value = getattr(self, hook)(*arguments)
+        after = rng.bit_generator.state
+        attributes = {name: getattr(env, name) for name in env.engine_attributes}
+        return Answer(value, attributes, None if after == before else after)
+
+    def begin(self, world: World, instruction: str, rng: Generator) -> Frame:
+        """Start the engine; the env draws from ``rng`` from now on."""
+        self._env.np_random = rng
+        self._frame = self._env._begin(world, instruction, rng)
+        return self._frame
+
+    def act(self, action: str) -> Frame:
+        """Carry out an action."""
+        self._frame = self._env._act(action)
+        return self._frame
+
+    def review(self, verifier: Verifier) -> Frame:
+        """Have the judge look at what the engine has shown last."""
+        self._frame = self._env._review(verifier, self._frame)
+        return self._frame
+
+    def grade(self, verifier: Verifier) -> Grade:
+        """Judge the finished episode."""
+        return self._env._grade(verifier)
+
+    def draw(self) -> str:
+        """Draw the engine's state."""
+        return self._env._draw()
+
+    def release(self) -> None:
+        """Give up the engine."""
+        self._env._release()
+
+
+def serve(wire: Wire) -> None:
+    """Carry out orders until the other end hangs up, and end this process."""
+    seats: dict[int, Seat] = {}
+    with suppress(WireClosed):
+        while True:
+            reply = _carried_out(seats, wire.receive())
+            try:
+                wire.send(reply)
+            except Exception as error:  # pickle, or a hook of what is pickled, may raise anything
+                if isinstance(error, WireClosed):
+                    raise
+                reply = _broken(error)
+                wire.send(reply)
+            if isinstance(reply, Broken) and reply.fatal:
+                break
+    for seat in list(seats):
+        _clear(seats, seat)
+    atexit._run_exitfuncs()  # of engines; those of the process that was forked are harmless here
+    os._exit(0)
+
+
+def _carried_out(seats: dict[int, Seat], order: Order) -> Reply:
+    try:
+        if order.hook == "release" or order.blueprint is not None:
+            _clear(seats, order.seat)
+        if order.hook == "release":
+            return Answer(None)
+        if order.blueprint is not None:
+            seats[order.seat] = Seat(order.blueprint)
+        return seats[order.seat].do(order.hook, order.arguments)
+    except (CoevoError, Error) as error:
+        return _refused(error)
+    except BaseException as error:  # also SystemExit: an engine that wants to leave has failed
+        _clear(seats, order.seat)
+        return _broken(error)
+
+
+def _clear(seats: dict[int, Seat], seat: int) -> None:
+    """Give up what an env holds, if anything; it has said nothing of interest if it cannot."""
+    if (left := seats.pop(seat, None)) is not None:
+        try:
+            left.release()
+        except Exception:  # it may be broken, and is dropped anyway
+            logger.warning("engine not released seat=%d", seat, exc_info=True)
+
+
+def _refused(error: Exception) -> Reply:
+    """An error as it was raised, if it can be sent."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 (our own bytes)
+    except Exception:  # whatever its class does when it is unpickled
+        return _broken(error)
+    return Refused(error)
+
+
+def _broken(error: BaseException) -> Broken:
+    fatal = isinstance(error, MemoryError) or not isinstance(error, Exception)
+    last = "".join(traceback.format_exception_only(error)).strip()
+    return Broken(last, "".join(traceback.format_exception(error)), fatal)

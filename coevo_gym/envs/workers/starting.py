@@ -1,0 +1,231 @@
+"""Worker processes as the process that uses them sees them: how they start and end."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.envs.workers.wire import Wire, WireClosed
+from coevo_gym.envs.workers.zygote import Bury, Fork
+
+_START_S = 300.0
+"""How long the first process may take to import what it is told to, on whatever machine."""
+_END_S = 20.0
+"""How long a worker may take to give up its engines."""
+
+logger = logging.getLogger(__name__)
+
+
+def can_run() -> bool:
+    """Whether there can be worker processes on this system."""
+    return hasattr(os, "pidfd_open")
+
+
+def require_workers() -> None:
+    """Refuse what needs worker processes where there can be none.
+
+    Raises:
+        ConfigError: naming the way without them.
+    """
+    if not can_run():
+        raise ConfigError(
+            f"Worker processes need Linux, actual: {sys.platform}. Run engines in this process: "
+            'mode="in_process".'
+        )
+
+
+class Process:
+    """A worker process.
+
+    Args:
+        wire: leads to it.
+        pid: its number.
+        end: pidfd of it.
+
+    Attributes:
+        wire: leads to it.
+        pid: its number, which is that of its process group, too.
+    """
+
+    def __init__(self, wire: Wire, pid: int, end: int) -> None:
+        self.wire = wire
+        self.pid = pid
+        self._end = end
+        self._let_go = weakref.finalize(self, _let_go, wire, end, os.getpid())
+
+    def close(self) -> None:
+        """Let it give up its engines and end; it is killed if that takes long."""
+        if self._let_go.alive:
+            self.wire.hang_up()
+            wait_for(self._end, _END_S)
+            self.kill()
+
+    def kill(self) -> str:
+        """Kill it, if it lives; returns how it ended, in words."""
+        if not self._let_go.alive:
+            return "is gone"
+        self.interrupt()
+        status = zygote().bury(self.pid)
+        self._let_go()
+        return _how(status)
+
+    def interrupt(self) -> None:
+        """Send it the signal that ends it, whoever waits for it."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._end, signal.SIGKILL)
+
+    def how_it_ended(self) -> str:
+        """How it ended by itself, in words; what is left of it is removed."""
+        wait_for(self._end, _END_S)
+        return self.kill()
+
+
+def wait_for(end: int, timeout_s: float | None = None) -> None:
+    """Wait until a process has ended.
+
+    Args:
+        end: pidfd of it.
+        timeout_s: how long at most; None for ever.
+    """
+    poll = select.poll()
+    poll.register(end, select.POLLIN)
+    poll.poll(None if timeout_s is None else timeout_s * 1000)
+
+
+def _let_go(wire: Wire, end: int, owner: int) -> None:
+    if os.getpid() == owner:
+        wire.hang_up()
+    else:  # a fork has copies of what is its parent's
+        wire.close()
+    os.close(end)
+
+
+def _how(status: int | None) -> str:
+    if status is None:
+        return "is gone"
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"ended with exit code {code}"
+    hint = " (perhaps the machine ran out of memory)" if code == -signal.SIGKILL else ""
+    return f"was killed by {signal.Signals(-code).name}{hint}"
+
+
+class _Zygote:
+    """The process that workers are forked from, see :mod:`coevo_gym.envs.workers.zygote`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: Wire | None = None
+
+    def fork(self, modules: Sequence[str]) -> Process:
+        """Start a worker.
+
+        Args:
+            modules: what is imported before, once for all workers.
+
+        Raises:
+            WireClosed: if the process is gone that workers are forked from.
+            TimeoutError: if it takes too long.
+        """
+        path = [os.getcwd() if folder == "" else folder for folder in sys.path]
+        order = Fork(tuple(modules), path, dict(os.environ), os.getcwd())
+        with self._lock:
+            control = self._running()
+            ours, theirs = socket.socketpair()
+            try:
+                with theirs:
+                    control.send(order, _START_S)
+                    control.send_descriptor(theirs.fileno())
+                    pid = control.receive(_START_S)
+                    return Process(Wire(ours), pid, control.receive_descriptor(_START_S))
+            except BaseException:  # also an interrupt: a late answer would be taken for another's
+                ours.close()
+                self._stop()
+                raise
+
+    def bury(self, pid: int) -> int | None:
+        """Kill a worker, if it lives; its wait status, or None if nobody knows."""
+        with self._lock:
+            if self._control is None:
+                return None
+            try:
+                self._control.send(Bury(pid), _START_S)
+                status: int | None = self._control.receive(_START_S)
+                return status
+            except (WireClosed, TimeoutError) as error:
+                logger.warning("workers lost reason=their first process: %s", error)
+                self._stop()
+                return None
+            except BaseException:
+                self._stop()
+                raise
+
+    def stop(self) -> None:
+        """End it, and with it all workers."""
+        with self._lock:
+            self._stop()
+
+    def _running(self) -> Wire:
+        if self._process is not None and self._process.poll() is not None:
+            logger.warning("workers lost reason=their first process has ended")
+            self._stop()
+        if self._control is None:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                self._process = subprocess.Popen(  # noqa: S603 (our own code)
+                    [sys.executable, "-c", _main(), str(theirs.fileno()), str(os.getpid())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=2,  # what an engine prints is no output of this program
+                    start_new_session=True,
+                )
+            self._control = Wire(ours)
+            self._control.receive(_START_S)
+        return self._control
+
+    def _stop(self) -> None:
+        if self._control is not None:
+            self._control.hang_up()
+            self._control = None
+        if self._process is not None:
+            try:
+                self._process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+
+def _main() -> str:
+    path = [os.getcwd() if folder == "" else folder for folder in sys.path]
+    return f"import sys; sys.path[:] = {path!r}; from {Fork.__module__} import main; main()"
+
+
+def zygote() -> _Zygote:
+    """This process's; a fork has its own."""
+    return _zygote(os.getpid())
+
+
+@cache
+def _zygote(owner: int) -> _Zygote:
+    made = _Zygote()
+
+    def stop() -> None:
+        if os.getpid() == owner:  # a fork exits, too
+            made.stop()
+
+    atexit.register(stop)
+    return made
