@@ -75,9 +75,9 @@ $(VENV)/train.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/dev.stamp: $(VENV)/train.stamp
 	@$(PIP) hnswlib 2>/dev/null || echo "hnswlib cannot be built here, so one test of searching by a graph is skipped: it takes g++ and Python's headers."
-	@extras=train,dev,alfworld; for tool in $(COMPILERS); do command -v $$tool >/dev/null 2>&1 || { \
+	@extras=train,dev,serve,alfworld; for tool in $(COMPILERS); do command -v $$tool >/dev/null 2>&1 || { \
 	  echo "There is no $$tool here, so the tests of ALFWorld are skipped: install $(COMPILERS), then touch pyproject.toml."; \
-	  extras=train,dev; }; done; $(PIP) -e ".[$$extras]"
+	  extras=train,dev,serve; }; done; $(PIP) -e ".[$$extras]"
 	$(RUN)/coevo install bfcl
 	@touch $@
 

@@ -27,9 +27,10 @@ PACKAGE = ROOT / "coevo_gym"
 FLOOR_OF = {
     "core": 0,
     "envs": 1, "sandbox": 1, "escapes": 1, "provision": 1, "prompts": 1, "store": 1,
+    "remote": 1,
     "episodes": 2,
     "agents": 3, "curricula": 3,
-    "trainers": 4, "testing": 4,
+    "trainers": 4, "testing": 4, "serve": 4,
     "methods": 5,
     "config": 6, "run": 6, "experiments": 6, "export": 6, "report": 6,
     "cli": 7,
@@ -192,6 +193,8 @@ def test_episodes_are_run_in_one_place() -> None:
     assert stepping == {
         "coevo_gym.curricula.session.sampler",
         "coevo_gym.curricula.session.vector_sampler",
+        "coevo_gym.serve.client_env",
+        "coevo_gym.serve.sampler",
         "coevo_gym.testing.benchmark",
         "coevo_gym.testing.contract",
     }

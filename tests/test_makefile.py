@@ -94,7 +94,7 @@ def test_a_cpu_build_that_only_pip_finds_is_not_announced(make: Make, venv: Path
 def test_without_a_compiler_all_but_alfworld_is_installed(make: Make, venv: Path) -> None:
     done = make("dev.stamp")
     assert "There is no cmake here, so the tests of ALFWorld are skipped" in done.stdout
-    assert calls(venv)[-1].endswith("-e .[train,dev]")
+    assert calls(venv)[-1].endswith("-e .[train,dev,serve]")
 
 
 def test_with_compilers_alfworld_is_installed(make: Make, venv: Path, tools: Path) -> None:
@@ -102,4 +102,4 @@ def test_with_compilers_alfworld_is_installed(make: Make, venv: Path, tools: Pat
         (tools / name).symlink_to("/usr/bin/true")
     done = make("dev.stamp")
     assert "skipped" not in done.stdout
-    assert calls(venv)[-1].endswith("-e .[train,dev,alfworld]")
+    assert calls(venv)[-1].endswith("-e .[train,dev,serve,alfworld]")

@@ -9,7 +9,16 @@ import typer
 from gymnasium.error import Error as GymnasiumError
 
 from coevo_gym import __version__
-from coevo_gym.cli import benchmarks, compare, evaluate, experiment, game, models, runs, settings
+from coevo_gym.cli import (
+    benchmarks,
+    compare,
+    evaluate,
+    experiment,
+    game,
+    models,
+    runs,
+    settings,
+)
 from coevo_gym.cli.new import verbs as new
 from coevo_gym.cli.output import (
     DONE,
@@ -22,6 +31,7 @@ from coevo_gym.cli.output import (
     say_aside,
     telling,
 )
+from coevo_gym.cli.serve import command as serve
 from coevo_gym.cli.tasks import group as tasks
 from coevo_gym.core.errors import (
     BenchmarkNotInstalled,
@@ -46,6 +56,7 @@ app.command()(runs.resume)
 app.command("eval")(evaluate.evaluate)
 app.command("compare")(compare.compare)
 app.command()(experiment.experiment)
+app.command()(serve.serve)
 app.add_typer(tasks.app, name="tasks")
 app.command()(runs.report)
 app.add_typer(settings.app, name="config")

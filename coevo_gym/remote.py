@@ -1,0 +1,448 @@
+"""Tasks and envs of a `coevo serve` in a process that cannot import coevo_gym.
+
+This file needs Python, numpy and any gymnasium from 0.29 on, and nothing else of this project: copy
+it beside the code of a trainer whose pins fit nothing else.
+
+    env = RemoteTaskEnv("http://127.0.0.1:8765")      # text in, text out; the server runs the env
+    env = RemoteChoiceEnv("http://127.0.0.1:8765")    # arrays in, an index out
+    tickets = TicketClient("http://127.0.0.1:8765")   # for workers that run the tasks themselves
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import json
+import os
+import random
+import re
+import socket
+import threading
+import time
+import uuid
+import zlib
+from typing import Any
+from urllib.parse import urlsplit
+
+import gymnasium as gym
+import numpy as np
+
+__all__ = ["RemoteChoiceEnv", "RemoteError", "RemoteTaskEnv", "TicketClient"]
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+_TEXT, _CLOSE, _PING, _PONG = 0x1, 0x8, 0x9, 0xA
+_MOST_BYTES = 2**28
+_WORD = re.compile(r"\w+")
+
+
+class RemoteError(RuntimeError):
+    """The server has refused a call, or cannot be reached; the message says why.
+
+    Attributes:
+        kind: name of the error, such as ``"TaskError"`` or ``"ServerLost"``.
+        lost: whether the episode is over by it, without an outcome.
+    """
+
+    def __init__(self, kind: str, message: object, *, lost: bool = False) -> None:
+        super().__init__(f"{kind}: {message}")
+        self.kind, self.lost = kind, lost
+
+
+class TicketClient:
+    """The tickets face: take a task, run it, report what happened.
+
+    Each call is sent again until it is answered: the server answers a repeated call the same. Any
+    thread may call; each process makes one of its own.
+
+    Args:
+        address: such as ``"http://127.0.0.1:8765"``.
+        token: what the server asks for; None for the environment variable ``COEVO_TOKEN``.
+        patience_s: how long a call is sent again while the server cannot be reached.
+        timeout_s: longest wait for one answer.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        token: str | None = None,
+        *,
+        patience_s: float = 300.0,
+        timeout_s: float = 60.0,
+    ) -> None:
+        self.address, self.patience_s = address, patience_s
+        self._headers = {"Content-Type": "application/json", **_authorization(token)}
+        self._lock = threading.Lock()
+        self._http = http.client.HTTPConnection(*_parts(address), timeout=timeout_s)
+
+    def take(
+        self, *, policy_version: int = 0, slot: str | None = None, wait_s: float = 3600.0
+    ) -> dict[str, Any]:
+        """The right to run one more episode; waits up to ``wait_s`` while the server has none.
+
+        It has ``id``, ``group_id``, ``index``, ``policy_version``, ``seed`` and ``task``. Callers
+        that name the same ``slot`` share a group, which is for trainers that send copies of a row.
+        """
+        order = {"request": uuid.uuid4().hex, "policy_version": policy_version, "slot": slot}
+        until = time.monotonic() + wait_s
+        while "ticket" not in (answer := self.call("take", **order)):
+            if time.monotonic() > until:
+                raise RemoteError("Later", f"no ticket after {wait_s:g} s. {answer['later']}")
+            time.sleep(answer["retry_after_s"])
+        return dict(answer["ticket"])
+
+    def report(self, ticket_id: str, trajectory: dict[str, Any]) -> str:
+        """Hand in an episode, as JSON; says how the ticket has ended.
+
+        ``"reported"``: it counts, once, however often it is sent. ``"given back"`` or ``"lapsed"``:
+        it came too late. "": no such ticket is known.
+        """
+        return str(self.call("report", ticket=ticket_id, trajectory=trajectory)["ended"])
+
+    def give_back(self, ticket_id: str, reason: str = "abandoned") -> str:
+        """Return a ticket whose episode will not be finished; says how it has ended."""
+        return str(self.call("give_back", ticket=ticket_id, reason=reason)["ended"])
+
+    def renew(self, ticket_id: str) -> bool:
+        """Begin a ticket's lease anew; False if nobody waits for its episode any more."""
+        return bool(self.call("renew", ticket=ticket_id)["out"])
+
+    def save(self) -> dict[str, Any]:
+        """The curriculum's state, to be kept beside the policy's checkpoint."""
+        return dict(self.call("save")["state"])
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go back to what :meth:`save` gave; tickets that are out are void."""
+        self.call("load", state=state)
+
+    def metrics(self) -> dict[str, float]:
+        """The curriculum's numbers, and how many tickets were taken, reported, lost."""
+        return dict(self.call("metrics")["metrics"])
+
+    def call(self, name: str, /, **body: Any) -> Any:
+        """Send a message until it is answered.
+
+        Raises:
+            RemoteError: if it is refused, or not answered within ``patience_s``.
+        """
+        data, until, pause = json.dumps(body).encode(), time.monotonic() + self.patience_s, 0.0
+        while True:
+            try:
+                status, answer = self._send(name, data)
+                if status == 200:
+                    return answer
+                error = RemoteError(answer.get("error", ""), answer.get("message", str(status)))
+                if status < 500:
+                    raise error
+                why: Exception = error
+            except (OSError, http.client.HTTPException, ValueError) as problem:
+                why = problem
+            if time.monotonic() > until:
+                raise RemoteError("ServerLost", f"{self.address}: {why}") from why
+            pause = _wait(pause)
+
+    def _send(self, name: str, data: bytes) -> tuple[int, dict[str, Any]]:
+        with self._lock:
+            try:
+                self._http.request("POST", f"/tickets/{name}", data, self._headers)
+                answer = self._http.getresponse()
+                return answer.status, json.loads(answer.read())
+            except BaseException:
+                self._http.close()  # the next request opens it again
+                raise
+
+
+class _Texts(gym.Space[str]):
+    """Any text up to a length; samples are short words."""
+
+    is_np_flattenable = False
+
+    def __init__(self, max_length: int) -> None:
+        super().__init__((), None)
+        self.max_length = max_length
+
+    def sample(self, *_: Any, **__: Any) -> str:
+        letters = self.np_random.integers(97, 123, size=int(self.np_random.integers(1, 9)))
+        return "".join(map(chr, letters))
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, str) and len(x) <= self.max_length
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Texts) and other.max_length == self.max_length
+
+
+class RemoteTaskEnv(gym.Env[Any, Any]):
+    """An env that a server runs: text in, text out.
+
+    On the split ``train`` each ``reset`` begins a task of the server's curriculum, and the end of
+    the episode is recorded there; other splits are for evaluation. A process that dies loses its
+    own episode only. One that is lost to a fault of the machinery is truncated, its
+    ``info["end_reason"]`` is ``worker_lost``, and its reward of 0.0 says nothing: leave it out.
+
+    Info keys: ``instruction``, ``admissible`` (actions known to be possible now), ``choices``,
+    ``step``, ``action_valid``, ``error_kind``, ``success``, ``score`` (-1.0 until the end),
+    ``end_reason`` ("" until the end), and the benchmark's own.
+
+    Args:
+        address: such as ``"http://127.0.0.1:8765"``.
+        token: what the server asks for; None for the environment variable ``COEVO_TOKEN``.
+        split: ``"train"``, ``"val"`` or ``"test"``.
+        choices: how many actions to choose from are listed in ``info["choices"]``; 0 for none.
+        patience_s: how long ``reset`` tries while the server cannot be reached.
+        timeout_s: longest wait for an answer; the first task may be looked for that long.
+
+    Attributes:
+        policy_version: version of the policy that acts from the next ``reset`` on; set it.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        token: str | None = None,
+        *,
+        split: str = "train",
+        choices: int = 0,
+        patience_s: float = 300.0,
+        timeout_s: float = 3600.0,
+    ) -> None:
+        self.address, self.split, self.n_choices = address, split, choices
+        self.patience_s, self.timeout_s = patience_s, timeout_s
+        self.policy_version = 0
+        self.observation_space: gym.Space[Any] = _Texts(100_000)
+        self.action_space: gym.Space[Any] = _Texts(20_000)
+        self._headers, self._place = _authorization(token), _parts(address)
+        self._socket: _WebSocket | None = None
+        self._last: tuple[str, dict[str, Any]] = ("", {})
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode; options: ``slot``, ``policy_version``, ``task`` (a name or id)."""
+        super().reset(seed=seed)
+        order = {"split": self.split, "choices": self.n_choices, **(options or {})}
+        order.setdefault("policy_version", self.policy_version)
+        if seed is not None and self.split != "train":
+            order["seed"] = int(seed)
+        until, pause = time.monotonic() + self.patience_s, 0.0
+        while True:
+            try:
+                self._last = self._read(self._ask("reset", order))
+                return self._last[0], dict(self._last[1])
+            except RemoteError as error:
+                if not error.lost or time.monotonic() > until:
+                    raise
+            pause = _wait(pause)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Carry out an action."""
+        if not isinstance(action, str):
+            raise TypeError(f"An action must be a str, actual: {type(action).__name__}")
+        if not self._last[1]:
+            raise RemoteError("ResetNeeded", "no episode has begun; call reset() first")
+        try:
+            frame = self._ask("step", {"action": action})
+        except RemoteError as error:
+            if not error.lost:
+                raise
+            text, info = self._last
+            return text, 0.0, False, True, {**info, "end_reason": "worker_lost"}
+        self._last = self._read(frame)
+        ends = frame["metadata"]
+        reward, info = float(frame["reward"]), dict(self._last[1])
+        return self._last[0], reward, ends["terminated"], ends["truncated"], info
+
+    def close(self) -> None:
+        """Leave the server; the running episode is given back. Twice is fine."""
+        if self._socket is not None:
+            leaving, self._socket = self._socket, None
+            leaving.close()
+
+    def _ask(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
+        """Send a message and read its answer; a connection that breaks is given up."""
+        try:
+            if self._socket is None:
+                if kind == "step":
+                    raise OSError("there is no connection; the episode is lost")
+                self._socket = _WebSocket(*self._place, self._headers, self.timeout_s)
+            self._socket.send(json.dumps({"type": kind, "data": data}))
+            answer = json.loads(self._socket.receive())
+        except BaseException as error:  # an answer still to come must not be taken for another
+            self.close()
+            if not isinstance(error, (OSError, ValueError)):
+                raise
+            raise RemoteError("ServerLost", f"{self.address}: {error}", lost=True) from error
+        told: dict[str, Any] = answer["data"]
+        if answer["type"] == "error":
+            if gone := told["code"] in ("CAPACITY_REACHED", "SESSION_ERROR"):
+                self.close()
+            raise RemoteError(told["code"], told["message"], lost=gone or bool(told.get("lost")))
+        return told
+
+    def _read(self, frame: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        shown = frame["observation"]
+        info = {"success": False, "score": -1.0, "end_reason": "", **shown["info"]}
+        info["instruction"] = shown["instruction"]
+        info["admissible"] = tuple(shown["admissible"])
+        info["choices"] = tuple(shown.get("choices", ()))
+        return shown["text"], info
+
+
+class RemoteChoiceEnv(RemoteTaskEnv):
+    """The same for learners that know arrays only: observe hashed words, choose by index.
+
+    An observation is ``obs``, (dim,) words of the page and of the instruction; ``choices``,
+    (max_choices, dim) words of each choice, zeros where there is none; and ``action_mask``,
+    (max_choices,) 1 where an index means something. There is always one that does. An index beyond
+    the list is an empty action.
+
+    Args:
+        *args: of :class:`RemoteTaskEnv`.
+        max_choices: size of the action space.
+        dim: size of a vector; words share a place when their CRC-32 agrees modulo ``dim``.
+        **kwargs: of :class:`RemoteTaskEnv`.
+    """
+
+    def __init__(self, *args: Any, max_choices: int = 64, dim: int = 512, **kwargs: Any) -> None:
+        super().__init__(*args, choices=max_choices, **kwargs)
+        self.dim = dim
+        self.observation_space = gym.spaces.Dict(
+            {
+                "obs": gym.spaces.Box(0.0, 1.0, (dim,), np.float32),
+                "choices": gym.spaces.Box(0.0, 1.0, (max_choices, dim), np.float32),
+                "action_mask": gym.spaces.MultiBinary(max_choices),
+            }
+        )
+        self.action_space = gym.spaces.Discrete(max_choices)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode; see :meth:`RemoteTaskEnv.reset`."""
+        return self._look(*super().reset(seed=seed, options=options))
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Carry out the choice with this index."""
+        offered, index = self._last[1].get("choices", ()), int(action)
+        text = offered[index] if 0 <= index < len(offered) else ""
+        page, reward, terminated, truncated, info = super().step(text)
+        observation, info = self._look(page, info)
+        return observation, reward, terminated, truncated, info
+
+    def _look(self, page: str, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        mask = np.zeros(self.n_choices, np.int8)
+        mask[: max(1, len(info["choices"]))] = 1
+        choices = np.zeros((self.n_choices, self.dim), np.float32)
+        for row, text in enumerate(info["choices"]):
+            choices[row] = _counts(text, self.dim)
+        both = _counts(page, self.dim) + _counts(info["instruction"], self.dim, "goal ")
+        obs = _unit(both).astype(np.float32)
+        seen = {"obs": obs, "choices": choices, "action_mask": mask}
+        return seen, {**info, "action_mask": mask.copy()}
+
+
+def _counts(text: str, dim: int, place: str = "") -> Any:
+    """(dim,) counts of a text's words, of length 1."""
+    counts = np.zeros(dim)
+    for word in _WORD.findall(text.lower()):
+        counts[zlib.crc32((place + word).encode()) % dim] += 1.0
+    return _unit(counts)
+
+
+def _unit(vector: Any) -> Any:
+    return vector / max(float(np.linalg.norm(vector)), 1.0)
+
+
+def _authorization(token: str | None) -> dict[str, str]:
+    token = os.environ.get("COEVO_TOKEN", "") if token is None else token
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _parts(address: str) -> tuple[str, int]:
+    """Host and port of an address, with or without its scheme."""
+    url = urlsplit(address if "//" in address else f"//{address}")
+    if not url.hostname or url.port is None or url.scheme not in ("", "http"):
+        raise ValueError(f"An address is like http://127.0.0.1:8765, actual: {address!r}")
+    return url.hostname, url.port
+
+
+def _wait(pause: float) -> float:
+    """Wait a little longer than the last time, not all at once; returns how long."""
+    pause = min(max(2 * pause, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+    time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 (no secret)
+    return pause
+
+
+class _WebSocket:
+    """A client's end of a WebSocket (RFC 6455), as much of it as JSON messages take."""
+
+    def __init__(self, host: str, port: int, headers: dict[str, str], timeout_s: float) -> None:
+        upgrade = {
+            "Upgrade": "websocket",
+            "Connection": "Upgrade",
+            "Sec-WebSocket-Key": base64.b64encode(os.urandom(16)).decode(),
+            "Sec-WebSocket-Version": "13",
+        }
+        greeting = http.client.HTTPConnection(host, port, timeout=min(timeout_s, 30.0))
+        try:
+            greeting.connect()
+            self._socket = greeting.sock
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            greeting.request("GET", "/ws", headers={**upgrade, **headers})
+            # Read from the socket itself: http.client closes what is no ordinary answer.
+            self._file = self._socket.makefile("rb")
+            status = self._file.readline(65536).decode("latin-1").split(" ", 2)
+            http.client.parse_headers(self._file)
+            if len(status) < 2 or status[1] != "101":
+                told = " ".join(status[1:]).strip() or "no answer"
+                raise RemoteError("Refused", f"{told}. Are address and token the server's?")
+            self._socket.settimeout(timeout_s)
+        except BaseException:
+            greeting.close()
+            raise
+
+    def send(self, text: str) -> None:
+        self._write(_TEXT, text.encode())
+
+    def receive(self) -> str:
+        """The next text message."""
+        message = b""
+        while True:
+            last, opcode, payload = self._frame()
+            if opcode == _PING:
+                self._write(_PONG, payload)
+            elif opcode == _CLOSE:
+                raise OSError("the server has closed the connection")
+            elif opcode != _PONG:
+                message += payload
+                if last:
+                    return message.decode()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # the other end may have closed it
+            self._write(_CLOSE, (1000).to_bytes(2, "big"))
+        self._file.close()
+        self._socket.close()
+
+    def _frame(self) -> tuple[bool, int, bytes]:
+        first, size = self._exactly(2)
+        if size >= 126:
+            size = int.from_bytes(self._exactly(2 if size == 126 else 8), "big")
+        if size > _MOST_BYTES:
+            raise OSError(f"a message has more than {_MOST_BYTES} bytes")
+        return bool(first & 0x80), first & 0xF, self._exactly(size)
+
+    def _exactly(self, size: int) -> bytes:
+        found = self._file.read(size)
+        if len(found) < size:
+            raise OSError("the connection has been closed")
+        return found
+
+    def _write(self, opcode: int, payload: bytes) -> None:
+        size, key = len(payload), os.urandom(4)
+        more = 0 if size < 126 else 2 if size < 65536 else 8
+        length = bytes([0x80 | {0: size, 2: 126, 8: 127}[more]])
+        mask = np.frombuffer((key * (size // 4 + 1))[:size], np.uint8)
+        masked = (np.frombuffer(payload, np.uint8) ^ mask).tobytes()
+        head = bytes([0x80 | opcode]) + length + (size.to_bytes(more, "big") if more else b"")
+        self._socket.sendall(head + key + masked)

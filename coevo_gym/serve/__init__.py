@@ -1,0 +1,1 @@
+"""A curriculum and its envs for trainers of other processes, machines and venvs."""

@@ -1,0 +1,85 @@
+"""The server: both faces behind one guard."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp
+
+from coevo_gym.core.errors import StoreError
+from coevo_gym.serve.envs import EnvsFace
+from coevo_gym.serve.guard import Guard
+from coevo_gym.serve.limits import Limits
+from coevo_gym.serve.session import JournaledSession
+from coevo_gym.serve.tickets import tickets_face
+from coevo_gym.serve.tokens import Tokens
+
+logger = logging.getLogger(__name__)
+
+SWEEP_S = 1.0
+
+
+def make_app(
+    session: JournaledSession,
+    envs: EnvsFace,
+    *,
+    tokens: Tokens = Tokens(),  # noqa: B008 (frozen)
+    hosts: Collection[str] = (),
+    limits: Limits = Limits(),  # noqa: B008 (frozen)
+) -> ASGIApp:
+    """The ASGI app that serves a session.
+
+    Args:
+        session: gives out tickets and takes episodes in; the app closes it in the end.
+        envs: the face for agents.
+        tokens: what opens it.
+        hosts: names that it is reached by.
+        limits: what clients may take up.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        sweeping = asyncio.create_task(_sweep(session))
+        try:
+            yield
+        finally:
+            sweeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await sweeping
+            envs.close()
+            await run_in_threadpool(session.close)
+
+    app = Starlette(
+        routes=[*tickets_face(session), *envs.routes],
+        lifespan=lifespan,
+        exception_handlers={HTTPException: _told},
+    )
+    return Guard(app, tokens=tokens, hosts=hosts, body_bytes=limits.body_bytes)
+
+
+async def _sweep(session: JournaledSession) -> None:
+    """Take in what has lapsed, also while nobody calls."""
+    while True:
+        await asyncio.sleep(SWEEP_S)
+        try:
+            await run_in_threadpool(session.take_in_lapsed)
+        except StoreError as error:
+            logger.error("the journal cannot be written: %s", error)
+            return  # every call says so from now on
+
+
+async def _told(request: Request, error: Exception) -> Any:
+    """An HTTP error in the form of all others."""
+    assert isinstance(error, HTTPException)
+    what = {404: f"There is no {request.url.path} here.", 405: "Send a POST."}
+    message = what.get(error.status_code, error.detail)
+    return JSONResponse({"error": "Refused", "message": message}, error.status_code)

@@ -1,0 +1,210 @@
+"""The envs face: envs for anybody's agents, in OpenEnv's wire protocol.
+
+One WebSocket is one env. A client sends ``{"type": "reset" | "step" | "state" | "close", "data":
+{…}}`` and is answered by one message of type ``observation``, ``state`` or ``error``. A client that
+goes away gives its ticket back at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from anyio import CapacityLimiter, to_thread
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.errors import CoevoError, EnvBackendError, ResetNeeded
+from coevo_gym.serve.client_env import ActionOrder, ClientEnv, ResetOrder
+from coevo_gym.serve.limits import Limits
+from coevo_gym.serve.sampler import Tickets
+from coevo_gym.serve.shelf import EnvShelf
+
+logger = logging.getLogger(__name__)
+
+_TEXT = {"type": "string"}
+OBSERVATION: dict[str, Any] = {
+    "title": "TextObservation",
+    "type": "object",
+    "required": ["text", "instruction", "admissible", "info"],
+    "properties": {
+        "text": {**_TEXT, "description": "what the env shows"},
+        "instruction": {**_TEXT, "description": "what the agent is asked to do now"},
+        "admissible": {
+            "type": "array",
+            "items": _TEXT,
+            "description": "actions known to be possible now; empty where they cannot be listed",
+        },
+        "choices": {
+            "type": "array",
+            "items": _TEXT,
+            "description": "actions that a scorer may choose from, if the reset asked for some",
+        },
+        "info": {
+            "type": "object",
+            "description": "step, action_valid, error_kind and the benchmark's own keys; success, "
+            "score and end_reason once the episode is over",
+        },
+    },
+}
+STATE: dict[str, Any] = {
+    "title": "EpisodeState",
+    "type": "object",
+    "properties": {
+        "episode_id": {"type": ["string", "null"]},
+        "step_count": {"type": "integer", "minimum": 0},
+    },
+}
+
+
+class EnvsFace:
+    """The routes of the envs face, and how many clients it has.
+
+    Args:
+        benchmark: whose envs they are.
+        shelf: where envs are taken from.
+        tickets: what the curriculum gives out.
+        limits: what clients may take up.
+        about: name, description and version of it, for ``/metadata``.
+    """
+
+    def __init__(
+        self,
+        benchmark: Benchmark,
+        shelf: EnvShelf,
+        tickets: Tickets,
+        limits: Limits,
+        about: dict[str, str],
+    ) -> None:
+        self._benchmark, self._shelf, self._tickets = benchmark, shelf, tickets
+        self._limits, self._about = limits, about
+        self._stop = threading.Event()
+        self._threads: CapacityLimiter | None = None
+        self.n_sessions = 0
+        self.n_steps = 0
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        """``/ws`` for clients, and what tells them how to speak to it."""
+        schema = {
+            "action": ActionOrder.model_json_schema(mode="serialization"),
+            "observation": OBSERVATION,
+            "state": STATE,
+        }
+        return [
+            WebSocketRoute("/ws", self.serve),
+            Route("/schema", _answering(lambda: schema)),
+            Route("/metadata", _answering(lambda: self._about)),
+            Route("/health", _answering(lambda: {"status": "healthy"})),
+        ]
+
+    def close(self) -> None:
+        """End what clients wait for; their sessions end with their connections."""
+        self._stop.set()
+
+    async def serve(self, socket: WebSocket) -> None:
+        """Serve one client until it goes, says nothing for too long, or the server stops."""
+        await socket.accept()
+        most = self._limits.sessions
+        if self.n_sessions >= most:
+            why = f"All {most} envs are in use. Close one, or start the server with --sessions."
+            await _send(socket, _error("CAPACITY_REACHED", why))
+            await socket.close(1013)
+            return
+        self.n_sessions += 1
+        self._threads = self._threads or CapacityLimiter(most)
+        env = ClientEnv(self._benchmark, self._shelf, self._tickets, self._stop)
+        try:
+            await self._converse(socket, env)
+        except (WebSocketDisconnect, RuntimeError) as error:
+            logger.debug("client has gone: %r", error)
+        finally:
+            self.n_sessions -= 1
+            with_limiter = to_thread.run_sync(env.close, limiter=self._threads)
+            await asyncio.shield(with_limiter)
+
+    async def _converse(self, socket: WebSocket, env: ClientEnv) -> None:
+        while True:
+            try:
+                text = await asyncio.wait_for(socket.receive_text(), self._limits.idle_s)
+            except TimeoutError:
+                why = f"Nothing was said for {self._limits.idle_s:g} s; the env is closed."
+                await _send(socket, _error("SESSION_ERROR", why))
+                await socket.close(1001)
+                return
+            except KeyError:  # bytes instead of text
+                await _send(socket, _error("INVALID_JSON", "Messages are JSON in text frames."))
+                continue
+            kind, data, problem = _parse(text)
+            if problem is None and kind == "close":
+                await socket.close()
+                return
+            if problem is None:
+                answer = await to_thread.run_sync(
+                    self._answer, env, kind, data, limiter=self._threads
+                )
+            else:
+                answer = problem
+            await socket.send_text(answer)
+
+    def _answer(self, client: ClientEnv, kind: str, data: dict[str, Any]) -> str:
+        """In a thread: the answer to a message."""
+        try:
+            if kind == "reset":
+                return _dump("observation", client.reset(ResetOrder.model_validate(data)))
+            if kind == "step":
+                self.n_steps += 1
+                return _dump("observation", client.step(ActionOrder.model_validate(data)))
+            return _dump("state", client.state())
+        except ValidationError as error:
+            problems = json.loads(error.json(include_url=False, include_input=False))
+            return _error("VALIDATION_ERROR", f"This is no {kind}: {problems}")
+        except EnvBackendError as error:
+            logger.warning("episode lost error=%s", error)
+            why = f"The episode is lost, and says nothing about its agent: {error}"
+            return _error("EXECUTION_ERROR", why, lost=True)
+        except (CoevoError, ResetNeeded) as error:
+            return _error("EXECUTION_ERROR", f"{type(error).__name__}: {error}")
+        except Exception as error:
+            logger.exception("a client's %s failed", kind)
+            return _error("EXECUTION_ERROR", f"{type(error).__name__} in the server", lost=True)
+
+
+def _parse(text: str) -> tuple[str, dict[str, Any], str | None]:
+    """Type and data of a message; or the answer to what is none."""
+    try:
+        message = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return "", {}, _error("INVALID_JSON", f"Invalid JSON: {error}")
+    kind = message.get("type") if isinstance(message, dict) else None
+    if kind not in ("reset", "step", "state", "close"):
+        return "", {}, _error("UNKNOWN_TYPE", f"Unknown message type: {str(kind)[:100]}")
+    data = message.get("data")
+    return kind, {} if data is None else data, None
+
+
+def _dump(kind: str, data: dict[str, Any]) -> str:
+    return json.dumps({"type": kind, "data": data})
+
+
+def _error(code: str, message: str, **more: Any) -> str:
+    return _dump("error", {"message": message, "code": code, **more})
+
+
+async def _send(socket: WebSocket, text: str) -> None:
+    await socket.send_text(text)
+
+
+def _answering(answer: Callable[[], dict[str, Any]]) -> Callable[[Request], Any]:
+    async def endpoint(request: Request) -> JSONResponse:
+        return JSONResponse(answer())
+
+    return endpoint

@@ -1,0 +1,111 @@
+"""Who may speak to a server: hosts, origins, tokens and sizes, checked before anything is read."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from coevo_gym.serve.tokens import Tokens
+
+PUBLIC = frozenset({"/health", "/schema", "/metadata"})
+"""What tells nothing but how to speak to this server."""
+TICKETS = "/tickets/"
+_REFUSED = 1008
+
+
+class Guard:
+    """An ASGI app that lets through what may pass to another.
+
+    A page that a person has open in a browser can make it send requests to this machine, and the
+    name of its site may be made to lead here. So a request must name a host that is known, or an
+    address; and one that says where it comes from (``Origin``) must come from here.
+
+    Args:
+        app: the other.
+        tokens: what opens it.
+        hosts: names that it is reached by, beside localhost and this machine's own.
+        body_bytes: largest body of a request.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, tokens: Tokens, hosts: Collection[str], body_bytes: int
+    ) -> None:
+        self.app, self.tokens, self.body_bytes = app, tokens, body_bytes
+        own = {"localhost", socket.gethostname(), socket.getfqdn()}
+        self.hosts = {name.lower() for name in (*own, *hosts)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or have it answered."""
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        refused = self._refusal(scope["path"], Headers(scope=scope))
+        if refused is None:
+            await self.app(scope, self._bounded(scope, receive), send)
+        elif scope["type"] == "http":
+            status, why = refused
+            answer = JSONResponse({"error": "Refused", "message": why}, status)
+            await answer(scope, receive, send)
+        else:  # a handshake that is not accepted is answered by 403
+            await send({"type": "websocket.close", "code": _REFUSED, "reason": refused[1]})
+
+    def _refusal(self, path: str, headers: Headers) -> tuple[int, str] | None:
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if not self._knows(host):
+            return 403, (
+                f"This server is not known as {host[:100]!r}. Start it with --allow-host NAME "
+                "if that is its name."
+            )
+        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+            return 403, f"Requests of pages from {origin[:100]!r} are refused."
+        to_tickets = path.startswith(TICKETS)
+        if path not in PUBLIC and not self.tokens.admits(
+            headers.get("authorization", ""), to_tickets=to_tickets
+        ):
+            return (
+                401,
+                "This needs a header `Authorization: Bearer TOKEN` with a token that opens it.",
+            )
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > self.body_bytes:
+            return 413, self._too_large()
+        return None
+
+    def _knows(self, host: str) -> bool:
+        try:
+            name = (urlsplit(f"//{host}").hostname or "").lower()
+        except ValueError:
+            return False
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return name in self.hosts
+        return True  # no site can have an address as its name
+
+    def _bounded(self, scope: Scope, receive: Receive) -> Receive:
+        """Reads a body up to its bound, also if it does not say how long it is."""
+        if scope["type"] != "http":
+            return receive
+        read = 0
+
+        async def bounded() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > self.body_bytes:
+                raise HTTPException(413, self._too_large())
+            return message
+
+        return bounded
+
+    def _too_large(self) -> str:
+        return (
+            f"A request may have {self.body_bytes / 2**20:g} MiB; the server's --body-mb says so."
+        )

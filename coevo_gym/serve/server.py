@@ -1,0 +1,181 @@
+"""A whole server, from the name of a benchmark: session, envs, and the socket it listens on."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Collection
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import gymnasium as gym
+
+from coevo_gym.core.benchmark import Benchmark, get_benchmark
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.curricula.registry import make_curriculum
+from coevo_gym.curricula.session.stream import scripted_evolver
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.serve.limits import Limits
+from coevo_gym.serve.session import JournaledSession
+from coevo_gym.serve.shelf import EnvShelf
+
+if TYPE_CHECKING:
+    from coevo_gym.serve.tokens import Tokens
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_PORT = 8765
+
+
+@dataclass(frozen=True)
+class Practice:
+    """What is practised at a server.
+
+    Attributes:
+        benchmark: name of the benchmark.
+        curriculum: name of the method whose curriculum it is.
+        group_size: K, episodes a group.
+        groups_per_step: groups that the trainer learns from at once.
+        evolve_every_groups: groups between two rounds of evolution.
+        initial_size: tasks that the first round looks for.
+        seed: seed of the whole stream.
+        lease_s: seconds that a ticket may be out without a word.
+        max_steps: most steps of an episode; None for the benchmark's default.
+    """
+
+    benchmark: str
+    curriculum: str
+    group_size: int = 8
+    groups_per_step: int = 1
+    evolve_every_groups: int = 320
+    initial_size: int = 100
+    seed: int = 0
+    lease_s: float = 900.0
+    max_steps: int | None = None
+
+    @property
+    def bench(self) -> Benchmark:
+        """The benchmark itself."""
+        return get_benchmark(self.benchmark)
+
+    def make_env(self, split: str) -> gym.Env[str, str]:
+        """An env on a split."""
+        more = {} if self.max_steps is None else {"max_steps": self.max_steps}
+        return gym.make(self.bench.env_id, split=split, disable_env_checker=True, **more)
+
+    def open(self, path: Path) -> JournaledSession:
+        """The session that is kept in a file; a new one if there is none.
+
+        Raises:
+            ConfigError: if a setting is not usable.
+            StoreError: if the file cannot be used, or is of another session.
+        """
+        with closing(self.make_env("train")) as env:
+            bare = cast(TaskEnv, env.unwrapped)
+            curriculum = make_curriculum(
+                self.curriculum,
+                native=bare.tasks,
+                evolve_every_groups=self.evolve_every_groups,
+                initial_size=self.initial_size,
+            )
+            evolver = scripted_evolver(bare)
+        about = {
+            name: getattr(self, name)
+            for name in ("benchmark", "curriculum", "evolve_every_groups", "initial_size")
+        }
+        return JournaledSession(
+            curriculum,
+            evolver,
+            path,
+            about={**about, "max_steps": self.max_steps or 0},
+            group_size=self.group_size,
+            groups_per_step=self.groups_per_step,
+            seed=self.seed,
+            lease_s=self.lease_s,
+        )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens; port 0 takes one that is free.
+
+    Raises:
+        ConfigError: if that cannot be.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except OSError as error:
+        raise ConfigError(
+            f"Cannot listen on {host} port {port}: {error.strerror or error}. Choose another "
+            "--port, or 0 for any that is free."
+        ) from error
+
+
+def serve(
+    practice: Practice,
+    path: Path,
+    listening: socket.socket,
+    *,
+    tokens: Tokens,
+    hosts: Collection[str] = (),
+    limits: Limits = Limits(),  # noqa: B008 (frozen)
+    ready: Callable[[JournaledSession], None] = lambda _: None,
+) -> None:
+    """Serve until SIGINT or SIGTERM; what clients are being answered is finished first.
+
+    Args:
+        practice: what is practised.
+        path: where the session is kept.
+        listening: where to listen.
+        tokens: what opens it.
+        hosts: names that it is reached by, beside localhost and this machine's own.
+        limits: what clients may take up.
+        ready: called when clients may come.
+
+    Raises:
+        ImportError: if the extra ``serve`` is not installed.
+        ConfigError: if a setting is not usable.
+        StoreError: if the file cannot be used, or is of another session.
+    """
+    uvicorn = _uvicorn()
+    from coevo_gym import __version__
+    from coevo_gym.serve.app import make_app
+    from coevo_gym.serve.envs import EnvsFace
+
+    with closing(practice.open(path)) as session, closing(EnvShelf(practice.make_env)) as shelf:
+        about = {
+            "name": practice.bench.env_id,
+            "description": f"{practice.benchmark}, practised by the curriculum "
+            f"{practice.curriculum!r}: a reset on the split train begins a task that it chooses",
+            "version": __version__,
+        }
+        face = EnvsFace(practice.bench, shelf, session, limits, about)
+        app = make_app(session, face, tokens=tokens, hosts=hosts, limits=limits)
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            lifespan="on",
+            ws="websockets-sansio",
+            ws_max_size=limits.message_bytes,
+            ws_ping_interval=None,  # a client that learns for minutes answers no pings
+            ws_per_message_deflate=False,
+            timeout_graceful_shutdown=10,
+            server_header=False,
+        )
+        ready(session)
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def _uvicorn() -> Any:
+    try:
+        import starlette  # noqa: F401
+        import uvicorn
+        import websockets  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            f"{error}. `coevo serve` needs the extra: pip install 'coevo-gym[serve]'"
+        ) from error
+    return uvicorn

@@ -1,0 +1,170 @@
+"""The tickets face: tasks for trusted workers, which run them and report what happened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from coevo_gym.core.errors import CoevoError, StoreError
+from coevo_gym.core.seams import Later, Ticket
+from coevo_gym.core.trajectory import EndReason
+from coevo_gym.serve.session import JournaledSession
+
+RETRY_AFTER_S = 0.5
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Lost = Literal["abandoned", "worker_lost", "model_lost"]
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Nothing(_Message):
+    """A message without anything in it."""
+
+
+class Take(_Message):
+    """Ask for a ticket.
+
+    Attributes:
+        request: a name that is used once, so that the call may be repeated.
+        policy_version: version of the policy that is about to act.
+        slot: where the copies of one row meet; None for the next place of any group.
+    """
+
+    request: Name
+    policy_version: int = Field(default=0, ge=0)
+    slot: Name | None = None
+
+
+class Report(_Message):
+    """Hand in an episode.
+
+    Attributes:
+        ticket: id of the ticket.
+        trajectory: the episode, as ``trajectory_to_json`` writes it.
+    """
+
+    ticket: Name
+    trajectory: dict[str, Any]
+
+
+class GiveBack(_Message):
+    """Return a ticket whose episode will not be finished.
+
+    Attributes:
+        ticket: id of the ticket.
+        reason: why.
+    """
+
+    ticket: Name
+    reason: Lost = "abandoned"
+
+
+class Renew(_Message):
+    """Begin a ticket's lease anew.
+
+    Attributes:
+        ticket: id of the ticket.
+    """
+
+    ticket: Name
+
+
+class Load(_Message):
+    """Go back to a state that ``save`` gave.
+
+    Attributes:
+        state: the state.
+    """
+
+    state: dict[str, Any]
+
+
+def tickets_face(session: JournaledSession) -> list[Route]:
+    """The routes of the tickets face; see docs/serve.md for its messages."""
+
+    def take(message: Take) -> dict[str, Any]:
+        found = session.take(
+            request=message.request, policy_version=message.policy_version, slot=message.slot
+        )
+        if isinstance(found, Later):
+            return {"later": found.reason, "retry_after_s": RETRY_AFTER_S}
+        return {"ticket": ticket_to_json(found, session.seed_of(found))}
+
+    def report(message: Report) -> dict[str, Any]:
+        return {"ended": session.report(message.ticket, message.trajectory)}
+
+    def give_back(message: GiveBack) -> dict[str, Any]:
+        return {"ended": session.give_back(message.ticket, EndReason(message.reason))}
+
+    def renew(message: Renew) -> dict[str, Any]:
+        return {"out": session.renew(message.ticket), "lease_s": session.lease_s}
+
+    def save(message: Nothing) -> dict[str, Any]:
+        return {"state": session.state_dict()}
+
+    def load(message: Load) -> dict[str, Any]:
+        session.load_state_dict(message.state)
+        return {}
+
+    def metrics(message: Nothing) -> dict[str, Any]:
+        return {"metrics": session.metrics()}
+
+    calls: dict[str, tuple[type[_Message], Callable[[Any], dict[str, Any]]]] = {
+        "take": (Take, take),
+        "report": (Report, report),
+        "give_back": (GiveBack, give_back),
+        "renew": (Renew, renew),
+        "save": (Nothing, save),
+        "load": (Load, load),
+        "metrics": (Nothing, metrics),
+    }
+    return [
+        Route(f"/tickets/{name}", _endpoint(message, call), methods=["POST"])
+        for name, (message, call) in calls.items()
+    ]
+
+
+def ticket_to_json(ticket: Ticket, seed: int) -> dict[str, Any]:
+    """A ticket as it is sent, with the seed of its episode's env."""
+    return {
+        "id": ticket.id,
+        "group_id": ticket.group_id,
+        "index": ticket.index,
+        "policy_version": ticket.policy_version,
+        "seed": seed,
+        "task": ticket.task.model_dump(mode="json"),
+    }
+
+
+def _endpoint(
+    message: type[_Message], call: Callable[[Any], Mapping[str, Any]]
+) -> Callable[[Request], Any]:
+    def answer(body: bytes) -> Response:
+        """In a thread: it reads JSON, waits for the session and for the disk."""
+        try:
+            return JSONResponse(call(message.model_validate_json(body or b"{}")))
+        except ValidationError as error:
+            problems = json.loads(error.json(include_url=False, include_input=False))
+            return _problem("ValidationError", f"{message.__name__}: {problems}", 422)
+        except StoreError as error:
+            return _problem("StoreError", str(error), 503)
+        except CoevoError as error:
+            return _problem(type(error).__name__, str(error), 422)
+
+    async def endpoint(request: Request) -> Response:
+        return await run_in_threadpool(answer, await request.body())
+
+    return endpoint
+
+
+def _problem(kind: str, message: str, status: int) -> JSONResponse:
+    return JSONResponse({"error": kind, "message": message}, status)

@@ -1,0 +1,110 @@
+"""A server on the toy benchmark in a thread of this process, and what its parts are made of."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import uvicorn
+
+from coevo_gym.core.evolution import Round, RoundResult
+from coevo_gym.core.task import Task
+from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
+from coevo_gym.serve.app import make_app
+from coevo_gym.serve.envs import EnvsFace
+from coevo_gym.serve.limits import Limits
+from coevo_gym.serve.server import listen
+from coevo_gym.serve.session import JournaledSession
+from coevo_gym.serve.shelf import EnvShelf
+from coevo_gym.serve.tokens import Tokens
+from tests.curricula.episodes import TRAIN
+from tests.toy import BENCHMARK
+
+CONFIG = CoEvolveConfig(initial_size=4, evolve_every_groups=1000, n_min=1000, max_staleness=99)
+WAIT_S = 60
+
+
+class FindsTasks:
+    """An evolver whose rounds find four tasks at once."""
+
+    def __init__(self) -> None:
+        self.n_runs = 0
+
+    def run(self, round: Round) -> RoundResult:
+        self.n_runs += 1
+        at = 4 * int(round.id.removeprefix("round-"))
+        return RoundResult(round_id=round.id, accepted=TRAIN[at : at + 4])
+
+
+class Clock:
+    """Tells the time that it is set to."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def opened(path: Path, tasks: Sequence[Task] = TRAIN[:8], **fields: Any) -> JournaledSession:
+    """A session that is kept in a file, with tasks from the beginning."""
+    named = {"group_size": 2, "lease_s": 60.0, **fields}
+    return JournaledSession(CoEvolve(CONFIG, tasks), FindsTasks(), path, **named)
+
+
+@dataclass
+class Standing:
+    """A server that stands.
+
+    Attributes:
+        address: where.
+        session: what it serves.
+        face: its envs face.
+    """
+
+    address: str
+    session: JournaledSession
+    face: EnvsFace
+
+
+@contextmanager
+def standing(
+    session: JournaledSession,
+    *,
+    tokens: Tokens = Tokens(),  # noqa: B008 (frozen)
+    limits: Limits = Limits(),  # noqa: B008 (frozen)
+    port: int = 0,
+) -> Iterator[Standing]:
+    """A server in a thread, until the end of the scope; it closes the session."""
+    shelf = EnvShelf(
+        lambda split: gym.make(BENCHMARK.env_id, split=split, disable_env_checker=True)
+    )
+    about = {"name": "toy", "description": "buttons", "version": "0"}
+    face = EnvsFace(BENCHMARK, shelf, session, limits, about)
+    app = make_app(session, face, tokens=tokens, limits=limits)
+    config = uvicorn.Config(
+        app,
+        log_level="error",
+        lifespan="on",
+        ws="websockets-sansio",
+        ws_max_size=limits.message_bytes,
+        ws_ping_interval=None,
+        timeout_graceful_shutdown=5,
+    )
+    server = uvicorn.Server(config)
+    listening: socket.socket = listen("127.0.0.1", port)
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+    thread.start()
+    try:
+        yield Standing(f"http://127.0.0.1:{listening.getsockname()[1]}", session, face)
+    finally:
+        server.should_exit = True
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+        shelf.close()
+        listening.close()

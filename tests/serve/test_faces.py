@@ -1,0 +1,401 @@
+"""Both faces of a server over real sockets, with the client that foreign venvs use."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory_json import trajectory_to_json
+from coevo_gym.envs.wrappers import ChooseAction, HashText
+from coevo_gym.remote import RemoteChoiceEnv, RemoteError, RemoteTaskEnv, TicketClient
+from coevo_gym.serve.limits import Limits
+from coevo_gym.serve.tokens import Tokens
+from tests.curricula.episodes import TRAIN, trajectory
+from tests.faults import break_engines
+from tests.serve.standing import Standing, opened, standing
+from tests.toy import BENCHMARK
+
+SECRET, GUEST = "s" * 32, "g" * 32
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Standing]:
+    with standing(opened(tmp_path / "a.db")) as here:
+        yield here
+
+
+def episode(ticket: dict[str, Any], outcome: float = 1.0) -> dict[str, Any]:
+    task = Task.from_json(json.dumps(ticket["task"]))
+    return json.loads(json.dumps(trajectory_to_json(trajectory(task, outcome))))
+
+
+def post(address: str, path: str, body: bytes = b"{}", **headers: str) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=30)
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request("POST", path, body, named)
+    answer = connection.getresponse()
+    found = answer.status, json.loads(answer.read())
+    connection.close()
+    return found
+
+
+def play(env: RemoteTaskEnv, **options: Any) -> dict[str, Any]:
+    """Press what may be pressed until the episode is over."""
+    _, info = env.reset(options=options)
+    over = False
+    while not over:
+        _, _, terminated, truncated, info = env.step("press red")
+        over = terminated or truncated
+    return info
+
+
+# Tickets.
+
+
+def test_a_worker_takes_and_reports(server: Standing) -> None:
+    client = TicketClient(server.address)
+    first, second = client.take(policy_version=4), client.take()
+    assert first["task"] == second["task"]
+    assert first["policy_version"] == 4
+    assert first["seed"] != second["seed"]
+    assert client.renew(first["id"])
+    assert client.report(first["id"], episode(first)) == "reported"
+    assert client.report(first["id"], episode(first)) == "reported"
+    assert client.renew(first["id"]) is False
+    assert client.give_back(second["id"], "worker_lost") == "given back"
+    assert client.report(second["id"], episode(second)) == "given back"
+    again = client.take()
+    assert (again["group_id"], again["index"]) == (second["group_id"], second["index"])
+    assert client.report(again["id"], episode(again)) == "reported"
+    found = client.metrics()
+    assert (found["groups"], found["tickets_double"], found["tickets_late"]) == (1, 1, 1)
+    assert found["tickets_out"] == 0
+
+
+def test_a_repeated_take_is_answered_the_same(server: Standing) -> None:
+    client = TicketClient(server.address)
+    answers = [client.call("take", request="r-1") for _ in range(2)]
+    assert answers[0] == answers[1]
+    assert client.metrics()["tickets_taken"] == 1
+
+
+def test_a_curriculum_is_saved_with_a_policy(server: Standing) -> None:
+    client = TicketClient(server.address)
+    state = client.save()
+    before = client.take()
+    client.load(json.loads(json.dumps(state)))
+    after = client.take()
+    assert before["task"] == after["task"]
+    assert client.report(before["id"], episode(before)) == ""
+
+
+def test_copies_of_a_slot_meet_in_one_group(server: Standing) -> None:
+    clients = [TicketClient(server.address) for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        tickets = list(pool.map(lambda i: clients[i].take(slot=f"row-{i % 4}"), range(8)))
+    for row in range(4):
+        assert tickets[row]["group_id"] == tickets[row + 4]["group_id"]
+    assert len({ticket["group_id"] for ticket in tickets}) == 4
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "says"),
+    [
+        ("/tickets/take", b"{}", 422, "request"),
+        ("/tickets/take", b'{"request": "a", "slots": 1}', 422, "slots"),
+        ("/tickets/take", b"no json", 422, "JSON"),
+        ("/tickets/report", b'{"ticket": "x"}', 422, "trajectory"),
+        ("/tickets/give_back", b'{"ticket": "x", "reason": "solved"}', 422, "reason"),
+        ("/tickets/load", b'{"state": {}}', 422, "no state of a session"),
+        ("/tickets/steal", b"{}", 404, "no /tickets/steal"),
+    ],
+)
+def test_what_is_no_message_is_told(
+    server: Standing, path: str, body: bytes, status: int, says: str
+) -> None:
+    found, answer = post(server.address, path, body)
+    assert found == status
+    assert says in answer["message"]
+
+
+def test_an_episode_of_another_task_is_refused(server: Standing) -> None:
+    client = TicketClient(server.address)
+    mine = client.take()
+    for _ in range(3):
+        other = client.take()
+    with pytest.raises(RemoteError, match="is for task") as refused:
+        client.report(mine["id"], episode(other))
+    assert refused.value.kind == "TaskError"
+    assert client.renew(mine["id"])
+
+
+# Envs.
+
+
+def test_an_agent_plays_what_the_curriculum_chooses(server: Standing) -> None:
+    env = RemoteTaskEnv(server.address)
+    env.policy_version = 5
+    for _ in range(4):
+        info = play(env)
+        assert info["end_reason"] == "max_steps"
+        assert info["score"] >= 0.0
+    found = server.session.metrics()
+    assert (found["groups"], found["tickets_reported"], found["tickets_out"]) == (2, 4, 0)
+    env.close()
+    env.close()
+
+
+def test_it_is_the_env_itself(server: Standing) -> None:
+    here = gym.make(BENCHMARK.env_id, split="val")
+    there = RemoteTaskEnv(server.address, split="val")
+    for seed in range(3):
+        text, info = here.reset(seed=seed)
+        shown, told = there.reset(seed=seed)
+        for action in ("press red", "nonsense", "press blue", "done"):
+            assert text == shown
+            assert told["instruction"] == here.unwrapped.instruction  # type: ignore[attr-defined]
+            for name in told.keys() & info.keys():
+                assert told[name] == info[name]
+            mine, yours = here.step(action), there.step(action)
+            text, info, shown, told = mine[0], mine[4], yours[0], yours[4]
+            assert mine[1:4] == yours[1:4]
+    assert server.session.metrics()["tickets_taken"] == 0
+    there.close()
+
+
+def test_arrays_are_those_of_our_own_wrappers(server: Standing) -> None:
+    made = gym.make(BENCHMARK.env_id, split="val")
+    here = HashText(ChooseAction(made, max_choices=5, observe_choices=True), dim=32)
+    there = RemoteChoiceEnv(server.address, split="val", max_choices=5, dim=32)
+    seen, shown = here.reset(seed=1)[0], there.reset(seed=1)[0]
+    over = False
+    while not over:
+        assert there.observation_space.contains(shown)
+        for name in ("obs", "choices", "action_mask"):
+            np.testing.assert_array_equal(seen[name], shown[name])
+        seen, *_ = here.step(1)
+        shown, _, terminated, truncated, _ = there.step(np.int64(1))
+        over = terminated or truncated
+    there.close()
+
+
+def test_a_client_never_sees_the_task(server: Standing) -> None:
+    env = RemoteTaskEnv(server.address, choices=9)
+    said: list[str] = []
+
+    def listen(kind: str, data: dict[str, Any]) -> dict[str, Any]:
+        told = asked(kind, data)
+        said.append(json.dumps(told))
+        return told
+
+    asked, env._ask = env._ask, listen  # type: ignore[method-assign]
+    play(env)
+    (ticket,) = [t for t in server.session._session._ledger._groups.values()]
+    for secret in ("verifier", "solution", ticket.task.id):
+        assert not any(secret in text for text in said)
+    env.close()
+
+
+def test_copies_of_a_slot_play_one_task(server: Standing) -> None:
+    envs = [RemoteTaskEnv(server.address) for _ in range(4)]
+    told = [
+        env.reset(options={"slot": f"row-{i % 2}"})[1]["instruction"] for i, env in enumerate(envs)
+    ]
+    assert told[0] == told[2] != told[1] == told[3]
+    for env in envs:
+        env.close()
+
+
+def test_who_leaves_gives_the_ticket_back(server: Standing) -> None:
+    env = RemoteTaskEnv(server.address)
+    env.reset()
+    env.step("press red")
+    (ticket,) = server.session.outstanding
+    env.close()
+    until_true(lambda: not server.session.outstanding)
+    assert server.session.counts["given_back"] == 1
+    again = TicketClient(server.address).take()
+    assert (again["group_id"], again["index"]) == (ticket.group_id, ticket.index)
+
+
+def until_true(done: Any) -> None:
+    while not done():
+        threading.Event().wait(0.01)
+
+
+def test_a_fault_of_an_engine_is_no_failure(
+    server: Standing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = RemoteTaskEnv(server.address)
+    env.reset()
+    with monkeypatch.context() as patch:
+        break_engines(patch, "_act", lambda _: True)
+        _, _, terminated, truncated, info = env.step("press red")
+    assert (terminated, truncated, info["end_reason"]) == (False, True, "worker_lost")
+    assert server.session.counts["given_back"] == 1
+    assert server.session.counts["reported"] == 0
+    assert play(env)["end_reason"] == "max_steps"
+    env.close()
+
+
+def test_an_engine_that_never_starts_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_engines(monkeypatch, "_begin", lambda _: True)
+    with standing(opened(tmp_path / "a.db")) as server:
+        env = RemoteTaskEnv(server.address, patience_s=0.0)
+        with pytest.raises(RemoteError, match="the engine is gone"):
+            env.reset()
+        assert not server.session.outstanding
+        env.close()
+
+
+def test_a_bad_order_is_told_and_changes_nothing(server: Standing) -> None:
+    env = RemoteTaskEnv(server.address)
+    with pytest.raises(RemoteError, match="no episode has begun"):
+        env.step("press red")
+    with pytest.raises(RemoteError, match="slots"):
+        env.reset(options={"slots": "a"})
+    with pytest.raises(RemoteError, match="no-such-task"):
+        env.reset(options={"task": "no-such-task"})
+    env.reset()
+    with pytest.raises(RemoteError, match="no-such-task"):
+        env.reset(options={"task": "no-such-task"})
+    with pytest.raises(RemoteError, match="No episode is running"):
+        env.step("press red")
+    env.reset()
+    with pytest.raises(TypeError, match="must be a str"):
+        env.step(3)
+    assert env.step("press red")[4]["step"] == 1
+    env.close()
+
+
+def test_evaluation_is_never_recorded(server: Standing) -> None:
+    env = RemoteTaskEnv(server.address, split="test")
+    play(env)
+    assert server.session.counts["taken"] == 0
+    env.close()
+    training = RemoteTaskEnv(server.address)
+    play(training, task=TRAIN[0].name)
+    assert server.session.counts["taken"] == 0
+    training.close()
+
+
+def test_the_number_of_envs_is_bounded(tmp_path: Path) -> None:
+    with standing(opened(tmp_path / "a.db"), limits=Limits(sessions=1)) as server:
+        first = RemoteTaskEnv(server.address)
+        first.reset()
+        second = RemoteTaskEnv(server.address, patience_s=0.0)
+        with pytest.raises(RemoteError, match="All 1 envs are in use"):
+            second.reset()
+        first.close()
+        until_true(lambda: server.face.n_sessions == 0)
+        second.reset()
+        second.close()
+
+
+def test_an_env_that_is_left_alone_is_closed(tmp_path: Path) -> None:
+    with standing(opened(tmp_path / "a.db"), limits=Limits(idle_s=0.05)) as server:
+        env = RemoteTaskEnv(server.address)
+        env.reset()
+        until_true(lambda: server.face.n_sessions == 0)
+        assert not server.session.outstanding
+        _, _, _, truncated, info = env.step("press red")
+        assert (truncated, info["end_reason"]) == (True, "worker_lost")
+        assert env.reset()[1]["step"] == 0
+        env.close()
+
+
+def test_a_message_is_bounded(tmp_path: Path) -> None:
+    limits = Limits(message_kb=4.0, body_mb=0.01)
+    with standing(opened(tmp_path / "a.db"), limits=limits) as server:
+        env = RemoteTaskEnv(server.address)
+        env.reset()
+        assert env.step("x" * 5000)[4]["end_reason"] == "worker_lost"
+        status, answer = post(server.address, "/tickets/take", b'"' + b"x" * 20_000 + b'"')
+        assert status == 413
+        assert "--body-mb" in answer["message"]
+        env.close()
+
+
+# Who may speak.
+
+
+def test_tokens_open_what_they_are_for(tmp_path: Path) -> None:
+    with standing(opened(tmp_path / "a.db"), tokens=Tokens(SECRET, (GUEST,))) as server:
+        assert TicketClient(server.address, SECRET).metrics()["tickets_out"] == 0
+        for token in (None, GUEST, "wrong"):
+            with pytest.raises(RemoteError, match="Bearer TOKEN"):
+                TicketClient(server.address, token).take()
+        for token in (SECRET, GUEST):
+            env = RemoteTaskEnv(server.address, token)
+            env.reset()
+            env.close()
+        with pytest.raises(RemoteError, match="403"):
+            RemoteTaskEnv(server.address, patience_s=0.0).reset()
+        assert get(server.address, "/schema") == 200
+        assert get(server.address, "/health") == 200
+
+
+def get(address: str, path: str) -> int:
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=30)
+    connection.request("GET", path)
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:1"}, 200),
+        ({"Host": "[::1]:80"}, 200),
+        ({"Host": "evil.example"}, 403),
+        ({"Host": "evil.example:8765"}, 403),
+        ({"Host": "[evil"}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Host": "localhost:5", "Origin": "http://localhost:5"}, 200),
+        ({"Content_Length": "99999999999"}, 413),
+    ],
+)
+def test_pages_of_other_sites_are_kept_out(
+    server: Standing, headers: dict[str, str], status: int
+) -> None:
+    assert post(server.address, "/tickets/metrics", b"{}", **headers)[0] == status
+
+
+def test_a_server_that_comes_back_is_found_again(tmp_path: Path) -> None:
+    with standing(opened(tmp_path / "a.db")) as first:
+        client, port = TicketClient(first.address), int(first.address.rpartition(":")[2])
+        env = RemoteTaskEnv(first.address)
+        env.reset()
+        ticket = client.take()
+    with standing(opened(tmp_path / "a.db"), port=port):
+        assert client.report(ticket["id"], episode(ticket)) == "reported"
+        assert env.step("press red")[4]["end_reason"] == "worker_lost"
+        assert env.reset()[1]["step"] == 0
+        env.close()
+        assert client.metrics()["tickets_taken"] == 3
+
+
+def test_it_says_so_where_nobody_answers() -> None:
+    nobody = "http://127.0.0.1:9"
+    with pytest.raises(RemoteError, match="ServerLost: http"):
+        TicketClient(nobody, patience_s=0.0).take()
+    with pytest.raises(RemoteError, match="ServerLost"):
+        RemoteTaskEnv(nobody, patience_s=0.0).reset()
+    for address in ("ftp://x:1", "http://x", "x:port"):
+        with pytest.raises(ValueError, match=r"actual:|could not be cast"):
+            TicketClient(address)

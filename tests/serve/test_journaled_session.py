@@ -1,0 +1,231 @@
+"""A session that is kept: what was answered is there again, in the next process."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevo_gym.core.errors import ConfigError, StoreError, TaskError
+from coevo_gym.core.evolution import Round, RoundResult
+from coevo_gym.core.seams import Later, Ticket
+from coevo_gym.core.trajectory import EndReason, Trajectory
+from coevo_gym.core.trajectory_json import trajectory_to_json
+from coevo_gym.methods.coevolve import CoEvolve
+from coevo_gym.serve import session as sessions
+from coevo_gym.serve.session import JournaledSession
+from tests.curricula.episodes import TRAIN, trajectory
+from tests.serve.standing import CONFIG, Clock, FindsTasks, opened
+
+
+def take(session: JournaledSession, **fields: Any) -> Ticket:
+    found = session.take(**fields)
+    assert isinstance(found, Ticket)
+    return found
+
+
+def played(ticket: Ticket, outcome: float = 1.0) -> Trajectory:
+    return trajectory(ticket.task, outcome, policy_version=ticket.policy_version)
+
+
+def killed(session: JournaledSession) -> None:
+    """End it as a kill -9 would: nothing is written any more, and the file is free again."""
+    session._stop.set()
+    session._broken = StoreError("killed")
+    session._journal.close()
+
+
+def test_it_goes_on_where_it_was_killed(tmp_path: Path) -> None:
+    first = opened(tmp_path / "a.db")
+    done, out = take(first), take(first, request="mine", policy_version=3)
+    assert first.report(done.id, played(done)) == "reported"
+    killed(first)
+    with opened(tmp_path / "a.db") as second:
+        assert second.replayed
+        assert second.outstanding == (out,)
+        assert second.take(request="mine") == out
+        assert second.report(done.id, played(done)) == "reported"
+        assert second.counts["double"] == 1
+        assert second.report(out.id, played(out)) == "reported"
+        assert second.metrics()["groups"] == 1
+
+
+def test_it_is_the_same_stream_as_without_a_kill(tmp_path: Path) -> None:
+    def practise(session: JournaledSession, n: int) -> list[tuple[str, str]]:
+        seen = []
+        for _ in range(n):
+            ticket = take(session)
+            session.report(ticket.id, played(ticket, float(ticket.index)))
+            seen.append((ticket.task.id, ticket.group_id))
+        return seen
+
+    whole = opened(tmp_path / "whole.db")
+    expected = practise(whole, 21)
+    first = opened(tmp_path / "parts.db")
+    found = practise(first, 10)
+    killed(first)
+    second = opened(tmp_path / "parts.db")
+    found += practise(second, 5)
+    second.close()
+    with opened(tmp_path / "parts.db") as third:
+        assert third.metrics()["tickets_taken"] == 15
+        assert found + practise(third, 6) == expected
+        assert third.state_dict() == whole.state_dict()
+    whole.close()
+
+
+def test_leases_go_on_with_what_was_left(tmp_path: Path) -> None:
+    clock = Clock()
+    first = opened(tmp_path / "a.db", monotonic=clock)
+    old = take(first)
+    clock.now = 40.0
+    young = take(first)
+    killed(first)
+    clock.now = 1e6  # the time in between does not count
+    with opened(tmp_path / "a.db", monotonic=clock) as second:
+        second.take_in_lapsed()
+        assert second.outstanding == (old, young)
+        clock.now += 20.0
+        second.take_in_lapsed()
+        assert second.outstanding == (young,)
+        assert second.renew(old.id) is False
+        assert second.renew(young.id) is True
+        clock.now += 59.0
+        assert second.report(old.id, played(old)) == "lapsed"
+        assert second.report(young.id, played(young)) == "reported"
+        assert second.counts["late"] == 1
+
+
+def test_what_ran_in_the_lost_process_is_given_back(tmp_path: Path) -> None:
+    first = opened(tmp_path / "a.db")
+    mine, other = take(first, mine=True), take(first)
+    killed(first)
+    with opened(tmp_path / "a.db") as second:
+        assert second.outstanding == (other,)
+        again = take(second)
+        assert (again.group_id, again.index) == (mine.group_id, mine.index)
+
+
+def test_a_snapshot_takes_the_place_of_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "SNAPSHOT_BYTES", 1)
+    first = opened(tmp_path / "a.db")
+    for _ in range(40):
+        ticket = take(first)
+        first.report(ticket.id, played(ticket))
+    n_calls = len(list(first._journal.calls()))
+    assert n_calls < 80
+    state = first.state_dict()
+    killed(first)
+    with opened(tmp_path / "a.db") as second:
+        assert second.state_dict() == state
+        assert second.counts["reported"] == 40
+
+
+def test_rounds_are_applied_again_and_not_carried_out_again(tmp_path: Path) -> None:
+    class Counting(FindsTasks):
+        def run(self, round: Round) -> RoundResult:
+            found = super().run(round)
+            counted.set()
+            return found
+
+    counted = threading.Event()
+    evolver = Counting()
+    first = JournaledSession(CoEvolve(CONFIG), evolver, tmp_path / "a.db", lease_s=60.0)
+    ticket = waiting(first)
+    assert counted.is_set()
+    killed(first)
+    with JournaledSession(CoEvolve(CONFIG), evolver, tmp_path / "a.db", lease_s=60.0) as second:
+        assert second.outstanding == (ticket,)
+        assert second.metrics()["pool_size"] == 4
+        assert evolver.n_runs == 1
+
+
+def test_a_round_that_fails_is_tried_again(tmp_path: Path) -> None:
+    class Fails(FindsTasks):
+        def run(self, round: Round) -> RoundResult:
+            if self.n_runs < 1:
+                self.n_runs += 1
+                raise OSError("no engine")
+            return super().run(round)
+
+    session = JournaledSession(CoEvolve(CONFIG), Fails(), tmp_path / "a.db")
+    told = set()
+    while isinstance(found := session.take(), Later):
+        told.add(found.reason)
+        threading.Event().wait(0.01)
+    assert any("no engine" in reason for reason in told)
+    session.close()
+
+
+def waiting(session: JournaledSession) -> Ticket:
+    """A ticket, as soon as there is one."""
+    while isinstance(found := session.take(), Later):
+        threading.Event().wait(0.01)
+    return found
+
+
+def test_a_load_makes_earlier_tickets_void_for_ever(tmp_path: Path) -> None:
+    with opened(tmp_path / "a.db") as session:
+        saved = json.loads(json.dumps(session.state_dict()))
+        old = take(session)
+        session.load_state_dict(saved)
+        new = take(session)
+        assert (old.task, old.group_id, old.index) == (new.task, new.group_id, new.index)
+        assert old.id != new.id
+        assert session.report(old.id, played(old)) == ""
+        assert session.counts["unknown"] == 1
+        assert session.outstanding == (new,)
+        with pytest.raises(ConfigError, match="no state of a session"):
+            session.load_state_dict({"curriculum": {}, "ledger": {}, "rng": {}})
+        assert session.outstanding == (new,)
+    with opened(tmp_path / "a.db") as second:
+        assert second.outstanding == (new,)
+        assert second.give_back(new.id, EndReason.ABANDONED) == "given back"
+
+
+def test_an_episode_may_come_as_json(tmp_path: Path) -> None:
+    with opened(tmp_path / "a.db") as session:
+        ticket = take(session)
+        with pytest.raises(TaskError, match="not the JSON of a trajectory"):
+            session.report(ticket.id, {"task_id": 3})
+        with pytest.raises(TaskError, match="is for task"):
+            session.report(ticket.id, trajectory_to_json(trajectory(TRAIN[20])))
+        assert session.outstanding == (ticket,)
+        body = json.loads(json.dumps(trajectory_to_json(played(ticket))))
+        assert session.report(ticket.id, body) == "reported"
+        assert session.report(ticket.id, {"task_id": 3}) == "reported"
+
+
+def test_a_full_disk_stops_it_before_it_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = opened(tmp_path / "a.db")
+    ticket = take(first)
+
+    def full(calls: Any) -> None:
+        raise StoreError("The disk is full.")
+
+    monkeypatch.setattr(first._journal, "add", full)
+    with pytest.raises(StoreError, match="disk is full"):
+        first.report(ticket.id, played(ticket))
+    with pytest.raises(StoreError, match="Start it again when that is mended"):
+        first.take()
+    killed(first)
+    with opened(tmp_path / "a.db") as second:
+        assert second.outstanding == (ticket,)
+        assert second.report(ticket.id, played(ticket)) == "reported"
+
+
+def test_a_file_is_for_one_session_and_one_process(tmp_path: Path) -> None:
+    with opened(tmp_path / "a.db"), pytest.raises(StoreError, match="is in use"):
+        opened(tmp_path / "a.db")
+    with pytest.raises(StoreError, match=r"made with group_size=2 \(now 3\)"):
+        opened(tmp_path / "a.db", group_size=3)
+    (tmp_path / "b.db").write_text("no database" * 1000)
+    with pytest.raises(StoreError, match=r"b\.db"):
+        opened(tmp_path / "b.db")
