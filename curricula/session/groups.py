@@ -96,6 +96,11 @@ class GroupLedger:
         return len(self._returned) + unbegun
 
     @property
+    def spent(self) -> bool:
+        """Whether no ticket is left of the groups that were drawn, those of slots included."""
+        return not self._returned and not any(g.n_unbegun for g in self._groups.values())
+
+    @property
     def in_step(self) -> bool:
         """Whether a learner's step is open."""
         return self._in_step

@@ -93,7 +93,7 @@ class CurriculumSession:
             )
         self._seeds = seeds = seed if isinstance(seed, Seeds) else Seeds.of(seed)
         self.curriculum = curriculum
-        self.groups_per_step, self.lease_s = groups_per_step, lease_s
+        self.groups_per_step = groups_per_step
         self._lock = threading.Lock()
         self._ledger = GroupLedger(
             curriculum, group_size=group_size, seed=seeds.draws, max_reissues=max_reissues
@@ -321,7 +321,7 @@ class CurriculumSession:
         """
         with self._lock:
             self._take_in_lapsed()
-            if self.groups_per_step > 1 and not self._ledger.n_ready:
+            if self.groups_per_step > 1 and self._ledger.spent:
                 self._ledger.close_step()
 
     def note(self, notes: Notes) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -18,7 +17,6 @@ from coevo_gym.core.trajectory import EndReason, Group
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.registry import make_curriculum
-from coevo_gym.curricula.session.face import SessionFace
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.envs.base import TaskEnv
 
@@ -32,30 +30,26 @@ class TaskStream:
     """Tickets to run, episodes taken in, and rounds of evolution in between.
 
     Args:
-        session: gives out the tickets, here or elsewhere.
+        session: gives out the tickets.
         evolve: ``"inline"`` runs a round that is due before the next ticket, unless another thread
             is running it; ``"manual"`` leaves rounds to :meth:`evolve`.
-        clock: tells the time in seconds, for leases.
 
     Raises:
         ConfigError: if ``evolve`` is neither.
     """
 
-    def __init__(
-        self,
-        session: SessionFace,
-        evolve: EvolveMode,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, session: CurriculumSession, evolve: EvolveMode) -> None:
         if evolve not in ("inline", "manual"):
             raise ConfigError(f"evolve must be 'inline' or 'manual', actual: {evolve!r}")
         self.session = session
         self._inline = evolve == "inline"
-        self._clock, self._renewed = clock, clock()
-        self._renew_s = None if session.lease_s is None else session.lease_s / 4
 
-    def take(self) -> Ticket:
+    def take(self, *, slot: str | None = None, policy_version: int = 0) -> Ticket:
         """The next ticket; runs a due round first if rounds are inline.
+
+        Args:
+            slot: where the copies of one row meet; None for the next place of any other group.
+            policy_version: version of the policy that is about to act.
 
         Raises:
             ConfigError: if the pool is empty, because no round has filled it.
@@ -64,10 +58,10 @@ class TaskStream:
         if self._inline and not self.session.evolving:
             self.session.close_spent_step()
             self.session.evolve()
-        found = self.session.take()
+        found = self.session.take(slot=slot, policy_version=policy_version)
         if isinstance(found, Later) and self._inline:
             self.session.evolve()  # another thread's round finds the first tasks
-            found = self.session.take()
+            found = self.session.take(slot=slot, policy_version=policy_version)
         if isinstance(found, Later):
             raise TaskError(f"There is no episode to begin. {found.reason}")
         return found
@@ -75,13 +69,6 @@ class TaskStream:
     def seed_of(self, ticket: Ticket) -> int:
         """The env seed of a ticket's episode."""
         return self.session.seed_of(ticket)
-
-    def renew(self, tickets: Sequence[Ticket]) -> None:
-        """Say that these episodes are under way, as often as their leases need it."""
-        if self._renew_s is not None and self._clock() - self._renewed >= self._renew_s:
-            self._renewed = self._clock()
-            for ticket in tickets:
-                self.session.renew(ticket.id)
 
     def report(self, ticket: Ticket, env: TaskEnv) -> Group | None:
         """Take in the episode that has ended in ``env``; returns the group it closes."""
@@ -125,7 +112,7 @@ class TaskStream:
 
 def session_of(
     env: TaskEnv,
-    session: SessionFace | None,
+    session: CurriculumSession | None,
     curriculum: Curriculum | str | None,
     *,
     group_size: int,
@@ -133,7 +120,7 @@ def session_of(
     evolve_every_groups: int,
     seed: int,
     evolver: Evolver | None,
-) -> SessionFace:
+) -> CurriculumSession:
     """The session that a sampler practises: the one it is given, or one of its own.
 
     Args:

@@ -49,6 +49,8 @@ TRAINERS: Mapping[str, Trainer] = {
     for trainer in (
         Trainer("sb3", "Stable-Baselines3", ("stable-baselines3", "sb3-contrib"), "sb3"),
         Trainer("rllib", "RLlib", ("ray",), "rllib"),
+        Trainer("trl", "TRL", ("trl", "transformers"), "trl"),
+        Trainer("verl", "verl", ("verl", "ray", "transformers"), "verl", size="2 GB"),
     )
 }
 """By name."""

@@ -1,0 +1,104 @@
+"""A random Qwen3 that may say little: it is held to tool calls, and chooses between them itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from tests import toy
+
+HEAD = "<|im_start|>assistant\n"
+MARKS = (
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_response>",
+    "</tool_response>",
+)
+
+
+def make_tiny_qwen(template: str, seed: int = 0) -> tuple[Any, Any]:
+    """Model and tokenizer: 2 layers, hidden 64, about 1,500 tokens.
+
+    Args:
+        template: the chat template; Qwen3's, so that TRL knows how to parse tool calls.
+        seed: of the weights.
+    """
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+    inner = Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=1500,
+        special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    said = [tool_call(action) for action in ("done", *(f"press {c}" for c in toy.COLOURS))]
+    inner.train_from_iterator([template, toy.PROMPT, *said] * 2, trainer)
+    inner.add_tokens(list(MARKS))
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        padding_side="left",
+    )
+    tokenizer.chat_template = template
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        config = Qwen3Config(
+            vocab_size=len(tokenizer),
+            hidden_size=64,
+            intermediate_size=128,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=32,
+            max_position_embeddings=8192,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+        return Qwen3ForCausalLM(config), tokenizer
+
+
+def tool_call(action: str) -> str:
+    call = json.dumps({"name": "act", "arguments": {"action": action}})
+    return f"<tool_call>\n{call}\n</tool_call><|im_end|>"
+
+
+def options(context: str) -> list[str]:
+    """What the toy's page lets it say: the right button or the end, and afterwards no more."""
+    if "The episode is over" in context.rpartition("<|im_start|>user")[2]:
+        return ["Done.<|im_end|>"]
+    wanted, pressed = re.findall(r"Press ([a-z, ]+)\. Pressed: ([a-z ]+)\.", context)[-1]
+    done = [] if pressed == "nothing" else pressed.split(" ")
+    rest = wanted.split(", ")[len(done) :]
+    return [tool_call("done"), *(tool_call(f"press {colour}") for colour in rest[:1])]
+
+
+class HeldToOptions:
+    """``prefix_allowed_tokens_fn``: the tokens with which one of the options goes on."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._known: dict[str, list[list[int]]] = {}
+
+    def __call__(self, _: int, ids: Any) -> list[int]:
+        context, _, said = self._tokenizer.decode(ids).rpartition(HEAD)
+        n = len(self._ids(said)) if said else 0
+        so_far = ids[len(ids) - n :].tolist() if n else []
+        if context not in self._known:
+            self._known[context] = [self._ids(option) for option in options(context)]
+        fitting = [option for option in self._known[context] if option[:n] == so_far]
+        return sorted({option[n] for option in fitting if len(option) > n}) or [
+            self._tokenizer.pad_token_id
+        ]
+
+    def _ids(self, text: str) -> list[int]:
+        found: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        return found

@@ -1,0 +1,47 @@
+"""A curriculum in the checkpoint of somebody else's trainer: one file beside the weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from coevo_gym.core.errors import StoreError
+from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.store.folder import read_json, write_atomic
+
+FILE = "curriculum.json"
+
+
+def save_session(session: CurriculumSession, checkpoint: Path | str) -> Path:
+    """Write a session's state into a checkpoint's folder; whole or not at all.
+
+    Args:
+        session: what is practised.
+        checkpoint: the folder; made if it is not there.
+
+    Returns:
+        The file.
+
+    Raises:
+        StoreError: if it cannot be written.
+    """
+    path = Path(checkpoint) / FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, json.dumps(session.state_dict()).encode())
+    return path
+
+
+def load_session(session: CurriculumSession, checkpoint: Path | str) -> None:
+    """Go on from what :func:`save_session` wrote.
+
+    Raises:
+        StoreError: if the checkpoint has no such file, or it is damaged.
+        ConfigError: if it was saved by a session with other sizes.
+    """
+    path = Path(checkpoint) / FILE
+    if not path.is_file():
+        raise StoreError(
+            f"{path.parent} holds no {FILE}: it was saved without its curriculum, which would "
+            "begin anew beside weights that do not. Resume from another checkpoint."
+        )
+    session.load_state_dict(read_json(path))

@@ -1,0 +1,225 @@
+"""Our learner, whose update runs on verl's workers: for models that one process cannot train.
+
+The loop, the curriculum and whoever samples stay in one process; it tells the workers what to learn
+from, and takes their weights over when they have.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from itertools import chain, compress
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+
+from coevo_gym.core.errors import ConfigError, StoreError, TrainingDiverged
+from coevo_gym.core.notes import NO_NOTES, Notes
+from coevo_gym.core.seams import Advantage
+from coevo_gym.core.trajectory import Group
+from coevo_gym.store.folder import read_json, write_json
+from coevo_gym.trainers.credit import Credit, credit_of
+from coevo_gym.trainers.grpo import OVERLONG
+from coevo_gym.trainers.plug.verl.rows import Work, rows_of
+from coevo_gym.trainers.plug.verl.workers import Workers
+from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig
+from coevo_gym.trainers.update.batch import (
+    Batch,
+    batch_metrics,
+    check_recorded,
+    flatten,
+    group_metrics,
+    of_usable,
+    trajectory_weights,
+)
+from coevo_gym.trainers.update.optimizer import MAX_NONFINITE_IN_A_ROW, decayed
+
+logger = logging.getLogger(__name__)
+
+_STATE = "learner.json"
+
+
+class Sampler(Protocol):
+    """Who samples with the weights: a ``TransformersPolicy``, or one with an engine of its own."""
+
+    version: int
+    model: Any
+
+
+class VerlLearner:
+    """GRPO and its relatives on verl's FSDP workers; one update is one policy version.
+
+    It minimises what :class:`coevo_gym.trainers.grpo.GRPO` minimises, over all workers together.
+    After every update the sampler has the workers' weights.
+
+    Args:
+        policy: who samples. It begins with the weights of the workers' model.
+        config: settings, as of the learner in one process. No ``average``.
+        workers: hold the model; not begun yet.
+        credit: how rollouts are judged; default: as the settings say.
+        seed: seed of the order of minibatches.
+
+    Attributes:
+        spent: share of the run's budget that is spent, for a learning rate that decays.
+
+    Raises:
+        ConfigError: if the settings ask for what the workers cannot do.
+    """
+
+    def __init__(
+        self,
+        policy: Sampler,
+        config: GRPOConfig,
+        workers: Workers,
+        *,
+        credit: Credit | None = None,
+        seed: int = 0,
+    ) -> None:
+        if config.average:
+            raise ConfigError(
+                "verl's workers keep no average of the weights. Set learner.average = 0."
+            )
+        self.policy, self.config, self._workers = policy, config, workers
+        self.credit = credit or credit_of(config)
+        self.spent, self.updates = 0.0, 0
+        self._steps = self._nonfinite_in_a_row = 0
+        self._rng = np.random.default_rng(seed)
+        if config.clips_never_act:
+            logger.warning("%s", CLIPS_NEVER_ACT)
+        workers.call("begin", bool(config.kl_coef))
+
+    @property
+    def version(self) -> int:
+        """Version of the policy under training."""
+        return self.policy.version
+
+    def advantages(self, groups: Sequence[Group], notes: Notes = NO_NOTES) -> list[list[Advantage]]:
+        """One advantage for each trajectory of each group, or with GiGPO one for each step."""
+        return self.credit(groups, notes)
+
+    def update(
+        self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]] | None = None
+    ) -> dict[str, float]:
+        """Learn from a batch of groups, as :meth:`coevo_gym.trainers.grpo.GRPO.update` does.
+
+        Args:
+            groups: what to learn from; those that are not whole, or too stale, are left out.
+            advantages: one for each trajectory of each group, or one for each of its steps;
+                default: :meth:`advantages`.
+
+        Returns:
+            Every term of the loss, averaged over the steps that the optimiser took, and counts.
+
+        Raises:
+            ConfigError: if cues were stripped, and the old log-probabilities are the recorded ones.
+            TrainingDiverged: if three steps in a row have no finite loss and gradient.
+        """
+        config = self.config
+        usable = [group for group in groups if group.comparable(config.max_staleness)]
+        if advantages is None:
+            advantages = self.advantages(usable)
+        advantages = of_usable(groups, advantages, config.max_staleness)
+        metrics = group_metrics(groups, usable, advantages, config.outcome)
+        trajectories = [t for group in usable for t in group.trajectories]
+        overlong = OVERLONG if config.overlong == "mask" else frozenset()
+        learned = [not (t.end_reason in overlong or t.end_reason.lost) for t in trajectories]
+        metrics["masked_share"] = 1.0 - sum(learned) / len(learned) if learned else 0.0
+        judged = compress(chain.from_iterable(advantages), learned)
+        batch = flatten(list(compress(trajectories, learned)), list(judged))
+        if not batch.samples:
+            return metrics | {"decisions": 0.0}
+        if config.old_logprobs == "recorded":
+            check_recorded(batch, "Set learner.old_logprobs = 'recomputed'.")
+        metrics |= self._learn(batch)
+        self.take_over()
+        self.policy.version += 1
+        self.updates += 1
+        return metrics
+
+    def take_over(self) -> None:
+        """Give the sampler the workers' weights."""
+        given: Mapping[str, Any] = self._workers.call("weights")
+        mine = self.policy.model.state_dict()
+        if missing := sorted(mine.keys() - given.keys()):
+            raise ConfigError(
+                f"The workers' model has no {missing[0]}, but the sampler's has. Give both the "
+                "same model."
+            )
+        for name, weight in mine.items():
+            weight.copy_(given[name])  # a state's tensors have no gradients
+
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint: each worker its shard, then what is known here.
+
+        Args:
+            folder: new or empty. With ``learner.json`` in it, it is complete.
+        """
+        self._workers.call("save_checkpoint", str(folder / "shards"))
+        state = {
+            "version": self.version,
+            "updates": self.updates,
+            "steps": self._steps,
+            "nonfinite_in_a_row": self._nonfinite_in_a_row,
+            "rng": self._rng.bit_generator.state,
+        }
+        write_json(folder / _STATE, state)
+
+    def load(self, folder: Path) -> None:
+        """Go on from :meth:`save`, with as many workers; the sampler gets the weights, too.
+
+        Raises:
+            StoreError: if the folder holds no complete checkpoint.
+        """
+        if not (folder / _STATE).is_file():
+            raise StoreError(
+                f"{folder} holds no {_STATE}, which is written last: it is no complete checkpoint. "
+                "Go on from another one."
+            )
+        state = read_json(folder / _STATE)
+        self._workers.call("load_checkpoint", str(folder / "shards"))
+        self.updates, self._steps = int(state["updates"]), int(state["steps"])
+        self._nonfinite_in_a_row = int(state["nonfinite_in_a_row"])
+        self._rng.bit_generator.state = state["rng"]
+        self.take_over()
+        self.policy.version = int(state["version"])
+
+    def _learn(self, batch: Batch) -> dict[str, float]:
+        """Carry out an update on the workers."""
+        config, size, started = self.config, len(batch.samples), perf_counter()
+        weight = batch.lengths.new_ones(size).float()
+        total = float(batch.lengths.sum())
+        if config.loss_mean == "trajectory":
+            weight = trajectory_weights(batch.owner, batch.lengths)
+        elif config.loss_mean == "constant":
+            total = float(config.constant_tokens * (int(batch.owner.max()) + 1))
+        minibatches = min(config.minibatches, size)
+        orders = [
+            part.tolist()
+            for _ in range(config.epochs)
+            for part in np.array_split(self._rng.permutation(size), minibatches)
+        ]
+        work = Work(
+            config=config,
+            orders=orders,
+            total=total / minibatches,
+            decay=decayed(config, self.spent),
+            steps=self._steps,
+            nonfinite_in_a_row=self._nonfinite_in_a_row,
+        )
+        rows = rows_of(batch, weight, config.clip_high)
+        told: list[dict[str, float]] = self._workers.call("learn", rows, work)
+        taken = [step for step in told if step]
+        self._steps += len(taken)
+        for step in told:
+            self._nonfinite_in_a_row = 0 if step else self._nonfinite_in_a_row + 1
+        if self._nonfinite_in_a_row >= MAX_NONFINITE_IN_A_ROW:
+            raise TrainingDiverged(
+                f"{self._nonfinite_in_a_row} steps of the optimiser in a row were not finite. "
+                "Train anew with a lower learning rate or a longer warm-up of it."
+            )
+        names = taken[0] if taken else {}
+        means = {name: sum(step[name] for step in taken) / len(taken) for name in names}
+        means["nonfinite_steps"] = float(len(told) - len(taken))
+        return means | {"step_s": perf_counter() - started} | batch_metrics(batch)
