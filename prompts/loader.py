@@ -31,6 +31,7 @@ from coevo_gym.prompts.template import (
     check_inputs,
     packaged,
     read_header,
+    text_of,
     write_block,
 )
 
@@ -106,7 +107,7 @@ def load_prompt(name: str | Path) -> PromptTemplate:
     if path.suffix != ".j2":
         path = _file_of(str(name))
     try:
-        text = path.read_text(encoding="utf-8")
+        text = text_of(path)
     except OSError as error:
         known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.j2")))
         raise ConfigError(

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from jinja2 import StrictUndefined, Template, TemplateError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenModel, freeze
@@ -85,6 +85,21 @@ def packaged(name: str) -> Path:
         ) from error
 
 
+def text_of(path: Path) -> str:
+    """The text of a prompt file.
+
+    Raises:
+        OSError: if it cannot be read.
+        ConfigError: if it is not UTF-8, or nothing can have this name.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"The prompt {path} is not UTF-8 text: {error.reason}.") from error
+    except ValueError as error:
+        raise ConfigError(f"No prompt can be called {str(path)!r}: {error}.") from error
+
+
 def read_prompt(name: str) -> tuple[str, str]:
     """The text of a prompt file of a method, and what to call it in errors.
 
@@ -100,7 +115,7 @@ def read_prompt(name: str) -> tuple[str, str]:
     else:
         path = Path(name) if name.endswith(".j2") else FOLDER / f"{name}.j2"
     try:
-        return path.read_text(encoding="utf-8"), str(path)
+        return text_of(path), str(path)
     except OSError as error:
         known = sorted(f"{file.parent.name}/{file.stem}" for file in FOLDER.glob("*/*.j2"))
         raise ConfigError(
@@ -125,7 +140,7 @@ def read_header(text: str, kind: type[HeaderT], source: str) -> HeaderT:
         raise ConfigError(f"{source} must begin with a header {{# name = … #}} in TOML.")
     try:
         return kind(**tomllib.loads(match[1]))
-    except (tomllib.TOMLDecodeError, ValidationError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:  # of TOML and of the model, too
         raise ConfigError(f"The header of {source} is not as it should be: {error}") from error
 
 
@@ -138,7 +153,8 @@ def check_blocks(text: str, blocks: Collection[str], source: str) -> set[str]:
     try:
         used = meta.find_undeclared_variables(_environment().parse(text))
         found = set(_compiled(text).blocks)
-    except TemplateError as error:
+    except (TemplateError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        # A template becomes Python code, which has limits of its own.
         raise ConfigError(f"{source} is not a Jinja2 template: {error}") from error
     if found != set(blocks):
         raise ConfigError(

@@ -92,17 +92,21 @@ def shape_of(path: str) -> ModelShape | None:
     """The shape of a model in a folder, or of a known one by its hub id; None if it is neither.
 
     Raises:
-        ModelError: if the folder's ``config.json`` is not that of a model of this family.
+        ModelError: if the folder's ``config.json`` cannot be read, or is not that of a model of
+            this family.
     """
     file = Path(path) / "config.json"
     if not file.is_file():
         return KNOWN.get(path)
-    config = json.loads(file.read_text(encoding="utf-8"))
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"{file} cannot be read: {error}.") from error
     try:
         heads, hidden = config["num_attention_heads"], config["hidden_size"]
         experts = config.get("num_experts") or config.get("num_local_experts") or 1
         width = config.get("moe_intermediate_size") if experts > 1 else None
-        return ModelShape(
+        shape = ModelShape(
             layers=config["num_hidden_layers"],
             hidden=hidden,
             heads=heads,
@@ -118,3 +122,13 @@ def shape_of(path: str) -> ModelShape | None:
         raise ModelError(
             f"{file} has no {error.args[0]}: not a decoder-only transformer of the Llama family."
         ) from error
+    except (AttributeError, TypeError, ArithmeticError) as error:
+        raise ModelError(f"{file} is not the config of a language model: {error}.") from error
+    if wrong := [name for name, size in shape._asdict().items() if not _is_size(size)]:
+        raise ModelError(f"{file} is not the config of a language model: {wrong[0]} is no size.")
+    return shape
+
+
+def _is_size(value: object) -> bool:
+    """Whether a value is a positive int of any use, or a flag."""
+    return isinstance(value, int) and (isinstance(value, bool) or 0 < value < 1 << 40)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -13,12 +14,14 @@ class Usage(NamedTuple):
 
     Attributes:
         memory_mb: proportional set size of all of them: a page that several share is shared out.
+        own_mb: the same without pages of files, whose shares change with who else has them open.
         files: open file descriptors.
         children: processes below this one.
         threads: of all of them.
     """
 
     memory_mb: float
+    own_mb: float
     files: int
     children: int
     threads: int
@@ -27,8 +30,8 @@ class Usage(NamedTuple):
 def usage() -> Usage:
     """What this process and those below it hold now."""
     found = [held for pid in tree() if (held := _held(pid)) is not None]
-    memory, files, threads = (sum(column) for column in zip(*found, strict=True))
-    return Usage(memory, files, len(found) - 1, threads)
+    memory, own, files, threads = (sum(column) for column in zip(*found, strict=True))
+    return Usage(memory, own, int(files), len(found) - 1, int(threads))
 
 
 def tree() -> set[int]:
@@ -62,16 +65,20 @@ def _parents() -> Iterator[tuple[int, int]]:
         yield int(folder.name), int(fields[1])
 
 
-def _held(pid: int) -> tuple[float, int, int] | None:
-    """Memory, files and threads of one process; None if it has ended."""
+def _held(pid: int) -> tuple[float, float, int, int] | None:
+    """Memory, own memory, files and threads of one process; None if it has ended."""
     folder = Path(f"/proc/{pid}")
     try:
-        memory = _number(folder / "smaps_rollup", "Pss:") / 1024
-        return memory, len(os.listdir(folder / "fd")), _number(folder / "status", "Threads:")
-    except (OSError, StopIteration):
+        memory = _numbers(folder / "smaps_rollup")
+        status = _numbers(folder / "status")
+        files = len(os.listdir(folder / "fd"))
+        own = memory["Pss_Anon"] + memory["Pss_Shmem"]
+        return memory["Pss"] / 1024, own / 1024, files, status["Threads"]
+    except (OSError, KeyError):
         return None
 
 
-def _number(path: Path, name: str) -> int:
-    lines = path.read_text().splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith(name)))
+def _numbers(path: Path) -> dict[str, int]:
+    """What a file of /proc lists, line by line."""
+    found = (re.match(r"(\w+):\s+(\d+)", line) for line in path.read_text().splitlines())
+    return {match[1]: int(match[2]) for match in found if match}

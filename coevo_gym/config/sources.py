@@ -160,7 +160,7 @@ def _from_file(source: str) -> dict[str, Setting]:
         raise ConfigError(f"{path} is not UTF-8 text: {error.reason}.") from error
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also of numbers and tables beyond all limits
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
     origin = str(path) if is_file else f"preset {source}"
     inherited = _from_preset(data.pop("extends", None), origin)

@@ -55,6 +55,8 @@ def read_tasks(path: Path) -> tuple[Task, ...]:
         data = path.read_bytes()
     except OSError as error:
         raise TaskError(f"Cannot read tasks from {path}: {error.strerror}.") from error
+    except ValueError as error:
+        raise TaskError(f"No file can be called {str(path)!r}: {error}.") from error
     tasks = []
     # Only b"\n" ends a line: str.splitlines would also split on U+2028 inside a text.
     for number, line in enumerate(data.split(b"\n"), start=1):

@@ -246,7 +246,7 @@ def usual_budgets() -> Mapping[str, Mapping[str, Budget]]:
 def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # also where it is not UTF-8
         raise ConfigError(f"{path} cannot be read as TOML: {error}") from error
 
 

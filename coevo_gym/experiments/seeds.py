@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 from coevo_gym.core.errors import ConfigError
 
-_PART = re.compile(r"(\d+)(?:-(\d+))?")
+MOST = 10_000
+"""Seeds that may be asked for at once."""
+_PART = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
 def read_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
@@ -18,7 +20,8 @@ def read_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
         usual: fixed beforehand. More than those go on from the largest.
 
     Raises:
-        ConfigError: if the text is neither, names a seed twice, or asks for none.
+        ConfigError: if the text is neither, names a seed twice, or asks for none or for more than
+            :data:`MOST`.
 
     Example:
         >>> read_seeds("2", [7, 8, 9]), read_seeds("5", [7, 8, 9]), read_seeds("1-3,9", [7])
@@ -27,13 +30,14 @@ def read_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
     if text is None:
         return tuple(usual)
     text = text.strip()
-    if text.isdecimal():
+    if re.fullmatch("[0-9]{1,9}", text):
         n, last = int(text), max(usual, default=0)
-        found = [*usual[:n], *range(last + 1, last + 1 + n - len(usual))]
+        parts: list[Sequence[int]] = [usual[:n], range(last + 1, last + 1 + n - len(usual))]
     else:
-        found = [
-            seed for part in text.rstrip(",").split(",") for seed in _range(part.strip(), text)
-        ]
+        parts = [_range(part.strip(), text) for part in text.rstrip(",").split(",")]
+    if sum(map(len, parts)) > MOST:
+        raise ConfigError(f"--seeds {text}: it asks for more than {MOST:,} seeds.")
+    found = [seed for part in parts for seed in part]
     if not found or len(set(found)) != len(found):
         raise ConfigError(f"--seeds {text}: it needs at least one seed, and each only once.")
     return tuple(found)

@@ -166,7 +166,7 @@ def completion_from_json(data: Mapping[str, Any]) -> Completion:
         KeyError: if a part is missing.
     """
     decision = _decisions().validate_python(data["decision"]) if "decision" in data else None
-    usage = Usage(**data.get("usage", {}))
+    usage = Usage.model_validate(data.get("usage", {}))
     return Completion(data["text"], decision, Finish(data["finish"]), usage)
 
 

@@ -250,7 +250,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_bytes())
     except OSError as error:
         raise StoreError(f"Cannot read {path}: {error.strerror}.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StoreError(f"{path} is damaged: {error}.") from error
 
 
@@ -291,7 +291,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     for line in path.read_bytes().split(b"\n"):
         try:
             value = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue  # the write of this line was cut short; what it said is done again
         if isinstance(value, dict):
             found.append(value)

@@ -29,7 +29,7 @@ from coevo_gym.envs.appworld.moves import (
     look_code,
     sign_in,
 )
-from coevo_gym.envs.appworld.tasks import root_of, scenario_of, split_of
+from coevo_gym.envs.appworld.tasks import root_of_world, scenario_of, split_of
 from coevo_gym.envs.appworld.world import AppWorldVerifier, AppWorldWorld
 from coevo_gym.envs.proposals import draft_of
 
@@ -102,7 +102,7 @@ def _check_place(scenario: str, world: AppWorldWorld) -> None:
     if scenario != actual:
         raise BuildError(f"claims to lie in {scenario}, but lies in {actual}")
     try:
-        root_of(world.data)
+        root_of_world(world)
         split = split_of(scenario)
     except (TaskError, DataError, BenchmarkNotInstalled) as error:
         raise BuildError(f"the world is not at hand: {error}") from error
@@ -126,7 +126,7 @@ def _check_run(run: Run, actions: Sequence[str]) -> None:
 def _run(draft: Draft, place: AppWorldWorld) -> Run:
     """Carry out all actions up to the first that fails."""
     errors, completed = [], []
-    with closing(World(root_of(place.data))) as world:
+    with closing(World(root_of_world(place))) as world:
         world.begin(place.base, instruction=draft.instruction)
         for action in draft.solution:
             error, ended = _act(world, action)
@@ -150,7 +150,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     assert isinstance(place, AppWorldWorld)
     assert isinstance(verifier, AppWorldVerifier)
     errors, shown, effects = [], [], []
-    with closing(World(root_of(place.data))) as world:
+    with closing(World(root_of_world(place))) as world:
         world.begin(place.base, instruction=task.instruction)
         end = world.diff()
         scores, states = [_score(world, verifier, end)], [digest(end.changes)]

@@ -55,10 +55,11 @@ def side_of(task: Task) -> Split:
     Raises:
         BenchmarkNotInstalled: if its data is not at hand.
         DataError: if what is at hand is another version.
-        TaskError: if there is no such scenario.
+        TaskError: if there is no such scenario, or no such world.
     """
     world = task.world
     assert isinstance(world, AppWorldWorld)
+    root_of_world(world)
     scenarios = (task.scenario, scenario_of(world.data, world.base))
     return strictest(*(_side(scenario, world.data) for scenario in scenarios))
 
@@ -93,6 +94,23 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
     data = OFFICIAL if official else builtin_root().name
     root = root_of(data)
     return tuple(task for part in parts for task in _part(root, data, part))
+
+
+def root_of_world(world: AppWorldWorld) -> Path:
+    """The folder that the engine takes for a world.
+
+    The engine makes a path of the native task's id, so it has to be one that the data lists: a path
+    could lead from a training scenario into a test one.
+
+    Raises:
+        BenchmarkNotInstalled: if its data is not at hand.
+        DataError: if it is incomplete, or what is at hand is another version.
+        TaskError: if the data lists no such task.
+    """
+    root = root_of(world.data)
+    if world.base not in _bases(root):
+        raise TaskError(f"AppWorld's data ({world.data}) has no task {world.base!r:.80}.")
+    return root
 
 
 def root_of(data: str) -> Path:
@@ -166,6 +184,12 @@ def _splits(root: Path, data: str) -> Mapping[str, Split]:
     }
 
 
+@lru_cache(maxsize=4)
+def _bases(root: Path) -> frozenset[str]:
+    """The ids of all tasks."""
+    return frozenset(base for part in _SPLITS for base in _listed(root, part))
+
+
 def _listed(root: Path, part: str) -> Sequence[str]:
     """The ids of the tasks under an official name; none if there is no such list."""
     file = root / "data" / "datasets" / f"{part}.txt"
@@ -175,7 +199,7 @@ def _listed(root: Path, part: str) -> Sequence[str]:
 def _json(file: Path) -> Any:
     try:
         return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(
             f"{file} cannot be read: {error}. Run `coevo install appworld` again."
         ) from error

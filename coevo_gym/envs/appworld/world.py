@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from coevo_gym.core.task import JsonObject, Verifier, World
+import json
+
+from pydantic import field_validator
+
+from coevo_gym.core.task import JsonObject, Text, Verifier, World
 
 
 class AppWorldWorld(World):
@@ -27,4 +31,14 @@ class AppWorldVerifier(Verifier):
     """
 
     changes: JsonObject | None = None
-    answer: str = ""
+    answer: Text = ""
+
+    @field_validator("answer")
+    @classmethod
+    def _json(cls, answer: str) -> str:
+        try:
+            if answer:
+                json.loads(answer)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"the answer is no JSON text: {error}") from None
+        return answer

@@ -8,6 +8,9 @@ from functools import lru_cache
 from coevo_gym.core.trajectory import View
 
 MAX_SEARCHES = 6
+MAX_CHARS = 2_000
+"""Characters of an instruction that are cut into searches: the time in which a price is looked for
+grows with their square."""
 _EDGES = " ,.;:!?"
 _BRACKETS = re.compile(r"[\[\]\s]+")
 _CLAUSE = re.compile(r"[,;:.!?]\s+|\s+(?:with|and|that|for|in|under|below)\s+")
@@ -28,11 +31,13 @@ def choices(view: View) -> tuple[str, ...]:
 def searches(instruction: str) -> tuple[str, ...]:
     """Queries cut from an instruction: all of it, it without the price, and its longest clauses.
 
+    Of an instruction without end only the beginning counts.
+
     Example:
         >>> searches("Find a red mug with a lid, for less than 20 dollars.")[:2]
         ('find a red mug with a lid, for less than 20 dollars.', 'find a red mug with a lid')
     """
-    text = _BRACKETS.sub(" ", instruction).strip().lower()
+    text = _BRACKETS.sub(" ", instruction[:MAX_CHARS]).strip().lower()
     without_price = _PRICE.sub("", text).strip(_EDGES)
     clauses = [clause.strip(_EDGES) for clause in _CLAUSE.split(without_price)]
     head = without_price.partition(",")[0]

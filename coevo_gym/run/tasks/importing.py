@@ -113,6 +113,8 @@ class Importer:
             data = path.read_bytes()
         except OSError as error:
             raise TaskError(f"Cannot read tasks from {path}: {error.strerror}.") from error
+        except ValueError as error:
+            raise TaskError(f"No file can be called {str(path)!r}: {error}.") from error
         # Only b"\n" ends a line: str.splitlines would also split on U+2028 inside a text.
         for number, line in enumerate(data.split(b"\n"), start=1):
             if line.strip():
@@ -157,6 +159,10 @@ class Importer:
             raise TaskError("is nested too deeply") from error
         except json.JSONDecodeError as error:
             raise TaskError(f"is not JSON: {error}") from error
+        except TaskError:
+            raise
+        except ValueError as error:  # an integer of thousands of digits
+            raise TaskError("holds a number that is too large") from error
         if self._benchmark not in (None, candidate.benchmark):
             raise TaskError(f"is for {candidate.benchmark}, and the run is of {self._benchmark}")
         return candidate

@@ -1,0 +1,194 @@
+"""How 128 live envs, 16 groups of 8, do on a few cores: speed, memory, how long a policy waits.
+
+Each mode runs the same episodes of 10 steps at most. `alone` has a policy that takes no time: all
+that is measured is the envs. In the others a policy answers n prompts in 1 + 0.01 n seconds, as a
+language model does that writes 100 tokens at 10 ms each and reads what is new of a prompt in 10
+ms; it only sleeps, as if it ran on a card of its own. It waits whenever it is not answering. Its
+actions are references and, where they have ended, draws from the choices. Resets count.
+
+The stock engines play on their own, one env after the other as their users step them: fewer of
+them where they are large, and memory is told for each env. Bare BFCL and AppWorld execute calls and
+code, and neither judge nor limit anything. The original WebShop cannot be installed beside this
+project: it needs Java and packages for Python 3.8.
+
+Run: python bench/many_envs.py webshop      # bfcl, alfworld, appworld; minutes each
+     taskset -c 0,1 python bench/many_envs.py alfworld --envs 128 --modes alone,lock_step
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from watched.stock import STOCK
+from watched.usage import cpu_seconds, usage
+
+from coevo_gym.core.benchmark import benchmark_specs, get_benchmark
+from coevo_gym.core.seams import Act
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.trajectory import View
+from coevo_gym.envs.workers.pool import WorkerPool
+from coevo_gym.episodes import EnvPool, EvalEpisode, Finished, Runner
+
+STEPS, COPIES, FIRST_S, EACH_S = 10, 8, 1.0, 0.01
+MODES = ("alone", "lock_step", "async", "workers")
+
+
+class Policy:
+    """Plays references, then choices, and takes its time.
+
+    Args:
+        tasks: whose references.
+        choices: what may be chosen in a view.
+        first_s: seconds that an answer takes.
+        each_s: seconds more for each prompt answered at once.
+
+    Attributes:
+        busy_s: seconds spent answering.
+        cpu_s: processor time spent on that.
+        n_steps: answers given.
+        held: the most that this process and those below it have held.
+    """
+
+    def __init__(self, tasks: Sequence[Task], choices: Any, first_s: float, each_s: float) -> None:
+        self._references = {task.instruction: task.solution for task in tasks}
+        self._choices = choices
+        self._first_s, self._each_s = first_s, each_s
+        self._rng = np.random.default_rng(0)
+        self._asked = 0
+        self.busy_s, self.cpu_s, self.n_steps = 0.0, 0.0, 0
+        self.held = usage()
+
+    def act(self, views: Sequence[View]) -> list[Act]:
+        """One answer a view."""
+        started, cpu = time.perf_counter(), time.thread_time()
+        acts = [Act(self._action(view)) for view in views]
+        self._asked += 1
+        if self._first_s and self._asked % 5 == 2:
+            self.held = max(self.held, usage())
+        rest = self._first_s + self._each_s * len(views) - (time.perf_counter() - started)
+        if self._first_s:
+            time.sleep(max(0.0, rest))
+        self.busy_s += time.perf_counter() - started
+        self.cpu_s += time.thread_time() - cpu
+        self.n_steps += len(views)
+        return acts
+
+    def _action(self, view: View) -> str:
+        reference, number = self._references.get(view.instruction, ()), len(view.history)
+        if number < len(reference):
+            return reference[number]
+        options = self._choices(view)
+        return options[int(self._rng.integers(len(options)))]
+
+
+class Row(NamedTuple):
+    """What one mode came to.
+
+    Attributes:
+        mode: its name.
+        steps: env steps.
+        seconds: wall time.
+        cpu_s: processor time of all processes.
+        memory_mb: see :class:`watched.usage.Usage`, less what this process held before.
+        n_envs: how many were alive.
+        waiting: share of the time in which the policy waited; nan if it took none.
+    """
+
+    mode: str
+    steps: int
+    seconds: float
+    cpu_s: float
+    memory_mb: float
+    n_envs: int
+    waiting: float
+
+
+def measure(name: str, mode: str, tasks: Sequence[Task], n_envs: int) -> Row:
+    """Run each task in some envs, all of them alive at once."""
+    benchmark = get_benchmark(name)
+    env_id = next(spec.env_id for spec in benchmark_specs() if spec.name == name)
+    workers = WorkerPool(len(os.sched_getaffinity(0))) if mode == "workers" else None
+    make = partial(gym.make, env_id, disable_env_checker=True, max_steps=STEPS)
+    pool = EnvPool(
+        (lambda: workers.put(make())) if workers else make,  # type: ignore[arg-type]
+        max_envs=n_envs,
+    )
+    episodes = [EvalEpisode(tasks[i // COPIES], i) for i in range(n_envs)]
+    before, cpu, started = usage().memory_mb, cpu_seconds(), time.perf_counter()
+    times = (0.0, 0.0) if mode == "alone" else (FIRST_S, EACH_S)
+    policy = Policy(tasks, benchmark.choices, *times)
+    runner = Runner(pool, "async" if mode in ("async", "workers") else "lock_step")
+    ended = list(runner.run(episodes, policy))
+    seconds = time.perf_counter() - started
+    spent = cpu_seconds() - cpu - policy.cpu_s
+    if mode == "alone":
+        seconds -= policy.busy_s
+    pool.close()
+    if workers:
+        workers.close()
+    lost = sum(not isinstance(outcome, Finished) for outcome in ended)
+    if lost:
+        print(f"{mode}: {lost} of {len(ended)} episodes were lost", file=sys.stderr)
+    waiting = float("nan") if mode == "alone" else 1 - policy.busy_s / seconds
+    memory = float("nan") if mode == "alone" else policy.held.memory_mb - before
+    return Row(mode, policy.n_steps, seconds, spent, memory, n_envs, waiting)
+
+
+def stock(name: str, tasks: Sequence[Task], n_envs: int) -> Row | None:
+    """The same by the engine that others wrote; None where it cannot be had."""
+    if name not in STOCK:
+        return None
+    before, cpu, started = usage().memory_mb, cpu_seconds(), time.perf_counter()
+    steps, held = STOCK[name](tasks, n_envs, STEPS)
+    seconds, spent = time.perf_counter() - started, cpu_seconds() - cpu
+    return Row("stock", steps, seconds, spent, held - before, n_envs, float("nan"))
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("benchmark", choices=["webshop", "bfcl", "alfworld", "appworld"])
+    parser.add_argument("--envs", type=int, default=128, help="a multiple of 8")
+    parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--stock", type=int, default=8, help="envs of the stock engine; 0: none")
+    options = parser.parse_args()
+    n_tasks = options.envs // COPIES
+    every = get_benchmark(options.benchmark).tasks(Split.TRAIN)
+    tasks = every[:: max(1, len(every) // n_tasks)][:n_tasks]
+    print(
+        f"{options.benchmark}: {n_tasks} groups of {COPIES}, {len(os.sched_getaffinity(0))} cores, "
+        f"load {os.getloadavg()[0]:.0f}; Python {platform.python_version()}, "
+        f"{time.strftime('%Y-%m-%d')}"
+    )
+    print("| mode | envs | steps/s | steps per CPU s | MB in all | MB an env | policy waits |")
+    print("|---|---|---|---|---|---|---|")
+    measure(options.benchmark, "alone", tasks[:1], COPIES)  # what is read once is read now
+    for mode in options.modes.split(","):
+        show(measure(options.benchmark, mode, tasks, options.envs))
+    if options.stock and (row := stock(options.benchmark, tasks, options.stock)):
+        show(row)
+
+
+def show(row: Row) -> None:
+    """Print one line."""
+    waits = "" if np.isnan(row.waiting) else f"{row.waiting:.1%}"
+    memory = f"{row.memory_mb:,.0f} | {row.memory_mb / row.n_envs:,.2f}"
+    memory = " | " if np.isnan(row.memory_mb) else memory
+    print(
+        f"| {row.mode} | {row.n_envs} | {row.steps / row.seconds:,.0f} | "
+        f"{row.steps / max(row.cpu_s, 0.01):,.0f} | {memory} | {waits} |",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Whatever is read, a reader has a value for it or says what is wrong, in an error of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.readers import READERS
+
+pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
+
+
+def read(name: str, n: int, folder: Path) -> None:
+    """Feed a reader ``n`` times."""
+    reader = READERS[name]
+    told = taken = 0
+
+    @settings(max_examples=n, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    def feed(data: st.DataObject) -> None:
+        nonlocal told, taken
+        try:
+            reader.read(data.draw(reader.fed), folder)
+        except reader.errors as error:
+            told += bool(str(error).strip())
+        else:
+            taken += 1
+
+    feed()
+    assert taken, "nothing of what it was fed was right"
+    assert told or not reader.errors, "nothing of what it was fed was wrong, or it was not told"
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_any_text_is_read_or_refused(name: str, tmp_path: Path) -> None:
+    read(name, 25, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("name", READERS)
+def test_ten_thousand_texts_are_read_or_refused(name: str, tmp_path: Path) -> None:
+    read(name, 10_000, tmp_path)
