@@ -87,6 +87,7 @@ worlds: $(VENV)/dev.stamp
 
 $(VENV)/slow.stamp: $(VENV)/dev.stamp
 	$(PIP) -e '.[sb3]'
+	$(RUN)/coevo install rllib
 	@touch $@
 
 # vLLM's CPU build has pins of its own, so constraints.txt does not hold here. The three packages

@@ -26,7 +26,8 @@ class ChooseAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     ``info["action_mask"]`` is a (max_choices,) int8 array, 1 where an index means something now.
     There is always one that does: where the benchmark offers nothing, it is 0, an empty action. So
-    is an index beyond the list, which the env answers as a bad action.
+    is an index beyond the list, which the env answers as a bad action. :meth:`action_masks` is the
+    same mask for learners that ask the env for it, as MaskablePPO does.
 
     With ``observe_choices=True``, an observation is a dict: ``"obs"``, what the env shows;
     ``"choices"``, the ``max_choices`` texts that may be chosen, "" beyond their list; and
@@ -87,11 +88,14 @@ class ChooseAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         observation, info = self._offer(observation, info)
         return observation, reward, terminated, truncated, info
 
+    def action_masks(self) -> NDArray[np.bool_]:
+        """(max_choices,) True where an index means something now."""
+        return np.arange(self._size) < len(self.choices)
+
     def _offer(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         offered = self._benchmark.choices(cast(TaskEnv, self.unwrapped).view)[: self._size]
         self.choices = tuple(clean_text(text, ACTION_CAP) for text in offered) or ("",)
-        mask = np.zeros(self._size, dtype=np.int8)
-        mask[: len(self.choices)] = 1
+        mask = self.action_masks().astype(np.int8)
         info = {**info, "action_mask": mask}
         if not self._observed:
             return observation, info

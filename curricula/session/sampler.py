@@ -15,6 +15,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import RoundResult
 from coevo_gym.core.seams import Curriculum, Evolver, Ticket
 from coevo_gym.core.trajectory import EndReason
+from coevo_gym.curricula.session.face import SessionFace
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.curricula.session.stream import (
     DEFAULT_EVERY,
@@ -53,8 +54,9 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         evolve_every_groups: groups between two rounds, for the name of a method.
         seed: seed of the whole stream of tasks, rounds and episodes.
         evolver: carries out rounds; None explores without a model.
-        session: a session to practise, which other samplers and threads may practise too. It says
-            all of the above but ``evolve``. None makes one.
+        session: a session to practise, which other samplers and threads may practise too, or
+            one who passes calls on to it, from any process. It says all of the above but
+            ``evolve``. None makes one.
 
     Raises:
         SplitLeakError: if the env is not on the training split.
@@ -78,7 +80,7 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         evolve_every_groups: int = DEFAULT_EVERY,
         seed: int = 0,
         evolver: Evolver | None = None,
-        session: CurriculumSession | None = None,
+        session: SessionFace | None = None,
     ) -> None:
         named = isinstance(curriculum, str | None)
         self._has_json_spec = named and evolver is None and session is None
@@ -93,7 +95,8 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
                 seed=seed,
             )
         gym.Wrapper.__init__(self, env)
-        if multiprocessing.parent_process() is not None:
+        shared = session is not None and not isinstance(session, CurriculumSession)
+        if multiprocessing.parent_process() is not None and not shared:
             raise ConfigError(
                 "EvolvingTaskSampler was built in a child process, where it could not see the "
                 "episodes of its siblings. Wrap the vector env in the main process with "
@@ -119,13 +122,16 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
 
     @property
     def curriculum(self) -> Curriculum:
-        """What decides on the tasks."""
+        """What decides on the tasks, of a session in this process."""
         return self.session.curriculum
 
     @property
     def session(self) -> CurriculumSession:
-        """What gives out the tasks and takes the episodes in."""
-        return self._stream.session
+        """What gives out the tasks and takes the episodes in.
+
+        One that is elsewhere has those of its members that ``SessionFace`` names.
+        """
+        return cast(CurriculumSession, self._stream.session)
 
     @property
     def ledger(self) -> CurriculumSession:
@@ -176,6 +182,8 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         if terminated or truncated:
             with self._reported():
                 info = self._bare.end_from_outside(info)
+        elif self._ticket is not None:
+            self._stream.renew([self._ticket])
         return observation, reward, terminated, truncated, info
 
     def cut(self, reason: EndReason) -> None:

@@ -93,7 +93,7 @@ class CurriculumSession:
             )
         self._seeds = seeds = seed if isinstance(seed, Seeds) else Seeds.of(seed)
         self.curriculum = curriculum
-        self.groups_per_step = groups_per_step
+        self.groups_per_step, self.lease_s = groups_per_step, lease_s
         self._lock = threading.Lock()
         self._ledger = GroupLedger(
             curriculum, group_size=group_size, seed=seeds.draws, max_reissues=max_reissues

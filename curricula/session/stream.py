@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -17,6 +18,7 @@ from coevo_gym.core.trajectory import EndReason, Group
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.registry import make_curriculum
+from coevo_gym.curricula.session.face import SessionFace
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.envs.base import TaskEnv
 
@@ -30,19 +32,27 @@ class TaskStream:
     """Tickets to run, episodes taken in, and rounds of evolution in between.
 
     Args:
-        session: gives out the tickets.
+        session: gives out the tickets, here or elsewhere.
         evolve: ``"inline"`` runs a round that is due before the next ticket, unless another thread
             is running it; ``"manual"`` leaves rounds to :meth:`evolve`.
+        clock: tells the time in seconds, for leases.
 
     Raises:
         ConfigError: if ``evolve`` is neither.
     """
 
-    def __init__(self, session: CurriculumSession, evolve: EvolveMode) -> None:
+    def __init__(
+        self,
+        session: SessionFace,
+        evolve: EvolveMode,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         if evolve not in ("inline", "manual"):
             raise ConfigError(f"evolve must be 'inline' or 'manual', actual: {evolve!r}")
         self.session = session
         self._inline = evolve == "inline"
+        self._clock, self._renewed = clock, clock()
+        self._renew_s = None if session.lease_s is None else session.lease_s / 4
 
     def take(self, *, slot: str | None = None, policy_version: int = 0) -> Ticket:
         """The next ticket; runs a due round first if rounds are inline.
@@ -69,6 +79,13 @@ class TaskStream:
     def seed_of(self, ticket: Ticket) -> int:
         """The env seed of a ticket's episode."""
         return self.session.seed_of(ticket)
+
+    def renew(self, tickets: Sequence[Ticket]) -> None:
+        """Say that these episodes are under way, as often as their leases need it."""
+        if self._renew_s is not None and self._clock() - self._renewed >= self._renew_s:
+            self._renewed = self._clock()
+            for ticket in tickets:
+                self.session.renew(ticket.id)
 
     def report(self, ticket: Ticket, env: TaskEnv) -> Group | None:
         """Take in the episode that has ended in ``env``; returns the group it closes."""
@@ -112,7 +129,7 @@ class TaskStream:
 
 def session_of(
     env: TaskEnv,
-    session: CurriculumSession | None,
+    session: SessionFace | None,
     curriculum: Curriculum | str | None,
     *,
     group_size: int,
@@ -120,7 +137,7 @@ def session_of(
     evolve_every_groups: int,
     seed: int,
     evolver: Evolver | None,
-) -> CurriculumSession:
+) -> SessionFace:
     """The session that a sampler practises: the one it is given, or one of its own.
 
     Args:

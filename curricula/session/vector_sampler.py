@@ -14,6 +14,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import RoundResult
 from coevo_gym.core.seams import Curriculum, Evolver, Ticket
 from coevo_gym.core.trajectory import EndReason
+from coevo_gym.curricula.session.face import SessionFace
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.curricula.session.stream import (
     DEFAULT_EVERY,
@@ -46,8 +47,9 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         evolve_every_groups: groups between two rounds, for the name of a method.
         seed: seed of the whole stream of tasks, rounds and episodes.
         evolver: carries out rounds; None explores without a model.
-        session: a session to practise, which other samplers and threads may practise too. It says
-            all of the above but ``evolve``. None makes one.
+        session: a session to practise, which other samplers and threads may practise too, or
+            one who passes calls on to it, from any process. It says all of the above but
+            ``evolve``. None makes one.
 
     Raises:
         SplitLeakError: if an env is not on the training split.
@@ -65,7 +67,7 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         evolve_every_groups: int = DEFAULT_EVERY,
         seed: int = 0,
         evolver: Evolver | None = None,
-        session: CurriculumSession | None = None,
+        session: SessionFace | None = None,
     ) -> None:
         super().__init__(env)
         if not isinstance(env.unwrapped, TaskVectorEnv):
@@ -90,13 +92,16 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
 
     @property
     def curriculum(self) -> Curriculum:
-        """What decides on the tasks."""
+        """What decides on the tasks, of a session in this process."""
         return self.session.curriculum
 
     @property
     def session(self) -> CurriculumSession:
-        """What gives out the tasks and takes the episodes in."""
-        return self._stream.session
+        """What gives out the tasks and takes the episodes in.
+
+        One that is elsewhere has those of its members that ``SessionFace`` names.
+        """
+        return cast(CurriculumSession, self._stream.session)
 
     @property
     def ledger(self) -> CurriculumSession:
@@ -146,6 +151,7 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
             ended, self._tickets[index] = self._tickets[index], None
             if ended is not None:
                 self._stream.report(ended, self._envs.unwrapped_env(index))
+        self._stream.renew([ticket for ticket in self._tickets if ticket is not None])
         return observations, rewards, terminated, truncated, infos
 
     def cut(self, reason: EndReason, mask: NDArray[np.bool_] | None = None) -> None:

@@ -1,0 +1,109 @@
+"""Stable-Baselines3 and sb3-contrib on a curriculum: one stream of tasks for all envs.
+
+    from sb3_contrib import MaskablePPO
+    envs = make_envs("CoEvolve-WebShop-v0", 8, group_size=4)
+    model = with_curriculum(MaskablePPO)("MlpPolicy", envs)
+    model.learn(100_000)
+    model.save("shop.zip")      # with the curriculum, which load() goes on with
+
+An agent acts by choosing among the benchmark's candidate actions; MaskablePPO draws none that is
+not offered. It takes the extra ``[sb3]``.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import gymnasium as gym
+
+from coevo_gym.core.task import Split
+from coevo_gym.curricula.session.face import SessionFace
+from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
+from coevo_gym.envs.wrappers import ChooseAction, HashText
+from coevo_gym.trainers.plug.trainer import import_trainer
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.base_class import BaseAlgorithm
+    from stable_baselines3.common.vec_env import VecEnv
+
+    AlgorithmT = TypeVar("AlgorithmT", bound=BaseAlgorithm)
+
+
+def make_envs(
+    env_id: str,
+    n_envs: int = 1,
+    *,
+    split: str = "train",
+    max_choices: int = 64,
+    dim: int = 512,
+    observe_choices: bool = False,
+    env_kwargs: dict[str, Any] | None = None,
+    **stream: Any,
+) -> VecEnv:
+    """Envs of this process for an algorithm of Stable-Baselines3.
+
+    Args:
+        env_id: Gymnasium id of one of our envs.
+        n_envs: how many; all practise one session.
+        split: ``"train"`` for envs that practise; any other for evaluation, which is never
+            recorded.
+        max_choices: most candidate actions that are offered at once.
+        dim: size of the vectors that texts are hashed to.
+        observe_choices: whether observations hold the candidate actions, for a
+            ``MultiInputPolicy``; without, an ``MlpPolicy`` sees the page and what is asked.
+        env_kwargs: arguments of the env.
+        **stream: arguments of :class:`~coevo_gym.curricula.session.sampler.EvolvingTaskSampler`,
+            such as ``group_size``, ``evolve_every_groups`` or ``session``.
+
+    Raises:
+        ImportError: if Stable-Baselines3 is not installed.
+        ConfigError: if an argument is not usable.
+        SplitLeakError: if envs for evaluation are to practise.
+    """
+    vec_env = import_trainer("stable_baselines3.common.vec_env", "sb3")
+    envs: list[gym.Env[Any, Any]] = []
+    for _ in range(n_envs):
+        env = gym.make(env_id, split=split, **(env_kwargs or {}))
+        if Split(split) is Split.TRAIN or stream:
+            env = EvolvingTaskSampler(env, **stream)
+            stream = {"session": env.session}
+        chosen = ChooseAction(env, max_choices, observe_choices=observe_choices)
+        envs.append(HashText(chosen, dim))
+    made = [partial(lambda env: env, env) for env in envs]
+    return cast("VecEnv", vec_env.VecMonitor(vec_env.DummyVecEnv(made)))
+
+
+def with_curriculum(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
+    """An algorithm whose saved model holds the curriculum, too.
+
+    ``load(path, env=make_envs(…))`` goes on with both; without an env, it gives the policy alone.
+    The curriculum's numbers are logged as ``curriculum/…`` with each update.
+    """
+
+    class Practising(algorithm):  # type: ignore[misc, valid-type]
+        """The algorithm, and the session that its envs practise."""
+
+        def train(self) -> None:
+            super().train()
+            for name, value in _session_of(self.env).metrics().items():
+                self.logger.record(f"curriculum/{name}", value)
+
+        def save(self, *args: Any, **kwargs: Any) -> None:
+            self.curriculum = _session_of(self.env).state_dict()
+            super().save(*args, **kwargs)
+
+        @classmethod
+        def load(cls, *args: Any, **kwargs: Any) -> Any:
+            model = super().load(*args, **kwargs)
+            if model.env is not None:
+                _session_of(model.env).load_state_dict(model.curriculum)
+            return model
+
+    Practising.__name__ = Practising.__qualname__ = algorithm.__name__
+    return cast("type[AlgorithmT]", Practising)
+
+
+def _session_of(envs: VecEnv) -> SessionFace:
+    session: SessionFace = envs.get_attr("session")[0]
+    return session
