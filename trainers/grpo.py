@@ -41,7 +41,13 @@ from coevo_gym.trainers.update.batch import (
     parts,
     trajectory_weights,
 )
-from coevo_gym.trainers.update.loss import LossTerms, bounded_exp, grpo_loss, k3
+from coevo_gym.trainers.update.importance import (
+    importance_of,
+    of_older_weights,
+    renewed,
+    shares,
+)
+from coevo_gym.trainers.update.loss import LossTerms, grpo_loss, k3
 from coevo_gym.trainers.update.optimizer import decayed, guarded_adamw
 
 try:
@@ -97,6 +103,7 @@ class _Objective(NamedTuple):
     Attributes:
         old: a row for each sample; None where those of the only step are the old ones.
         reference: a row for each sample; None if no term needs them.
+        corrected: (D,) bool, whether a sample is weighted for a sampler that is not the old policy.
         weight: (D,) of the samples' positions.
         total: what each step divides by: the batch's number, over the minibatches. So the mean of
             their gradients is the gradient of the batch, however it is split.
@@ -104,6 +111,7 @@ class _Objective(NamedTuple):
 
     old: Sequence[Tensor] | None
     reference: Sequence[Tensor] | None
+    corrected: Tensor
     weight: Tensor
     total: float
 
@@ -209,24 +217,11 @@ class GRPO:
         overlong = self.config.overlong == "mask" and trajectory.end_reason in OVERLONG
         return overlong or trajectory.end_reason.lost
 
-    def _importance(
-        self, old_logp: Tensor, recorded: Tensor, mask: Tensor
-    ) -> tuple[Tensor | None, dict[str, float]]:
-        """(B, T) weights for a sampler that is not the old policy, and how far it is from it."""
-        ratio = bounded_exp((old_logp - recorded).masked_fill(~mask, 0.0))
-        cap = self.config.importance_cap
-        weight = ratio if cap is None else ratio.clamp(max=cap)
-        sums = {
-            "importance": float(weight[mask].sum()),
-            "importance_capped_share": float((weight < ratio)[mask].sum()),
-            "sampler_kl": float(k3(recorded, old_logp)[mask].sum()),
-        }
-        return (None if cap is None else weight), sums
-
     def _optimise(self, batch: Batch) -> dict[str, float]:
         size = len(batch.samples)
         minibatches = min(self.config.minibatches, size)
-        objective, times = self._objective(batch, minibatches)
+        stale = of_older_weights(batch, self.policy.version, self.config.max_staleness)
+        objective, times = self._objective(batch, stale, minibatches)
         self._optimizer.decay = decayed(self.config, self.spent)
         started, before = perf_counter(), self._optimizer.steps
         sums: dict[str, float] = {}
@@ -242,17 +237,22 @@ class GRPO:
         taken = self._optimizer.steps - before
         means = {name: value / taken for name, value in sums.items()}
         means["nonfinite_steps"] = float(self.config.epochs * minibatches - taken)
+        means |= shares(batch, stale, self.config.max_staleness)
         if any(isinstance(sample, Segment) for sample in batch.samples):
             means |= times | {"step_s": perf_counter() - started}
         return means | batch_metrics(batch)
 
-    def _objective(self, batch: Batch, minibatches: int) -> tuple[_Objective, dict[str, float]]:
+    def _objective(
+        self, batch: Batch, stale: Tensor, minibatches: int
+    ) -> tuple[_Objective, dict[str, float]]:
         """What all steps share, and the wall times of finding it."""
         config, started = self.config, perf_counter()
-        old: Sequence[Tensor] | None = batch.recorded
-        if config.old_logprobs == "recomputed":
-            only_step = config.epochs * minibatches == 1
-            old = None if only_step else evaluated(self.policy, batch, config.microbatch_tokens)
+        recomputed = config.old_logprobs == "recomputed"
+        corrected = torch.ones_like(stale) if recomputed else stale
+        only_step = recomputed and config.epochs * minibatches == 1
+        old: Sequence[Tensor] | None = None
+        if not only_step:
+            old = renewed(self.policy, batch, corrected, config.microbatch_tokens)
         old_done, reference = perf_counter(), None
         if self._reference is not None:
             reference = evaluated(self._reference, batch, config.microbatch_tokens)
@@ -262,7 +262,7 @@ class GRPO:
             weight = trajectory_weights(batch.owner, batch.lengths)
         elif config.loss_mean == "constant":
             total = float(config.constant_tokens * (int(batch.owner.max()) + 1))
-        return _Objective(old, reference, weight, total / minibatches), times
+        return _Objective(old, reference, corrected, weight, total / minibatches), times
 
     def _step(
         self, batch: Batch, objective: _Objective, rows: NDArray[np.int64]
@@ -280,12 +280,11 @@ class GRPO:
             if objective.reference is not None:
                 ref_logp = padded(objective.reference, part, logp)
             importance = None
-            if self.config.old_logprobs == "recomputed":
-                recorded = padded(batch.recorded, part, logp)
-                if batch.stripped.any():  # nobody sampled from those prompts: there is no ratio
-                    stripped = batch.stripped[part].unsqueeze(1).to(mask)  # (B, 1)
-                    recorded = torch.where(stripped, old_logp, recorded)
-                importance, drift = self._importance(old_logp, recorded, mask)
+            if objective.corrected.any():
+                cap, corrected = self.config.importance_cap, objective.corrected
+                importance, drift = importance_of(
+                    batch, part, old_logp, mask, corrected=corrected, cap=cap
+                )
                 for name, value in drift.items():
                     sums[name] = sums.get(name, 0.0) + value / positions
             terms = grpo_loss(

@@ -41,6 +41,12 @@ from coevo_gym.trainers.update.batch import (
     padded,
     parts,
 )
+from coevo_gym.trainers.update.importance import (
+    importance_of,
+    of_older_weights,
+    renewed,
+    shares,
+)
 from coevo_gym.trainers.update.loss import LossTerms, grpo_loss
 from coevo_gym.trainers.update.optimizer import decayed, guarded_adamw
 
@@ -128,6 +134,20 @@ class _Values(NamedTuple):
     targets: Sequence[Tensor]
     valued: Sequence[Tensor]
     total: float
+
+
+class _Old(NamedTuple):
+    """What an update began with: a row of log-probabilities for each sample.
+
+    Attributes:
+        logprobs: of the policy that the ratio is to.
+        reference: None if no term needs them.
+        stale: (D,) bool, whether older weights sampled, so that a sample is weighted for them.
+    """
+
+    logprobs: Sequence[Tensor]
+    reference: Sequence[Tensor] | None
+    stale: Tensor
 
 
 class PPO:
@@ -266,6 +286,8 @@ class PPO:
             torch.split(torch.tensor(valued), lengths),
             len(known) / minibatches,
         )
+        stale = of_older_weights(batch, self.policy.version, config.max_staleness)
+        sampled = renewed(self.policy, batch, stale, config.microbatch_tokens)
         reference = None
         if self._reference is not None:
             reference = evaluated(self._reference, batch, config.microbatch_tokens)
@@ -277,8 +299,8 @@ class PPO:
                 for rows in np.array_split(self._rng.permutation(size), minibatches):
                     found = self._step(
                         batch._replace(advantage=advantage),
+                        _Old(sampled, reference, stale),
                         values,
-                        reference,
                         np.sort(rows),
                         float(sum(lengths)) / minibatches,
                     )
@@ -289,13 +311,14 @@ class PPO:
         taken = self._optimizer.steps - before
         means = {name: value / taken for name, value in sums.items()}
         means["nonfinite_steps"] = float(config.epochs * minibatches - taken)
+        means |= shares(batch, stale, config.max_staleness)
         return means | {"explained_variance": explained} | batch_metrics(batch)
 
     def _step(
         self,
         batch: Batch,
+        old: _Old,
         values: _Values,
-        reference: Sequence[Tensor] | None,
         rows: NDArray[np.int64],
         total: float,
     ) -> dict[str, float]:
@@ -303,20 +326,30 @@ class PPO:
         config = self.config
         self._optimizer.zero_grad()
         sums = dict.fromkeys((*LossTerms._fields, "value_loss"), 0.0)
+        positions = float(batch.lengths[rows].sum())
         for part in parts(rows, batch.tokens, config.microbatch_tokens):
             samples = [batch.samples[i] for i in part]
             logp, mask, now = self.policy.logprobs_and_values(samples, self.head)
             check_positions(logp, mask, batch.lengths[part])
+            old_logp, importance = padded(old.logprobs, part, logp), None
+            if old.stale.any():
+                cap = config.importance_cap
+                importance, drift = importance_of(
+                    batch, part, old_logp, mask, corrected=old.stale, cap=cap
+                )
+                for name, value in drift.items():
+                    sums[name] = sums.get(name, 0.0) + value / positions
             terms = grpo_loss(
                 logp,
-                padded(batch.recorded, part, logp),
-                logp.detach() if reference is None else padded(reference, part, logp),
+                old_logp,
+                logp.detach() if old.reference is None else padded(old.reference, part, logp),
                 padded(batch.advantage, part, logp),
                 mask,
                 clip_low=config.clip_low,
                 clip_high=config.clip_high,
                 kl_coef=config.kl_coef,
                 total=total,
+                importance=importance,
             )
             error = value_loss(
                 now,
@@ -329,10 +362,10 @@ class PPO:
             loss = terms.loss + config.value_weight * error
             loss.backward()  # type: ignore[no-untyped-call]
             found = terms._asdict() | {"loss": loss, "value_loss": error}
-            for name, value in found.items():
-                sums[name] += value.item()
+            for name, term in found.items():
+                sums[name] += term.item()
         # A share, whatever the loss divides by.
-        sums["clip_fraction"] *= total / float(batch.lengths[rows].sum())
+        sums["clip_fraction"] *= total / positions
         norm = self._optimizer.step(sums["loss"])
         return {} if norm is None else sums | {"grad_norm": norm, "lr": self._optimizer.lr}
 

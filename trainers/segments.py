@@ -94,7 +94,9 @@ def _joined(decisions: Sequence[TokenDecision]) -> Segment:
     )
     logprobs = tuple(value for decision in decisions for value in decision.logprobs)
     stripped = any(decision.trained_prompt_ids is not None for decision in decisions)
-    return Segment(whole.ids, whole.sampled, logprobs, decisions[-1].temperature, stripped)
+    oldest = min(decision.policy_version for decision in decisions)
+    temperature = decisions[-1].temperature
+    return Segment(whole.ids, whole.sampled, logprobs, temperature, stripped, oldest)
 
 
 def _trained_prompt(decision: TokenDecision) -> tuple[int, ...]:

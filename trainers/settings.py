@@ -36,7 +36,12 @@ class UpdateConfig(FrozenModel):
         kl_coef: weight of the KL term towards the frozen reference; 0 leaves the reference out.
         max_grad_norm: the gradient's norm is clipped there.
         max_staleness: groups whose episodes are of more versions of the policy than that apart, or
-            behind the one that is trained, are left out.
+            behind the one that is trained, are left out. Of those that are not, what older weights
+            sampled has the policy as it is before the update for its old one, and is weighted by
+            ``importance_cap``.
+        importance_cap: the surrogate of each token that the old policy has not sampled is weighted
+            by the old policy's probability over the sampler's, at most this (truncated importance
+            sampling); None leaves that out. A sample from which cues were stripped has weight 1.
     """
 
     lr: float = Field(default=1e-3, gt=0)
@@ -53,6 +58,7 @@ class UpdateConfig(FrozenModel):
     kl_coef: float = Field(default=1e-3, ge=0)
     max_grad_norm: float = Field(default=1.0, gt=0)
     max_staleness: int = Field(default=0, ge=0)
+    importance_cap: float | None = Field(default=2.0, gt=0)
 
 
 class GRPOConfig(UpdateConfig):
@@ -84,10 +90,8 @@ class GRPOConfig(UpdateConfig):
         overlong_buffer_tokens: over so many tokens below that the penalty grows from 0.
         old_logprobs: the old policy of the ratio: what the sampler ``recorded``, or what the
             learner computes itself before its first step (``recomputed``), for a sampler whose
-            numerics differ. Samples from which cues were stripped can only be ``recomputed``.
-        importance_cap: with recomputed ones, the surrogate of each token is weighted by the
-            learner's probability over the sampler's, at most this; None leaves that out. A sample
-            from which cues were stripped has weight 1.
+            numerics differ: all tokens are weighted by ``importance_cap`` then. Samples from which
+            cues were stripped can only be ``recomputed``.
     """
 
     kind: Literal["pg"] = "pg"
@@ -105,7 +109,6 @@ class GRPOConfig(UpdateConfig):
     overlong_max_tokens: int = Field(default=4096, ge=1)
     overlong_buffer_tokens: int = Field(default=1024, ge=1)
     old_logprobs: Literal["recorded", "recomputed"] = "recorded"
-    importance_cap: float | None = Field(default=2.0, gt=0)
 
     @model_validator(mode="after")
     def _buffer_fits(self) -> Self:
@@ -157,7 +160,7 @@ class ImitationConfig(FrozenModel):
 class PPOConfig(UpdateConfig):
     """Settings of the learner with a value head, which needs no group to compare with.
 
-    Old log-probabilities are those that the sampler recorded.
+    Old log-probabilities are those that the sampler recorded, but for what older weights sampled.
 
     Attributes:
         kind: names this learner.

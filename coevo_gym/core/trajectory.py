@@ -165,6 +165,8 @@ class Segment:
         temperature: what the logits were divided by in sampling.
         stripped: whether cues were left out of its prompts: then ``logprobs`` are those of answers
             to other prompts.
+        policy_version: oldest version of the weights that sampled in it;
+            :data:`UNKNOWN_VERSION` if nobody said.
     """
 
     ids: tuple[int, ...]
@@ -172,6 +174,7 @@ class Segment:
     logprobs: tuple[float, ...]
     temperature: float = 1.0
     stripped: bool = False
+    policy_version: int = UNKNOWN_VERSION
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.sampled) or sum(self.sampled) != len(self.logprobs):

@@ -4,9 +4,11 @@ from coevo_gym.episodes.episode import EvalEpisode, Finished, Lost, TrainingEpis
 from coevo_gym.episodes.evaluation import Evaluation, evaluate
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import Rollout, Runner, rollout, run_one
+from coevo_gym.episodes.stream import EpisodeStream
 
 __all__ = [
     "EnvPool",
+    "EpisodeStream",
     "EvalEpisode",
     "Evaluation",
     "Finished",

@@ -51,14 +51,19 @@ class Crew(Generic[ItemT, ResultT]):
         future = self._threads.submit(partial(self._do_alone, job) if alone else job)
         future.add_done_callback(lambda done: self._done.put((item, done)))
 
-    def back(self) -> list[tuple[ItemT, ResultT]]:
-        """Take all that is done, at least one item; what a job raised is raised here."""
-        found = [self._done.get()]
-        while True:
-            try:
+    def back(self, patience_s: float | None = None) -> list[tuple[ItemT, ResultT]]:
+        """Take all that is done; what a job raised is raised here.
+
+        Args:
+            patience_s: longest wait for the first item; None to wait for as long as it takes.
+        """
+        found = list[tuple[ItemT, Future[ResultT]]]()
+        try:
+            found.append(self._done.get(timeout=patience_s))
+            while True:
                 found.append(self._done.get_nowait())
-            except Empty:
-                return [(item, future.result()) for item, future in found]
+        except Empty:
+            return [(item, future.result()) for item, future in found]
 
     def _do_alone(self, job: Callable[[], ResultT]) -> ResultT:
         with self._alone:

@@ -39,6 +39,11 @@ class LiveEpisode(Generic[RecordT]):
         self._past: list[PastStep] = []
         self.view = View("", "")
 
+    @property
+    def env_steps(self) -> int:
+        """Env steps taken so far."""
+        return len(self._acts)
+
     def begin(self) -> Lost | None:
         """Reset the env to the task; how the episode has ended, if it has."""
         try:

@@ -54,6 +54,11 @@ class EnvPool:
         self._lent.pop(id(env), None)
         self._idle.append(env)
 
+    def drop(self, env: gym.Env[str, str]) -> None:
+        """Close an env that was lent: its engine is gone, and nobody will put it back."""
+        self._lent.pop(id(env), None)
+        env.close()
+
     def close(self) -> None:
         """Close every idle env; twice is fine."""
         while self._idle:

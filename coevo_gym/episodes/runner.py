@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from functools import partial
 from typing import Literal, NamedTuple
 
 import gymnasium as gym
@@ -18,7 +17,6 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import digest
 from coevo_gym.core.seams import Agent, Ticket
 from coevo_gym.core.trajectory import EndReason, Trajectory
-from coevo_gym.episodes.crew import Crew
 from coevo_gym.episodes.episode import (
     Episode,
     Fault,
@@ -30,22 +28,22 @@ from coevo_gym.episodes.episode import (
 )
 from coevo_gym.episodes.live import LiveEpisode
 from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.episodes.stream import EpisodeStream
 
 Mode = Literal["lock_step", "async"]
 _Take = Callable[[], gym.Env[str, str]]
-_Waiting = deque[tuple[int, Episode[RecordT]]]
-_Ends = Generator[tuple[LiveEpisode[RecordT], Outcome[RecordT]], None, None]
 
 
 class Runner:
     """Runs episodes, at most ``envs.max_envs`` of them at once.
 
     In lock step all live episodes ask the agent together, and each takes one step before any takes
-    the next. In ``"async"`` mode engines work in threads of their own: the agent is asked by those
-    that wait for it, as soon as it is free, and none waits for the engine of another. It is still
-    asked by the thread that the runner is used in, one batch at a time. What comes of an episode
-    does not depend on the mode, as long as what the agent does depends on the view alone; an agent
-    that draws its batches from one stream of chance draws others.
+    the next. In ``"async"`` mode each goes on as soon as it can
+    (:class:`~coevo_gym.episodes.stream.EpisodeStream`): engines work in threads of their own, none
+    waits for the engine of another, and the agent, asked by the thread that the runner is used in,
+    answers batches of those that wait for it. What comes of an episode does not depend on the mode,
+    as long as what the agent does depends on the view alone; an agent that draws its batches from
+    one stream of chance draws others.
 
     Args:
         envs: where episodes run.
@@ -85,17 +83,24 @@ class Runner:
             For each episode, that it has finished, or what it was lost to. Their order is that of
             their ends; ``index`` is their place among ``episodes``.
         """
-        drive = self._in_lock_step if self.mode == "lock_step" else self._each_at_its_pace
-        waiting = deque(enumerate(episodes))
-        with self.envs.open() as take, closing(drive(waiting, agent, take)) as ended:
+        lock_step = self.mode == "lock_step"
+        drive = self._in_lock_step if lock_step else self._each_at_its_pace
+        with closing(drive(episodes, agent)) as outcomes:
+            yield from outcomes
+
+    def _in_lock_step(
+        self, episodes: Sequence[Episode[RecordT]], agent: Agent
+    ) -> Generator[Outcome[RecordT], None, None]:
+        with self.envs.open() as take, closing(self._together(episodes, agent, take)) as ended:
             for live, outcome in ended:
                 if not (isinstance(outcome, Lost) and outcome.reason is EndReason.WORKER_LOST):
                     self.envs.put(live.env)
                 yield outcome
 
-    def _in_lock_step(
-        self, waiting: _Waiting[RecordT], agent: Agent, take: _Take
-    ) -> _Ends[RecordT]:
+    def _together(
+        self, episodes: Sequence[Episode[RecordT]], agent: Agent, take: _Take
+    ) -> Generator[tuple[LiveEpisode[RecordT], Outcome[RecordT]], None, None]:
+        waiting = deque(enumerate(episodes))
         live: list[LiveEpisode[RecordT]] = []
         while waiting or live:
             while waiting and len(live) < self.envs.max_envs:
@@ -115,26 +120,16 @@ class Runner:
                     yield episode, outcome
 
     def _each_at_its_pace(
-        self, waiting: _Waiting[RecordT], agent: Agent, take: _Take
-    ) -> _Ends[RecordT]:
-        n_live = 0
-        with Crew[LiveEpisode[RecordT], Outcome[RecordT] | None](self.envs.max_envs) as crew:
-            while waiting or n_live:
-                while waiting and n_live < self.envs.max_envs:
-                    begun = LiveEpisode(*waiting.popleft(), take())
-                    crew.send(begun, begun.begin, alone=True)
-                    n_live += 1
-                asking: list[LiveEpisode[RecordT]] = []
-                for episode, outcome in crew.back():
-                    if outcome is None:
-                        asking.append(episode)
-                    else:
-                        n_live -= 1
-                        yield episode, outcome
-                asking.sort(key=lambda episode: episode.index)
-                acts = agent.act([episode.view for episode in asking]) if asking else ()
-                for episode, act in zip(asking, acts, strict=True):
-                    crew.send(episode, partial(episode.step, act))
+        self, episodes: Sequence[Episode[RecordT]], agent: Agent
+    ) -> Generator[Outcome[RecordT], None, None]:
+        waiting = deque(enumerate(episodes))
+        with EpisodeStream[RecordT](self.envs, agent) as stream:
+            while True:
+                while waiting and stream.has_room:
+                    stream.begin(*waiting.popleft())
+                if (outcome := stream.next()) is None:
+                    return
+                yield outcome
 
 
 def run_one(episode: Episode[RecordT], agent: Agent, envs: EnvPool) -> Outcome[RecordT]:

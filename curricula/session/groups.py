@@ -137,17 +137,21 @@ class GroupLedger:
         self._draw(n_groups, in_step=True)
         self._in_step = True
 
-    def close_step(self) -> ClosedStep:
+    def close_step(self, *, policy_version: int = 0) -> ClosedStep:
         """Record the groups that have closed as one batch, in the order of their numbers.
 
         A group that is still open closes with a later step. Where no step is open, nothing
         happens.
+
+        Args:
+            policy_version: version of the policy now; one that is known to be newer counts.
 
         Returns:
             The groups, and the signals that they fired.
         """
         if not self._in_step:
             return ClosedStep((), ())
+        self._version = max(self._version, policy_version)
         closed = tuple(g.close(self._version) for g in self._groups.values() if g.over)
         signals = tuple(self.curriculum.record(closed)) if closed else ()
         for group in closed:
@@ -204,12 +208,13 @@ class GroupLedger:
         self._version = max(self._version, *trajectory.policy_versions)
         return self._close_if_over(group)
 
-    def give_back(self, ticket: Ticket, reason: EndReason) -> Group | None:
+    def give_back(self, ticket: Ticket, reason: EndReason, *, lost: bool = True) -> Group | None:
         """Return a ticket whose episode will not be finished; it is no failure of the agent.
 
         Args:
             ticket: the ticket.
             reason: why, such as ``EndReason.WORKER_LOST`` or ``EndReason.ABANDONED``.
+            lost: whether it counts as one of the losses that break a group in the end.
 
         Returns:
             The group, broken, if this closes it.
@@ -220,7 +225,7 @@ class GroupLedger:
         group = self._group_of(ticket)
         self._take_in(group, ticket)
         place = group.places[ticket.index]
-        place.lost += 1
+        place.lost += lost
         if group.slot is not None or place.lost > self.max_reissues:
             logger.warning(
                 "group=%s task=%s place=%d slot=%s reason=%s: lost %d times, the group is broken",

@@ -231,12 +231,13 @@ class CurriculumSession:
             self._end(ticket_id, "reported")
             return closed
 
-    def give_back(self, ticket_id: str, reason: EndReason) -> Group | None:
+    def give_back(self, ticket_id: str, reason: EndReason, *, lost: bool = True) -> Group | None:
         """Return a ticket whose episode will not be finished; it is no failure of the agent.
 
         Args:
             ticket_id: id of the ticket; one that is not out any more changes nothing.
             reason: why, such as ``EndReason.WORKER_LOST`` or ``EndReason.ABANDONED``.
+            lost: whether it counts as a loss; not where its episode was only called off.
 
         Returns:
             The group, broken, if this closes it.
@@ -246,7 +247,7 @@ class CurriculumSession:
             ticket = self._ledger.ticket(ticket_id)
             if ticket is None:
                 return None
-            closed = self._ledger.give_back(ticket, reason)
+            closed = self._ledger.give_back(ticket, reason, lost=lost)
             self._end(ticket_id, "given back")
             return closed
 
@@ -293,12 +294,13 @@ class CurriculumSession:
             if request is not None:
                 self._opened.put(request, None)
 
-    def close_step(self, *, request: str | None = None) -> ClosedStep:
+    def close_step(self, *, policy_version: int = 0, request: str | None = None) -> ClosedStep:
         """Record the groups that have closed as one batch, in the order of their numbers.
 
         A group that is still open closes with a later step. Where no step is open, nothing happens.
 
         Args:
+            policy_version: version of the policy now, if it is newer than any that has acted.
             request: a name for this call; the latest one, repeated, answers the same.
 
         Returns:
@@ -309,7 +311,7 @@ class CurriculumSession:
             known = None if request is None else self._closed.get(request)
             if known is not None:
                 return known
-            closed = self._ledger.close_step()
+            closed = self._ledger.close_step(policy_version=policy_version)
             if request is not None:
                 self._closed.put(request, closed)
             return closed

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Advantage, TrainablePolicy
-from coevo_gym.core.trajectory import Group, Sample, Segment, Trajectory
+from coevo_gym.core.trajectory import UNKNOWN_VERSION, Group, Sample, Segment, Trajectory
 from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.parts import teaches
 from coevo_gym.trainers.segments import n_sampled, n_tokens, recorded_logprobs
@@ -38,6 +38,7 @@ class Batch(NamedTuple):
     recorded: Sequence[Tensor]  # D rows, log-probabilities under the sampler
     n_decisions: int
     stripped: Tensor  # (D,) bool, whether the sampler was told cues that the sample does not hold
+    versions: Tensor  # (D,), oldest version of the weights that sampled in a sample
     clip_high: Tensor | None = None  # (D,), upper clip of a sample's trajectory
 
 
@@ -58,12 +59,16 @@ def flatten(
     owner: list[int] = []
     per_position: list[float] = []
     clips: list[float] = []
+    versions: list[int] = []
     n_decisions = 0
     upper = [0.0] * len(trajectories) if clip_high is None else clip_high
     for trajectory, value, clip in zip(trajectories, advantages, upper, strict=True):
         mine = spread(trajectory, value)
         clips += [clip] * len(mine.samples)
         found += mine.samples
+        told = (sample.policy_version for sample in mine.samples)
+        begun = trajectory.policy_version
+        versions += [begun if version == UNKNOWN_VERSION else version for version in told]
         owner += [owner[-1] + 1 if owner else 0] * len(mine.samples)
         per_position += chain.from_iterable(mine.advantages)
         n_decisions += len(mine.decisions)
@@ -78,6 +83,7 @@ def flatten(
         torch.split(torch.tensor(recorded), lengths),
         n_decisions,
         torch.tensor([isinstance(one, Segment) and one.stripped for one in found]).bool(),
+        torch.tensor(versions, dtype=torch.int64),
         None if clip_high is None else torch.tensor(clips),
     )
 
@@ -157,17 +163,21 @@ def logprobs(
     return logp, mask
 
 
-def evaluated(policy: TrainablePolicy, batch: Batch, most: int) -> list[Tensor]:
+def evaluated(
+    policy: TrainablePolicy, batch: Batch, most: int, places: NDArray[np.int64] | None = None
+) -> list[Tensor]:
     """Log-probabilities without gradients, a row for each sample.
 
     Args:
         policy: whose.
         batch: the samples.
         most: tokens in one forward pass.
+        places: of which samples; None for all.
     """
     rows: list[Tensor] = []
+    wanted = np.arange(len(batch.samples)) if places is None else places
     with torch.no_grad():
-        for part in parts(np.arange(len(batch.samples)), batch.tokens, most):
+        for part in parts(wanted, batch.tokens, most):
             logp, mask = logprobs(policy, batch, part)
             rows += torch.split(logp[mask], batch.lengths[part].tolist())
     return rows
