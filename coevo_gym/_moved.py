@@ -35,6 +35,7 @@ MOVED = {
         "spaces": "core.spaces",
         "task": "core.task",
         "task_file": "core.task_file",
+        "trainers.collect": "trainers.rollouts.lock_step",
         "trainers.evaluate": "episodes.evaluation",
         "trainers.loss": "trainers.update.loss",
         "trainers.rollout": "episodes",

@@ -18,8 +18,9 @@ from coevo_gym.core.seams import Agent
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.episodes.pool import EnvPool
-from coevo_gym.trainers.collect import gather, learn
 from coevo_gym.trainers.parts import Events, Landings, Learner, LoopConfig, LoopState, Metrics
+from coevo_gym.trainers.rollouts.gathered import learn
+from coevo_gym.trainers.rollouts.rollouts import Rollouts
 from coevo_gym.trainers.rounds import LoopRounds
 
 __all__ = ["Events", "Learner", "Loop", "LoopConfig", "LoopState", "Metrics"]
@@ -60,7 +61,7 @@ class Loop:
         self.config, self.state = config, LoopState()
         self.session, self.agent, self.learner, self.envs = session, agent, learner, envs
         self.evaluate, self.events = evaluate, events or Events()
-        self.rounds = LoopRounds(landings)
+        self.rounds, self.rollouts = LoopRounds(landings), Rollouts(config)
 
     @property
     def over(self) -> bool:
@@ -75,9 +76,13 @@ class Loop:
         self._carry_out(self.rounds.first(self.session, self.state.step))
         self._land()
         self._evaluate(due=self.state.step == 0)
-        while not self.over and not self.events.should_stop():
-            self.step()
+        try:
+            while not self.over and not self.events.should_stop():
+                self.step()
+        finally:
+            under_way = self.rollouts.close()
         if self.over:
+            self.state.env_steps += under_way  # nobody runs them again
             self._land(wait=True)
         self._evaluate(due=self.over)
         return self.state
@@ -86,7 +91,7 @@ class Loop:
         """One step of the learner, with the round and the evaluation that are due after it."""
         config, state, started = self.config, self.state, perf_counter()
         parts = (self.session, self.agent, self.envs, state, self.learner)
-        recorded, kept, gathered = gather(config, *parts)
+        recorded, kept, gathered = self.rollouts.gather(*parts)
         self.events.on_groups(*recorded)
         rolled_out = perf_counter()
         metrics = {**learn(config, state, self.learner, kept), **gathered}
@@ -94,9 +99,8 @@ class Loop:
         metrics |= {"rollout_s": rolled_out - started, "update_s": perf_counter() - rolled_out}
         updated = perf_counter()
         self._land()
-        if _due(state.step, config.evolve_every_steps) and (
-            config.evolve_at_last_step or not self.over
-        ):
+        evolves = config.evolve_at_last_step or not self.over
+        if evolves and _due(state.step, config.evolve_every_steps):
             self._carry_out(self.rounds.asked(self.session))
         metrics["round_s"] = perf_counter() - updated
         late = config.spent(state) >= config.evaluate_from
@@ -119,7 +123,8 @@ class Loop:
         return {"state": self.state.to_json(), "session": self.session.state_dict(), **rounds}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore :meth:`state_dict`; episodes that are under way end."""
+        self.rollouts.close()
         self.state = LoopState.from_json(state["state"])
         # States from before there were sessions hold the session's parts themselves.
         self.session.load_state_dict(state.get("session", state))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from coevo_gym.core.evolution import Round, RoundResult, Signal
 from coevo_gym.core.notes import NO_NOTES, NO_USAGE, Notes, Usage
@@ -42,6 +42,12 @@ class LoopConfig(FrozenModel):
         max_steps: steps of the learner; None for no limit.
         max_env_steps: env steps of training, exploration and gate replays; None for no limit.
         groups_per_step: groups that one step learns from.
+        rollout: how episodes advance: all of a step together, one step of each at a time
+            (``lock_step``), or each at its own pace, in engines' own threads (``async``). The
+            latter keeps the policy busy where engines are slow, and draws otherwise in every run.
+        max_staleness: with ``async``, versions of the policy that a group may span, up to the one
+            that learns from it: above 0 episodes go on while the policy is updated, and
+            ``learner.max_staleness`` and ``curriculum.max_staleness`` are this unless they are set.
         study_only_steps: so many first steps only roll out and record, and nothing is learned: for
             pass rates of the policy that training begins with. They cost env steps like all others.
         max_resamples: how often a step draws others in place of groups that teach nothing, because
@@ -59,6 +65,8 @@ class LoopConfig(FrozenModel):
     max_steps: int | None = Field(default=None, ge=0)
     max_env_steps: int | None = Field(default=None, ge=0)
     groups_per_step: int = Field(default=16, ge=1)
+    rollout: Literal["lock_step", "async"] = "lock_step"
+    max_staleness: int = Field(default=0, ge=0)
     study_only_steps: int = Field(default=0, ge=0)
     max_resamples: int = Field(default=0, ge=0)
     evolve_every_steps: int = Field(default=1, ge=0)
@@ -67,6 +75,15 @@ class LoopConfig(FrozenModel):
     evaluate_from: float = Field(default=0.0, ge=0, le=1)
     seed: int = Field(default=0, ge=0)
     seed_of_order: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _only_streams_are_stale(self) -> Self:
+        if self.max_staleness and self.rollout == "lock_step":
+            raise ValueError(
+                f"max_staleness = {self.max_staleness} needs rollout = 'async': in lock step every "
+                "group is of one version of the policy"
+            )
+        return self
 
     def spent(self, state: LoopState) -> float:
         """Share of the budget that is spent, at most 1; of two limits, of the nearer one."""

@@ -20,6 +20,7 @@ from coevo_gym.config.keys import (
     suggest_key,
 )
 from coevo_gym.config.sections import ArmSettings
+from coevo_gym.config.staleness import intolerance, tolerant
 from coevo_gym.config.tree import RunConfig
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import METHODS
@@ -110,12 +111,15 @@ def _arm_config(config: RunConfig, name: str) -> ArmConfig:
         else:
             place(changes, key, value)
     base = {section: getattr(config, section).model_dump() for section in (*SECTIONS, "loop")}
-    tree = overlay(ArmConfig, base, changes)
+    tree = tolerant(overlay(ArmConfig, base, changes))
     try:
         settings = spec.settings.model_validate(own)
-        return ArmConfig(name=name, method=spec.name, settings=settings, **tree)
+        found = ArmConfig(name=name, method=spec.name, settings=settings, **tree)
     except ValidationError as error:
         raise _explained(error, name, spec, arm) from None
+    if problem := intolerance(found.learner, found.loop.max_staleness):
+        raise ArmError(f"arm {name}", problem)
+    return found
 
 
 def asks_policy(settings: ArmConfig | RunConfig) -> bool:

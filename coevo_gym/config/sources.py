@@ -25,6 +25,7 @@ from coevo_gym.config.keys import (
     suggest,
     suggest_key,
 )
+from coevo_gym.config.staleness import TOLERATE
 from coevo_gym.config.tree import RunConfig
 from coevo_gym.core.errors import ConfigError
 
@@ -55,7 +56,10 @@ class Resolved:
     def rows(self) -> list[tuple[str, Any, str]]:
         """Dotted key, value and origin of every setting, in the order of the tree."""
         values = dict(flat(self.config.to_json()))
-        origins = {"loop.seed": "seed", **self.origins}
+        origins = {"loop.seed": "seed"}
+        if self.config.loop.max_staleness:
+            origins |= {f"{name}.max_staleness": "loop.max_staleness" for name in TOLERATE}
+        origins |= self.origins
         keys = [key for key in values if key.startswith("arm.")]
         keys = [*keys, *(key for key in leaves(RunConfig) if key in values)]
         return [(key, values[key], origins.get(key, "default")) for key in keys]
@@ -127,6 +131,9 @@ def _from_source(
         data = source.to_json()
         if source.loop.seed == source.seed:  # it is the run's, also of one that is set anew
             del data["loop"]["seed"]
+        for section in TOLERATE:  # likewise
+            if data[section].get("max_staleness") == source.loop.max_staleness:
+                del data[section]["max_staleness"]
         return dict(_settings_of(data, "", "the config"))
     if isinstance(source, Mapping):
         data = dict(source)

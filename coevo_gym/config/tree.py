@@ -20,6 +20,7 @@ from coevo_gym.config.sections import (
     StoreSettings,
     WarmupSettings,
 )
+from coevo_gym.config.staleness import intolerance, tolerant
 from coevo_gym.core.registry import METHODS
 from coevo_gym.core.task import FrozenDict, FrozenModel
 from coevo_gym.curricula.gates.settings import GatesConfig
@@ -72,7 +73,8 @@ class RunConfig(FrozenModel):
     def _complete(cls, data: Any) -> Any:
         """Sections are of their default kind unless they say another.
 
-        ``loop.seed`` is the run's seed unless it is set, and there is always an end.
+        ``loop.seed`` is the run's seed unless it is set, there is always an end, and learner and
+        curriculum tolerate what staleness the loop lets groups have.
         """
         if not isinstance(data, Mapping):
             return data
@@ -82,7 +84,7 @@ class RunConfig(FrozenModel):
         if not isinstance(loop, Mapping):
             return data
         end = {} if "max_steps" in loop else {"max_env_steps": DEFAULT_ENV_STEPS}
-        return {**data, "loop": {"seed": data.get("seed", 0), **end, **loop}}
+        return tolerant({**data, "loop": {"seed": data.get("seed", 0), **end, **loop}})
 
     @field_validator("arms")
     @classmethod
@@ -106,6 +108,8 @@ class RunConfig(FrozenModel):
                 "evaluation.split = 'held_out' needs scenarios that are set aside. Set "
                 "benchmark.hold_out, the share of the training scenarios, such as 0.2."
             )
+        if problem := intolerance(self.learner, self.loop.max_staleness):
+            raise ValueError(problem)
         if self.loop.max_steps is None and self.loop.max_env_steps is None:
             raise ValueError("loop: set max_steps, max_env_steps, or both; training needs an end")
         return self

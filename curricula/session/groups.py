@@ -101,6 +101,11 @@ class GroupLedger:
         return not self._returned and not any(g.n_unbegun for g in self._groups.values())
 
     @property
+    def n_open(self) -> int:
+        """Groups that are drawn and not recorded."""
+        return len(self._groups)
+
+    @property
     def in_step(self) -> bool:
         """Whether a learner's step is open."""
         return self._in_step

@@ -127,10 +127,15 @@ class CurriculumSession:
             return self._ledger.n_ready
 
     @property
+    def n_open(self) -> int:
+        """Groups that are drawn and not recorded yet."""
+        with self._lock:
+            return self._ledger.n_open
+
+    @property
     def evolving(self) -> bool:
         """Whether a round is being run, or waits to be applied."""
-        with self._lock:
-            return self._rounds.under_way is not None
+        return self.round_under_way is not None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -369,10 +374,7 @@ class CurriculumSession:
         self._rounds.call_off()
 
     def evolve(self) -> RoundResult | None:
-        """Run the round that is due, or wait for the one under way; None if there is none.
-
-        One round runs at a time. Tickets are given out and taken in meanwhile.
-        """
+        """Run the round that is due, or wait for the one under way; None if there is none."""
         round = self.plan()
         return None if round is None else self.run_round(round)
 

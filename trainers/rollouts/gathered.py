@@ -1,0 +1,67 @@
+"""The groups of one step of the loop, and what is learned from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from coevo_gym.core.errors import EnvBackendError, ModelError
+from coevo_gym.core.seams import ClosedStep
+from coevo_gym.core.trajectory import Group
+from coevo_gym.episodes.episode import Fault
+from coevo_gym.trainers.parts import Learner, LoopConfig, LoopState, Metrics, teaches
+
+
+class Gathered(NamedTuple):
+    """The groups of one step.
+
+    Attributes:
+        recorded: all that the curriculum recorded, and the signals it read.
+        kept: those to learn from.
+        metrics: how many of which.
+    """
+
+    recorded: ClosedStep
+    kept: list[Group]
+    metrics: Metrics
+
+
+def teaching(groups: Sequence[Group], learner: Learner) -> list[Group]:
+    """Those that teach anything.
+
+    Some of their episodes solved the task and some did not, or the learner's advantages are not all
+    0 before anything is noted about them.
+    """
+    judged = zip(groups, learner.advantages(groups), strict=True)
+    return [group for group, values in judged if _differs(group) or teaches(values)]
+
+
+def success_of(groups: Iterable[Group]) -> float:
+    """Share of their episodes that solved the task; 0 without any."""
+    solved = [float(t.success) for group in groups for t in group.trajectories]
+    return sum(solved) / len(solved) if solved else 0.0
+
+
+def learn(config: LoopConfig, state: LoopState, learner: Learner, kept: Sequence[Group]) -> Metrics:
+    """Learn from the groups of a step, unless it is one that only studies."""
+    if studies(config, state):
+        return {"success": success_of(kept)}
+    if hasattr(learner, "spent"):
+        learner.spent = config.spent(state)
+    return learner.update(kept, learner.advantages(kept))
+
+
+def studies(config: LoopConfig, state: LoopState) -> bool:
+    """Whether nothing is learned in the step that is due."""
+    return state.step < config.study_only_steps
+
+
+def all_lost(n_episodes: int, first: Fault) -> EnvBackendError | ModelError:
+    """The error that ends a run in which no episode can be finished any more."""
+    kind = ModelError if isinstance(first, ModelError) else EnvBackendError
+    return kind(f"All {n_episodes} episodes were lost, the first because: {first}")
+
+
+def _differs(group: Group) -> bool:
+    """Whether some episodes solved the task and some did not; lost ones say nothing."""
+    return len({t.success for t in group.trajectories if not t.end_reason.lost}) > 1
