@@ -143,16 +143,9 @@ class GroupLedger:
         self._in_step = True
 
     def close_step(self, *, policy_version: int = 0) -> ClosedStep:
-        """Record the groups that have closed as one batch, in the order of their numbers.
+        """Record the groups that have closed as one batch; see the session's method of that name.
 
-        A group that is still open closes with a later step. Where no step is open, nothing
-        happens.
-
-        Args:
-            policy_version: version of the policy now; one that is known to be newer counts.
-
-        Returns:
-            The groups, and the signals that they fired.
+        A group that is still open closes with a later step. Where no step is open, nothing happens.
         """
         if not self._in_step:
             return ClosedStep((), ())

@@ -49,8 +49,7 @@ class CurriculumSession:
     and close by themselves. Without either, each group is recorded as it closes.
 
     **Leases.** With ``lease_s``, a ticket that is neither reported nor renewed in time is given
-    back, and somebody else runs its episode; a report that comes later is dropped. In one process
-    nobody gets lost unnoticed, and no lease is needed.
+    back, and somebody else runs its episode; a later report is dropped. One process needs none.
 
     Args:
         curriculum: decides what to practise.
@@ -403,8 +402,7 @@ class CurriculumSession:
         A round under way is waited for; what it finds is replaced with all else.
 
         Raises:
-            ConfigError: if it is no session's state, or was saved with other sizes of groups or
-                steps.
+            ConfigError: if it is no session's state, or one with other sizes of groups or steps.
         """
         missing = {"curriculum", "ledger", "rng"} - state.keys()
         if missing:
