@@ -1,9 +1,9 @@
 """ReST: gather rollouts, then imitate the best of them, with a bar that rises.
 
 A Grow step of the method is several steps of the loop whose rollouts are gathered; nothing is
-learned from them, so all of them come from one policy. Then follow the Improve steps: each clones
-the rollouts with a score above its threshold. One Improve above 0.5 is rejection-sampling
-fine-tuning (RFT).
+learned from them, so all of them come from one policy, but for episodes that a loop with staleness
+lets go on over an Improve. Then follow the Improve steps: each clones the rollouts with a score
+above its threshold. One Improve above 0.5 is rejection-sampling fine-tuning (RFT).
 
 Sources: ReST (arXiv 2308.08998), in which each Improve goes on from the one before; there its
 learning rate falls too, here it is the same. RFT (arXiv 2308.01825).

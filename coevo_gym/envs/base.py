@@ -60,6 +60,9 @@ class TaskEnv(SelectingEnv):
     reward_modes: ClassVar[tuple[str, ...]] = ("success", "score")
     max_live: ClassVar[int] = 128
     """How many envs of this kind one process should have alive at once."""
+    begins_alone: ClassVar[bool] = True
+    """Whether only one episode of this kind may begin at a time, of those that have threads of
+    their own: engines of one process share what is read when the first of them begins."""
     extra_info: ClassVar[Mapping[str, Any]] = FrozenDict()
     """The benchmark's own info keys with the values they have when there is nothing to say."""
     private_info: ClassVar[frozenset[str]] = PRIVATE_INFO

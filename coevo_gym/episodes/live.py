@@ -76,6 +76,11 @@ class LiveEpisode(Generic[RecordT]):
         return None
 
     @property
+    def begins_alone(self) -> bool:
+        """Whether no other episode may begin meanwhile."""
+        return self._inner.begins_alone
+
+    @property
     def _inner(self) -> TaskEnv:
         return cast(TaskEnv, self.env.unwrapped)
 

@@ -25,10 +25,8 @@ PATIENCE = 0.05
 """Share of the time of its latest answers for which a free agent waits for more to be asked.
 
 Answers to many cost little more than answers to one. With engines that are quick beside the agent,
-asking at once would split the live episodes into two batches that take turns; with slow ones it
-costs this much at most. In simulations of policies of 0.1 to 1 s a batch, and engines of 0.05 ms to
-3 s a step, this gave up to 1.4 times the steps per second of no patience, and never less than 0.94
-times; ten times as much gave less in nearly all of them.
+asking at once would split the live episodes into two batches that take turns; with slow ones this
+costs no more than its own share. ``bench/rollout.py --patience`` compares it with others.
 """
 
 
@@ -97,7 +95,7 @@ class EpisodeStream(Generic[RecordT]):
         """
         live = LiveEpisode(index, episode, self._take())
         self._live.add(live)
-        self._crew.send(live, live.begin, alone=True)
+        self._crew.send(live, live.begin, alone=live.begins_alone)
 
     def next(self) -> Outcome[RecordT] | None:
         """What comes of the next episode to end; None if none is live.

@@ -32,6 +32,7 @@ class RemoteEnv(TaskEnv):
     new worker, and has to show there what it has shown before, frame by frame.
     """
 
+    begins_alone = False  # each worker sees to that itself
     _kind: ClassVar[type[TaskEnv]]
     _worker: Worker
     _seat: int

@@ -1,0 +1,357 @@
+"""How busy rollouts keep the policy: in lock step, and with each episode at its own pace.
+
+    python bench/rollout.py               # 7 minutes; ends with 1 if a bound is missed
+    python bench/rollout.py --stretch 4 --seconds 40    # on a busy machine: all times are 4 times
+                                          # as long, so that its own work counts less
+    python bench/rollout.py --measure     # how long engines take: what ENGINES below holds
+    python bench/rollout.py --patience    # how long a free agent should wait for more to be asked
+
+Runner and stream are the real ones; engines and policy only let time pass. An engine takes as long
+as the real one did, by draws from what was measured, and does not hold the interpreter: it stands
+for one in a worker process. The policy takes as long as a language model would on one H200 by its
+physics; the longest answer of a batch decides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import gymnasium as gym
+import numpy as np
+from numpy.random import Generator
+
+import coevo_gym
+from coevo_gym.agents.lm.model_shape import ModelShape
+from coevo_gym.agents.random import RandomAgent
+from coevo_gym.core.errors import CoevoError
+from coevo_gym.core.seams import Act
+from coevo_gym.core.trajectory import View
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.episodes import EnvPool, EpisodeStream, Runner, TrainingEpisode, stream
+from coevo_gym.run.plan import H200
+
+BUSY, IDLE = 0.9, 0.6
+"""Where lock step keeps the policy busy for the second or less, a stream does for the first."""
+QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
+FEWEST_STEPS = 3
+
+
+class Engine(NamedTuple):
+    """How long an engine takes.
+
+    Attributes:
+        reset_ms: at :data:`QUANTILES` of all resets.
+        step_ms: at :data:`QUANTILES` of all steps.
+        most_steps: of an episode; how many an episode has is drawn log-uniformly up to that.
+    """
+
+    reset_ms: tuple[float, ...]
+    step_ms: tuple[float, ...]
+    most_steps: int
+
+
+ENGINES = {
+    "webshop": Engine(
+        reset_ms=(0.07, 0.14, 0.15, 0.18, 0.24, 0.29, 0.39, 0.42),
+        step_ms=(0.03, 0.05, 0.06, 0.08, 0.14, 0.24, 0.46, 0.73),
+        most_steps=15,
+    ),
+    "bfcl": Engine(
+        reset_ms=(0.17, 0.34, 0.43, 0.58, 0.7, 0.83, 0.94, 1.39),
+        step_ms=(0.03, 0.07, 0.13, 0.21, 0.26, 0.31, 0.5, 1.62),
+        most_steps=30,
+    ),
+    "alfworld": Engine(
+        reset_ms=(1.06, 10.68, 12.1, 18.46, 38.61, 57.53, 240.35, 246.33),
+        step_ms=(0.13, 0.26, 0.34, 0.55, 1.0, 2.33, 3.72, 199.33),
+        most_steps=50,
+    ),
+    "appworld": Engine(
+        reset_ms=(210.86, 222.2, 223.65, 228.6, 232.32, 254.07, 413.84, 415.31),
+        step_ms=(8.0, 10.65, 12.47, 18.98, 25.9, 76.72, 140.29, 144.66),
+        most_steps=30,
+    ),
+}
+"""Measured with ``--measure`` on 2026-11-22, on 2 cores of an AMD EPYC: processor time, since the
+machine was shared, of 100 episodes (AppWorld: 20), half of them references and half at random."""
+
+
+class Model(NamedTuple):
+    """A language model's times on an H200, at the shares of its peaks that plans count on.
+
+    Attributes:
+        shape: of the model.
+        context: tokens of an average prompt, all in the cache but the newest.
+        news: tokens that a step adds to the prompt.
+        answer: median tokens of an answer; its logarithm has a deviation of 0.5.
+    """
+
+    shape: ModelShape
+    context: int = 2000
+    news: int = 250
+    answer: int = 60
+
+    def seconds(self, size: int, rng: Generator) -> float:
+        """How long it answers a batch."""
+        longest = self.answer * float(np.exp(0.5 * rng.standard_normal(size)).max())
+        cache = 2.0 * self.shape.kv_values_per_token * self.context * size
+        decode = longest * (2.0 * self.shape.n_parameters + cache) / (H200.bandwidth * H200.decoded)
+        prefill = 2.0 * self.shape.n_active * self.news * size / (H200.flops * H200.trained)
+        return decode + prefill
+
+
+MODELS = {
+    "1.5B": Model(ModelShape(28, 1536, 12, 2, 128, 8960, 151936, True)),
+    "7B": Model(ModelShape(28, 3584, 28, 4, 128, 18944, 152064, False)),
+}
+
+
+def drawn(quantiles: Sequence[float], rng: Generator) -> float:
+    """A draw from a distribution that is known at :data:`QUANTILES`, in its unit."""
+    return float(np.interp(rng.random(), QUANTILES, quantiles))
+
+
+class Stand(gym.Wrapper[str, str, str, str]):
+    """Takes another engine's time, and ends the episode after as many steps as it would have."""
+
+    def __init__(self, env: gym.Env[str, str], engine: Engine, stretch: float, seed: int) -> None:
+        super().__init__(env)
+        self._engine, self._rng = engine, np.random.default_rng(seed)
+        self._s_per_ms = stretch / 1000
+        self._left = 0
+
+    def reset(self, **keywords: Any) -> tuple[str, dict[str, Any]]:
+        """Begin an episode."""
+        found = self.env.reset(**keywords)
+        time.sleep(drawn(self._engine.reset_ms, self._rng) * self._s_per_ms)
+        low, high = np.log(FEWEST_STEPS), np.log(self._engine.most_steps)
+        self._left = round(float(np.exp(self._rng.uniform(low, high))))
+        return found
+
+    def step(self, action: str) -> tuple[str, Any, bool, bool, dict[str, Any]]:
+        """Take a step."""
+        text, reward, terminated, truncated, info = self.env.step(action)
+        time.sleep(drawn(self._engine.step_ms, self._rng) * self._s_per_ms)
+        self._left -= 1
+        return text, reward, terminated, truncated or self._left <= 0, info
+
+
+class Scale(NamedTuple):
+    """How a cell is measured.
+
+    Attributes:
+        live: episodes at once.
+        wall_s: how long.
+        stretch: all times are so many times as long as they would be.
+    """
+
+    live: int
+    wall_s: float
+    stretch: float
+
+
+class Over(Exception):
+    """The time of a cell is up."""
+
+
+class Stopwatch:
+    """An agent that takes a model's time, and counts it.
+
+    Args:
+        model: whose.
+        scale: what is measured, and how.
+    """
+
+    def __init__(self, model: Model, scale: Scale) -> None:
+        self._model, self._scale, self._rng = model, scale, np.random.default_rng(1)
+        self.busy_s, self.asked, self.batches = 0.0, 0, 0
+        self.began: float | None = None
+
+    def act(self, views: Sequence[View]) -> list[Act]:
+        """Take the time of answers to these views, and say something."""
+        started = time.monotonic()
+        if self.began is None:
+            self.began = started
+        if started - self.began > self._scale.wall_s:
+            raise Over
+        time.sleep(self._model.seconds(len(views), self._rng) * self._scale.stretch)
+        self.busy_s += time.monotonic() - started
+        self.asked += len(views)
+        self.batches += 1
+        return [Act("search[tea]")] * len(views)
+
+
+class Cell(NamedTuple):
+    """What came of one way of rolling out.
+
+    Attributes:
+        busy: share of wall time that the policy worked.
+        steps_per_s: env steps a second, were nothing stretched.
+        batch: mean views of a batch.
+    """
+
+    busy: float
+    steps_per_s: float
+    batch: float
+
+
+WAYS = ("lock step", "own pace, staleness 0", "own pace, a stream")
+
+
+def cell(way: str, engine: Engine, model: Model, scale: Scale) -> Cell:
+    """Roll out for a while; the first two ways wait for each step's last episode."""
+    seeds = count()
+
+    def make() -> gym.Env[str, str]:
+        bare = gym.make("CoEvolve-WebShop-v0", max_steps=1000, disable_env_checker=True)
+        bare.unwrapped.begins_alone = False  # type: ignore[attr-defined]  # as in a worker
+        return Stand(bare, engine, scale.stretch, next(seeds))
+
+    agent, envs = Stopwatch(model, scale), EnvPool(make, max_envs=scale.live)
+    with closing(envs):
+        try:
+            for _ in forever(way, envs, agent):
+                pass
+        except Over:
+            pass
+    assert agent.began is not None
+    wall = time.monotonic() - agent.began
+    speed = scale.stretch * agent.asked / wall
+    return Cell(agent.busy_s / wall, speed, agent.asked / agent.batches)
+
+
+def forever(way: str, envs: EnvPool, agent: Stopwatch) -> Iterator[object]:
+    """Episodes without an end; as many at once as there are envs."""
+    task = coevo_gym.tasks("webshop", "train")[0]
+    one_step = [TrainingEpisode(task, seed) for seed in range(envs.max_envs)]
+    if way != WAYS[2]:
+        runner = Runner(envs, "lock_step" if way == WAYS[0] else "async")
+        while True:
+            yield from runner.run(one_step, agent)
+    with EpisodeStream[Any](envs, agent) as running:
+        while True:
+            while running.has_room:
+                running.begin(0, one_step[0])
+            yield running.next()
+
+
+# How long the engines take.
+
+
+def measure(name: str, n_tasks: int) -> Engine:
+    """Episodes of a benchmark, half of them references and half at random, one at a time."""
+    benchmark = coevo_gym.get_benchmark(name)
+    env = cast(TaskEnv, gym.make(benchmark.env_id, disable_env_checker=True).unwrapped)
+    tasks, rng = coevo_gym.tasks(name, "train"), np.random.default_rng(0)
+    wanderer = RandomAgent(benchmark.choices, rng)
+    resets, steps = [], []
+    order = rng.permutation(len(tasks))
+    env.reset(options={"task": tasks[int(order[0])]})  # what is read once
+    for number, place in enumerate(order[:n_tasks]):
+        task = tasks[int(place)]
+        resets.append(cpu_ms(lambda task=task: env.reset(options={"task": task})))
+        reference, ended = list(task.solution)[::-1], False
+        while not ended:
+            if number % 2 == 0 and not reference:
+                break
+            action = reference.pop() if number % 2 == 0 else wanderer.act([env.view])[0].text
+            found: list[Any] = []
+            steps.append(cpu_ms(lambda action=action, to=found: to.append(env.step(action))))
+            ended = found[0][2] or found[0][3]
+    env.close()
+    times = (tuple(float(v) for v in np.quantile(of, QUANTILES).round(2)) for of in (resets, steps))
+    return Engine(*times, most_steps=env.max_steps)
+
+
+def cpu_ms(run: Callable[[], object]) -> float:
+    """Processor time of this process and of all below it, in ms: the machine may be shared."""
+    before, started = below(), time.process_time_ns()
+    run()
+    own = time.process_time_ns() - started
+    later = below()
+    spent = sum(max(0, ns - before.get(pid, 0)) for pid, ns in later.items())
+    return (own + spent) / 1e6
+
+
+def below() -> dict[int, int]:
+    """Processor time in ns of each process below this one."""
+    found: dict[int, int] = {}
+    parents = [os.getpid()]
+    while parents:
+        for thread in Path(f"/proc/{parents.pop()}/task").glob("*"):
+            for child in map(int, (thread / "children").read_text().split()):
+                parents.append(child)
+                threads = Path(f"/proc/{child}/task").glob("*/schedstat")
+                found[child] = sum(int(file.read_text().split()[0]) for file in threads)
+    return found
+
+
+def report(scale: Scale) -> bool:
+    """Print the table; whether the bound holds."""
+    print("| engine | model | rollouts | policy busy | env steps/s | views a batch |")
+    print("|---|---|---|---|---|---|")
+    missed, idle = [], 0
+    for name, engine in ENGINES.items():
+        for model_name, model in MODELS.items():
+            cells = [cell(way, engine, model, scale) for way in WAYS]
+            for way, (busy, steps, batch) in zip(WAYS, cells, strict=True):
+                print(f"| {name} | {model_name} | {way} | {busy:.0%} | {steps:.0f} | {batch:.0f} |")
+                sys.stdout.flush()
+            if cells[0].busy <= IDLE:
+                idle += 1
+                missed += [(name, model_name)] if cells[2].busy < BUSY else []
+    print(f"\nLock step leaves the policy idle in {idle} of them; missed: {missed or 'none'}.")
+    return bool(idle) and not missed
+
+
+def patience(scale: Scale) -> None:
+    """Print how busy the stream is, and how fast, by how patient a free agent is."""
+    values = (0.0, 0.02, stream.PATIENCE, 0.1, 0.3)
+    print("| engine | model | " + " | ".join(f"{value:.0%}" for value in values) + " |")
+    print("|" + "---|" * (2 + len(values)))
+    for name, engine in ENGINES.items():
+        for model_name, model in MODELS.items():
+            row = []
+            for stream.PATIENCE in values:
+                found = cell(WAYS[2], engine, model, scale)
+                row.append(f"{found.busy:.0%}, {found.steps_per_s:.0f}/s")
+            print(f"| {name} | {model_name} | " + " | ".join(row) + " |")
+            sys.stdout.flush()
+
+
+def main() -> int:
+    """Measure engines, or how busy rollouts keep the policy."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--measure", action="store_true")
+    parser.add_argument("--patience", action="store_true")
+    parser.add_argument("--live", type=int, default=64, help="episodes at once")
+    parser.add_argument("--seconds", type=float, default=15.0, help="of each cell")
+    parser.add_argument("--stretch", type=float, default=1.0, help="factor on all times")
+    options = parser.parse_args()
+    scale = Scale(options.live, options.seconds, options.stretch)
+    print(f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores, {platform.machine()}\n")
+    if options.measure:
+        for name in ("webshop", "bfcl", "alfworld", "appworld"):
+            try:
+                print(f'    "{name}": {measure(name, 20 if name == "appworld" else 100)},')
+            except CoevoError as error:
+                print(f"{name} is left out: {error}")
+        return 0
+    if options.patience:
+        patience(scale)
+        return 0
+    return 0 if report(scale) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
