@@ -134,8 +134,7 @@ class GroupLedger:
 
         Raises:
             ConfigError: if ``n_groups`` is below 1, or the curriculum does not give that many.
-            SplitLeakError: if it gives a task that is not a training task; no group is begun then.
-            TaskError: if it gives an open task; no group is begun then.
+            SplitLeakError, TaskError: if it gives a task that nobody may practise; none is begun.
         """
         if n_groups < 1:
             raise ConfigError(f"A step needs a positive number of groups, actual: {n_groups}")
@@ -143,10 +142,7 @@ class GroupLedger:
         self._in_step = True
 
     def close_step(self, *, policy_version: int = 0) -> ClosedStep:
-        """Record the groups that have closed as one batch; see the session's method of that name.
-
-        A group that is still open closes with a later step. Where no step is open, nothing happens.
-        """
+        """Record the groups that have closed as one batch; see that of the session."""
         if not self._in_step:
             return ClosedStep((), ())
         self._version = max(self._version, policy_version)
