@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import gymnasium as gym
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.envs.checks import is_positive_int
+from coevo_gym.envs.workers.pool import WorkerPool
+
+ResultT = TypeVar("ResultT")
 
 
 class EnvPool:
@@ -17,16 +21,31 @@ class EnvPool:
     Args:
         make_env: makes one env; a :class:`TaskEnv`, wrapped or bare.
         max_envs: most episodes alive at once.
+        n_workers: worker processes that their engines run in, beside each other; 0 for this
+            process. What comes of episodes is the same.
+
+    Attributes:
+        workers: the worker processes, or None.
+
+    Raises:
+        ConfigError: if a number is not usable.
 
     Example:
         >>> pool = EnvPool(lambda: gym.make("CoEvolve-WebShop-v0"), max_envs=16)
         >>> pool.close()
     """
 
-    def __init__(self, make_env: Callable[[], gym.Env[str, str]], *, max_envs: int = 128) -> None:
+    def __init__(
+        self,
+        make_env: Callable[[], gym.Env[str, str]],
+        *,
+        max_envs: int = 128,
+        n_workers: int = 0,
+    ) -> None:
         if not is_positive_int(max_envs):
             raise ConfigError(f"max_envs must be a positive int, actual: {max_envs!r}")
         self.max_envs = max_envs
+        self.workers = WorkerPool(n_workers) if n_workers else None
         self._make_env = make_env
         self._idle: list[gym.Env[str, str]] = []
         self._lent: dict[int, tuple[object, gym.Env[str, str]]] = {}  # to which scope
@@ -37,7 +56,7 @@ class EnvPool:
         scope = object()
 
         def take() -> gym.Env[str, str]:
-            env = self._idle.pop() if self._idle else self._make_env()
+            env = self._idle.pop() if self._idle else self._made()
             self._lent[id(env)] = scope, env
             return env
 
@@ -59,7 +78,30 @@ class EnvPool:
         self._lent.pop(id(env), None)
         env.close()
 
+    def each(
+        self, envs: Sequence[gym.Env[str, str]], jobs: Sequence[Callable[[], ResultT]]
+    ) -> Iterator[tuple[int, ResultT]]:
+        """Do a job for each env: one after the other, or, with workers, beside each other.
+
+        Args:
+            envs: envs that are lent.
+            jobs: what to do with each.
+
+        Yields:
+            Places and results, in order; one at a time, or, with workers, when all jobs are done.
+        """
+        if self.workers is None:
+            yield from ((index, job()) for index, job in enumerate(jobs))
+        else:
+            yield from self.workers.each(envs, jobs)
+
     def close(self) -> None:
-        """Close every idle env; twice is fine."""
+        """Close every idle env, and end the workers; twice is fine."""
         while self._idle:
             self._idle.pop().close()
+        if self.workers is not None:
+            self.workers.close()
+
+    def _made(self) -> gym.Env[str, str]:
+        env = self._make_env()
+        return env if self.workers is None else self.workers.put(env)

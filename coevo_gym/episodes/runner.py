@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from typing import Literal, NamedTuple
+from functools import partial
+from typing import Literal, NamedTuple, TypeVar
 
 import gymnasium as gym
 
@@ -31,6 +32,7 @@ from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.stream import EpisodeStream
 
 Mode = Literal["lock_step", "async"]
+ResultT = TypeVar("ResultT")
 _Take = Callable[[], gym.Env[str, str]]
 
 
@@ -103,21 +105,31 @@ class Runner:
         waiting = deque(enumerate(episodes))
         live: list[LiveEpisode[RecordT]] = []
         while waiting or live:
-            while waiting and len(live) < self.envs.max_envs:
-                begun = LiveEpisode(*waiting.popleft(), take())
-                if (lost := begun.begin()) is None:
-                    live.append(begun)
-                else:
-                    yield begun, lost
+            while waiting and (room := self.envs.max_envs - len(live)):
+                begun = [
+                    LiveEpisode(*waiting.popleft(), take()) for _ in range(min(room, len(waiting)))
+                ]
+                for episode, lost in self._each(begun, [episode.begin for episode in begun]):
+                    if lost is None:
+                        live.append(episode)
+                    else:
+                        yield episode, lost
             if not live:
                 continue
             acts = agent.act([episode.view for episode in live])
             asked, live = live, []
-            for episode, act in zip(asked, acts, strict=True):
-                if (outcome := episode.step(act)) is None:
+            steps = [partial(episode.step, act) for episode, act in zip(asked, acts, strict=True)]
+            for episode, outcome in self._each(asked, steps):
+                if outcome is None:
                     live.append(episode)
                 else:
                     yield episode, outcome
+
+    def _each(
+        self, episodes: Sequence[LiveEpisode[RecordT]], jobs: Sequence[Callable[[], ResultT]]
+    ) -> Iterator[tuple[LiveEpisode[RecordT], ResultT]]:
+        for place, result in self.envs.each([episode.env for episode in episodes], jobs):
+            yield episodes[place], result
 
     def _each_at_its_pace(
         self, episodes: Sequence[Episode[RecordT]], agent: Agent
