@@ -74,6 +74,9 @@ class RolloutSettings(FrozenModel):
     """K, episodes of one task that are judged against each other."""
     max_envs: int | None = Field(default=None, ge=1)
     """Most episodes alive at once; None for what the benchmark's engine bears."""
+    workers: int = Field(default=0, ge=0)
+    """Worker processes that engines run in, beside each other; 0 for the process that trains. What
+    comes of episodes is the same. It pays for ALFWorld where there are cores to spare."""
 
 
 class EvaluationSettings(FrozenModel):

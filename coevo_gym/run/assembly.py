@@ -118,8 +118,11 @@ class Assembly:
 
     def envs(self, split: str = "train") -> EnvPool:
         """Where episodes run."""
-        limit = self.config.rollout.max_envs or self.env_class.max_live
-        return EnvPool(lambda: self.make_env(split), max_envs=limit)
+        settings = self.config.rollout
+        limit = settings.max_envs or self.env_class.max_live
+        return EnvPool(
+            lambda: self.make_env(split), max_envs=limit, n_workers=min(settings.workers, limit)
+        )
 
     @cached_property
     def policy(self) -> Learnable:

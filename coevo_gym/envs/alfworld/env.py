@@ -67,6 +67,10 @@ class ALFWorldEnv(TaskEnv):
         ``coevo install alfworld`` compiles the engine with cmake and g++ for a minute or two
         (Python below 3.13), and ``coevo install alfworld --from FILE`` takes in the official games.
 
+    Several at once:
+        Their engines run in worker processes unless ``make_vec`` is told ``mode="in_process"``: a
+        step is a few milliseconds of Python, and workers do them beside each other.
+
     Differences from the original:
         What the planner translated is played without its library: each env of the original maps
         33 MB that are never unmapped. The task's words never pass through the grammar, which would

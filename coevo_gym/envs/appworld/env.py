@@ -79,6 +79,10 @@ class AppWorldEnv(TaskEnv):
         ``coevo install appworld`` (250 MB) also makes the built-in world. ``--data`` has the engine
         download the official data, ``--from DIR`` takes it from a folder.
 
+    Several at once:
+        Their engines run in worker processes unless ``make_vec`` is told ``mode="in_process"``.
+        Each worker has an engine of its own to fork worlds from, which takes seconds to start.
+
     Differences from the original:
         The code runs outside the engine's process, so ``requester`` can only call public APIs, and
         importing ``appworld`` fails. The clock stands still in the code, too, but not in the
