@@ -20,6 +20,7 @@ from coevo_gym.core.errors import (
     ResetNeeded,
     SplitLeakError,
     TaskError,
+    WorkersFailed,
 )
 from coevo_gym.core.seams import Act
 from coevo_gym.core.spaces import UnicodeText, clean_text
@@ -384,7 +385,7 @@ class TaskEnv(SelectingEnv):
         """An episode whose engine fails is over, and has no outcome."""
         try:
             yield
-        except EnvBackendError:
+        except (EnvBackendError, WorkersFailed):
             self._end_reason = EndReason.WORKER_LOST
             raise
 

@@ -20,7 +20,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from coevo_gym.core.errors import ConfigError, EnvBackendError, ResetNeeded
+from coevo_gym.core.errors import ConfigError, EnvBackendError, ResetNeeded, WorkersFailed
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, View
 from coevo_gym.envs.base import TaskEnv
@@ -173,6 +173,8 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
                 stepped then.
             EnvBackendError: if one is over, ``autoreset_mode`` is NextStep and its engine fails
                 twice; none is stepped then.
+            WorkersFailed: if the workers of one go on failing. Its episode is over then, and the
+                others have been stepped.
         """
         actions = self._per_env("actions", actions)
         if self.autoreset_mode is AutoresetMode.DISABLED and self._over.any():
@@ -288,6 +290,9 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         except EnvBackendError as error:
             logger.warning("episode lost env=%d task=%s error=%s", index, bare.task.name, error)
             return bare.view.observation, 0.0, False, True, bare.info
+        except WorkersFailed:
+            self._over[index] = True
+            raise
 
     def _mask(self, mask: Any) -> NDArray[np.bool_]:
         if mask is None:

@@ -141,8 +141,10 @@ def check_vector(env_id: str) -> None:
             assert rewards.tolist() == [result[1] for result in stepped]
             assert terminated.tolist() == [result[2] for result in stepped]
             assert truncated.tolist() == [result[3] for result in stepped]
-    for each in (*singles, *vectors):
-        each.close()
+    for env in singles:
+        env.close()
+    for vector in vectors:
+        vector.close()
 
 
 def check_observation_wrappers(env_id: str) -> None:

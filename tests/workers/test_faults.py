@@ -164,7 +164,24 @@ def test_workers_that_do_nothing_but_die_are_an_error(hook: str, code: int) -> N
     doing = {"begin": "reset", "act": "step", "grade": "grade"}[hook]
     assert f"FaultyEnv (in {doing}" in str(failed.value)
     assert f"ended with exit code {code}. That is the {RESTARTS + 1}th failure" in str(failed.value)
+    assert envs.over.all()
     envs.close()
+
+
+def test_a_curriculum_keeps_nothing_of_workers_that_fail_for_good() -> None:
+    curriculum = Recorder()
+    envs = TaskVectorEnv(faulty.ENV_ID, 2, n_workers=2, breaks_at="act")
+    sampler = EvolvingVectorSampler(envs, curriculum, group_size=2)
+
+    def practise() -> None:
+        sampler.reset(options={"reset_mask": envs.over})
+        sampler.step(["press red"] * 2)
+
+    with pytest.raises(WorkersFailed):
+        [practise() for _ in range(RESTARTS + 1)]
+    sampler.close()
+    assert not sampler.session.outstanding
+    assert not any(group.trajectories for group in curriculum.seen)
 
 
 def test_what_succeeds_in_between_is_no_row(four: TaskVectorEnv) -> None:
