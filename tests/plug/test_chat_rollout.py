@@ -109,6 +109,30 @@ def test_a_fault_is_no_outcome_and_three_end_the_training(monkeypatch: pytest.Mo
     assert not curriculum.seen
 
 
+def test_a_task_is_tried_again_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    (rollout,), session, curriculum = rollouts(1, k=1)
+
+    def broken(self: Any, *_: Any) -> Any:
+        raise EnvBackendError("not now")
+
+    rollout.begin(slot="a")
+    task = rollout.info["task_id"]
+    with monkeypatch.context() as patch:
+        patch.setattr(toy.ToyEnv, "_act", broken)
+        rollout.answer("press red")
+    assert rollout.lost
+    assert rollout.again() == rollout.opening
+    assert rollout.info["task_id"] == task
+    assert solve(rollout) == 1.0
+    assert session.counts["reported"] == 0
+    assert [len(group.trajectories) for group in curriculum.seen] == [0]
+    with monkeypatch.context() as patch:
+        patch.setattr(toy.ToyEnv, "_begin", broken)
+        rollout.begin()
+        with pytest.raises(EnvBackendError, match="did not begin"):
+            rollout.again()
+
+
 def test_a_fault_that_passes_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     (rollout,), _, _ = rollouts(1, k=1)
 

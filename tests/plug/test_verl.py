@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,16 +18,20 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from coevo_gym import CurriculumSession  # noqa: E402
 from coevo_gym.agents.lm.language_model import LanguageModel, ModelConfig  # noqa: E402
 from coevo_gym.core.errors import ConfigError, StoreError  # noqa: E402
 from coevo_gym.core.trajectory import ChoiceDecision, TokenDecision, View  # noqa: E402
 from coevo_gym.trainers.plug.verl.learner import VerlLearner  # noqa: E402
 from coevo_gym.trainers.plug.verl.rows import rows_of, shares  # noqa: E402
+from coevo_gym.trainers.plug.verl.trainer import with_curriculum  # noqa: E402
 from coevo_gym.trainers.plug.verl.workers import Sharding, TorchrunWorkers  # noqa: E402
 from coevo_gym.trainers.settings import GRPOConfig  # noqa: E402
 from coevo_gym.trainers.update.batch import flatten  # noqa: E402
 from tests.agents.tiny_llama import make_tiny_llama  # noqa: E402
 from tests.conftest import USERS_HOME  # noqa: E402
+from tests.curricula.episodes import Recorder  # noqa: E402
+from tests.plug.conftest import RunIn  # noqa: E402
 from tests.trainers.episodes import group, trajectory  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -196,3 +201,60 @@ def test_the_same_under_ray_on_one_node_and_on_two(folder: Path, launcher: str) 
             if attempt == TRIES - 1:
                 raise
     assert_equal_to_our_learner(read(folder, launcher))
+
+
+# verl's trainer drives.
+
+
+class Trainer:
+    """The part of verl's trainer that knows of checkpoints."""
+
+    def __init__(self, folder: Path, global_steps: int) -> None:
+        names = {"default_local_dir": str(folder), "resume_mode": "auto", "resume_from_path": None}
+        self.config = SimpleNamespace(trainer=SimpleNamespace(**names))
+        self.global_steps, self.saved = 0, global_steps
+
+    def _save_checkpoint(self) -> str:
+        return "saved"
+
+    def _load_checkpoint(self) -> str:
+        self.global_steps = self.saved
+        return "loaded"
+
+
+def test_its_checkpoints_hold_the_curriculum(tmp_path: Path) -> None:
+    session = CurriculumSession(Recorder(), group_size=2)
+    with_it = with_curriculum(Trainer, session)(tmp_path, 0)
+    assert with_it._load_checkpoint() == "loaded"  # where training begins there is nothing
+    with_it.global_steps = 3
+    session.take()
+    assert with_it._save_checkpoint() == "saved"
+    other = CurriculumSession(Recorder(), group_size=2)
+    again = with_curriculum(Trainer, other)(tmp_path, 3)
+    assert again._load_checkpoint() == "loaded"
+    assert other.state_dict() == session.state_dict()
+    elsewhere = with_curriculum(Trainer, other)(tmp_path / "other", 3)
+    with pytest.raises(StoreError, match="holds no curriculum"):
+        elsewhere._load_checkpoint()
+    elsewhere.config.trainer.resume_mode = "resume_path"
+    elsewhere.config.trainer.resume_from_path = str(tmp_path / "global_step_3")
+    elsewhere._load_checkpoint()
+
+
+@pytest.mark.slow
+def test_its_agent_loop_practises_a_curriculum(run_in: RunIn) -> None:
+    *steps, evaluation = run_in("verl", "verl_agent_loop.py")
+    (restored,) = [line for line in steps if "restored" in line]
+    assert restored["restored"]
+    steps.remove(restored)
+    assert all(line["tasks_of_a_row"] == [1, 1] for line in steps)
+    assert {outcome for line in steps for outcome in line["success"]} == {0.0, 1.0}
+    assert all(line["learned"] == -line["logprobs"] > 0 for line in steps)  # each was told -1
+    assert max(line["largest"] for line in steps) > 0.5
+    assert [line["groups"] for line in steps] == [2, 4, 6, 8]
+    assert steps[-1]["rounds"] == 2
+    assert steps[-1]["pool_size"] > steps[0]["pool_size"]
+    assert steps[-1]["signals_boundary"] > 0
+    assert [line["given_back"] for line in steps] == [0, 0, 0, 1]  # what a fault took
+    assert len(evaluation["evaluation"]) == 8
+    assert evaluation["untouched"]

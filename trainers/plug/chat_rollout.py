@@ -17,8 +17,8 @@ from coevo_gym.core.errors import EnvBackendError, ResetNeeded
 from coevo_gym.core.seams import Message
 from coevo_gym.core.task import Split, Task, parse_split
 from coevo_gym.core.trajectory import EndReason
+from coevo_gym.curricula.session.face import SessionFace
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
-from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.prompts import PromptTemplate, load_prompt
 from coevo_gym.prompts.answers import action_of
@@ -45,13 +45,15 @@ class ChatRollout:
         arguments: further arguments of the env, such as ``max_steps``.
 
     Attributes:
+        opening: what the model was told first.
         over: whether nothing more can be answered.
         lost: whether a fault has taken the episode.
         reward: what the env has given so far.
 
     Example:
-        >>> from coevo_gym.methods.coevolve import CoEvolve
         >>> import coevo_gym
+        >>> from coevo_gym import CurriculumSession
+        >>> from coevo_gym.methods.coevolve import CoEvolve
         >>> tasks = coevo_gym.tasks("webshop", "train")[:8]
         >>> session = CurriculumSession(CoEvolve(tasks=tasks), group_size=2)
         >>> rollout = ChatRollout("CoEvolve-WebShop-v0", session)
@@ -65,7 +67,7 @@ class ChatRollout:
     def __init__(
         self,
         env_id: str,
-        session: CurriculumSession,
+        session: SessionFace,
         *,
         prompt: PromptTemplate | None = None,
         arguments: Mapping[str, Any] | None = None,
@@ -76,6 +78,8 @@ class ChatRollout:
         self._live: gym.Env[Any, Any] = self._sampler
         self._prompt = prompt or load_prompt(self._bare.benchmark)
         self._faults: list[Exception] = []
+        self._task: Task | None = None
+        self.opening: tuple[Message, ...] = ()
         self.over, self.lost, self.reward = True, False, 0.0
 
     @property
@@ -96,7 +100,7 @@ class ChatRollout:
         Args:
             split: ``"train"`` for an episode of the session, else where ``task`` is from.
             task: name or id of an evaluation task; None for one that chance picks.
-            slot: where the copies of a row meet (see :meth:`CurriculumSession.take`).
+            slot: where the copies of a row meet, as a session's ``take`` says.
             policy_version: version of the policy that is about to answer.
 
         Returns:
@@ -111,19 +115,24 @@ class ChatRollout:
                 f"A fault has taken {len(self._faults)} episodes of {self._env_id} in a row, the "
                 f"last one: {self._faults[-1]}"
             ) from self._faults[-1]
-        self._sampler.abandon()
-        self.over, self.lost, self.reward = False, False, 0.0
-        self._live = self._env_of(parse_split(split))
-        try:
-            if self._live is self._sampler:
-                self._live.reset(options={"slot": slot, "policy_version": policy_version})
-            else:
-                self._live.reset(options={"task_id": task} if task else None)
-        except EnvBackendError as error:
-            self._lose(error)
-            return ()
-        told = Conversation(self._bare.view, self._prompt)
-        return (*told.system(), told.user(0, told.asked(0)))
+        self._live, self._task = self._env_of(parse_split(split)), None
+        if self._live is self._sampler:
+            return self._begin({"slot": slot, "policy_version": policy_version})
+        return self._begin({"task_id": task} if task else {})
+
+    def again(self) -> tuple[Message, ...]:
+        """Begin the task of the latest episode once more, for a trainer that needs an outcome.
+
+        The session hears nothing of it.
+
+        Raises:
+            EnvBackendError: if that episode was lost before its task was known.
+        """
+        if self._task is None:
+            raise EnvBackendError(f"An episode of {self._env_id} did not begin.") from (
+                self._faults[-1] if self._faults else None
+            )
+        return self._begin({"task": self._task})
 
     def answer(self, said: str) -> str:
         """Take in what the model has answered.
@@ -187,6 +196,19 @@ class ChatRollout:
     @property
     def _bare(self) -> TaskEnv:
         return cast(TaskEnv, self._live.unwrapped)
+
+    def _begin(self, options: dict[str, Any]) -> tuple[Message, ...]:
+        self._sampler.abandon()
+        self.over, self.lost, self.reward, self.opening = False, False, 0.0, ()
+        try:
+            self._live.reset(options=options)
+        except EnvBackendError as error:
+            self._lose(error)
+            return ()
+        self._task = self._bare.task
+        told = Conversation(self._bare.view, self._prompt)
+        self.opening = (*told.system(), told.user(0, told.asked(0)))
+        return self.opening
 
     def _env_of(self, split: Split) -> gym.Env[Any, Any]:
         """Where episodes of a split run."""

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 from coevo_gym.core.errors import StoreError
-from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.curricula.session.face import SessionFace
 from coevo_gym.store.folder import read_json, write_atomic
 
 FILE = "curriculum.json"
 
 
-def save_session(session: CurriculumSession, checkpoint: Path | str) -> Path:
+def save_session(session: SessionFace, checkpoint: Path | str) -> Path:
     """Write a session's state into a checkpoint's folder; whole or not at all.
 
     Args:
@@ -31,7 +31,7 @@ def save_session(session: CurriculumSession, checkpoint: Path | str) -> Path:
     return path
 
 
-def load_session(session: CurriculumSession, checkpoint: Path | str) -> None:
+def load_session(session: SessionFace, checkpoint: Path | str) -> None:
     """Go on from what :func:`save_session` wrote.
 
     Raises:

@@ -23,6 +23,7 @@ from typing import Any
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import Split, parse_split
+from coevo_gym.curricula.session.face import SessionFace
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.prompts import PromptTemplate
 from coevo_gym.provision import extra_advice
@@ -59,7 +60,7 @@ class TRLPlug:
     def __init__(
         self,
         env_id: str,
-        session: CurriculumSession,
+        session: SessionFace,
         *,
         prompt: PromptTemplate | None = None,
         arguments: Mapping[str, Any] | None = None,
@@ -152,13 +153,13 @@ class Callback(TrainerCallback):  # type: ignore[misc, unused-ignore]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Check that both sides count alike; on resuming load the checkpoint's curriculum."""
-        k, theirs = self._plug.session.group_size, args.num_generations
-        if k != theirs:
+        session, theirs = self._plug.session, args.num_generations
+        if isinstance(session, CurriculumSession) and session.group_size != theirs:
             raise ConfigError(
-                f"The session has groups of {k}, but the trainer sends each row {theirs} times. "
-                f"Set num_generations={k}."
+                f"The session has groups of {session.group_size}, but the trainer sends each row "
+                f"{theirs} times. Set num_generations={session.group_size}."
             )
-        if args.world_size > 1 and isinstance(self._plug.session, CurriculumSession):
+        if args.world_size > 1 and isinstance(session, CurriculumSession):
             raise ConfigError(
                 f"Each of the {args.world_size} processes would practise a curriculum of its own, "
                 "and the copies of a row would not meet. Train in one process, or let all of them "
