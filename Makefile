@@ -87,7 +87,7 @@ worlds: $(VENV)/dev.stamp
 
 $(VENV)/slow.stamp: $(VENV)/dev.stamp
 	$(PIP) -e '.[sb3]'
-	$(RUN)/coevo install rllib
+	@for trainer in rllib sample-factory verl; do $(RUN)/coevo install $$trainer || exit 1; done
 	@touch $@
 
 # vLLM's CPU build has pins of its own, so constraints.txt does not hold here. The three packages

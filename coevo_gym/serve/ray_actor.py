@@ -20,7 +20,7 @@ from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.trainers.plug.trainer import import_trainer
 
 NAME = "coevo-session"
-_CALLS_AT_ONCE = 64
+_CALLS_AT_ONCE = 64  # a round of evolution takes one for as long as it runs
 _started: dict[str, Any] = {}  # Ray ends an actor that nobody holds
 
 
@@ -133,9 +133,7 @@ class SessionActor:
         return getattr(self._session, attribute)
 
 
-def start_session(
-    make: Callable[[], CurriculumSession], name: str = NAME, *, calls_at_once: int = _CALLS_AT_ONCE
-) -> RaySession:
+def start_session(make: Callable[[], CurriculumSession], name: str = NAME) -> RaySession:
     """Start a session as a named actor on this node; Ray has to be initialised.
 
     It ends with :func:`stop_session`, or with this process.
@@ -144,8 +142,6 @@ def start_session(
         make: makes the session, in the actor. Workers that may be lost need one with
             ``lease_s`` and ``clock=time.monotonic``.
         name: what others find it by.
-        calls_at_once: most calls it answers at once; a round of evolution takes one for as long as
-            it runs.
 
     Raises:
         ImportError: if Ray is not installed.
@@ -159,7 +155,7 @@ def start_session(
     actor = ray.remote(SessionActor).options(
         name=name,
         num_cpus=0,
-        max_concurrency=calls_at_once,
+        max_concurrency=_CALLS_AT_ONCE,
         scheduling_strategy=here,
     )
     _started[name] = actor.remote(make)

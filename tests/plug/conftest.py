@@ -16,28 +16,29 @@ from coevo_gym.trainers.plug.venvs import find_trainer
 from tests.conftest import USERS_HOME
 
 ROOT = Path(__file__).parents[2]
+SCRIPTS = Path(__file__).with_name("scripts")
 Told = list[dict[str, Any]]
 RunIn = Callable[..., Told]
 
 
 @pytest.fixture
 def run_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RunIn:
-    """Runs a script of this folder with a trainer's Python; what it prints as JSON, line by line.
+    """Runs something with a trainer's Python; what it prints as JSON, line by line.
 
-    The test is skipped where the trainer is not installed.
+    It runs in a folder of the test's own. The test is skipped where the trainer is not installed.
     """
 
-    def run(trainer: str, script: str, *arguments: object, timeout_s: float = 3000) -> Told:
+    def run(trainer: str, *arguments: object, timeout_s: float = 3000) -> Told:
         with monkeypatch.context() as patch:
             patch.setenv("COEVO_HOME", str(USERS_HOME))
             found = find_trainer(TRAINERS[trainer])
         if not found.python or found.stale:
             pytest.skip(f"{TRAINERS[trainer].title}: {found.stale}")
-        path = Path(__file__).with_name("scripts") / script
+        shared = {"PYTHONPATH": str(ROOT)} if TRAINERS[trainer].extra else {}
         done = subprocess.run(
-            [found.python, str(path), *map(str, arguments)],
+            [found.python, *map(str, arguments)],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+            env={**os.environ, **shared, "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
             timeout=timeout_s,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.plug.conftest import RunIn
+from tests.plug.conftest import SCRIPTS, RunIn
 
 pytestmark = pytest.mark.slow
 SIGNALS = ("signals_forgetting", "signals_boundary", "signals_rare")
 
 
 def test_rllib_practises_and_its_checkpoint_holds_the_curriculum(run_in: RunIn) -> None:
-    *steps, evaluated, restored, resumed = run_in("rllib", "rllib_run.py", 4)
+    *steps, evaluated, restored, resumed = run_in("rllib", SCRIPTS / "rllib_run.py", 4)
     metrics = steps[-1]["metrics"]
     assert metrics["rounds"] >= 2
     assert metrics["evolved"] > 0
@@ -28,7 +28,7 @@ def test_rllib_practises_and_its_checkpoint_holds_the_curriculum(run_in: RunIn) 
 
 
 def test_a_node_that_is_killed_loses_its_leases_only(run_in: RunIn) -> None:
-    worked, trained, killed, after, over = run_in("rllib", "ray_cluster.py")
+    worked, trained, killed, after, over = run_in("rllib", SCRIPTS / "ray_cluster.py")
     assert len(worked["workers"]) == 2  # a worker on each node
     assert set(worked["workers"].values()) == {12}
     assert worked["reported"] == worked["taken"] == 24

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from coevo_gym.core.errors import SplitLeakError
+from coevo_gym.core.errors import ConfigError, SplitLeakError
 from coevo_gym.curricula.session.face import SessionFace
 from coevo_gym.envs.wrappers import ChooseAction, HashText
 from coevo_gym.trainers.plug.sb3 import make_envs, with_curriculum
@@ -76,7 +76,7 @@ def test_maskable_ppo_practises_a_curriculum(
 
     envs = make_envs(SHOP, 4, **wrappers, **STREAM)
     model = algorithm(policy, envs, **settings)
-    model.learn(6_000)
+    model.learn(3_000)
     session = session_of(envs)
     metrics = session.metrics()
     assert all(chosen)
@@ -105,8 +105,12 @@ def test_maskable_ppo_practises_a_curriculum(
     assert session_of(again).metrics()["groups"] > metrics["groups"]
     assert session_of(again).counts["unknown"] == 0
 
-    # Without envs there is the policy alone.
+    # Without envs that practise there is the policy alone.
     assert algorithm.load(tmp_path / "shop.zip").env is None
+    assert algorithm.load(tmp_path / "shop.zip", env=held_out).num_timesteps == model.num_timesteps
+    contrib.MaskablePPO(policy, make_envs(SHOP, **wrappers), **settings).save(tmp_path / "bare.zip")
+    with pytest.raises(ConfigError, match="saved without a curriculum"):
+        algorithm.load(tmp_path / "bare.zip", env=again)
 
 
 def test_envs_of_another_split_take_no_settings_of_a_curriculum(sb3: Any) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import gymnasium as gym
 
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import Split
 from coevo_gym.curricula.session.face import SessionFace
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
@@ -77,8 +78,9 @@ def make_envs(
 def with_curriculum(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
     """An algorithm whose saved model holds the curriculum, too.
 
-    ``load(path, env=make_envs(…))`` goes on with both; without an env, it gives the policy alone.
-    The curriculum's numbers are logged as ``curriculum/…`` with each update.
+    ``load(path, env=make_envs(…))`` goes on with both; without an env, or with envs that practise
+    nothing, it gives the policy alone. The curriculum's numbers are logged as ``curriculum/…`` with
+    each update.
     """
 
     class Practising(algorithm):  # type: ignore[misc, valid-type]
@@ -86,24 +88,34 @@ def with_curriculum(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
 
         def train(self) -> None:
             super().train()
-            for name, value in _session_of(self.env).metrics().items():
-                self.logger.record(f"curriculum/{name}", value)
+            if (session := _session_of(self.env)) is not None:
+                for name, value in session.metrics().items():
+                    self.logger.record(f"curriculum/{name}", value)
 
         def save(self, *args: Any, **kwargs: Any) -> None:
-            self.curriculum = _session_of(self.env).state_dict()
+            if (session := _session_of(self.env)) is not None:
+                self.curriculum = session.state_dict()
             super().save(*args, **kwargs)
 
         @classmethod
         def load(cls, *args: Any, **kwargs: Any) -> Any:
             model = super().load(*args, **kwargs)
-            if model.env is not None:
-                _session_of(model.env).load_state_dict(model.curriculum)
+            if (session := _session_of(model.env)) is not None:
+                if not hasattr(model, "curriculum"):
+                    raise ConfigError(
+                        "This model was saved without a curriculum. Load it without an env, and "
+                        "give it one that practises with set_env()."
+                    )
+                session.load_state_dict(model.curriculum)
             return model
 
     Practising.__name__ = Practising.__qualname__ = algorithm.__name__
     return cast("type[AlgorithmT]", Practising)
 
 
-def _session_of(envs: VecEnv) -> SessionFace:
-    session: SessionFace = envs.get_attr("session")[0]
-    return session
+def _session_of(envs: VecEnv | None) -> SessionFace | None:
+    """What some envs practise; None if they do not."""
+    try:
+        return None if envs is None else cast(SessionFace, envs.get_attr("session")[0])
+    except AttributeError:
+        return None

@@ -48,9 +48,18 @@ TRAINERS: Mapping[str, Trainer] = {
     trainer.name: trainer
     for trainer in (
         Trainer("sb3", "Stable-Baselines3", ("stable-baselines3", "sb3-contrib"), "sb3"),
-        Trainer("rllib", "RLlib", ("ray",), "rllib"),
+        Trainer("rllib", "RLlib", ("ray",), "rllib", size="1.7 GB"),
         Trainer("trl", "TRL", ("trl", "transformers"), "trl"),
         Trainer("verl", "verl", ("verl", "ray", "transformers"), "verl", size="2 GB"),
+        Trainer(
+            "sample-factory",
+            "Sample Factory",
+            ("sample-factory",),
+            modules={
+                "coevo_remote": "remote.py",
+                "coevo_sample_factory": "trainers/plug/sample_factory.py",
+            },
+        ),
     )
 }
 """By name."""

@@ -1,0 +1,210 @@
+r"""Sample Factory (APPO) on a curriculum that a `coevo serve` holds.
+
+    coevo install sample-factory
+    coevo serve webshop --group-size 4 --evolve-every 20
+    $COEVO_HOME/trainers/sample-factory/bin/python -m coevo_sample_factory \
+        --experiment=shop --train_dir=runs --num_workers=2 --train_for_env_steps=100000
+
+Its pins fit nothing of ours. So this file and ``remote.py`` are copied into its environment, where
+they are called ``coevo_sample_factory`` and ``coevo_remote``, and import nothing else of coevo_gym.
+The same command again goes on, policy and curriculum together. ``evaluate`` before the options
+plays greedily on ``--coevo_split`` (``val``), which nothing records.
+
+An agent scores each of the candidate actions by its words, and draws none that is not offered:
+Sample Factory itself knows no masks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from coevo_remote import RemoteChoiceEnv, RemoteError, TicketClient
+from sample_factory.algo.runners.runner import AlgoObserver
+from sample_factory.algo.utils.action_distributions import get_action_distribution
+from sample_factory.algo.utils.context import global_model_factory
+from sample_factory.algo.utils.misc import ExperimentStatus
+from sample_factory.algo.utils.tensor_dict import TensorDict
+from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
+from sample_factory.enjoy import enjoy
+from sample_factory.envs.env_utils import register_env
+from sample_factory.model.actor_critic import ActorCriticSharedWeights
+from sample_factory.model.encoder import Encoder
+from sample_factory.train import make_runner
+from sample_factory.utils.utils import experiment_dir
+from torch import Tensor, nn
+
+_HIDDEN = 64
+_NOT_OFFERED = -1e4  # a logit that float16 holds, and that is never drawn
+_ALWAYS = (
+    "--env=coevo",
+    "--device=cpu",
+    "--use_rnn=False",
+    "--normalize_input=False",
+    # Both begin with random steps, which a curriculum would take for the agent's.
+    "--decorrelate_envs_on_one_worker=False",
+    "--decorrelate_experience_max_seconds=0",
+    # A worker that waits for the curriculum's first tasks is silent for longer than the default.
+    "--heartbeat_reporting_interval=600",
+    "--heartbeat_interval=20",
+)
+
+
+def make_env(name: str, cfg: Any, env_config: Any, render_mode: str | None = None) -> Any:
+    """One env of a worker: a reset of it begins the curriculum's next episode."""
+    return _Told(
+        cfg.coevo_server,
+        split=cfg.coevo_split,
+        max_choices=cfg.coevo_choices,
+        dim=cfg.coevo_dim,
+    )
+
+
+class _Told(RemoteChoiceEnv):  # type: ignore[misc]
+    """Tells Sample Factory how an episode ended."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = super().step(action)
+        if terminated or truncated:
+            ends = {"success": float(info["success"]), "score": float(info["score"])}
+            info = {**info, "episode_extra_stats": ends}
+        return observation, reward, terminated, truncated, info
+
+
+class ScoreChoices(Encoder):  # type: ignore[misc]
+    """(B, hidden) state of the page, and beside it (B, choices) a score for each choice."""
+
+    def __init__(self, cfg: Any, obs_space: Any) -> None:
+        super().__init__(cfg)
+        n_choices, dim = obs_space["choices"].shape
+        n_words = obs_space["obs"].shape[0]
+        self.page = nn.Sequential(nn.Linear(n_words, _HIDDEN), nn.Tanh())
+        self.choice = nn.Sequential(nn.Linear(dim, _HIDDEN), nn.Tanh())
+        self.size: int = _HIDDEN + n_choices
+
+    def get_out_size(self) -> int:
+        """Length of what comes out."""
+        return self.size
+
+    def forward(self, obs: dict[str, Tensor]) -> Tensor:
+        """(B, hidden + choices) of a batch of observations."""
+        state = self.page(obs["obs"].float())
+        scores = torch.einsum("bh,bch->bc", state, self.choice(obs["choices"].float()))
+        scores = scores.masked_fill(obs["action_mask"] < 0.5, _NOT_OFFERED)
+        return torch.cat([state, scores], dim=1)
+
+
+class ChooseAmongOffered(ActorCriticSharedWeights):  # type: ignore[misc]
+    """Takes the encoder's scores for the logits; the value comes from the page alone."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.value = nn.Linear(_HIDDEN, 1)
+
+    def forward_tail(self, core_output: Tensor, values_only: bool, sample_actions: bool) -> Any:
+        """Values, and unless they alone are asked for, logits and actions drawn from them."""
+        state, logits = core_output[:, :_HIDDEN], core_output[:, _HIDDEN:]
+        result = TensorDict(values=self.value(state).squeeze())
+        if not values_only:
+            self.last_action_distribution = get_action_distribution(self.action_space, logits)
+            result["action_logits"] = logits
+            self._maybe_sample_actions(sample_actions, result)
+        return result
+
+
+def make_actor_critic(cfg: Any, obs_space: Any, action_space: Any) -> Any:
+    """The policy of this file."""
+    return ChooseAmongOffered(global_model_factory(), obs_space, action_space, cfg)
+
+
+class KeepCurriculum(AlgoObserver):  # type: ignore[misc]
+    """Keeps the curriculum's state beside each checkpoint of the policy.
+
+    Args:
+        server: address of the server.
+        folder: where the policy's checkpoints are.
+    """
+
+    def __init__(self, server: str, folder: Path) -> None:
+        self.tickets, self.folder = TicketClient(server, patience_s=60.0), folder
+
+    def on_init(self, runner: Any) -> None:
+        """Go on with what belongs to the checkpoint that Sample Factory is about to load."""
+        checkpoints = self._checkpoints()
+        if checkpoints and (kept := _beside(checkpoints[-1])).is_file():
+            self.tickets.load(json.loads(kept.read_text()))
+
+    def on_training_step(self, runner: Any, training_iteration_since_resume: int) -> None:
+        """Called often; does something if there is a new checkpoint."""
+        self.keep()
+
+    def keep(self) -> None:
+        """Save the curriculum beside the newest checkpoint, and drop what is beside none."""
+        checkpoints = self._checkpoints()
+        if not checkpoints or _beside(checkpoints[-1]).is_file():
+            return
+        try:
+            state = self.tickets.save()
+            told = self.tickets.metrics()
+        except RemoteError as error:  # raised in here, it leaves Sample Factory's workers running
+            print(f"The curriculum is not saved: {error}", file=sys.stderr)
+            return
+        target = _beside(checkpoints[-1])
+        unfinished = target.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(state))
+        os.replace(unfinished, target)
+        for old in set(self.folder.glob("curriculum_*.json")) - set(map(_beside, checkpoints)):
+            old.unlink()
+        print(json.dumps({"curriculum": told}), flush=True)
+
+    def _checkpoints(self) -> list[Path]:
+        return sorted(self.folder.glob("checkpoint_*.pth"))
+
+
+def _beside(checkpoint: Path) -> Path:
+    return checkpoint.with_name(checkpoint.stem.replace("checkpoint", "curriculum") + ".json")
+
+
+def _now(evaluation: bool) -> list[str]:
+    """Options of this run: those not given are taken from the run that a checkpoint is of."""
+    server = os.environ.get("COEVO_SERVER", "http://127.0.0.1:8765")
+    return [f"--coevo_server={server}", *(["--coevo_split=val"] if evaluation else [])]
+
+
+def main(argv: list[str]) -> int:
+    """Train, or evaluate; returns Sample Factory's status, 0 for success."""
+    evaluation = argv[:1] == ["evaluate"]
+    options = [*_ALWAYS, *_now(evaluation), *argv[evaluation:]]
+    if not evaluation:
+        options.append("--coevo_split=train")
+    register_env("coevo", make_env)
+    global_model_factory().register_encoder_factory(ScoreChoices)
+    global_model_factory().register_actor_critic_factory(make_actor_critic)
+    parser, _ = parse_sf_args(options, evaluation=evaluation)
+    parser.add_argument("--coevo_server", help="Address of `coevo serve`.")
+    parser.add_argument("--coevo_split", help="What is evaluated on.")
+    parser.add_argument("--coevo_choices", default=32, type=int, help="Most choices at once.")
+    parser.add_argument("--coevo_dim", default=128, type=int, help="Size of a hashed text.")
+    cfg = parse_full_cfg(parser, options)
+    if evaluation:
+        if cfg.coevo_split == "train":
+            parser.error("evaluate on val or test: on train the server records the episodes")
+        status, reward = enjoy(cfg)
+        print(json.dumps({"split": cfg.coevo_split, "reward": reward}), flush=True)
+        return int(status)
+    cfg, runner = make_runner(cfg)
+    keeper = KeepCurriculum(cfg.coevo_server, Path(experiment_dir(cfg)) / "checkpoint_p0")
+    runner.register_observer(keeper)
+    status = runner.init()
+    if status == ExperimentStatus.SUCCESS:
+        status = runner.run()
+        keeper.keep()  # the last checkpoint is written when all has stopped
+    return int(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
