@@ -100,7 +100,8 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
             raise ConfigError(
                 "EvolvingTaskSampler was built in a child process, where it could not see the "
                 "episodes of its siblings. Wrap the vector env in the main process with "
-                "EvolvingVectorSampler instead."
+                "EvolvingVectorSampler instead, or pass session= one who passes calls on to a "
+                "session elsewhere, such as a RaySession."
             )
         session = session_of(
             require_train_env(env.unwrapped),
