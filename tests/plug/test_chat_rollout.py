@@ -133,6 +133,31 @@ def test_a_task_is_tried_again_for_nobody(monkeypatch: pytest.MonkeyPatch) -> No
             rollout.again()
 
 
+def test_an_episode_is_brought_back_to_where_a_fault_took_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (rollout,), session, _ = rollouts(1)
+    act = toy.ToyEnv._act
+
+    def broken(self: Any, action: str) -> Any:
+        if len(self.pressed) == 1:
+            raise EnvBackendError("not now")
+        return act(self, action)
+
+    rollout.begin(slot="a")
+    first, second, *_ = rollout._bare.task.solution
+    monkeypatch.setattr(toy.ToyEnv, "_act", broken)
+    rollout.answer(first)
+    rollout.answer(second)
+    assert rollout.lost
+    with pytest.raises(EnvBackendError, match="twice: not now"):
+        rollout.recover()
+    monkeypatch.setattr(toy.ToyEnv, "_act", act)
+    pressed = " ".join(action.removeprefix("press ") for action in (first, second))
+    assert f"Pressed: {pressed}." in rollout.recover()
+    assert (rollout.lost, rollout.over, session.counts["reported"]) == (False, False, 0)
+
+
 def test_a_fault_that_passes_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     (rollout,), _, _ = rollouts(1, k=1)
 

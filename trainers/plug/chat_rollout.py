@@ -79,6 +79,7 @@ class ChatRollout:
         self._prompt = prompt or load_prompt(self._bare.benchmark)
         self._faults: list[Exception] = []
         self._task: Task | None = None
+        self._said: list[str] = []
         self.opening: tuple[Message, ...] = ()
         self.over, self.lost, self.reward = True, False, 0.0
 
@@ -134,6 +135,28 @@ class ChatRollout:
             )
         return self._begin({"task": self._task})
 
+    def recover(self) -> str:
+        """Bring an episode that a fault has taken back to where it was, for such a trainer.
+
+        It is begun :meth:`again`, and told all that was answered, the last answer included.
+
+        Returns:
+            What that last answer led to.
+
+        Raises:
+            EnvBackendError: if the engine fails again.
+        """
+        said, page = list(self._said), ""
+        self.again()
+        for text in said:
+            if not self.over:
+                page = self.answer(text)
+        if self.lost:
+            raise EnvBackendError(
+                f"A fault has taken an episode of {self._env_id} twice: {self._faults[-1]}"
+            ) from self._faults[-1]
+        return page
+
     def answer(self, said: str) -> str:
         """Take in what the model has answered.
 
@@ -148,6 +171,7 @@ class ChatRollout:
         """
         if self.over:
             raise ResetNeeded("The episode is over; answer() needs a begin() first.")
+        self._said.append(said)
         action = action_of(said, self._prompt.header.answer)
         try:
             observation, reward, terminated, truncated, _ = self._live.step(action)
@@ -199,7 +223,8 @@ class ChatRollout:
 
     def _begin(self, options: dict[str, Any]) -> tuple[Message, ...]:
         self._sampler.abandon()
-        self.over, self.lost, self.reward, self.opening = False, False, 0.0, ()
+        self.over, self.lost, self.reward = False, False, 0.0
+        self.opening, self._said = (), []
         try:
             self._live.reset(options=options)
         except EnvBackendError as error:

@@ -1,0 +1,195 @@
+"""AgentEvolver practises a curriculum: a server that speaks the protocol of its ``env_service``.
+
+    python docs/trainers/agentevolver_env_service.py --port 8080 --state shop/
+
+AgentEvolver's ``EnvClient`` then talks to it by its address: ``get_env_profile``, ``create``,
+``step``, ``evaluate``, ``get_info``, ``release``, all as JSON by POST. The task ids of ``train``
+are places only, which the curriculum fills: the n rollouts of one id get one task. Those of other
+splits are tasks. The curriculum is saved into ``--state`` by ``POST /save`` (``{"params": {"name":
+"global_step_20"}}``) and loaded by ``POST /load``: call them where the trainer writes its
+checkpoints.
+
+Its client takes an error that lasts for a reward of 0. So a fault of an engine is not answered by
+an error: the episode is played again up to there, and does not count in the curriculum.
+
+It listens on this machine only, and knows no passwords: ``coevo serve`` is the server for others.
+Needs the extra ``[serve]``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import gymnasium as gym
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.routing import Route
+
+from coevo_gym import CurriculumSession, tasks
+from coevo_gym.core.errors import CoevoError, EnvBackendError
+from coevo_gym.curricula.registry import make_curriculum
+from coevo_gym.curricula.session.stream import scripted_evolver
+from coevo_gym.prompts import PromptTemplate
+from coevo_gym.trainers.plug.chat_rollout import ChatRollout, chat
+from coevo_gym.trainers.plug.checkpoint import load_session, save_session
+
+Asked = dict[str, Any]
+
+
+class EnvService:
+    """The instances of a server, one for each rollout.
+
+    Args:
+        benchmark: its name.
+        env_id: its env.
+        session: what is practised.
+        state: folder of the saved curricula.
+        places: task ids of training; at least as many as a batch of AgentEvolver holds.
+        prompt: the words in which the model is told about the env; default: the benchmark's.
+    """
+
+    def __init__(
+        self,
+        benchmark: str,
+        env_id: str,
+        session: CurriculumSession,
+        state: Path,
+        *,
+        places: int = 256,
+        prompt: PromptTemplate | None = None,
+    ) -> None:
+        self.benchmark, self.env_id, self.session = benchmark, env_id, session
+        self.state, self.places, self.prompt = state, places, prompt
+        self._live: dict[str, ChatRollout] = {}
+        self._idle: list[ChatRollout] = []
+        self._lock = threading.Lock()
+
+    def get_env_profile(self, asked: Asked) -> list[str]:
+        """Task ids of a split."""
+        split = asked["params"].get("split", "train")
+        if split == "train":
+            return [f"place-{i}" for i in range(self.places)]
+        return [f"{split}:{task.id}" for task in tasks(self.benchmark, split)]
+
+    def create(self, asked: Asked) -> Asked:
+        """Begin an episode."""
+        instance = asked.get("instance_id") or uuid4().hex
+        place = str(asked["task_id"])
+        split, _, task = place.rpartition(":")
+        self.release({"instance_id": instance})  # a client that asks twice
+        with self._lock:
+            rollout = self._idle.pop() if self._idle else None
+        rollout = rollout or ChatRollout(self.env_id, self.session, prompt=self.prompt)
+        if split:
+            rollout.begin(split=split, task=task)
+        else:
+            rollout.begin(slot=place)
+        if rollout.lost:
+            raise EnvBackendError("An engine did not start.")
+        self._live[instance] = rollout
+        info = {"instance_id": instance, "task_id": place}
+        state = chat(rollout.opening)
+        return {"state": state, "reward": 0.0, "is_terminated": False, "info": info}
+
+    def step(self, asked: Asked) -> Asked:
+        """Take in an answer of the model: ``messages`` is an assistant's message."""
+        rollout = self._live[asked["instance_id"]]
+        page = "The episode is over."
+        if not rollout.over:
+            page = rollout.answer(str(asked["messages"].get("content", "")))
+            if rollout.lost:
+                page = rollout.recover()
+        reward = rollout.end() if rollout.over else 0.0
+        state = [{"role": "user", "content": page}]
+        info = {"instance_id": asked["instance_id"]}
+        return {"state": state, "reward": reward, "is_terminated": rollout.over, "info": info}
+
+    def evaluate(self, asked: Asked) -> float:
+        """The outcome; an episode that still runs is ended and graded as it stands."""
+        outcome = self._live[asked["instance_id"]].end()
+        assert outcome is not None  # what a fault has taken was played again
+        return outcome
+
+    def get_info(self, asked: Asked) -> list[str]:
+        """What can be done now, where the benchmark lists it."""
+        return list(self._live[asked["instance_id"]].info["admissible"])
+
+    def release(self, asked: Asked) -> bool:
+        """Give an instance up; an episode that still runs counts as nothing."""
+        rollout = self._live.pop(asked["instance_id"], None)
+        if rollout is None:
+            return False
+        rollout.abandon()
+        with self._lock:
+            self._idle.append(rollout)
+        return True
+
+    def save(self, asked: Asked) -> str:
+        """Save the curriculum under a name."""
+        return str(save_session(self.session, self._folder(asked)))
+
+    def load(self, asked: Asked) -> dict[str, float]:
+        """Go on from what was saved under a name; the curriculum's numbers."""
+        load_session(self.session, self._folder(asked))
+        return self.session.metrics()
+
+    def _folder(self, asked: Asked) -> Path:
+        name = Path(str(asked["params"]["name"])).name  # no way out of the folder
+        return self.state / (name or "latest")
+
+
+def make_app(service: EnvService) -> Starlette:
+    """The server of a service."""
+
+    def route(name: str, call: Callable[[Asked], Any]) -> Route:
+        async def answer(request: Request) -> JSONResponse:
+            asked = json.loads(await request.body() or b"{}")
+            asked = {**asked, "params": asked.get("params") or {}}
+            asked["messages"] = asked.get("messages") or {}
+            try:
+                data = await run_in_threadpool(call, asked)
+            except (CoevoError, KeyError) as error:
+                told = f"{type(error).__name__}: {error}"
+                return JSONResponse({"success": False, "detail": told}, 500)
+            return JSONResponse({"success": True, "data": data})
+
+        return Route(f"/{name}", answer, methods=["POST"])
+
+    async def health(_: Request) -> PlainTextResponse:
+        return PlainTextResponse("OK")
+
+    names = (
+        "get_env_profile", "create", "step", "evaluate", "get_info", "release", "save", "load",
+    )  # fmt: skip
+    return Starlette(
+        routes=[
+            Route("/healthz", health, methods=["GET"]),
+            *(route(name, getattr(service, name)) for name in names),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    import uvicorn
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--benchmark", default="webshop")
+    parser.add_argument("--env-id", default="CoEvolve-WebShop-v0")
+    parser.add_argument("--group-size", type=int, default=8, help="rollouts of each task id")
+    parser.add_argument("--state", type=Path, default=Path("curricula"))
+    parser.add_argument("--port", type=int, default=8080)
+    args = parser.parse_args()
+    bare: Any = gym.make(f"coevo_gym:{args.env_id}").unwrapped
+    practised = CurriculumSession(
+        make_curriculum("coevolve"), scripted_evolver(bare), group_size=args.group_size
+    )
+    service = EnvService(args.benchmark, args.env_id, practised, args.state)
+    uvicorn.run(make_app(service), host="127.0.0.1", port=args.port, log_level="warning")
