@@ -77,6 +77,24 @@ def test_a_run_trains_it_and_says_with_what(straight: Path) -> None:
 
 
 @pytest.mark.slow
+def test_its_episodes_may_go_on_over_updates(
+    arguments: list[str], child: NewChild, tmp_path: Path
+) -> None:
+    """Dialogues span versions of the weights: their tokens are corrected for that."""
+    sets = {"loop.rollout": "async", "loop.max_staleness": 1, "rollout.max_envs": 10}
+    sets |= {"arms": "static", "loop.max_steps": 3, "learner.old_logprobs": "recorded"}
+    done = child(*arguments, *(f"--set={key}={value}" for key, value in sets.items()))
+    assert done.end() == 0, done.text
+    lines = read_lines(tmp_path / "runs" / "toy-run" / "metrics.jsonl")
+    steps = [line for line in lines if line["event"] == "step"]
+    assert [line["groups"] for line in steps] == [2.0] * 3
+    assert steps[0]["stale_share"] == 0
+    stale = [line for line in steps if line["stale_share"] > 0]
+    assert stale
+    assert all(line["importance"] == pytest.approx(1.0, abs=0.5) for line in stale)
+
+
+@pytest.mark.slow
 def test_one_that_was_killed_ends_as_if_it_had_not(
     straight: Path, arguments: list[str], child: NewChild, tmp_path: Path
 ) -> None:
