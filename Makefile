@@ -87,6 +87,7 @@ worlds: $(VENV)/dev.stamp
 
 $(VENV)/slow.stamp: $(VENV)/dev.stamp
 	$(PIP) -e '.[sb3]'
+	$(PIP) --no-deps skyrl-gym==0.4.0
 	@for trainer in rllib sample-factory verl; do $(RUN)/coevo install $$trainer || exit 1; done
 	@touch $@
 

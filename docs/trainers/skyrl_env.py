@@ -61,7 +61,6 @@ class CurriculumText(BaseTextEnv):  # type: ignore[misc, unused-ignore]
             split=self.row.get("split", "train"),
             task=self.row.get("task"),
             slot=self.row.get("slot"),
-            policy_version=int(self.row.get("global_step", 0)),
         )
         if self.rollout.lost:
             raise EnvBackendError("An engine did not start.")

@@ -9,7 +9,8 @@ verl reads which agent loop to use from a YAML file (``rollout.agent.agent_loop_
 
 Rows of verl's data set are places only: ``{"raw_prompt": [], "agent_name": "coevo"}``. The
 ``rollout.n`` copies of a row have one ``uid``, which is their slot in the session. A row with a
-``split`` other than ``"train"``, and perhaps the id of a ``task``, is evaluation.
+``split`` other than ``"train"``, and perhaps the id of a ``task``, is evaluation. verl tells its
+loops no version of the policy: its trainer changes it between two batches only.
 """
 
 from __future__ import annotations
@@ -96,7 +97,6 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
                 split=split,
                 task=row.get("task") or None,
                 slot=str(row["uid"]) if "uid" in row else None,
-                policy_version=int(row.get("global_steps", 0)),
             )
             for _ in range(MAX_TRIES):
                 found = None if self._rollout.lost else await self._talk(sampling_params, row)
