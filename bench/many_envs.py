@@ -171,7 +171,7 @@ def main() -> None:
     )
     print("| mode | envs | steps/s | steps per CPU s | MB in all | MB an env | policy waits |")
     print("|---|---|---|---|---|---|---|")
-    measure(options.benchmark, "alone", tasks[:1], COPIES)  # what is read once is read now
+    measure(options.benchmark, "alone", tasks, options.envs)  # what is read once is read now
     for mode in options.modes.split(","):
         show(measure(options.benchmark, mode, tasks, options.envs))
     if options.stock and (row := stock(options.benchmark, tasks, options.stock)):
