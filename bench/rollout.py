@@ -20,6 +20,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime
 from itertools import count
@@ -205,11 +206,22 @@ class Cell(NamedTuple):
     batch: float
 
 
-WAYS = ("lock step", "own pace, staleness 0", "own pace, a stream")
+class Beside(EnvPool):
+    """Its engines take their steps beside each other, as in so many worker processes."""
+
+    def each(
+        self, envs: Sequence[gym.Env[str, str]], jobs: Sequence[Callable[[], Any]]
+    ) -> Iterator[tuple[int, Any]]:
+        """Do all jobs at once."""
+        with ThreadPoolExecutor(len(jobs)) as threads:
+            yield from enumerate(list(threads.map(lambda job: job(), jobs)))
+
+
+WAYS = ("lock step", "own pace, staleness 0", "own pace, a stream", "lock step, engines at once")
 
 
 def cell(way: str, engine: Engine, model: Model, scale: Scale) -> Cell:
-    """Roll out for a while; the first two ways wait for each step's last episode."""
+    """Roll out for a while; all ways but the stream wait for each step's last episode."""
     seeds = count()
 
     def make() -> gym.Env[str, str]:
@@ -217,7 +229,8 @@ def cell(way: str, engine: Engine, model: Model, scale: Scale) -> Cell:
         bare.unwrapped.begins_alone = False  # type: ignore[attr-defined]  # as in a worker
         return Stand(bare, engine, scale.stretch, next(seeds))
 
-    agent, envs = Stopwatch(model, scale), EnvPool(make, max_envs=scale.live)
+    pool = Beside if way == WAYS[3] else EnvPool
+    agent, envs = Stopwatch(model, scale), pool(make, max_envs=scale.live)
     with closing(envs):
         try:
             for _ in forever(way, envs, agent):
@@ -235,7 +248,7 @@ def forever(way: str, envs: EnvPool, agent: Stopwatch) -> Iterator[object]:
     task = coevo_gym.tasks("webshop", "train")[0]
     one_step = [TrainingEpisode(task, seed) for seed in range(envs.max_envs)]
     if way != WAYS[2]:
-        runner = Runner(envs, "lock_step" if way == WAYS[0] else "async")
+        runner = Runner(envs, "async" if way == WAYS[1] else "lock_step")
         while True:
             yield from runner.run(one_step, agent)
     with EpisodeStream[Any](envs, agent) as running:
