@@ -243,7 +243,7 @@ def test_its_checkpoints_hold_the_curriculum(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_its_agent_loop_practises_a_curriculum(run_in: RunIn) -> None:
-    *steps, evaluation = run_in("verl", "verl_agent_loop.py")
+    *steps, evaluation = run_in("verl", Path(__file__).with_name("scripts") / "verl_agent_loop.py")
     (restored,) = [line for line in steps if "restored" in line]
     assert restored["restored"]
     steps.remove(restored)
