@@ -136,6 +136,8 @@ def test_an_update_is_told_once_and_its_weights_are_taken_over(tmp_path: Path) -
 def test_what_workers_cannot_do_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no average"):
         learner(tmp_path / "m", average=0.9)
+    with pytest.raises(ConfigError, match="recomputed"):
+        learner(tmp_path / "m", max_staleness=1)
     made, told = learner(tmp_path / "m")
     told.weights = {}
     with pytest.raises(ConfigError, match="the same model"):

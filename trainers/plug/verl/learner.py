@@ -81,6 +81,11 @@ class VerlLearner:
             raise ConfigError(
                 "verl's workers keep no average of the weights. Set learner.average = 0."
             )
+        if config.max_staleness and config.old_logprobs == "recorded":
+            raise ConfigError(
+                "Of samples that older weights took, verl's workers have to compute the old "
+                "log-probabilities themselves. Set learner.old_logprobs = 'recomputed'."
+            )
         self.policy, self.config, self._workers = policy, config, workers
         self.credit = credit or credit_of(config)
         self.spent, self.updates = 0.0, 0
