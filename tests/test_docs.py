@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+import coevo_gym.curricula.signals.kinds  # noqa: F401 (registered before a test takes a copy)
 from coevo_gym.core.benchmark import benchmark_specs
+from coevo_gym.core.kinds import kinds
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -36,6 +38,7 @@ def test_the_python_of_a_page_runs(
     engine: Callable[[str], None],
 ) -> None:
     engine(page.stem)
+    monkeypatch.setattr("coevo_gym.core.kinds._KINDS", {kind.name: kind for kind in kinds()})
     monkeypatch.chdir(tmp_path)
     scope: dict[str, object] = {"__name__": "page"}
     for block in _PYTHON.findall(page.read_text()):
