@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
+from mementos.core import _memento_cache
 from textworld import EnvInfos
 from textworld.envs.pddl import PddlEnv
 
 from coevo_gym.envs.alfworld.builtin import builtin_domain, builtin_games, builtin_grammar
 from coevo_gym.envs.alfworld.data import UNKNOWN, open_games
+from coevo_gym.envs.alfworld.engine import game
 from coevo_gym.envs.alfworld.engine.game import NOTHING, Game, open_scene
 
 BUILTIN = builtin_games()[::40][:5]
@@ -139,3 +141,13 @@ def test_what_is_not_admissible_does_nothing() -> None:
     assert game.step("go to the moon 1") == ""
     assert game.observation == NOTHING
     assert (game.admissible, game.facts()) == before
+
+
+def test_facts_of_scenes_that_are_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(game, "MAX_FACTS", 0)
+    sizes = []
+    for index in (0, 1, 0):
+        open_scene.cache_clear()
+        Game(open_scene(*builtin(index)), "Do it.")
+        sizes.append(len(_memento_cache))
+    assert sizes[0] == sizes[2] > 0

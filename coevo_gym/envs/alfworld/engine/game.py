@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from alfworld.agents.utils.misc import Demangler
+from mementos.core import _memento_cache
 from textworld.envs.pddl.logic import PddlState
 from textworld.generator.game import EntityInfo
 from textworld.logic import Placeholder, Proposition, Type, TypeHierarchy, Variable
@@ -27,6 +28,8 @@ from coevo_gym.envs.alfworld.engine.sas import Rules, State
 from coevo_gym.envs.alfworld.engine.translation import Translation, translate
 
 NOTHING = "Nothing happens."
+MAX_FACTS = 20_000
+"""How many facts TextWorld may keep, of all scenes there were, when another one is opened."""
 
 
 class Fact(NamedTuple):
@@ -249,4 +252,7 @@ class Game:
 @lru_cache(maxsize=16)
 def open_scene(domain: str, grammar: str, problem: str) -> Scene:
     """The scene of a problem; the latest ones are kept."""
+    # TextWorld keeps every fact that was ever made. They are compared by value: none is missed.
+    if len(_memento_cache) > MAX_FACTS:
+        _memento_cache.clear()
     return Scene(domain, grammar, problem)
