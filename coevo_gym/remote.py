@@ -80,8 +80,8 @@ class TicketClient:
     ) -> dict[str, Any]:
         """The right to run one more episode; waits up to ``wait_s`` while the server has none.
 
-        It has ``id``, ``group_id``, ``index``, ``policy_version``, ``seed`` and ``task``. Callers
-        that name the same ``slot`` share a group, which is for trainers that send copies of a row.
+        It has ``id``, ``group_id``, ``index``, ``policy_version``, ``seed``, ``task_id``, ``task``.
+        Callers that name the same ``slot`` share a group: for trainers that send copies of a row.
         """
         order = {"request": uuid.uuid4().hex, "policy_version": policy_version, "slot": slot}
         until = time.monotonic() + wait_s

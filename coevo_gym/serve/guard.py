@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Collection
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -79,15 +80,8 @@ class Guard:
         return None
 
     def _knows(self, host: str) -> bool:
-        try:
-            name = (urlsplit(f"//{host}").hostname or "").lower()
-        except ValueError:
-            return False
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            return name in self.hosts
-        return True  # no site can have an address as its name
+        name = _name_of(host)
+        return name is None or name in self.hosts  # no site can have an address as its name
 
     def _bounded(self, scope: Scope, receive: Receive) -> Receive:
         """Reads a body up to its bound, also if it does not say how long it is."""
@@ -109,3 +103,17 @@ class Guard:
         return (
             f"A request may have {self.body_bytes / 2**20:g} MiB; the server's --body-mb says so."
         )
+
+
+@lru_cache(maxsize=64)
+def _name_of(host: str) -> str | None:
+    """The name in a Host header, without its port; None for an address, "" for nonsense."""
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name
+    return None

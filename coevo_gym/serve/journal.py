@@ -39,8 +39,8 @@ class Call(NamedTuple):
 class Journal:
     """The calls of a session in order, and a snapshot that the first of them follows.
 
-    A call that :meth:`add` has returned from is on disk, also after a power cut. One process at a
-    time may have the file open.
+    A call that :meth:`add` has returned from outlives its process. One process at a time may have
+    the file open.
 
     Args:
         path: the file; made if it is not there.
@@ -54,7 +54,7 @@ class Journal:
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
         self.path = path
         self._lock = threading.Lock()
-        self._since = 0
+        self._since, self._synced = 0, True
         path.parent.mkdir(parents=True, exist_ok=True)
         with storing(path):
             self._db = sqlite3.connect(
@@ -118,10 +118,19 @@ class Journal:
         """How much has been added since the latest snapshot."""
         return self._since
 
-    def add(self, calls: Sequence[Call]) -> None:
-        """Put calls on disk, all or none."""
+    def add(self, calls: Sequence[Call], *, synced: bool = True) -> None:
+        """Keep calls, all or none.
+
+        Args:
+            calls: what happened, in order.
+            synced: whether they are on disk when it returns. Otherwise they outlive this process,
+                but not a power cut that comes before the next ones that are.
+        """
         rows = [(call.at, call.what, _pack(call.body)) for call in calls]
         with self._lock, storing(self.path):
+            if synced is not self._synced:
+                self._db.execute(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
+                self._synced = synced
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 self._db.executemany("INSERT INTO calls VALUES (NULL, ?, ?, ?)", rows)

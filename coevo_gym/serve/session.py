@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 SNAPSHOT_BYTES = 16 * 2**20
 """Least size of what is to be played again after a restart before a snapshot takes its place."""
 LONGEST_PAUSE_S = 60.0
+_UNSYNCED = frozenset({"take", "renew", "sweep"})
+"""Calls that a power cut may take back: a ticket that nobody knows of is given out again."""
 
 
 class JournaledSession:
@@ -348,7 +350,7 @@ class JournaledSession:
         if not calls:
             return
         try:
-            self._journal.add(calls)
+            self._journal.add(calls, synced=any(call.what not in _UNSYNCED for call in calls))
         except StoreError as error:
             self._broken = error  # the session is ahead of its journal, and must not be asked
             raise

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -127,8 +128,10 @@ def tickets_face(session: JournaledSession) -> list[Route]:
         "load": (Load, load),
         "metrics": (Nothing, metrics),
     }
+    # One thread: calls come one after the other anyhow, and it is the cheapest to hand them to.
+    thread = ThreadPoolExecutor(1, thread_name_prefix="tickets")
     return [
-        Route(f"/tickets/{name}", _endpoint(message, call), methods=["POST"])
+        Route(f"/tickets/{name}", _endpoint(message, call, thread), methods=["POST"])
         for name, (message, call) in calls.items()
     ]
 
@@ -141,12 +144,13 @@ def ticket_to_json(ticket: Ticket, seed: int) -> dict[str, Any]:
         "index": ticket.index,
         "policy_version": ticket.policy_version,
         "seed": seed,
+        "task_id": ticket.task.id,
         "task": ticket.task.model_dump(mode="json"),
     }
 
 
 def _endpoint(
-    message: type[_Message], call: Callable[[Any], Mapping[str, Any]]
+    message: type[_Message], call: Callable[[Any], Mapping[str, Any]], thread: Executor
 ) -> Callable[[Request], Any]:
     def answer(body: bytes) -> Response:
         """In a thread: it reads JSON, waits for the session and for the disk."""
@@ -161,7 +165,8 @@ def _endpoint(
             return _problem(type(error).__name__, str(error), 422)
 
     async def endpoint(request: Request) -> Response:
-        return await run_in_threadpool(answer, await request.body())
+        body = await request.body()
+        return await asyncio.get_running_loop().run_in_executor(thread, answer, body)
 
     return endpoint
 

@@ -207,7 +207,7 @@ def test_a_full_disk_stops_it_before_it_answers(
     first = opened(tmp_path / "a.db")
     ticket = take(first)
 
-    def full(calls: Any) -> None:
+    def full(calls: Any, *, synced: bool) -> None:
         raise StoreError("The disk is full.")
 
     monkeypatch.setattr(first._journal, "add", full)

@@ -1,0 +1,190 @@
+"""A served curriculum among workers that are killed: what is lost, doubled or left over.
+
+Eight spawned workers practise WebShop over HTTP. One of them is killed every few seconds, and so is
+the server now and then, both with SIGKILL; answers are thrown away and calls repeated. In the end
+every acknowledged episode is counted once, every group has closed, and no lease is left.
+
+Run: python bench/session_faults.py [--episodes 2000] [--workers 8] [--kill-every 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory_json import trajectory_to_json
+from coevo_gym.remote import TicketClient
+
+LEASE_S = 20.0
+GROUP_SIZE = 8
+
+
+class Server:
+    """``coevo serve webshop`` in a process that may be killed and comes back on its port."""
+
+    def __init__(self, folder: Path) -> None:
+        self.db, self.port, self.kills = folder / "faults.db", "0", -1
+        self.start()
+
+    def start(self) -> None:
+        """Start it, on the port that it had."""
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "coevo_gym.cli", "serve", "webshop", "--port", self.port),
+                *("--db", str(self.db), "--lease", str(LEASE_S), "--evolve-every", "100"),
+                *("--group-size", str(GROUP_SIZE)),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        found = re.search(r"http://\S+?(\d+)(?=;)", self.process.stdout.readline())
+        assert found
+        self.address, self.port, self.kills = found.group(), found.group(1), self.kills + 1
+
+    def kill(self) -> None:
+        """End it as a crash would, and start it again on its file."""
+        self.process.kill()
+        self.process.wait()
+        self.start()
+
+
+def play(env: Any, ticket: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    """An episode of a ticket, at random."""
+    task = Task.from_json(json.dumps(ticket["task"]))
+    _, info = env.reset(seed=ticket["seed"], options={"task": task})
+    over = False
+    while not over:
+        *_, terminated, truncated, info = env.step(rng.choice(info["admissible"] or ("search[x]",)))
+        over = terminated or truncated
+    return trajectory_to_json(env.unwrapped.trajectory())
+
+
+def work(address: str, log: str, seed: int, stop: Any) -> None:
+    """Take, play, report, until told to stop; each acknowledged report is a line of the log."""
+    rng, client = random.Random(seed), TicketClient(address)
+    env = gym.make("CoEvolve-WebShop-v0", disable_env_checker=True)
+    with open(log, "a", buffering=1) as acknowledged:
+        while not stop.is_set():
+            request = f"{seed}-{rng.getrandbits(60)}"
+            if "ticket" not in (answer := client.call("take", request=request)):
+                time.sleep(answer["retry_after_s"])
+                continue
+            if rng.random() < 0.1:  # the answer was lost: the same is asked again
+                assert client.call("take", request=request)["ticket"]["id"]
+            ticket = answer["ticket"]
+            episode = play(env, ticket, rng)
+            if rng.random() < 0.002:
+                time.sleep(1.2 * LEASE_S)  # a late report
+            for _ in range(2 if rng.random() < 0.1 else 1):  # a double report
+                ended = client.report(ticket["id"], episode)
+            acknowledged.write(f"{ticket['id']} {ended or 'unknown'}\n")
+
+
+def drain(client: TicketClient) -> None:
+    """Run what is still to be run, until no group is open."""
+    env, rng = gym.make("CoEvolve-WebShop-v0", disable_env_checker=True), random.Random(0)
+    while groups := client.save()["ledger"]["groups"]:
+        left = sum(
+            place["trajectory"] is None for group in groups for place in group["places"]
+        ) - int(client.metrics()["tickets_out"])
+        if left > 0:
+            ticket = client.take()
+            client.report(ticket["id"], play(env, ticket, rng))
+        else:
+            time.sleep(1.0)  # leases of workers that were killed
+
+
+def run(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    context = multiprocessing.get_context("spawn")
+    stop, rng, kills, begun = context.Event(), random.Random(0), 0, time.monotonic()
+    server = Server(folder)
+    client = TicketClient(server.address)
+
+    def hire(seed: int) -> Any:
+        worker = context.Process(
+            target=work, args=(server.address, str(folder / f"{seed}.log"), seed, stop)
+        )
+        worker.start()
+        return worker
+
+    client.give_back(client.take()["id"])  # the first round is over
+    workers = [hire(seed) for seed in range(given.workers)]
+    seeds = given.workers
+    while client.metrics()["tickets_reported"] < given.episodes:
+        time.sleep(given.kill_every)
+        victim = rng.randrange(given.workers)
+        os.kill(workers[victim].pid, signal.SIGKILL)
+        workers[victim].join()
+        workers[victim], seeds, kills = hire(seeds), seeds + 1, kills + 1
+        if kills % given.server_every == 0:
+            server.kill()
+    stop.set()
+    for worker in workers:
+        worker.join()
+    lines = [line.split() for log in folder.glob("*.log") for line in log.read_text().splitlines()]
+    counted = [line[0] for line in lines if line[1:] == ["reported"]]
+    before = client.metrics()
+    drain(client)
+    after = client.metrics()
+    again = [client.report(id, {}) for id in counted]
+    state = client.save()
+    server.process.terminate()
+    server.process.wait()
+    return {
+        "episodes_reported": int(after["tickets_reported"]),
+        "workers_killed": kills,
+        "servers_killed": server.kills,
+        "acknowledged": len(counted),
+        "acknowledged_twice": len(counted) - len(set(counted)),
+        "acknowledged_and_lost": sum(ended != "reported" for ended in again),
+        "reported_in_answers_that_were_lost": int(before["tickets_reported"]) - len(counted),
+        "dropped_as_double": int(after["tickets_double"]),
+        "dropped_as_late": int(after["tickets_late"]),
+        "leases_lapsed": int(after["tickets_lapsed"]),
+        "groups_closed": int(after["groups"]),
+        "groups_open": len(state["ledger"]["groups"]),
+        "tickets_out": int(after["tickets_out"]),
+        "rounds": int(after["rounds"]),
+        "seconds": round(time.monotonic() - begun, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--episodes", type=int, default=2000)
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--kill-every", type=float, default=5.0, help="seconds")
+    parser.add_argument(
+        "--server-every", type=int, default=6, help="workers killed for each server killed"
+    )
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        found = run(given, Path(folder))
+    about = {"cores": os.cpu_count(), "python": platform.python_version()}
+    print(json.dumps({**about, **found}, indent=2))
+    clean = not any(
+        found[name]
+        for name in ("acknowledged_twice", "acknowledged_and_lost", "groups_open", "tickets_out")
+    )
+    sys.exit(not clean)
+
+
+if __name__ == "__main__":
+    main()
