@@ -127,9 +127,10 @@ class EnvsFace:
         except (WebSocketDisconnect, RuntimeError) as error:
             logger.debug("client has gone: %r", error)
         finally:
-            self.n_sessions -= 1
-            with_limiter = to_thread.run_sync(env.close, limiter=self._threads)
-            await asyncio.shield(with_limiter)
+            try:
+                await asyncio.shield(to_thread.run_sync(env.close, limiter=self._threads))
+            finally:
+                self.n_sessions -= 1
 
     async def _converse(self, socket: WebSocket, env: ClientEnv) -> None:
         while True:

@@ -1,7 +1,6 @@
 """Clients that others wrote, unchanged: OpenEnv's own, and the taskset of verifiers.
 
-Both are installed into one venv, because verifiers needs openai below 3. ``COEVO_CLIENTS_VENV`` may
-name one that is there already.
+Each is installed into a venv of its own, because their pins clash.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from coevo_gym.serve.server import listen
 from coevo_gym.serve.tokens import Tokens
 from tests.serve.standing import WAIT_S, opened, standing
 
-PACKAGES = ["openenv==0.10.0", "verifiers==0.4.0", "uv"]
 SECRET, GUEST = "s" * 32, "g" * 32
 AGENTS = """
 import asyncio, json, os, sys
@@ -70,17 +68,21 @@ type = "subprocess"
 """
 
 
-@pytest.fixture(scope="module")
-def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bin folder of a venv with both clients."""
-    if made := os.environ.get("COEVO_CLIENTS_VENV"):
-        return Path(made) / "bin"
-    folder = tmp_path_factory.mktemp("clients") / "venv"
+def installed(folder: Path, *packages: str) -> Path:
+    """The bin folder of a new venv with packages in it."""
     venv.create(folder, with_pip=True)
-    pip = [folder / "bin" / "python", "-m", "pip", "install", "-q"]
-    done = subprocess.run([*pip, *PACKAGES], capture_output=True, text=True, timeout=3600)
-    if done.returncode:
-        pytest.skip(f"{PACKAGES} cannot be installed here: {done.stderr[-500:]}")
+    python = folder / "bin" / "python"
+    for wanted in (["uv"], packages):  # uv finds versions that fit together in reasonable time
+        by = ["uv", "pip", "install", "-q"] if wanted is packages else ["pip", "install", "-q"]
+        done = subprocess.run(
+            [python, "-m", *by, *wanted],
+            capture_output=True,
+            text=True,
+            timeout=3600,
+            env={**os.environ, "VIRTUAL_ENV": str(folder)},
+        )
+        if done.returncode:
+            pytest.skip(f"{wanted} cannot be installed here: {done.stderr[-500:]}")
     return folder / "bin"
 
 
@@ -126,7 +128,8 @@ def model(action: str) -> Iterator[tuple[str, list[Any]]]:
 
 
 @pytest.mark.slow
-def test_the_client_of_openenv(clients: Path, tmp_path: Path) -> None:
+def test_the_client_of_openenv(tmp_path: Path) -> None:
+    clients = installed(tmp_path / "venv", "openenv==0.10.0")
     with standing(opened(tmp_path / "a.db"), tokens=Tokens(SECRET, (GUEST,))) as server:
         done = subprocess.run(
             [clients / "python", "-c", AGENTS, server.address, GUEST],
@@ -146,7 +149,8 @@ def test_the_client_of_openenv(clients: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_taskset_of_verifiers(clients: Path, tmp_path: Path) -> None:
+def test_the_taskset_of_verifiers(tmp_path: Path) -> None:
+    clients = installed(tmp_path / "venv", "verifiers[openenv]==0.4.0")
     with (
         standing(opened(tmp_path / "a.db")) as server,
         model("press red") as (endpoint, asked),
