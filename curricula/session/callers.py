@@ -29,6 +29,7 @@ class Callers:
         self.leases, self.slots = Leases(lease_s, clock), Leases(lease_s, clock)
         self._asked: Recent[Ticket] = Recent(REMEMBERED)
         self._ended: Recent[str] = Recent(REMEMBERED)
+        self._out: set[str] = set()
         self._counts: Counter[str] = Counter()
 
     @property
@@ -37,12 +38,18 @@ class Callers:
         return {name: self._counts[name] for name in _COUNTS}
 
     def known(self, request: str | None) -> Ticket | None:
-        """The ticket that a request was given, unless its lease has run out since."""
+        """The ticket that a request was given, unless its lease has run out since.
+
+        Nor is it known if the ticket ended too long ago to say how.
+        """
         ticket = None if request is None else self._asked.get(request)
-        return None if ticket is None or self.ended(ticket.id) == "lapsed" else ticket
+        if ticket is None or ticket.id in self._out:
+            return ticket
+        return ticket if self.ended(ticket.id) in ("reported", "given back") else None
 
     def begin(self, ticket: Ticket, slot: str | None, request: str | None) -> None:
         """A ticket is given out."""
+        self._out.add(ticket.id)
         self.leases.begin(ticket.id)
         if slot is not None:
             self.slots.begin(slot)
@@ -52,6 +59,7 @@ class Callers:
 
     def end(self, ticket_id: str, how: str) -> None:
         """A ticket is ``"reported"``, ``"given back"`` or ``"lapsed"``."""
+        self._out.discard(ticket_id)
         self.leases.end(ticket_id)
         self._ended.put(ticket_id, how)
         self._counts[how.replace(" ", "_")] += 1
@@ -70,6 +78,7 @@ class Callers:
         """Forget who asked for what: only slots that places are kept for have a lease."""
         self._asked.clear()
         self._ended.clear()
+        self._out.clear()
         self.leases.clear()
         self.slots.clear()
         for slot in kept_slots:
@@ -77,7 +86,7 @@ class Callers:
 
     def state_dict(self) -> dict[str, Any]:
         """All of it as JSON; requests whose ticket has ended are left out."""
-        asked = [(request, t.id) for request, t in self._asked.items() if not self.ended(t.id)]
+        asked = [(request, t.id) for request, t in self._asked.items() if t.id in self._out]
         return {
             "leases": self.leases.left(),
             "slots": self.slots.left(),
@@ -95,10 +104,12 @@ class Callers:
         """
         tickets = {ticket.id: ticket for ticket in out}
         self.void(())
+        self._out.update(tickets)
         self.leases.restore(state["leases"])
         self.slots.restore(state["slots"])
         for request, id in state["asked"].items():
-            self._asked.put(request, tickets[id])
+            if id in tickets:  # older states may name some that ended long ago
+                self._asked.put(request, tickets[id])
         for id, how in state["ended"].items():
             self._ended.put(id, how)
         self._counts = Counter(state["counts"])

@@ -19,6 +19,7 @@ from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.notes import NO_NOTES, Notes
 from coevo_gym.core.seams import ClosedStep, Curriculum, Later, Ticket
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Trajectory
+from coevo_gym.curricula.session import callers
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.curricula.session.vector_sampler import EvolvingVectorSampler
@@ -608,6 +609,34 @@ def test_tickets_that_are_out_go_on_in_another_process() -> None:
     later.now += 1.0
     assert second.take_in_lapsed() == 2  # the slot's place, and the slot
     assert second.ended(slotted.id) == "lapsed"
+
+
+@pytest.mark.parametrize("how", ["reported", "lapsed"])
+def test_a_request_is_forgotten_with_the_end_of_its_ticket(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callers, "REMEMBERED", 2)
+    first, _, clock = leased(k=9)
+    old = take(first, request="old")
+    if how == "lapsed":
+        clock.now += 60.0
+        assert first.take_in_lapsed() == 1
+    else:
+        report(first, old)
+    for _ in range(2):
+        assert first.ended(old.id) == how
+        report(first, take(first))
+    out = take(first, request="out")
+    assert first.ended(old.id) == ""
+    state = json.loads(json.dumps(first.state_dict(tickets=True)))
+    assert state["callers"]["asked"] == {"out": out.id}
+
+    second, _, _ = leased(k=9)
+    state["callers"]["asked"] |= {"old": old.id}  # as was saved before
+    second.load_state_dict(state)
+    for practice in (first, second):
+        assert practice.take(request="out") == out
+        assert take(practice, request="old") not in (old, out)
 
 
 def test_tickets_that_are_out_are_void_in_what_a_trainer_saves() -> None:

@@ -126,6 +126,19 @@ def test_a_snapshot_takes_the_place_of_calls(
         assert second.counts["reported"] == 40
 
 
+def test_a_take_that_comes_again_after_the_report_changes_nothing(tmp_path: Path) -> None:
+    first = opened(tmp_path / "a.db")
+    ticket = take(first, request="r")
+    first.report(ticket.id, played(ticket))
+    first._snapshot()
+    assert take(first, request="r") == ticket
+    out = take(first)
+    killed(first)
+    with opened(tmp_path / "a.db") as second:
+        assert second.outstanding == (out,)
+        assert second.counts["taken"] == 2
+
+
 def test_rounds_are_applied_again_and_not_carried_out_again(tmp_path: Path) -> None:
     class Counting(FindsTasks):
         def run(self, round: Round) -> RoundResult:
