@@ -194,7 +194,6 @@ def test_episodes_are_run_in_one_place() -> None:
         "coevo_gym.curricula.session.sampler",
         "coevo_gym.curricula.session.vector_sampler",
         "coevo_gym.serve.client_env",
-        "coevo_gym.serve.sampler",
         "coevo_gym.testing.benchmark",
         "coevo_gym.testing.contract",
     }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import Annotated, Any, cast
 
 import gymnasium as gym
@@ -13,8 +11,9 @@ from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.errors import EnvBackendError, ResetNeeded
 from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import EndReason
+from coevo_gym.curricula.session.face import SessionFace
+from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.serve.sampler import Tickets, TicketSampler
 from coevo_gym.serve.shelf import EnvShelf
 
 _Text = Annotated[str, Field(min_length=1, max_length=255)]
@@ -67,19 +66,15 @@ class ClientEnv:
     Args:
         benchmark: says what may be chosen from.
         shelf: where envs are taken from.
-        tickets: what the curriculum gives out.
-        stop: set when the server stops, to end waits.
+        session: what is practised on the training split.
     """
 
-    def __init__(
-        self, benchmark: Benchmark, shelf: EnvShelf, tickets: Tickets, stop: threading.Event
-    ) -> None:
-        self._benchmark, self._shelf, self._tickets = benchmark, shelf, tickets
-        self._stop = stop
+    def __init__(self, benchmark: Benchmark, shelf: EnvShelf, session: SessionFace) -> None:
+        self._benchmark, self._shelf, self._session = benchmark, shelf, session
         self._env: gym.Env[str, str] | None = None
-        self._sampler: TicketSampler | None = None
+        self._sampler: EvolvingTaskSampler | None = None
         self._order = ResetOrder()
-        self._over, self._episode, self._renewed = True, "", 0.0
+        self._over, self._episode = True, ""
 
     def reset(self, order: ResetOrder) -> dict[str, Any]:
         """Begin an episode; returns its first frame.
@@ -94,7 +89,9 @@ class ClientEnv:
             self.close()
             self._env = self._shelf.take(str(order.split))
             if order.split is Split.TRAIN:
-                self._sampler = TicketSampler(self._env, self._tickets, stop=self._stop)
+                self._sampler = EvolvingTaskSampler(
+                    self._env, evolve="manual", session=self._session
+                )
         self._order = order
         options: dict[str, Any] = {} if order.task is None else {"task_id": order.task}
         env: gym.Env[str, str] = self._env
@@ -108,7 +105,7 @@ class ClientEnv:
             raise
         ticket = None if self._sampler is None else self._sampler.ticket
         self._episode = order.episode_id or ("" if ticket is None else ticket.id)
-        self._over, self._renewed = False, time.monotonic()
+        self._over = False
         return self._frame(None, terminated=False, truncated=False)
 
     def step(self, order: ActionOrder) -> dict[str, Any]:
@@ -128,8 +125,6 @@ class ClientEnv:
             self._discard()
             raise
         self._over = terminated or truncated
-        if not self._over:
-            self._renew()
         return self._frame(float(reward), terminated=terminated, truncated=truncated)
 
     def state(self) -> dict[str, Any]:
@@ -151,19 +146,12 @@ class ClientEnv:
         """Close an env whose engine has failed, and give its ticket back."""
         env, self._env = self._env, None
         sampler, self._sampler = self._sampler, None
-        if sampler is not None:
-            sampler.abandon(EndReason.WORKER_LOST)
-        if env is not None:
-            env.close()
-
-    def _renew(self) -> None:
-        """Keep the lease of an episode that goes on; not at each step, because it is written."""
-        sampler = self._sampler
-        if sampler is None or sampler.ticket is None:
-            return
-        if time.monotonic() - self._renewed > self._tickets.lease_s / 3:
-            self._renewed = time.monotonic()
-            sampler.renew()
+        try:
+            if sampler is not None:
+                sampler.abandon(EndReason.WORKER_LOST)
+        finally:
+            if env is not None:
+                env.close()
 
     def _frame(self, reward: float | None, *, terminated: bool, truncated: bool) -> dict[str, Any]:
         view, over = self._bare.view, terminated or truncated

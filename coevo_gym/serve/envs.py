@@ -25,7 +25,8 @@ from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.errors import CoevoError, EnvBackendError, ResetNeeded
 from coevo_gym.serve.client_env import ActionOrder, ClientEnv, ResetOrder
 from coevo_gym.serve.limits import Limits
-from coevo_gym.serve.sampler import Tickets
+from coevo_gym.serve.local_session import LocalSession
+from coevo_gym.serve.session import JournaledSession
 from coevo_gym.serve.shelf import EnvShelf
 
 logger = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class EnvsFace:
     Args:
         benchmark: whose envs they are.
         shelf: where envs are taken from.
-        tickets: what the curriculum gives out.
+        session: what is practised on the training split.
         limits: what clients may take up.
         about: name, description and version of it, for ``/metadata``.
     """
@@ -80,13 +81,14 @@ class EnvsFace:
         self,
         benchmark: Benchmark,
         shelf: EnvShelf,
-        tickets: Tickets,
+        session: JournaledSession,
         limits: Limits,
         about: dict[str, str],
     ) -> None:
-        self._benchmark, self._shelf, self._tickets = benchmark, shelf, tickets
+        self._benchmark, self._shelf = benchmark, shelf
         self._limits, self._about = limits, about
         self._stop = threading.Event()
+        self._session = LocalSession(session, self._stop)
         self._threads: CapacityLimiter | None = None
         self.n_sessions = 0
         self.n_steps = 0
@@ -121,7 +123,7 @@ class EnvsFace:
             return
         self.n_sessions += 1
         self._threads = self._threads or CapacityLimiter(most)
-        env = ClientEnv(self._benchmark, self._shelf, self._tickets, self._stop)
+        env = ClientEnv(self._benchmark, self._shelf, self._session)
         try:
             await self._converse(socket, env)
         except (WebSocketDisconnect, RuntimeError) as error:

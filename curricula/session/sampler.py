@@ -11,7 +11,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import RecordConstructorArgs
 
-from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.core.evolution import RoundResult
 from coevo_gym.core.seams import Curriculum, Evolver, Ticket
 from coevo_gym.core.trajectory import EndReason
@@ -171,8 +171,9 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         seed = self._stream.seed_of(ticket) if seed is None else seed
         try:
             begun = self.env.reset(seed=seed, options={**options, "task": ticket.task})
-        except BaseException:
-            self._stream.give_back(ticket, EndReason.ABANDONED)
+        except BaseException as error:
+            lost = isinstance(error, EnvBackendError)
+            self._stream.give_back(ticket, EndReason.WORKER_LOST if lost else EndReason.ABANDONED)
             raise
         self._ticket = ticket
         return begun
@@ -204,15 +205,18 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         with self._reported():
             self._bare.cut(reason)
 
-    def abandon(self) -> None:
+    def abandon(self, reason: EndReason = EndReason.ABANDONED) -> None:
         """Give the running episode back: it is run again, and counts as nothing.
 
         The env may still be stepped, unrecorded. Without an episode that is recorded, nothing
         happens.
+
+        Args:
+            reason: why, such as ``EndReason.WORKER_LOST``.
         """
         if self._ticket is not None:
             abandoned, self._ticket = self._ticket, None
-            self._stream.give_back(abandoned, EndReason.ABANDONED)
+            self._stream.give_back(abandoned, reason)
 
     def close(self) -> None:
         """Give the running episode back and close the env; twice is fine."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -57,6 +58,8 @@ class TaskStream:
     def take(self, *, slot: str | None = None, policy_version: int = 0) -> Ticket:
         """The next ticket; runs a due round first if rounds are inline.
 
+        It is asked for by one name, so that whoever passes a call on may repeat it.
+
         Args:
             slot: where the copies of one row meet; None for the next place of any other group.
             policy_version: version of the policy that is about to act.
@@ -65,13 +68,14 @@ class TaskStream:
             ConfigError: if the pool is empty, because no round has filled it.
             TaskError: if there is no ticket now, because others have taken those of an open step.
         """
+        request = uuid.uuid4().hex
         if self._inline and not self.session.evolving:
             self.session.close_spent_step()
             self.session.evolve()
-        found = self.session.take(slot=slot, policy_version=policy_version)
+        found = self.session.take(slot=slot, policy_version=policy_version, request=request)
         if isinstance(found, Later) and self._inline:
             self.session.evolve()  # another thread's round finds the first tasks
-            found = self.session.take(slot=slot, policy_version=policy_version)
+            found = self.session.take(slot=slot, policy_version=policy_version, request=request)
         if isinstance(found, Later):
             raise TaskError(f"There is no episode to begin. {found.reason}")
         return found

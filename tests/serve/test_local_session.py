@@ -1,0 +1,103 @@
+"""What envs of a server's own process practise: a kept session, and patience until it has tasks."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+from coevo_gym.core.errors import EnvBackendError
+from coevo_gym.core.evolution import Round, RoundResult
+from coevo_gym.curricula.session.face import SessionFace
+from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
+from coevo_gym.methods.coevolve import CoEvolve
+from coevo_gym.serve import local_session
+from coevo_gym.serve.local_session import LocalSession
+from coevo_gym.serve.session import JournaledSession
+from tests.serve.standing import CONFIG, WAIT_S, FindsTasks, opened
+from tests.serve.test_journaled_session import killed
+from tests.toy import BENCHMARK
+
+
+class Held(FindsTasks):
+    """An evolver whose rounds wait until they are let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = threading.Event()
+
+    def run(self, round: Round) -> RoundResult:
+        assert self.go.wait(WAIT_S)
+        return super().run(round)
+
+
+def sampler(session: JournaledSession, stop: threading.Event) -> EvolvingTaskSampler:
+    env = gym.make(BENCHMARK.env_id, disable_env_checker=True)
+    return EvolvingTaskSampler(env, evolve="manual", session=LocalSession(session, stop))
+
+
+def test_a_sampler_practises_it(tmp_path: Path) -> None:
+    with opened(tmp_path / "a.db") as session:
+        env = sampler(session, threading.Event())
+        assert isinstance(env.session, SessionFace)
+        for _ in range(2):
+            env.reset()
+            env.step("done")
+        env.close()
+        assert not session.outstanding
+        assert (session.counts["reported"], session.counts["given_back"]) == (2, 0)
+        assert session.metrics()["groups"] == 1
+        state = env.state_dict()
+        env.load_state_dict(state)
+        assert env.state_dict() == state == session.state_dict()
+
+
+def test_what_it_ran_is_given_back_when_its_process_is_gone(tmp_path: Path) -> None:
+    first = opened(tmp_path / "a.db")
+    env = sampler(first, threading.Event())
+    env.reset(options={"policy_version": 3})
+    assert first.outstanding == (env.ticket,)
+    killed(first)
+    with opened(tmp_path / "a.db") as second:
+        assert not second.outstanding
+        assert second.counts["given_back"] == 1
+
+
+def test_it_waits_for_the_first_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evolver, asked = Held(), threading.Event()
+    monkeypatch.setattr(local_session, "POLL_S", 0.01)
+    with JournaledSession(CoEvolve(CONFIG), evolver, tmp_path / "a.db", lease_s=60.0) as session:
+        take = session.take
+
+        def noted(**named: object) -> object:
+            found = take(**named)  # type: ignore[arg-type]
+            asked.set()
+            return found
+
+        monkeypatch.setattr(session, "take", noted)
+        env = sampler(session, threading.Event())
+        thread = threading.Thread(target=env.reset, daemon=True)
+        thread.start()
+        assert asked.wait(WAIT_S)
+        assert env.ticket is None
+        evolver.go.set()
+        thread.join(WAIT_S)
+        assert session.outstanding == (env.ticket,)
+
+
+def test_a_wait_ends_with_the_server_or_with_its_patience(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evolver, stop = Held(), threading.Event()
+    with JournaledSession(CoEvolve(CONFIG), evolver, tmp_path / "a.db", lease_s=60.0) as session:
+        env = sampler(session, stop)
+        stop.set()
+        with pytest.raises(EnvBackendError, match=r"no episode to begin.*looks for tasks"):
+            env.reset()
+        stop.clear()
+        monkeypatch.setattr(local_session, "PATIENCE_S", 0.0)
+        with pytest.raises(EnvBackendError, match=r"no episode to begin.*looks for tasks"):
+            env.reset()
+        evolver.go.set()
