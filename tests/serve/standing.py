@@ -65,11 +65,13 @@ class Standing:
         address: where.
         session: what it serves.
         face: its envs face.
+        shelf: where its envs are.
     """
 
     address: str
     session: JournaledSession
     face: EnvsFace
+    shelf: EnvShelf
 
 
 @contextmanager
@@ -79,11 +81,10 @@ def standing(
     tokens: Tokens = Tokens(),  # noqa: B008 (frozen)
     limits: Limits = Limits(),  # noqa: B008 (frozen)
     port: int = 0,
+    env_id: str = BENCHMARK.env_id,
 ) -> Iterator[Standing]:
     """A server in a thread, until the end of the scope; it closes the session."""
-    shelf = EnvShelf(
-        lambda split: gym.make(BENCHMARK.env_id, split=split, disable_env_checker=True)
-    )
+    shelf = EnvShelf(lambda split: gym.make(env_id, split=split, disable_env_checker=True))
     about = {"name": "toy", "description": "buttons", "version": "0"}
     face = EnvsFace(BENCHMARK, shelf, session, limits, about)
     app = make_app(session, face, tokens=tokens, limits=limits)
@@ -101,7 +102,8 @@ def standing(
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     try:
-        yield Standing(f"http://127.0.0.1:{listening.getsockname()[1]}", session, face)
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        yield Standing(address, session, face, shelf)
     finally:
         server.should_exit = True
         thread.join(WAIT_S)

@@ -1,0 +1,102 @@
+"""Where the engines of a server's envs run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.task import Split
+from coevo_gym.envs.frame import Frame
+from coevo_gym.envs.workers.starting import can_run
+from coevo_gym.remote import RemoteTaskEnv
+from coevo_gym.serve.shelf import EnvShelf
+from tests.serve.standing import opened, standing
+from tests.toy import BENCHMARK, ToyEnv
+from tests.workers import faulty
+
+needs_workers = pytest.mark.skipif(not can_run(), reason="worker processes need Linux")
+
+
+@needs_workers
+def test_a_worker_that_dies_takes_one_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faulty.register()
+    monkeypatch.setattr(faulty.FaultyEnv, "vector_mode", "process")
+    with standing(opened(tmp_path / "a.db"), env_id=faulty.ENV_ID) as server:
+        first, second = (RemoteTaskEnv(server.address) for _ in range(2))
+        for env in (first, second):
+            env.reset()
+            env.step("press red")
+        assert server.shelf.workers is not None
+        assert any(server.shelf.workers.pids)
+        *_, truncated, info = first.step("kill")
+        assert (truncated, info["end_reason"]) == (True, "worker_lost")
+        assert server.session.counts["given_back"] == 1
+        assert second.step("done")[2]
+        assert server.session.counts["reported"] == 1
+        first.reset()
+        assert first.step("done")[2]
+        assert server.session.counts["reported"] == 2
+        for env in (first, second):
+            env.close()
+    assert not any(server.shelf.workers.pids)
+
+
+def test_engines_of_one_process_begin_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = threading.Barrier(2)
+    begin: Callable[..., Frame] = ToyEnv._begin
+
+    def met(*arguments: Any) -> Frame:
+        with pytest.raises(threading.BrokenBarrierError):
+            both.wait(0.2)
+        both.reset()
+        return begin(*arguments)
+
+    monkeypatch.setattr(ToyEnv, "_begin", met)
+    shelf = EnvShelf(lambda split: gym.make(BENCHMARK.env_id, split=split))
+    envs = [shelf.take("train") for _ in range(2)]
+    with ThreadPoolExecutor(2) as threads:
+        for begun in [threads.submit(env.reset) for env in envs]:
+            begun.result()
+    for env in envs:
+        shelf.put("train", env)
+    assert shelf.workers is None
+    shelf.close()
+
+
+@needs_workers
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["alfworld", "appworld"])
+def test_benchmarks_whose_engines_need_workers_are_served(
+    name: str, tmp_path: Path, engine: Callable[[str], None]
+) -> None:
+    engine(name)
+    benchmark = get_benchmark(name)
+    session = opened(tmp_path / "a.db", benchmark.tasks(Split.TRAIN)[:8])
+    with standing(session, env_id=benchmark.env_id) as server:
+        envs = [RemoteTaskEnv(server.address) for _ in range(2)]
+        for env in envs:
+            env.reset()
+        first, second = session.outstanding
+        assert first.task == second.task
+        for action in first.task.solution:
+            infos = [env.step(action)[4] for env in envs]
+        assert [info["success"] for info in infos] == [True, True]
+        assert session.counts["reported"] == 2
+        assert session.metrics()["groups"] == 1
+        assert server.shelf.workers is not None
+        assert any(server.shelf.workers.pids)
+        held_out = RemoteTaskEnv(server.address, split="val")
+        held_out.reset()
+        held_out.step("look")
+        for env in (*envs, held_out):
+            env.close()
+        assert session.counts["taken"] == 2
