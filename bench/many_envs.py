@@ -4,7 +4,9 @@ Each mode runs the same episodes of 10 steps at most. `alone` has a policy that 
 that is measured is the envs. In the others a policy answers n prompts in 1 + 0.01 n seconds, as a
 language model does that writes 100 tokens at 10 ms each and reads what is new of a prompt in 10
 ms; it only sleeps, as if it ran on a card of its own. It waits whenever it is not answering. Its
-actions are references and, where they have ended, draws from the choices. Resets count.
+actions are references and, where they have ended, draws from the choices. Resets count. AppWorld's
+references are one program each, with which an episode would be over at its first step: there all
+actions are drawn.
 
 The stock engines play on their own, one env after the other as their users step them: fewer of
 them where they are large, and memory is told for each env. Bare BFCL and AppWorld execute calls and
@@ -46,7 +48,7 @@ class Policy:
     """Plays references, then choices, and takes its time.
 
     Args:
-        tasks: whose references.
+        tasks: whose references, if they are longer than one step.
         choices: what may be chosen in a view.
         first_s: seconds that an answer takes.
         each_s: seconds more for each prompt answered at once.
@@ -59,7 +61,8 @@ class Policy:
     """
 
     def __init__(self, tasks: Sequence[Task], choices: Any, first_s: float, each_s: float) -> None:
-        self._references = {task.instruction: task.solution for task in tasks}
+        played = [task for task in tasks if len(task.solution) > 1]
+        self._references = {task.instruction: task.solution for task in played}
         self._choices = choices
         self._first_s, self._each_s = first_s, each_s
         self._rng = np.random.default_rng(0)

@@ -57,6 +57,17 @@ def claimed(name: str = "toy", place: int = 0) -> Task:
     return task.model_copy(update={"split": Split.TRAIN})
 
 
+def test_the_name_of_a_split_is_as_good_as_the_split(benchmark: str) -> None:
+    plain, parted = get_benchmark(benchmark), benchmark_of(benchmark, SHARE)
+    for split in NATIVE_SPLITS:
+        assert plain.tasks(split.value) == plain.tasks(split) != ()
+    for split in Split:
+        assert parted.tasks(split.value) == parted.tasks(split) != ()
+    for found in (plain, parted):
+        with pytest.raises(TaskError, match=r"Unknown split 'training'. Choose one of: train, "):
+            found.tasks("training")
+
+
 def test_scenarios_are_set_aside_whole_and_the_rest_stays(benchmark: str) -> None:
     native = coevo_gym.tasks(benchmark, "train")
     train, held_out = divided(benchmark)

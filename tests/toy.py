@@ -23,7 +23,7 @@ from coevo_gym.core.benchmark import (
 )
 from coevo_gym.core.errors import BuildError, TaskError
 from coevo_gym.core.evolution import Context, Draft, Proposal, digest
-from coevo_gym.core.task import Split, Task, Verifier, World
+from coevo_gym.core.task import Split, Task, Verifier, World, parse_split
 from coevo_gym.core.trajectory import Step, Trajectory, View
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.frame import Frame, Grade
@@ -104,10 +104,11 @@ class ToyBenchmark:
     name, env_id = "toy", "Toy-v0"
     subsets: tuple[str, ...] = ()
 
-    def tasks(self, split: Split, subset: str | None = None) -> Sequence[Task]:
+    def tasks(self, split: Split | str, subset: str | None = None) -> Sequence[Task]:
         if subset is not None:
             raise TaskError(f"toy has no subset {subset!r}")
-        return tuple(task for task in _native(self._task) if task.split is split)
+        asked = parse_split(split)
+        return tuple(task for task in _native(self._task) if task.split is asked)
 
     def split_of(self, scenario: str) -> Split:
         return (Split.TRAIN, Split.TRAIN, Split.VAL, Split.TEST)[int(digest(scenario), 16) % 4]

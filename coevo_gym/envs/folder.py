@@ -10,7 +10,7 @@ from numpy.random import Generator
 from coevo_gym.core.benchmark import Evidence, Replay
 from coevo_gym.core.errors import TaskError
 from coevo_gym.core.evolution import Context, Draft, Proposal
-from coevo_gym.core.task import NATIVE_SPLITS, Split, Task
+from coevo_gym.core.task import NATIVE_SPLITS, Split, Task, parse_split
 from coevo_gym.core.task_file import TaskList
 from coevo_gym.core.trajectory import Trajectory, View
 from coevo_gym.envs.proposals import check_context
@@ -87,8 +87,17 @@ class FolderBenchmark:
     ) -> None:
         self._tasks, self._builder, self._choices = tasks, builder, choices
 
-    def tasks(self, split: Split, subset: str | None = None) -> Sequence[Task]:
-        """Native tasks; see ``native_tasks`` in the folder's ``tasks.py``."""
+    def tasks(self, split: Split | str, subset: str | None = None) -> Sequence[Task]:
+        """Native tasks; see ``native_tasks`` in the folder's ``tasks.py``.
+
+        Args:
+            split: one of :data:`NATIVE_SPLITS`, or its name.
+            subset: the benchmark's own name for a part; None for all.
+
+        Raises:
+            TaskError: if there is no such split or subset.
+        """
+        split = parse_split(split)
         if split not in NATIVE_SPLITS:
             raise TaskError(
                 f"No native task of {self.name} is {split}: only a share that is set aside is "

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from coevo_gym.core.benchmark import Benchmark, get_benchmark
 from coevo_gym.core.errors import ConfigError, TaskError
-from coevo_gym.core.task import Split, Task, canonical_json
+from coevo_gym.core.task import Split, Task, canonical_json, parse_split
 from coevo_gym.core.task_file import TaskList
 
 _REMEMBERED = 4096
@@ -61,12 +61,13 @@ class HoldingOut:
     def __reduce__(self) -> tuple[Any, ...]:
         return benchmark_of, (self._inner.name, self._share)
 
-    def tasks(self, split: Split, subset: str | None = None) -> Sequence[Task]:
+    def tasks(self, split: Split | str, subset: str | None = None) -> Sequence[Task]:
         """Native tasks of a split; those in scenarios that are set aside are ``held_out``.
 
         Raises:
             TaskError: if there is none.
         """
+        split = parse_split(split)
         if split not in (Split.TRAIN, Split.HELD_OUT):
             return self._inner.tasks(split, subset)
         train = self._inner.tasks(Split.TRAIN, subset)

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import gymnasium as gym
 import pytest
 
+import coevo_gym
+from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.errors import EnvBackendError, ResetNeeded
 from coevo_gym.envs.appworld.engine import executor as executor_module
 from coevo_gym.envs.appworld.engine import pool as pool_module
 from coevo_gym.envs.appworld.engine import session as engine_module
 from coevo_gym.envs.appworld.engine.pool import Engine, Pool
 from coevo_gym.envs.appworld.engine.session import ErrorKind, World
+from coevo_gym.episodes import EnvPool, EpisodeStream, EvalEpisode, Finished
 from tests.appworld.test_engine import wait_for_end
 from tests.appworld.test_executor import ALIVE
 
@@ -33,6 +40,41 @@ def own(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
 def idle(pool: Pool) -> list[Engine]:
     assert len(pool._idle) == 3
     return list(pool._idle)
+
+
+def test_all_threads_share_one_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both_make_one = threading.Barrier(2, timeout=60)
+
+    class Slow(Pool):
+        def __init__(self, root: Path) -> None:
+            both_make_one.wait()
+            super().__init__(root)
+
+    monkeypatch.setattr(pool_module, "Pool", Slow)
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(pool_module.pool, [tmp_path, tmp_path])
+    assert first is second
+
+
+def test_episodes_of_their_own_threads_begin_beside_each_other(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both_begin, begin = threading.Barrier(2, timeout=60), World.begin
+
+    def begin_with_another(world: World, *arguments: Any, **keywords: Any) -> Any:
+        both_begin.wait()
+        return begin(world, *arguments, **keywords)
+
+    monkeypatch.setattr(World, "begin", begin_with_another)
+    tasks = coevo_gym.tasks("appworld")[:2]
+    envs = EnvPool(lambda: gym.make("CoEvolve-AppWorld-v0"), max_envs=2)
+    agent = ScriptedAgent({task.instruction: task.solution for task in tasks})
+    with EpisodeStream[Any](envs, agent) as stream:
+        for index, task in enumerate(tasks):
+            stream.begin(index, EvalEpisode(task, seed=0))
+        ended = [stream.next() for _ in tasks]
+    envs.close()
+    assert all(isinstance(found, Finished) and found.record.success for found in ended)
 
 
 class TestIdleEngines:

@@ -114,6 +114,7 @@ class AppWorldEnv(TaskEnv):
     benchmark = "appworld"
     default_max_steps = 30
     max_live = 8
+    begins_alone = False  # what engines share was read before they were forked
     reward_modes: ClassVar[tuple[str, ...]] = ("success", "shaped")
     vector_mode: ClassVar = "process"
     extra_info: ClassVar = FrozenDict(

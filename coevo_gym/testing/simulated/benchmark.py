@@ -21,7 +21,7 @@ from coevo_gym.core.benchmark import (
 )
 from coevo_gym.core.errors import TaskError
 from coevo_gym.core.evolution import Context, Draft
-from coevo_gym.core.task import Split, Task, Verifier, World
+from coevo_gym.core.task import Split, Task, Verifier, World, parse_split
 from coevo_gym.core.trajectory import Step, Trajectory, View
 from coevo_gym.envs.vector import TaskVectorEnv
 
@@ -107,11 +107,11 @@ class SkillBenchmark:
     def __init__(self, native: Sequence[Task] = ()) -> None:
         self._native = tuple(native)
 
-    def tasks(self, split: Split, subset: str | None = None) -> Sequence[Task]:
+    def tasks(self, split: Split | str, subset: str | None = None) -> Sequence[Task]:
         """Native tasks of a split; held-out tasks are numbers, and never tasks."""
         if subset is not None:
             raise TaskError(f"{self.name} has no subset {subset!r}")
-        return self._native if split is Split.TRAIN else ()
+        return self._native if parse_split(split) is Split.TRAIN else ()
 
     def split_of(self, scenario: str) -> Split:
         """The side of the border that a scenario names."""

@@ -16,7 +16,6 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -259,18 +258,17 @@ class Pool:
             self._zygote = None
 
 
+_pools: dict[tuple[int, Path], Pool] = {}
+
+
 def pool(root: Path) -> Pool:
-    """This process's engines over a folder of data; a fork has its own."""
-    return _pool(os.getpid(), root.absolute())
+    """This process's engines over a folder of data, for all its threads; a fork has its own."""
+    key = os.getpid(), root.absolute()
+    return _pools.get(key) or _pools.setdefault(key, Pool(root.absolute()))
 
 
-@cache
-def _pool(owner: int, root: Path) -> Pool:
-    made = Pool(root)
-
-    def close() -> None:
-        if os.getpid() == owner:  # a fork exits, too, and the engines are not its own
+@atexit.register
+def _close() -> None:
+    for (owner, _), made in list(_pools.items()):
+        if owner == os.getpid():  # a fork exits, too, and the engines are not its own
             made.close()
-
-    atexit.register(close)
-    return made
