@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from coevo_gym.envs.vector import TaskVectorEnv
@@ -10,6 +11,7 @@ from tests.workers import faulty
 
 
 def main(env_id: str, then: str) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore it
     toy.register()
     faulty.register()
     envs = TaskVectorEnv(env_id, 2, n_workers=2)
