@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +25,8 @@ settings.load_profile("any machine")
 
 def pytest_configure(config: pytest.Config) -> None:
     """CI runs every test; a machine of somebody's own runs what it can."""
+    # Whatever starts the tests in the background has them ignore Ctrl-C, and programs they start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if os.environ.get("CI") and (lines := needs.lacking()):
         raise pytest.UsageError("CI leaves out no test. " + " ".join(lines))
 

@@ -6,7 +6,6 @@ trajectories are stored and the line of the last is not yet written (``stored:4`
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 from typing import Any
@@ -30,6 +29,5 @@ if __name__ == "__main__":
             threading.Event().wait(600)
 
     setattr(owner, name, stop_after)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
     toy.register()
     main()

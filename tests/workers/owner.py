@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 
 from coevo_gym.envs.vector import TaskVectorEnv
@@ -11,7 +10,6 @@ from tests.workers import faulty
 
 
 def main(env_id: str, then: str) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore it
     toy.register()
     faulty.register()
     envs = TaskVectorEnv(env_id, 2, n_workers=2)
