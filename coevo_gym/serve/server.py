@@ -17,6 +17,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.curricula.registry import make_curriculum
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.envs.base import TaskEnv
+from coevo_gym.provision import extra_advice
 from coevo_gym.serve.limits import Limits
 from coevo_gym.serve.session import JournaledSession
 from coevo_gym.serve.shelf import EnvShelf
@@ -175,7 +176,5 @@ def _uvicorn() -> Any:
         import uvicorn
         import websockets  # noqa: F401
     except ImportError as error:
-        raise ImportError(
-            f"{error}. `coevo serve` needs the extra: pip install 'coevo-gym[serve]'"
-        ) from error
+        raise ImportError(f"`coevo serve` needs more: {error}. {extra_advice('serve')}.") from error
     return uvicorn
