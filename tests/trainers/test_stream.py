@@ -51,30 +51,56 @@ class Signed:
 
 
 class Hold:
-    """Lets the first two episodes of a task, those of its first group, wait for an event."""
+    """Lets the first two episodes of a task, those of its first group, wait for an event.
 
-    def __init__(self, place: int | None = None) -> None:
+    When they go on, the others wait for them if they are ``awaited``: who is quicker is then no
+    matter.
+    """
+
+    def __init__(self, place: int | None = None, *, awaited: bool = False) -> None:
+        self.awaited = awaited
         self.task = None if place is None else TRAIN[place].id
-        self.left, self.lock = 2, threading.Lock()
+        self.left, self.under_way, self.changed = 2, 0, threading.Condition()
         self.entered, self.may_go_on = threading.Event(), threading.Event()
 
-    def wait(self, env: TaskEnv) -> None:
-        with self.lock:
+    def wait(self, env: TaskEnv) -> bool:
+        """Wait before a step; whether it begins an episode that is held."""
+        with self.changed:
             held = env.task.id == self.task and not env.view.history and self.left > 0
             self.left -= held
+            self.under_way += held
         if held:
             self.entered.set()
             assert self.may_go_on.wait(WAIT_S)
+        return held
+
+    def wait_for_the_held(self) -> None:
+        with self.changed:
+            if self.awaited and self.may_go_on.is_set():
+                assert self.changed.wait_for(lambda: not self.under_way, WAIT_S)
+
+    def end(self) -> None:
+        with self.changed:
+            self.under_way -= 1
+            self.changed.notify_all()
 
     def make(self) -> gym.Env[str, str]:
         hold, made = self, gym.make("Toy-v0", disable_env_checker=True)
 
         class Holding(gym.Wrapper[str, str, str, str]):
+            held = False
+
             def step(self, action: str) -> Any:
                 bare = self.unwrapped
                 assert isinstance(bare, TaskEnv)
-                hold.wait(bare)
-                return super().step(action)
+                self.held = hold.wait(bare) or self.held
+                if not self.held:
+                    hold.wait_for_the_held()
+                stepped = super().step(action)
+                if self.held and (stepped[2] or stepped[3]):
+                    self.held = False
+                    hold.end()
+                return stepped
 
         return Holding(made)
 
@@ -128,7 +154,7 @@ def test_staleness_without_a_stream_is_refused() -> None:
 
 def test_a_straggler_goes_on_over_updates_and_its_tokens_keep_their_versions() -> None:
     """Of five tasks in turn the first is held until two updates are done."""
-    hold = Hold(0)
+    hold = Hold(0, awaited=True)
     envs = EnvPool(hold.make, max_envs=4)
     log = Ends(step_2=hold.may_go_on.set)
     loop = make_loop(envs, log, **(STALE | QUIET | {"max_staleness": 2, "max_steps": 6}))
