@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_PORT = 8765
-
 
 @dataclass(frozen=True)
 class Practice:
