@@ -31,8 +31,19 @@ __all__ = [
 ]
 
 
+MOST_CHARACTERS = 10_000
+"""Longest text of an error: values of any length are quoted in some."""
+
+
 class CoevoError(Exception):
     """Base of every error that coevo_gym raises on its own account."""
+
+    def __str__(self) -> str:
+        text, half = super().__str__(), MOST_CHARACTERS // 2
+        left_out = len(text) - 2 * half
+        if left_out <= 0:
+            return text
+        return f"{text[:half]} ... ({left_out:,} characters left out) ... {text[-half:]}"
 
 
 class ConfigError(CoevoError, ValueError):
