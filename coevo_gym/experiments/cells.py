@@ -11,8 +11,9 @@ from coevo_gym.config import Resolved, RunConfig, load_config
 from coevo_gym.config.arms import KEYS, SECTIONS
 from coevo_gym.config.keys import flat
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.secrets import without_secrets
 from coevo_gym.experiments.definition import Experiment, Row, Size
-from coevo_gym.run.manifest import read_manifest, redact
+from coevo_gym.run.manifest import read_manifest
 from coevo_gym.store.folder import RunFolder
 
 State = Literal["finished", "cut", "new"]
@@ -164,7 +165,7 @@ def shared(config: RunConfig) -> dict[str, Any]:
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
-    found: dict[str, Any] = redact(config.to_json())
+    found: dict[str, Any] = without_secrets(config.to_json())
     return {name: value for name, value in found.items() if name not in BESIDE}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -16,6 +15,7 @@ from coevo_gym import __version__
 from coevo_gym.config import ArmConfig, Resolved, RunConfig, arm_configs
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.evolution import digest
+from coevo_gym.core.secrets import without_secrets
 from coevo_gym.core.task import Task
 from coevo_gym.methods.plugins import folder_hashes
 from coevo_gym.run.policies import prompt_of
@@ -29,7 +29,6 @@ _MODEL_PACKAGES = {
     "vllm": ("transformers", "peft", "vllm"),
     "openai": ("openai",),
 }
-_SECRET_WORDS = frozenset({"key", "secret", "password", "token", "credential", "credentials"})
 
 
 def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]) -> dict[str, Any]:
@@ -57,8 +56,8 @@ def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]
         "versions": versions(config),
         "git_commit": git_commit(),
     }
-    redacted: dict[str, Any] = redact(manifest)
-    return redacted
+    kept: dict[str, Any] = without_secrets(manifest)
+    return kept
 
 
 def mark_of(config: RunConfig, arm: ArmConfig) -> str:
@@ -187,21 +186,3 @@ def git_commit() -> str:
         found.append(done.stdout.strip())
     commit, changes = found
     return f"{commit}+" if commit and changes else commit
-
-
-def redact(value: Any) -> Any:
-    """The JSON value without the values of keys that name a secret, such as ``api_key``."""
-    if isinstance(value, Mapping):
-        return {
-            key: "<redacted>"
-            if isinstance(item, str) and item and _is_secret(str(key))
-            else redact(item)
-            for key, item in value.items()
-        }
-    if isinstance(value, (list, tuple)):
-        return [redact(item) for item in value]
-    return value
-
-
-def _is_secret(key: str) -> bool:
-    return bool(_SECRET_WORDS & set(re.split(r"[^a-z0-9]+", key.lower())))

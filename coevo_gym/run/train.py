@@ -17,6 +17,7 @@ from coevo_gym.agents.tiny.policy import TinyPolicy
 from coevo_gym.config import ArmConfig, Resolved, RunConfig
 from coevo_gym.core.errors import CoevoError
 from coevo_gym.core.evolution import Round, RoundResult, Verdict
+from coevo_gym.core.secrets import without_secrets
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.run.arm import Arm
 from coevo_gym.run.assembly import Assembly, one_thread
@@ -30,7 +31,6 @@ from coevo_gym.run.manifest import (
     make_manifest,
     mark_of,
     read_manifest,
-    redact,
 )
 from coevo_gym.run.progress import Progress, ProgressFile
 from coevo_gym.run.rounds import StoredEvolver
@@ -350,7 +350,9 @@ class _Run:
                 self.folder,
                 run=self.config.name,
                 arm=arm.name,
-                config=redact({**self.config.to_json(), **settings.model_dump(mode="json")}),
+                config=without_secrets(
+                    {**self.config.to_json(), **settings.model_dump(mode="json")}
+                ),
             ) as sinks,
         ):
             events = arm.events = ArmEvents(

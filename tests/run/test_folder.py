@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coevo_gym.core.errors import ConfigError, StoreError
-from coevo_gym.run.manifest import redact
 from coevo_gym.store.folder import (
     RunFolder,
     append_line,
@@ -132,12 +131,3 @@ def test_lines_after_a_torn_one_are_read(tmp_path: Path) -> None:
     append_line(path, {"step": 2})
     assert [line["step"] for line in read_lines(path)] == [1, 2]
     assert read_lines(tmp_path / "nothing") == []
-
-
-def test_secrets_are_redacted_by_the_name_of_their_key() -> None:
-    value = {"api_key": "sk-1", "max_tokens": 5, "list": [{"Token": "x", "tokens": "kept"}]}
-    assert redact(value) == {
-        "api_key": "<redacted>",
-        "max_tokens": 5,
-        "list": [{"Token": "<redacted>", "tokens": "kept"}],
-    }

@@ -22,19 +22,18 @@ from playwright.sync_api import (
     ConsoleMessage,
     Page,
     Route,
+    ViewportSize,
     expect,
     sync_playwright,
 )
 
 import coevo_gym
+from coevo_gym.web.shell import HEADERS
 from tests import needs
 
 STATIC = Path(coevo_gym.__file__).parent / "web" / "static"
 ADDRESS = "http://127.0.0.1:9"
-CONTENT_SECURITY_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'"
-)
+NARROW: ViewportSize = {"width": 360, "height": 740}
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -89,6 +88,11 @@ class Visit:
         self.page.goto(address + ("" if address.endswith(".html") else "/") + place)
         self.settle()
 
+    def jump(self, place: str) -> None:
+        """Go to a place without loading the page anew."""
+        self.page.evaluate("place => { window.location.hash = place }", place)
+        self.settle()
+
     def settle(self) -> None:
         """Wait until nothing is being loaded."""
         expect(self.page.locator("main h1")).to_be_visible()
@@ -98,6 +102,21 @@ class Visit:
         """By how many pixels the page is wider than its window."""
         root = "document.documentElement"
         return max(0, self.page.evaluate(f"{root}.scrollWidth - {root}.clientWidth"))
+
+    def assert_sound(self) -> None:
+        """Nobody complains of the page, and it fits a narrow window."""
+        main = self.page.locator("main")
+        expect(main.locator("h1")).not_to_be_empty()
+        assert not main.locator(".problem").count()
+        assert "This page has a fault" not in main.inner_text()
+        wide = self.page.viewport_size
+        self.page.set_viewport_size(NARROW)
+        try:
+            assert self.overflow() == 0
+        finally:
+            if wide:
+                self.page.set_viewport_size(wide)
+        assert not self.complaints
 
 
 def answering(visit: Visit, answers: Mapping[str, Any]) -> Callable[[Route], None]:
@@ -109,20 +128,22 @@ def answering(visit: Visit, answers: Mapping[str, Any]) -> Callable[[Route], Non
         if not path.startswith("api/"):
             file = STATIC / (path.removeprefix("static/") or "index.html")
             kind = mimetypes.guess_type(file.name)[0] or "text/plain"
-            headers = {"Content-Type": kind, "Content-Security-Policy": CONTENT_SECURITY_POLICY}
+            headers = {**HEADERS, "content-type": kind}
             route.fulfill(status=200 if file.is_file() else 404, headers=headers,
                           body=file.read_bytes() if file.is_file() else b"")  # fmt: skip
             return
         path = path.removeprefix("api/")
         if path == "live":
             body = "retry: 600000\n\n"
-            route.fulfill(status=200, headers={"Content-Type": "text/event-stream"}, body=body)
+            route.fulfill(
+                status=200, headers={**HEADERS, "content-type": "text/event-stream"}, body=body
+            )
             return
         visit.asked.append((path, parse_qs(parts.query)))
         missing = {"error": "NotFound", "message": f"There is no {path}."}
         body = json.dumps(answers.get(path, missing))
         route.fulfill(status=200 if path in answers else 404, body=body,
-                      headers={"Content-Type": "application/json"})  # fmt: skip
+                      headers={**HEADERS, "content-type": "application/json"})  # fmt: skip
 
     return answer
 

@@ -42,31 +42,16 @@ def asking(visit: Visit, a: str, b: str) -> Iterator[None]:
     visit.settle()
 
 
-def jump(visit: Visit, place: str) -> None:
-    """Go to a place without loading the page anew."""
-    visit.page.evaluate("place => { window.location.hash = place }", place)
-    visit.settle()
-
-
 @pytest.mark.parametrize("name", PLACES)
 def test_each_page_opens_without_a_complaint_and_fits_a_narrow_window(
     shared: Visit, name: str
 ) -> None:
-    jump(shared, PLACES[name])
-    main = shared.page.locator("main")
-    expect(main.locator("h1")).not_to_be_empty()
-    assert not main.locator(".problem").count()
-    assert "This page has a fault" not in main.inner_text()
-    shared.page.set_viewport_size({"width": 360, "height": 740})
-    try:
-        assert shared.overflow() == 0
-    finally:
-        shared.page.set_viewport_size({"width": 1280, "height": 720})
-    assert not shared.complaints
+    shared.jump(PLACES[name])
+    shared.assert_sound()
 
 
 def test_a_type_leads_to_its_episodes(shared: Visit) -> None:
-    jump(shared, PLACES["evaluation"])
+    shared.jump(PLACES["evaluation"])
     beauty = shared.page.locator(".chart-of-intervals svg a", has_text="beauty")
     wanted = "/api/evals/after/episodes?type=category%3Abeauty"
     with shared.page.expect_request(lambda request: request.url.endswith(wanted)):
@@ -76,14 +61,14 @@ def test_a_type_leads_to_its_episodes(shared: Visit) -> None:
 
 
 def test_an_episode_is_a_link(shared: Visit) -> None:
-    jump(shared, PLACES["evaluation"])
+    shared.jump(PLACES["evaluation"])
     rows = shared.page.get_by_role("table", name="Episodes").locator("a[data-row]")
     assert rows.count() == 48
     assert rows.first.get_attribute("href") == f"#/evals/after/episodes/{'0' * 64}.0"
 
 
 def test_an_evaluation_leads_to_comparisons_with_those_of_the_same_tasks(shared: Visit) -> None:
-    jump(shared, PLACES["evaluation"])
+    shared.jump(PLACES["evaluation"])
     others = shared.page.get_by_label("Compare with")
     assert others.locator("option").all_inner_texts() == ["choose…", "before", "going"]
     with asking(shared, "evals/after", "evals/before"):
@@ -92,7 +77,7 @@ def test_an_evaluation_leads_to_comparisons_with_those_of_the_same_tasks(shared:
 
 
 def test_a_comparison_says_by_how_much_how_surely_and_on_which_tasks(shared: Visit) -> None:
-    jump(shared, PLACES["comparison"])
+    shared.jump(PLACES["comparison"])
     page = shared.page.locator("main")
     said = page.inner_text()
     assert "+15.0 points" in said
@@ -112,7 +97,7 @@ def test_a_comparison_says_by_how_much_how_surely_and_on_which_tasks(shared: Vis
 
 
 def test_sides_can_be_swapped_and_chosen(shared: Visit) -> None:
-    jump(shared, PLACES["comparison"])
+    shared.jump(PLACES["comparison"])
     with asking(shared, "evals/after", "evals/before"):
         shared.page.get_by_role("button", name="Swap").click()
     with asking(shared, "evals/after", "runs/shop-1/static"):
@@ -120,7 +105,7 @@ def test_sides_can_be_swapped_and_chosen(shared: Visit) -> None:
 
 
 def test_the_tasks_of_an_arm_that_got_worse_are_found(shared: Visit) -> None:
-    jump(shared, PLACES["evaluation of an arm"])
+    shared.jump(PLACES["evaluation of an arm"])
     shared.page.locator("select[name=change]").select_option("worse")
     rows = shared.page.get_by_role("table", name="Held-out tasks").locator("tbody tr")
     expect(rows).to_have_count(15)
@@ -144,7 +129,7 @@ def attacked(chromium: Browser) -> Iterator[Visit]:
 
 @pytest.mark.parametrize("name", PLACES)
 def test_what_others_wrote_is_text_and_does_nothing(attacked: Visit, name: str) -> None:
-    jump(attacked, PLACES[name])
+    attacked.jump(PLACES[name])
     main = attacked.page.locator("main")
     assert "This page has a fault" not in main.inner_text()
     assert not main.locator("script, img, iframe, style, [onload]").count()

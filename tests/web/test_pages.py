@@ -81,33 +81,18 @@ def visit(chromium: Browser) -> Iterator[Visit]:
         yield visit
 
 
-def jump(visit: Visit, place: str) -> None:
-    """Go to a place without loading the page anew."""
-    visit.page.evaluate("place => { window.location.hash = place }", place)
-    visit.settle()
-
-
 @pytest.mark.parametrize("name", PLACES)
 def test_each_view_opens_without_a_complaint_and_fits_a_narrow_window(
     shared: Visit, name: str
 ) -> None:
-    jump(shared, PLACES[name])
-    main = shared.page.locator("main")
-    expect(main.locator("h1")).not_to_be_empty()
-    assert not main.locator(".problem").count()
-    assert "This page has a fault" not in main.inner_text()
-    shared.page.set_viewport_size({"width": 360, "height": 740})
-    try:
-        assert shared.overflow() == 0
-    finally:
-        shared.page.set_viewport_size({"width": 1280, "height": 720})
-    assert not shared.complaints
+    shared.jump(PLACES[name])
+    shared.assert_sound()
 
 
 def test_every_link_of_every_view_leads_to_a_view(shared: Visit) -> None:
     found: set[str] = set()
     for place in PLACES.values():
-        jump(shared, place)
+        shared.jump(place)
         found |= set(
             shared.page.eval_on_selector_all(
                 "a[href]", "all => all.map(a => a.getAttribute('href'))"
@@ -137,7 +122,7 @@ HIDDEN = r"/[\u0000-\u0008\u001b\u202a-\u202e\u2066-\u2069\u200b\ufeff]|\udb40/"
 
 @pytest.mark.parametrize("name", PLACES)
 def test_what_others_wrote_is_text_and_does_nothing(attacked: Visit, name: str) -> None:
-    jump(attacked, PLACES[name])
+    attacked.jump(PLACES[name])
     page = attacked.page
     assert "This page has a fault" not in page.locator("main").inner_text()
     assert page.evaluate("window.hit") is None
@@ -152,7 +137,7 @@ def test_what_others_wrote_is_text_and_does_nothing(attacked: Visit, name: str) 
 
 
 def test_characters_that_cannot_be_seen_are_named(attacked: Visit) -> None:
-    jump(attacked, TRAJECTORY)
+    attacked.jump(TRAJECTORY)
     marks = set(attacked.page.locator(".hidden-char").all_inner_texts())
     assert marks >= {"RLO", "PDF", "LRI", "ZWSP", "NUL", "ESC", "BEL", "BOM", "D800", "E0041"}
     assert attacked.page.locator("bdi").count() > 20  # no text turns what is beside it around
@@ -348,7 +333,7 @@ def test_colours_follow_the_system_and_the_switch(chromium: Browser) -> None:
 
 
 def test_an_episode_shows_how_the_policy_came_to_act(shared: Visit) -> None:
-    jump(shared, TRAJECTORY)
+    shared.jump(TRAJECTORY)
     page = shared.page
     choices = page.locator("#step-2 .choice")
     expect(choices).to_have_count(8)
@@ -369,13 +354,13 @@ def test_an_episode_shows_how_the_policy_came_to_act(shared: Visit) -> None:
 
 
 def test_two_episodes_say_where_they_part(shared: Visit) -> None:
-    jump(shared, PLACES["side"])
+    shared.jump(PLACES["side"])
     expect(shared.page.locator("main")).to_contain_text("Two episodes side by side")
     expect(shared.page.locator(".side-row")).to_have_count(4)
 
 
 def test_what_got_worse_after_a_round_is_listed(shared: Visit) -> None:
-    jump(shared, PLACES["round"])
+    shared.jump(PLACES["round"])
     changed = shared.page.locator("#changed")
     expect(changed).to_contain_text("2 tasks got worse")
 

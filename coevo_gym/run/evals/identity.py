@@ -9,9 +9,10 @@ from typing import Any
 from coevo_gym.config import RunConfig
 from coevo_gym.config.keys import flat
 from coevo_gym.core.evolution import digest
+from coevo_gym.core.secrets import without_secrets
 from coevo_gym.core.task import thaw
 from coevo_gym.run.evals.job import EvalJob
-from coevo_gym.run.manifest import git_commit, prompt_id, redact, task_set_hash, versions
+from coevo_gym.run.manifest import git_commit, prompt_id, task_set_hash, versions
 
 SCHEMA = 1
 _ASIDE = ("source", "git_commit")
@@ -48,8 +49,8 @@ def identity(job: EvalJob) -> dict[str, Any]:
         "versions": versions(config),
         "git_commit": git_commit(),
     }
-    redacted: dict[str, Any] = redact(found)
-    return redacted
+    kept: dict[str, Any] = without_secrets(found)
+    return kept
 
 
 def default_name(job: EvalJob, of: Mapping[str, Any]) -> str:

@@ -13,14 +13,10 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from coevo_gym.core.secrets import REDACTED, names_secret
 from coevo_gym.core.task import Split, Task
 
-REDACTED = "<redacted>"
 _SHORTEST = 8
-_SECRET_NAMES = frozenset(
-    {"key", "apikey", "secret", "password", "passwd", "token", "credential", "credentials"}
-    | {"authorization", "auth", "cookie", "bearer"}
-)
 _LOOKS = re.compile(
     r"\bsk-[A-Za-z0-9_-]{16,}"  # OpenAI, Anthropic and many that are like them
     r"|\bhf_[A-Za-z0-9]{16,}|\bgh[opsur]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}"
@@ -86,23 +82,6 @@ class Censor:
             if needle in text:
                 text = pattern.sub(rf"\1{REDACTED}", text)
         return text
-
-
-def names_secret(name: str) -> bool:
-    """Whether a setting, header or variable of that name holds a secret."""
-    return bool(_SECRET_NAMES & set(re.split(r"[^a-z0-9]+", name.lower())))
-
-
-def without_secrets(settings: Any, *, secret: bool = False) -> Any:
-    """Settings as JSON, with nothing under keys that name a secret."""
-    if isinstance(settings, Mapping):
-        return {
-            str(key): without_secrets(value, secret=secret or names_secret(str(key)))
-            for key, value in settings.items()
-        }
-    if isinstance(settings, (list, tuple)):
-        return [without_secrets(value, secret=secret) for value in settings]
-    return REDACTED if secret and isinstance(settings, str) and settings else settings
 
 
 def withheld(task: Task, held_out: Collection[str] = ()) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from coevo_gym.config import PolicySettings
+from coevo_gym.core.secrets import without_secrets
 from coevo_gym.core.stats import wilson_interval
 from coevo_gym.core.task import thaw
 from coevo_gym.core.trajectory import EvalTrajectory
@@ -16,15 +17,15 @@ from coevo_gym.run.evals.summary import by_type, pass_at, rate_of
 from coevo_gym.run.table import RANDOM, WARMUP
 from coevo_gym.store.eval_folder import EvalLine
 from coevo_gym.store.evaluated import EvaluatedTask
-from coevo_gym.store.folder import read_lines
+from coevo_gym.store.folder import in_use, read_lines
 from coevo_gym.web.view.answers.episodes import Behind, steps_of
-from coevo_gym.web.view.answers.progress import state_of, written_at
+from coevo_gym.web.view.answers.progress import written_at
 from coevo_gym.web.view.answers.told import system_text
 from coevo_gym.web.view.filters import EPISODES, WORDS, select
 from coevo_gym.web.view.index.filling import brief
 from coevo_gym.web.view.query import Query, fold
 from coevo_gym.web.view.refusals import Damaged, NotFound
-from coevo_gym.web.view.safe import WITHHELD, notice_of, shares_of, without_secrets
+from coevo_gym.web.view.safe import WITHHELD, notice_of, shares_of
 from coevo_gym.web.view.shapes.brief import TaskBrief
 from coevo_gym.web.view.shapes.evals import (
     EpisodePage,
@@ -295,7 +296,7 @@ def _row(shown: ShownEval) -> EvalRow:
             total=n_tasks * samples,
             lost=lost,
             finished=finished,
-            running=not finished and state_of(folder.path) == "training",
+            running=not finished and in_use(folder.path),
             success=rate.success,
             low=rate.low,
             high=rate.high,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from coevo_gym.core.errors import StoreError
-from coevo_gym.store.folder import LOCK
+from coevo_gym.store.folder import in_use
 from coevo_gym.store.progress import WorkProgress, WorkState, read_progress
 from coevo_gym.web.view.refusals import Damaged
 from coevo_gym.web.view.shapes.runs import Progress, State
@@ -20,8 +19,6 @@ _STATES: Mapping[WorkState, State] = {
     "stopped": "stopped",
     "failed": "failed",
 }
-RECENT_S = 120.0
-"""Where nobody can tell who holds a lock, a run that has written so lately is taken as training."""
 
 
 def progress_of(run: ShownRun) -> Progress:
@@ -42,7 +39,7 @@ def progress_of(run: ShownRun) -> Progress:
     done = float(last["step" if by_steps else "env_steps"]) if last else None
     part = min(1.0, done / total) if done is not None and total else 0.0
     by_files = Progress(
-        state="finished" if over else state_of(run.folder.path),
+        state=_state(run.folder.path, over=over),
         phase="" if over else f"train {arm}" if arm else "warm-up" if not lines else "first tasks",
         arm=arm,
         arms_done=len(arms) if over else number,
@@ -57,6 +54,12 @@ def progress_of(run: ShownRun) -> Progress:
     )
     told = read_progress(run.folder.path)
     return by_files if told is None or told.work != "train" else _as_told(by_files, told, over=over)
+
+
+def _state(folder: Path, *, over: bool) -> State:
+    if over:
+        return "finished"
+    return "training" if in_use(folder) else "stopped"
 
 
 def _as_told(by_files: Progress, told: WorkProgress, *, over: bool) -> Progress:
@@ -90,19 +93,6 @@ def _between(begun: str, ended: str | None) -> float | None:
         return None
 
 
-def state_of(folder: Path) -> State:
-    """Whether somebody writes to a folder; ``stopped`` if nobody does. Nothing is locked for it."""
-    try:
-        stat = (folder / LOCK).stat()
-    except OSError:
-        return "stopped"
-    held = _locks()
-    if held is None:
-        written = max((item.stat().st_mtime for item in folder.iterdir()), default=0.0)
-        return "training" if time.time() - written < RECENT_S else "stopped"
-    return "training" if stat.st_ino in held else "stopped"
-
-
 def written_at(*files: Path) -> str | None:
     """When the latest of some files was written, in UTC; None if there is none."""
     times = [file.stat().st_mtime for file in files if file.is_file()]
@@ -112,15 +102,6 @@ def written_at(*files: Path) -> str | None:
 def unreadable(run: ShownRun, error: Damaged | StoreError) -> Progress:
     """The progress of a run that cannot be read."""
     return Progress(state="damaged", updated_at=written_at(run.folder.manifest))
-
-
-def _locks() -> set[int] | None:
-    """The inodes of files that somebody holds locked; None where that cannot be told."""
-    try:
-        lines = Path("/proc/locks").read_text().splitlines()
-        return {int(line.split()[5].rpartition(":")[2]) for line in lines if " FLOCK " in line}
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def _spent(steps: Sequence[Line], what: str) -> float:

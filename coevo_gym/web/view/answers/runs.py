@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coevo_gym.config import RunConfig
+from coevo_gym.core.secrets import without_secrets
 from coevo_gym.report.words import headline
 from coevo_gym.run.table import RANDOM, WARMUP, TableRow
 from coevo_gym.trainers.parts import training_success
@@ -13,7 +14,6 @@ from coevo_gym.web.view.answers.evals import eval_rows
 from coevo_gym.web.view.answers.progress import progress_of, unreadable
 from coevo_gym.web.view.answers.rounds import rounds_of
 from coevo_gym.web.view.refusals import Damaged
-from coevo_gym.web.view.safe import without_secrets
 from coevo_gym.web.view.shapes.runs import (
     ArmRow,
     EvaluationPoint,

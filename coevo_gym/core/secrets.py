@@ -1,0 +1,32 @@
+"""Settings that are kept, shown or compared hold no secrets: what a key is named tells one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["REDACTED", "names_secret", "without_secrets"]
+
+REDACTED = "<redacted>"
+_SECRET_NAMES = frozenset(
+    {"key", "apikey", "secret", "password", "passwd", "token", "credential", "credentials"}
+    | {"authorization", "auth", "cookie", "bearer"}
+)
+
+
+def names_secret(name: str) -> bool:
+    """Whether a setting, header or variable of that name holds a secret."""
+    return bool(_SECRET_NAMES & set(re.split(r"[^a-z0-9]+", name.lower())))
+
+
+def without_secrets(settings: Any, *, secret: bool = False) -> Any:
+    """Settings as JSON, with nothing under keys that name a secret."""
+    if isinstance(settings, Mapping):
+        return {
+            str(key): without_secrets(value, secret=secret or names_secret(str(key)))
+            for key, value in settings.items()
+        }
+    if isinstance(settings, (list, tuple)):
+        return [without_secrets(value, secret=secret) for value in settings]
+    return REDACTED if secret and isinstance(settings, str) and settings else settings

@@ -1,0 +1,28 @@
+"""Settings lose what the names of their keys say is secret."""
+
+from coevo_gym.core.secrets import names_secret, without_secrets
+
+
+def test_secrets_go_by_the_name_of_their_key() -> None:
+    value = {"api_key": "sk-1", "max_tokens": 5, "list": [{"Token": "x", "tokens": "kept"}]}
+    assert without_secrets(value) == {
+        "api_key": "<redacted>",
+        "max_tokens": 5,
+        "list": [{"Token": "<redacted>", "tokens": "kept"}],
+    }
+
+
+def test_all_texts_under_such_a_key_go() -> None:
+    told = {"max_tokens": 5, "nested": {"auth": ["x", {"y": "z"}]}, "key": ""}
+    assert without_secrets(told) == {
+        "max_tokens": 5,
+        "nested": {"auth": ["<redacted>", {"y": "<redacted>"}]},
+        "key": "",
+    }
+
+
+def test_a_name_is_read_word_by_word() -> None:
+    assert names_secret("OPENAI_API_KEY")
+    assert names_secret("x-auth")
+    assert not names_secret("keyboard")
+    assert not names_secret("max_tokens")
