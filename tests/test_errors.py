@@ -10,9 +10,7 @@ def test_a_short_text_is_told_whole() -> None:
 
 
 def test_a_quoted_value_of_any_length_leaves_both_ends_of_the_text_readable() -> None:
-    text = str(
-        ConfigError(f"tasks.jsonl, line 3: {'x' * 100_000} is no split; choose test")
-    )
+    text = str(ConfigError(f"tasks.jsonl, line 3: {'x' * 100_000} is no split; choose test"))
 
     assert text.startswith("tasks.jsonl, line 3: xxx")
     assert text.endswith("xxx is no split; choose test")

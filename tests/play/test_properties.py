@@ -16,8 +16,9 @@ from coevo_gym.web.play.api_docs import read_docs
 from coevo_gym.web.play.game import Game
 from coevo_gym.web.play.grade import Check, grade_of
 from coevo_gym.web.play.hands import is_unfinished
-from coevo_gym.web.play.shop import SEPARATOR, ShopPage, read_shop
+from coevo_gym.web.play.shop import ShopPage, read_shop
 from coevo_gym.web.play.tools import NoCall, meant
+from coevo_gym.web.shop import SEPARATOR
 from tests.play.test_tools import TOOLS
 from tests.toy import BENCHMARK, ToyEnv
 

@@ -10,7 +10,8 @@ import pytest
 from coevo_gym import tasks
 from coevo_gym.core.trajectory import View
 from coevo_gym.testing import make_env
-from coevo_gym.web.play.shop import SEPARATOR, read_shop
+from coevo_gym.web.play.shop import read_shop
+from coevo_gym.web.shop import SEPARATOR, read_page
 
 
 def clickable(view: View) -> set[str]:
@@ -95,3 +96,15 @@ def test_pages_tell_what_an_agent_reads() -> None:
 def test_what_reads_otherwise_is_no_page(observation: str, page: str) -> None:
     info = {"webshop.page": page, "admissible": ("click[b01]",)}
     assert read_shop(View("Buy.", observation, info)) is None
+
+
+def test_a_product_without_a_name_is_a_product() -> None:
+    parts = ("Instruction:", "Buy.", "Back to Search", "Page 1 (Total results: 3)", "Next >")
+    listed = ("B000000001", "One", "$1.0", "B000000002", "$2.0 to $3.0", "B000000003", "X", "$4.0")
+    products = read_page(SEPARATOR.join(parts + listed), {}).products
+    assert [(product.asin[-1], product.title) for product in products] == [
+        ("1", "One"),
+        ("2", ""),
+        ("3", "X"),
+    ]
+    assert products[1].price == "$2.0 to $3.0"

@@ -9,8 +9,9 @@ from rich.markup import escape
 
 from coevo_gym.core.trajectory import View
 from coevo_gym.web.play.hands import is_unfinished
-from coevo_gym.web.play.shop import SEPARATOR, ShopPage, read_shop
+from coevo_gym.web.play.shop import ShopPage, read_shop
 from coevo_gym.web.play.tools import Tool, message, read_tools, value_of
+from coevo_gym.web.shop import SEPARATOR
 
 Read = Callable[[], str]
 _SHOWN = 60

@@ -1,14 +1,14 @@
-"""A page of WebShop taken apart, so that it can be drawn: from the text that an agent is shown."""
+"""A page of WebShop with the action behind each thing on it, so that it can be played by hand."""
 
 from __future__ import annotations
 
-import json
-import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from coevo_gym.core.trajectory import View
+from coevo_gym.web import shop
+from coevo_gym.web.shop import clicked, read_page
 
-SEPARATOR = " [SEP] "
 BUTTONS = {
     "back to search": "Back to Search",
     "next >": "Next >",
@@ -19,8 +19,6 @@ BUTTONS = {
     "buy now": "Buy Now",
 }
 """What a shop's buttons are called, by the text to click."""
-_COUNT = re.compile(r"Page (\d+) \(Total results: (\d+)\)")
-_TAIL = ("Rating: N.A.", "Description", "Features", "Reviews", "Buy Now")
 
 
 class Thing(NamedTuple):
@@ -96,7 +94,7 @@ class ShopPage(NamedTuple):
 
 
 def read_shop(view: View) -> ShopPage | None:
-    """The page that a view shows; None if it is no page of the shop, or reads otherwise.
+    """The page that a view shows; None if not all that can be clicked is found on it.
 
     Example:
         >>> from coevo_gym.testing import make_env
@@ -106,65 +104,39 @@ def read_shop(view: View) -> ShopPage | None:
         >>> page.kind, len(page.listed), page.buttons[0].label
         ('results', 10, 'Back to Search')
     """
-    kind = str(view.info.get("webshop.page", ""))
-    parts = view.observation.split(SEPARATOR)
-    clicks = [click.removeprefix("click[")[:-1] for click in view.info.get("admissible", ())]
-    buttons = tuple(Thing(BUTTONS[text], f"click[{text}]") for text in clicks if text in BUTTONS)
-    things = [text for text in clicks if text not in BUTTONS]
-    if kind in ("", "search"):
-        return ShopPage(kind, buttons) if kind else None
-    page = ShopPage(
-        kind,
-        buttons,
-        asin=str(view.info.get("webshop.asin", "")),
-        chosen=tuple(json.loads(view.info.get("webshop.options", "{}")).items()),
+    if not view.info.get("webshop.page"):
+        return None
+    actions = clicked(view.info.get("admissible", ()))
+    page = read_page(view.observation, view.info, tuple(actions.values()))
+    found = ShopPage(
+        page.kind,
+        buttons=tuple(Thing(BUTTONS[text], actions[text]) for text in actions if text in BUTTONS),
+        number=page.number or 0,
+        found=page.found or 0,
+        listed=tuple(
+            Listed(*product, action)
+            for product in page.products
+            if (action := actions.get(product.asin.lower()))
+        ),
+        title=page.title,
+        price=page.price,
+        asin=page.asin,
+        options=tuple(_option(option, actions) for option in page.options),
+        chosen=tuple(page.chosen.items()),
+        texts=page.texts,
     )
-    if kind == "done":
-        return page._replace(texts=tuple(parts))
-    if "Back to Search" not in parts[2:]:
-        return None
-    body = parts[parts.index("Back to Search", 2) + 1 :]
-    if kind == "results":
-        return _results(page, body, things)
-    if kind == "item":
-        return _item(page, body, things)
-    return page._replace(texts=tuple(body[1:]))
+    values = (value.action for option in found.options for value in option.values)
+    listed = (item.action for item in found.listed)
+    there = {*(button.action for button in found.buttons), *listed, *values}
+    return found if there == set(actions.values()) else None
 
 
-def _results(page: ShopPage, body: list[str], asins: list[str]) -> ShopPage | None:
-    counted = _COUNT.fullmatch(body[0]) if body else None
-    if counted is None:
-        return None
-    rows: list[list[str]] = []
-    left = dict.fromkeys(asins)
-    for part in body[1:]:
-        if part.lower() in left:
-            del left[part.lower()]
-            rows.append([part])
-        elif rows:
-            rows[-1].append(part)
-    if left:
-        return None
-    listed = tuple(
-        Listed(asin, " ".join(told[:-1]), told[-1] if told else "", f"click[{asin.lower()}]")
-        for asin, *told in rows
+def _option(option: shop.Option, actions: Mapping[str, str]) -> Option:
+    return Option(
+        option.name,
+        tuple(
+            Thing(value, actions[value.lower()], chosen=value == option.chosen)
+            for value in option.values
+            if value.lower() in actions
+        ),
     )
-    return page._replace(number=int(counted[1]), found=int(counted[2]), listed=listed)
-
-
-def _item(page: ShopPage, body: list[str], values: list[str]) -> ShopPage | None:
-    tail = len(_TAIL)
-    if tuple(body[-tail:]) != _TAIL or len(body) < tail + 3:
-        return None
-    *shown, title, price = body[1:-tail]
-    chosen = dict(page.chosen)
-    options: list[Option] = []
-    known = set(values)
-    for part in shown:
-        if part in known and options:
-            name = options[-1].name
-            thing = Thing(part, f"click[{part}]", chosen.get(name) == part)
-            options[-1] = options[-1]._replace(values=(*options[-1].values, thing))
-        else:
-            options.append(Option(part, ()))
-    return page._replace(title=title, price=price.removeprefix("Price: "), options=tuple(options))

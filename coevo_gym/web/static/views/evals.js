@@ -74,7 +74,7 @@
       given(data.scenario_success) && ["Scenarios", percent(data.scenario_success), "all solved"],
       ["Tasks", count(row.n_tasks), row.samples > 1 && `${row.samples} episodes each`],
       ["Episodes", count(row.done), row.done < row.total && `of ${count(row.total)}`],
-      row.lost > 0 && ["Lost to faults", count(row.lost)],
+      row.lost > 0 && ["Lost", count(row.lost), "in no number"],
       ["Steps", decimal(data.steps, 1), "an episode"],
       tokens.prompt + tokens.completion > 0 && ["Tokens", count(tokens.prompt + tokens.completion)],
       tokens.usd > 0 && ["Cost", `$${tokens.usd.toFixed(2)}`],

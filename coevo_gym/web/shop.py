@@ -1,0 +1,185 @@
+"""A page of WebShop taken apart, from the text that an agent is shown; never from HTML.
+
+So a page can be drawn where the shop's catalogue is not installed, too. What cannot be told from
+the text is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+__all__ = ["SEPARATOR", "Option", "Page", "Product", "clicked", "read_page"]
+
+SEPARATOR = " [SEP] "
+_COUNTED = re.compile(r"Page (\d{1,9}) \(Total results: (\d{1,9})\)")
+_BUTTONS = frozenset({"Back to Search", "< Prev", "Next >", "Search"})
+_BEHIND_ITEM = ("Description", "Features", "Reviews", "Buy Now")
+_CLICK = re.compile(r"click\[(.*)\]\s*\Z", re.DOTALL)
+_PRICE = "Price: "
+_ASIN = re.compile(r"[0-9A-Z]{10}")
+
+
+class Product(NamedTuple):
+    """A product of a list of results: its code, its name, and its price as the shop shows it."""
+
+    asin: str
+    title: str
+    price: str
+
+
+class Option(NamedTuple):
+    """What can be chosen of a product: its name, its values, and the chosen one; "" for none."""
+
+    name: str
+    values: tuple[str, ...]
+    chosen: str
+
+
+class Page(NamedTuple):
+    """A page of the shop.
+
+    Attributes:
+        kind: ``search``, ``results``, ``item``, the name of a page behind an item, or ``done``.
+        instruction: what the shopper was told.
+        buttons: its buttons, as they are named on the page.
+        number: number of a page of results, from 1; None of others.
+        found: how many results there are in all; None of others.
+        products: those of a page of results.
+        title: name of an item.
+        price: its price, as the shop shows it.
+        asin: its code.
+        options: what can be chosen of it.
+        chosen: what was chosen, by option, also on the pages behind it.
+        texts: the parts of a page behind an item, or of the receipt.
+    """
+
+    kind: str
+    instruction: str = ""
+    buttons: tuple[str, ...] = ()
+    number: int | None = None
+    found: int | None = None
+    products: tuple[Product, ...] = ()
+    title: str = ""
+    price: str = ""
+    asin: str = ""
+    options: tuple[Option, ...] = ()
+    chosen: Mapping[str, str] = {}
+    texts: tuple[str, ...] = ()
+
+
+def read_page(observation: str, extras: Mapping[str, Any], choices: Collection[str] = ()) -> Page:
+    """The page behind an observation; whatever the text, something is made of it.
+
+    Args:
+        observation: the shop's text.
+        extras: the benchmark's JSON about the step that led there; {} at the start.
+        choices: actions that are possible there, as far as they are known. They tell an option's
+            values from its name for sure.
+
+    Example:
+        >>> from coevo_gym.testing import make_env
+        >>> env = make_env("webshop")
+        >>> _ = env.step("search[dress]")
+        >>> page = read_page(env.view.observation, env.view.info)
+        >>> page.kind, len(page.products), page.buttons[0]
+        ('results', 10, 'Back to Search')
+    """
+    parts = observation.split(SEPARATOR)
+    kind = str(extras.get("webshop.page") or _guessed(parts))
+    page = Page(
+        kind,
+        instruction=_after(parts, "Instruction:"),
+        asin=str(extras.get("webshop.asin") or ""),
+        chosen=_chosen(extras),
+    )
+    if kind == "search":
+        return page._replace(buttons=("Search",))
+    if kind == "done":
+        return page._replace(asin=page.asin or _after(parts, "asin"), texts=tuple(parts))
+    rest, buttons = _without_buttons(parts[2:])
+    page = page._replace(buttons=buttons)
+    if kind == "results":
+        return _results(page, rest)
+    if kind == "item":
+        return _item(page, rest, clicked(choices))
+    return page._replace(texts=tuple(rest))
+
+
+def clicked(choices: Collection[str]) -> dict[str, str]:
+    """The actions that click something, by its text in lower case."""
+    found = ((choice, _CLICK.match(choice)) for choice in choices)
+    return {match[1].lower(): choice for choice, match in found if match}
+
+
+def _results(page: Page, rest: Sequence[str]) -> Page:
+    if rest and (counted := _COUNTED.fullmatch(rest[0])):
+        page = page._replace(number=int(counted[1]), found=int(counted[2]))
+        rest, more = _without_buttons(rest[1:])
+        page = page._replace(buttons=tuple(dict.fromkeys((*page.buttons, *more))))
+    return page._replace(products=tuple(_products(rest)))
+
+
+def _products(parts: Sequence[str]) -> Iterator[Product]:
+    """What stands between a code and a price is a product's name; some products have none."""
+    told: list[str] = []
+    for part in parts:
+        if told or _ASIN.fullmatch(part):
+            told.append(part)
+        if len(told) > 1 and part.startswith("$"):
+            yield Product(told[0], SEPARATOR.join(told[1:-1]), part)
+            told = []
+
+
+def _item(page: Page, rest: Sequence[str], clickable: Collection[str]) -> Page:
+    """Names of options and their values stand in one row, then the title, the price and buttons."""
+    prices = (i for i, part in enumerate(rest) if part.startswith(_PRICE))
+    place = next(prices, len(rest))
+    found: list[tuple[str, list[str]]] = []
+    for part in rest[: max(0, place - 1)]:
+        is_value = part.lower() in clickable if clickable else part not in page.chosen
+        if is_value and found:
+            found[-1][1].append(part)
+        else:
+            found.append((part, []))
+    return page._replace(
+        buttons=(*page.buttons, *(name for name in _BEHIND_ITEM if name in rest[place:])),
+        title=rest[place - 1] if place else "",
+        price=rest[place].removeprefix(_PRICE) if place < len(rest) else "",
+        options=tuple(
+            Option(name, tuple(values), page.chosen.get(name, "")) for name, values in found
+        ),
+    )
+
+
+def _without_buttons(parts: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
+    """The parts after the buttons that they begin with, and these."""
+    count = next((i for i, part in enumerate(parts) if part not in _BUTTONS), len(parts))
+    return parts[count:], tuple(parts[:count])
+
+
+def _chosen(extras: Mapping[str, Any]) -> dict[str, str]:
+    try:
+        found = json.loads(extras.get("webshop.options") or "{}")
+    except (ValueError, TypeError):
+        return {}
+    return {name: str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _guessed(parts: Sequence[str]) -> str:
+    """The kind of a page whose step does not say it: the first one."""
+    if parts[0] == "WebShop":
+        return "search"
+    if parts[0].startswith("Thank you"):
+        return "done"
+    if any(_COUNTED.fullmatch(part) for part in parts[:5]):
+        return "results"
+    return "item" if "Buy Now" in parts else "description"
+
+
+def _after(parts: Sequence[str], label: str) -> str:
+    """The text that follows a label; "" without one."""
+    return next((b for a, b in pairwise(parts) if a == label), "")
