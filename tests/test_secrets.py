@@ -1,6 +1,6 @@
 """Settings lose what the names of their keys say is secret."""
 
-from coevo_gym.core.secrets import names_secret, without_secrets
+from coevo_gym.store.secrets import names_secret, without_secrets
 
 
 def test_secrets_go_by_the_name_of_their_key() -> None:

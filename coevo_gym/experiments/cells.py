@@ -11,10 +11,10 @@ from coevo_gym.config import Resolved, RunConfig, load_config
 from coevo_gym.config.arms import KEYS, SECTIONS
 from coevo_gym.config.keys import flat
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.secrets import without_secrets
 from coevo_gym.experiments.definition import Experiment, Row, Size
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.store.folder import RunFolder
+from coevo_gym.store.secrets import without_secrets
 
 State = Literal["finished", "cut", "new"]
 BESIDE = ("sinks",)

@@ -15,11 +15,11 @@ from coevo_gym import __version__
 from coevo_gym.config import ArmConfig, Resolved, RunConfig, arm_configs
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.evolution import digest
-from coevo_gym.core.secrets import without_secrets
 from coevo_gym.core.task import Task
 from coevo_gym.methods.plugins import folder_hashes
 from coevo_gym.run.policies import prompt_of
 from coevo_gym.store.folder import RunFolder, read_json
+from coevo_gym.store.secrets import without_secrets
 
 SCHEMA = 1
 _PACKAGES = ("gymnasium", "numpy", "pydantic", "torch")

@@ -17,7 +17,6 @@ from coevo_gym.agents.tiny.policy import TinyPolicy
 from coevo_gym.config import ArmConfig, Resolved, RunConfig
 from coevo_gym.core.errors import CoevoError
 from coevo_gym.core.evolution import Round, RoundResult, Verdict
-from coevo_gym.core.secrets import without_secrets
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.run.arm import Arm
 from coevo_gym.run.assembly import Assembly, one_thread
@@ -43,6 +42,7 @@ from coevo_gym.store.database import RunStore
 from coevo_gym.store.evaluated import Evaluated
 from coevo_gym.store.folder import RunFolder, append_line, keep_lines, write_json
 from coevo_gym.store.reader import RunReader
+from coevo_gym.store.secrets import without_secrets
 from coevo_gym.trainers.sft import demonstrate, imitate
 
 _TOLD = (

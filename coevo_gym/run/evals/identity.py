@@ -9,10 +9,10 @@ from typing import Any
 from coevo_gym.config import RunConfig
 from coevo_gym.config.keys import flat
 from coevo_gym.core.evolution import digest
-from coevo_gym.core.secrets import without_secrets
 from coevo_gym.core.task import thaw
 from coevo_gym.run.evals.job import EvalJob
 from coevo_gym.run.manifest import git_commit, prompt_id, task_set_hash, versions
+from coevo_gym.store.secrets import without_secrets
 
 SCHEMA = 1
 _ASIDE = ("source", "git_commit")

@@ -13,8 +13,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from coevo_gym.core.secrets import REDACTED, names_secret
 from coevo_gym.core.task import Split, Task
+from coevo_gym.store.secrets import REDACTED, names_secret
 
 _SHORTEST = 8
 _LOOKS = re.compile(

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from coevo_gym.config import PolicySettings
-from coevo_gym.core.secrets import without_secrets
 from coevo_gym.core.stats import wilson_interval
 from coevo_gym.core.task import thaw
 from coevo_gym.core.trajectory import EvalTrajectory
@@ -18,6 +17,7 @@ from coevo_gym.run.table import RANDOM, WARMUP
 from coevo_gym.store.eval_folder import EvalLine
 from coevo_gym.store.evaluated import EvaluatedTask
 from coevo_gym.store.folder import in_use, read_lines
+from coevo_gym.store.secrets import without_secrets
 from coevo_gym.web.view.answers.episodes import Behind, steps_of
 from coevo_gym.web.view.answers.progress import written_at
 from coevo_gym.web.view.answers.told import system_text

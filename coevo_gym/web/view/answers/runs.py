@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coevo_gym.config import RunConfig
-from coevo_gym.core.secrets import without_secrets
 from coevo_gym.report.words import headline
 from coevo_gym.run.table import RANDOM, WARMUP, TableRow
+from coevo_gym.store.secrets import without_secrets
 from coevo_gym.trainers.parts import training_success
 from coevo_gym.web.view.answers.evals import eval_rows
 from coevo_gym.web.view.answers.progress import progress_of, unreadable
