@@ -230,6 +230,13 @@ def test_a_game_that_is_none_is_refused(
         stored(packed(tmp_path / "bad", changed(few, **changes)), tmp_path / "store")
 
 
+def test_a_line_that_is_nested_beyond_all_limits_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "deep"
+    source.write_bytes(lzma.compress(b"[" * 100_000))
+    with pytest.raises(DataError, match="RecursionError"):
+        stored(source, tmp_path / "store")
+
+
 def test_a_game_may_not_come_twice(few: list[Game], tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"The game {few[0].entry.id} comes twice"):
         stored(as_lines([few[0], *few], tmp_path / "twice"), tmp_path / "store")

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coevo_gym.core.benchmark import get_benchmark
-from coevo_gym.core.errors import DataError, SplitLeakError, TaskError
+from coevo_gym.core.errors import BenchmarkNotInstalled, DataError, SplitLeakError, TaskError
 from coevo_gym.core.task import NATIVE_SPLITS, Split, Task
 from coevo_gym.core.task_file import read_tasks
 from coevo_gym.envs.base import TaskEnv
@@ -26,7 +26,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 
 
 LINE = told.SECOND.to_json()
-REFUSED = (TaskError, SplitLeakError, DataError)
+REFUSED = (TaskError, SplitLeakError, DataError, BenchmarkNotInstalled)
+"""The last one where a change makes a task one of data that are not on this machine."""
 
 
 def put(key: str, value: str) -> str:

@@ -49,7 +49,7 @@ CREATE TABLE entries (id TEXT PRIMARY KEY, subset TEXT NOT NULL, task TEXT NOT N
 CREATE TABLE problems (id TEXT PRIMARY KEY, packed BLOB NOT NULL);
 """
 _NOT_A_SOURCE = (OSError, EOFError, lzma.LZMAError, zlib.error, BadZipFile)
-_NOT_A_GAME = (ValueError, LookupError, TypeError, AttributeError)
+_NOT_A_GAME = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 logger = logging.getLogger(__name__)
 
