@@ -25,7 +25,7 @@ def view(
         list[str] | None,
         typer.Argument(
             metavar="[RUN]...",
-            help="Runs and evaluations, by name or by folder.",
+            help="Runs, tables of runs and evaluations, by name or by folder.",
             show_default="all in runs/ and evals/",
         ),
     ] = None,
@@ -56,6 +56,8 @@ def view(
       coevo view
 
       coevo view quickstart
+
+      coevo view rbc_webshop
 
       coevo view runs/first /shared/runs/second evals/gpt-on-webshop
 

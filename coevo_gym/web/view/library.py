@@ -12,6 +12,9 @@ from coevo_gym.store.eval_folder import EVALS, EvalFolder
 from coevo_gym.store.folder import RUNS, RunFolder
 from coevo_gym.web.view.refusals import NotFound
 
+OF_TABLE = "~"
+"""Between a table's name and a run's in an id: it needs no quoting in a path."""
+
 Folder = TypeVar("Folder", RunFolder, EvalFolder)
 
 
@@ -19,8 +22,8 @@ class Library:
     """What is shown. Ids are looked up in it and never made into paths.
 
     Args:
-        given: names or paths of runs and evaluations; none for all of ``runs/`` and ``evals/``,
-            those that come later included.
+        given: names or paths of runs, tables of runs and evaluations; none for all of ``runs/``
+            and ``evals/``. What comes later, here or into a table, is included.
 
     Raises:
         ConfigError: if there is none of a name, or it could be two things.
@@ -33,27 +36,40 @@ class Library:
     def __init__(self, given: Sequence[str] = ()) -> None:
         found = [_find(name) for name in given]
         self._all = not found
-        self._runs = _named(folder for folder in found if isinstance(folder, RunFolder))
-        self._evals = _named(folder for folder in found if isinstance(folder, EvalFolder))
+        self._runs = [folder for folder in found if isinstance(folder, RunFolder)]
+        self._evals = [folder for folder in found if isinstance(folder, EvalFolder)]
+        self._tables = [folder for folder in found if isinstance(folder, Path)]
 
     @property
     def home(self) -> str:
         """The path of the one thing that is shown; "" where there is a list."""
-        if self._all or len(self._runs) + len(self._evals) != 1:
+        if self._all or self._tables:
             return ""
-        return next((f"runs/{id}" for id in self._runs), f"evals/{next(iter(self._evals), '')}")
+        shown = [*(f"runs/{id}" for id in self.runs()), *(f"evals/{id}" for id in self.evals())]
+        return shown[0] if len(shown) == 1 else ""
 
     def runs(self) -> Mapping[str, RunFolder]:
-        """The runs by id, those whose manifest cannot be read included."""
-        if not self._all:
-            return self._runs
-        return {path.parent.name: RunFolder(path.parent) for path in _those(RUNS, "manifest.json")}
+        """The runs by id, those whose manifest cannot be read included.
+
+        A run of a table is called ``TABLE~ROW-SEED``.
+        """
+        runs, tables = self._runs, self._tables
+        if self._all:
+            runs = [RunFolder(RUNS / name) for name in RunFolder.names()]
+            tables = sorted({path.parents[1] for path in RUNS.glob("*/*/manifest.json")})
+        cells = (
+            (f"{table.resolve().name}{OF_TABLE}", cell)
+            for table in tables
+            for cell in _cells(table)
+        )
+        return _named([*(("", run) for run in runs), *cells])
 
     def evals(self) -> Mapping[str, EvalFolder]:
         """The evaluations by id."""
-        if not self._all:
-            return self._evals
-        return {path.parent.name: EvalFolder(path.parent) for path in _those(EVALS, "config.json")}
+        evals = self._evals
+        if self._all:
+            evals = [EvalFolder(EVALS / name) for name in EvalFolder.names()]
+        return _named(("", evaluation) for evaluation in evals)
 
     def run(self, id: str) -> RunFolder:
         """The run of that id.
@@ -78,7 +94,8 @@ class Library:
         return evals[id]
 
 
-def _find(name: str) -> RunFolder | EvalFolder:
+def _find(name: str) -> RunFolder | EvalFolder | Path:
+    """What is meant by a name; a path for a table of runs."""
     run, evaluation = RunFolder.find(name), EvalFolder.find(name)
     if run and evaluation:
         raise ConfigError(
@@ -86,6 +103,9 @@ def _find(name: str) -> RunFolder | EvalFolder:
         )
     if run or evaluation:
         return run or evaluation  # type: ignore[return-value]  # one of them is there
+    for table in (RUNS / name, Path(name)):
+        if name and _cells(table):
+            return table
     runs, evals = RunFolder.names(), EvalFolder.names()
     close = get_close_matches(name, [*runs, *evals], n=1)
     meant = f"Did you mean {close[0]!r}? " if close else ""
@@ -95,18 +115,21 @@ def _find(name: str) -> RunFolder | EvalFolder:
     )
 
 
-def _those(folder: Path, file: str) -> list[Path]:
-    return sorted(folder.glob(f"*/{file}"))
+def _cells(table: Path) -> list[RunFolder]:
+    return [RunFolder(path.parent) for path in sorted(table.glob("*/manifest.json"))]
 
 
-def _named(folders: Iterable[Folder]) -> dict[str, Folder]:
-    """Folders by their names; of two with one name, the second one gets a number."""
+def _named(folders: Iterable[tuple[str, Folder]]) -> dict[str, Folder]:
+    """Folders by what goes before their name, and it; a second one of a name gets a number."""
     found: dict[str, Folder] = {}
-    for folder in folders:
-        name = folder.path.resolve().name
-        if any(folder.path.resolve() == other.path.resolve() for other in found.values()):
+    seen: set[Path] = set()
+    for before, folder in folders:
+        path = folder.path.resolve()
+        if path in seen:
             continue
-        id, number = name, 2
+        seen.add(path)
+        name = id = before + path.name
+        number = 2
         while id in found:
             id, number = f"{name}~{number}", number + 1
         found[id] = folder

@@ -15,7 +15,7 @@ from coevo_gym.run.manifest import read_manifest
 from coevo_gym.store.eval_folder import EvalFolder, EvalLine
 from coevo_gym.store.folder import RunFolder, read_json
 from coevo_gym.web.view.index.index import Index
-from coevo_gym.web.view.library import Library
+from coevo_gym.web.view.library import OF_TABLE, Library
 from coevo_gym.web.view.reader import ViewReader
 from coevo_gym.web.view.refusals import Damaged, NotFound
 from coevo_gym.web.view.safe import Censor
@@ -92,6 +92,13 @@ class ShownRun:
         self._manifest: tuple[Stamp, dict[str, Any], RunConfig] | None = None
         self._lines = _Lines(folder.metrics)
         self._kept: dict[str, tuple[object, Any]] = {}
+
+    @property
+    def name(self) -> str:
+        """What people call it: its folder's name, or ``TABLE/ROW-SEED``."""
+        path = self.folder.path.resolve()
+        of_table = self.id.startswith(f"{path.parent.name}{OF_TABLE}")
+        return f"{path.parent.name}/{path.name}" if of_table else path.name
 
     @property
     def indexed(self) -> bool:

@@ -44,7 +44,7 @@ def run_detail(run: ShownRun) -> RunDetail:
     arms = _arms(run, table, rounds)
     return RunDetail(
         id=run.id,
-        name=config.name,
+        name=run.name,
         path=str(run.folder.path),
         benchmark=config.benchmark.name,
         model=str(manifest.get("model", "")),
@@ -74,7 +74,7 @@ def _row(run: ShownRun) -> RunRow:
         trajectories, tasks = _counts(run)
         return RunRow(
             id=run.id,
-            name=config.name,
+            name=run.name,
             path=str(path),
             benchmark=config.benchmark.name,
             model=str(manifest.get("model", "")),
@@ -90,7 +90,7 @@ def _row(run: ShownRun) -> RunRow:
     except Damaged as error:
         return RunRow(
             id=run.id,
-            name=path.name,
+            name=run.name,
             path=str(path),
             progress=unreadable(run, error),
             problem=str(error),
