@@ -89,6 +89,15 @@ def test_each_view_opens_without_a_complaint_and_fits_a_narrow_window(
     shared.assert_sound()
 
 
+@pytest.mark.parametrize("share", [0.7525, 0.7535, 0.7575, 0.0005, 0.0003, 0.29304, 1, 0])
+def test_numbers_are_rounded_as_in_reports(shared: Visit, share: float) -> None:
+    written = shared.page.evaluate("share => coevo.percent(share)", share)
+    assert written == f"{100 * share:.1f}\u202f%"
+    for digits in (0, 1, 3):
+        told = shared.page.evaluate("([x, n]) => coevo.decimal(x, n)", [5000 * share, digits])
+        assert told == f"{5000 * share:.{digits}f}"
+
+
 def test_every_link_of_every_view_leads_to_a_view(shared: Visit) -> None:
     found: set[str] = set()
     for place in PLACES.values():

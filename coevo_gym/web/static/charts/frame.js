@@ -27,7 +27,7 @@
 
   // ---- numbers and words --------------------------------------------------------------------
 
-  const signed = (value, digits) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(value).toFixed(digits)}`;
+  const signed = (value, digits) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${coevo.fixed(Math.abs(value), digits)}`;
 
   /** How numbers are written, by name. */
   const formats = {

@@ -9,16 +9,25 @@
   /** 1234.5 as "1,235"; a dash where there is no number. */
   const count = (value) => (given(value) ? Math.round(value).toLocaleString("en") : NONE);
 
+  /** A number with a fixed count of decimals; a tie goes to the even digit, as in the reports. */
+  const fixed = (value, digits) => {
+    const up = value.toFixed(digits);
+    const exact = value.toFixed(digits + 50);
+    if (!/^50*$/.test(exact.slice(-50))) return up;
+    const down = exact.slice(0, digits ? -50 : -51);
+    return Number(down.at(-1)) % 2 ? up : down;
+  };
+
   /** A share in [0, 1] as "48.3 %". */
   const percent = (share, digits = 1) =>
-    given(share) ? `${(100 * share).toFixed(digits)}${NARROW}%` : NONE;
+    given(share) ? `${fixed(100 * share, digits)}${NARROW}%` : NONE;
 
-  /** A number with a fixed count of decimals. */
-  const decimal = (value, digits = 2) => (given(value) ? value.toFixed(digits) : NONE);
+  /** A number with a fixed count of decimals; a dash where there is none. */
+  const decimal = (value, digits = 2) => (given(value) ? fixed(value, digits) : NONE);
 
   /** A number with its sign: "+0.87", "−0.20". */
   const signed = (value, digits = 2) =>
-    given(value) ? `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}` : NONE;
+    given(value) ? `${value < 0 ? "−" : "+"}${fixed(Math.abs(value), digits)}` : NONE;
 
   /** A probability: enough digits to tell it from 0 and from 1. */
   const probability = (value) => {
@@ -62,6 +71,6 @@
   };
 
   Object.assign(coevo, {
-    NONE, NARROW, given, count, percent, decimal, signed, probability, duration, plural, brief, inline, leaves,
+    NONE, NARROW, given, count, fixed, percent, decimal, signed, probability, duration, plural, brief, inline, leaves,
   }); // prettier-ignore
 })();

@@ -12,7 +12,7 @@
   const Success = ({ of }) =>
     of.success === null || of.success === undefined
       ? html`<span class="soft">${NONE}</span>`
-      : html`<span class="num success"><b>${percent(of.success)}</b>${coevo.given(of.low) && html`<small class="soft"> ${(100 * of.low).toFixed(1)}–${percent(of.high)}</small>`}</span>`;
+      : html`<span class="num success"><b>${percent(of.success)}</b>${coevo.given(of.low) && html`<small class="soft"> ${coevo.fixed(100 * of.low, 1)}–${percent(of.high)}</small>`}</span>`;
 
   /** How far a run has come, where it is under way. */
   const Progress = ({ progress, wide }) => {
