@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -231,3 +232,11 @@ def test_numbers_are_never_broken(
     assert text.count("static") == text.count("policy") == parts
     for cell in ("success on val", "70.8% – 79.2%", "80,100", "mixed groups", "31.0%"):
         assert cell in text
+
+
+def test_help_breaks_lines_where_the_terminal_ends() -> None:
+    prose = coevo("play", "--help", COLUMNS="60").stdout.partition("For example")[0].splitlines()
+    lines = [line.strip() for line in prose]
+    inner = [a for a, b in pairwise(lines) if a and b]
+    assert len(inner) > 5
+    assert min(map(len, inner)) > 40

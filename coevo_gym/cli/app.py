@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from gymnasium.error import Error as GymnasiumError
+from typer.main import get_command
 
 from coevo_gym import __version__
 from coevo_gym.cli import (
@@ -81,7 +84,7 @@ def main() -> None:
     """Run the command and turn errors into messages and exit codes."""
     try:
         with telling(say_aside):
-            code = app(standalone_mode=False)
+            code = _reflowed(get_command(app))(standalone_mode=False)
     except typer.Exit as exit_:
         code = exit_.exit_code
     except (typer.Abort, KeyboardInterrupt):
@@ -100,6 +103,14 @@ def main() -> None:
             )
         code = USAGE
     sys.exit(code if isinstance(code, int) else DONE)
+
+
+def _reflowed(command: Any) -> Any:
+    """A command whose help breaks no line within a paragraph, so it fits any terminal."""
+    command.help = re.sub(r"(?<=\S)\n(?=\S)", " ", inspect.cleandoc(command.help or ""))
+    for inner in getattr(command, "commands", {}).values():
+        _reflowed(inner)
+    return command
 
 
 def exit_code(error: BaseException) -> int:
