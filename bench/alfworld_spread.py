@@ -30,6 +30,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "today": {},
     "steady": {"learner.lr_decay": "linear", "learner.average": 0.9, "learner.kl_coef": 0.01},
     "anneal": {"learner.lr_decay": "linear", "learner.average": 0.9},
+    "anneal_higher": {"learner.lr_decay": "linear", "learner.average": 0.9, "learner.lr": 2e-3},
+    "anneal_lower": {"learner.lr_decay": "linear", "learner.average": 0.9, "learner.lr": 5e-4},
+    "anneal_groups": {
+        "learner.lr_decay": "linear",
+        "learner.average": 0.9,
+        "loop.groups_per_step": 16,
+    },
     "decay": {"learner.lr_decay": "linear"},
     "average": {"learner.average": 0.9},
     "kl": {"learner.kl_coef": 0.03},
