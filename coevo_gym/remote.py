@@ -14,6 +14,7 @@ import base64
 import contextlib
 import http.client
 import json
+import logging
 import os
 import random
 import re
@@ -34,6 +35,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 _TEXT, _CLOSE, _PING, _PONG = 0x1, 0x8, 0x9, 0xA
 _MOST_BYTES = 2**28
 _WORD = re.compile(r"\w+")
+_LOG = logging.getLogger("coevo_gym.remote")
 
 
 class RemoteError(RuntimeError):
@@ -73,7 +75,7 @@ class TicketClient:
         self.address, self.patience_s = address, patience_s
         self._headers = {"Content-Type": "application/json", **_authorization(token)}
         self._lock = threading.Lock()
-        self._http = http.client.HTTPConnection(*_parts(address), timeout=timeout_s)
+        self._http = _connection(address, timeout_s)
 
     def take(
         self, *, policy_version: int = 0, slot: str | None = None, wait_s: float = 3600.0
@@ -139,7 +141,7 @@ class TicketClient:
                 why = problem
             if time.monotonic() > until:
                 raise RemoteError("ServerLost", f"{self.address}: {why}") from why
-            pause = _wait(pause)
+            pause = _wait(pause, f"{self.address}: {why}", self.patience_s)
 
     def _send(self, name: str, data: bytes) -> tuple[int, dict[str, Any]]:
         with self._lock:
@@ -211,7 +213,8 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
         self.policy_version = 0
         self.observation_space: gym.Space[Any] = _Texts(100_000)
         self.action_space: gym.Space[Any] = _Texts(20_000)
-        self._headers, self._place = _authorization(token), _parts(address)
+        self._headers = _authorization(token)
+        _connection(address, timeout_s)  # refuses what is no address
         self._socket: _WebSocket | None = None
         self._last: tuple[str, dict[str, Any]] = ("", {})
 
@@ -232,7 +235,7 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
             except RemoteError as error:
                 if not error.lost or time.monotonic() > until:
                     raise
-            pause = _wait(pause)
+                pause = _wait(pause, str(error), self.patience_s)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Carry out an action."""
@@ -264,7 +267,7 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
             if self._socket is None:
                 if kind == "step":
                     raise OSError("there is no connection; the episode is lost")
-                self._socket = _WebSocket(*self._place, self._headers, self.timeout_s)
+                self._socket = _WebSocket(self.address, self._headers, self.timeout_s)
             self._socket.send(json.dumps({"type": kind, "data": data}))
             answer = json.loads(self._socket.receive())
         except BaseException as error:  # an answer still to come must not be taken for another
@@ -358,16 +361,24 @@ def _authorization(token: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def _parts(address: str) -> tuple[str, int]:
-    """Host and port of an address, with or without its scheme."""
+def _connection(address: str, timeout_s: float) -> http.client.HTTPConnection:
+    """A connection to an address, with or without its scheme, that is not open yet."""
     url = urlsplit(address if "//" in address else f"//{address}")
-    if not url.hostname or url.port is None or url.scheme not in ("", "http"):
-        raise ValueError(f"An address is like http://127.0.0.1:8765, actual: {address!r}")
-    return url.hostname, url.port
+    secure = url.scheme == "https"
+    port = url.port or (443 if secure else None)
+    if not url.hostname or port is None or url.scheme not in ("", "http", "https"):
+        raise ValueError(
+            "An address is like http://127.0.0.1:8765 or https://coevo.example.org, "
+            f"actual: {address!r}"
+        )
+    kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+    return kind(url.hostname, port, timeout=timeout_s)
 
 
-def _wait(pause: float) -> float:
+def _wait(pause: float, why: str, patience_s: float) -> float:
     """Wait a little longer than the last time, not all at once; returns how long."""
+    if not pause:
+        _LOG.warning("%s; trying again for up to %g s", why, patience_s)
     pause = min(max(2 * pause, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
     time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 (no secret)
     return pause
@@ -376,14 +387,14 @@ def _wait(pause: float) -> float:
 class _WebSocket:
     """A client's end of a WebSocket (RFC 6455), as much of it as JSON messages take."""
 
-    def __init__(self, host: str, port: int, headers: dict[str, str], timeout_s: float) -> None:
+    def __init__(self, address: str, headers: dict[str, str], timeout_s: float) -> None:
         upgrade = {
             "Upgrade": "websocket",
             "Connection": "Upgrade",
             "Sec-WebSocket-Key": base64.b64encode(os.urandom(16)).decode(),
             "Sec-WebSocket-Version": "13",
         }
-        greeting = http.client.HTTPConnection(host, port, timeout=min(timeout_s, 30.0))
+        greeting = _connection(address, min(timeout_s, 30.0))
         try:
             greeting.connect()
             self._socket = greeting.sock

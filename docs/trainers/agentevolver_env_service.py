@@ -1,6 +1,6 @@
 """AgentEvolver practises a curriculum: a server that speaks the protocol of its ``env_service``.
 
-    python docs/trainers/agentevolver_env_service.py --port 8080 --state shop/
+    python docs/trainers/agentevolver_env_service.py --port 8080 --state saved/
 
 AgentEvolver's ``EnvClient`` then talks to it by its address: ``get_env_profile``, ``create``,
 ``step``, ``evaluate``, ``get_info``, ``release``, all as JSON by POST. The task ids of ``train``
@@ -149,16 +149,23 @@ class EnvService:
 def make_app(service: EnvService) -> Starlette:
     """The server of a service."""
 
+    def refused(why: str, status: int) -> JSONResponse:
+        return JSONResponse({"success": False, "detail": why}, status)
+
     def route(name: str, call: Callable[[Asked], Any]) -> Route:
         async def answer(request: Request) -> JSONResponse:
-            asked = json.loads(await request.body() or b"{}")
-            asked = {**asked, "params": asked.get("params") or {}}
-            asked["messages"] = asked.get("messages") or {}
+            try:
+                asked = json.loads(await request.body() or b"{}")
+                asked = {**asked, "params": asked.get("params") or {}}
+                asked["messages"] = asked.get("messages") or {}
+            except (ValueError, TypeError, AttributeError, RecursionError) as error:
+                return refused(f"The body must be a JSON object: {error}", 422)
             try:
                 data = await run_in_threadpool(call, asked)
-            except (CoevoError, KeyError) as error:
-                told = f"{type(error).__name__}: {error}"
-                return JSONResponse({"success": False, "detail": told}, 500)
+            except KeyError as error:
+                return refused(f"{error} is missing in the message, or not known here", 422)
+            except CoevoError as error:
+                return refused(f"{type(error).__name__}: {error}", 500)
             return JSONResponse({"success": True, "data": data})
 
         return Route(f"/{name}", answer, methods=["POST"])
@@ -184,12 +191,13 @@ if __name__ == "__main__":
     parser.add_argument("--benchmark", default="webshop")
     parser.add_argument("--env-id", default="CoEvolve-WebShop-v0")
     parser.add_argument("--group-size", type=int, default=8, help="rollouts of each task id")
-    parser.add_argument("--state", type=Path, default=Path("curricula"))
+    parser.add_argument("--state", type=Path, default=Path("saved"), help="saved curricula")
+    parser.add_argument("--places", type=int, default=256, help="task ids of training")
     parser.add_argument("--port", type=int, default=8080)
     args = parser.parse_args()
     bare: Any = gym.make(f"coevo_gym:{args.env_id}").unwrapped
     practised = CurriculumSession(
         make_curriculum("coevolve"), scripted_evolver(bare), group_size=args.group_size
     )
-    service = EnvService(args.benchmark, args.env_id, practised, args.state)
+    service = EnvService(args.benchmark, args.env_id, practised, args.state, places=args.places)
     uvicorn.run(make_app(service), host="127.0.0.1", port=args.port, log_level="warning")

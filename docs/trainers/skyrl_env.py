@@ -106,7 +106,7 @@ if __name__ == "__main__":
             env.init([])
             done = False
             while not done:
-                offered = env.unwrapped.rollout.info["admissible"] or ("search[lamp]",)
+                offered = env.rollout.info["admissible"] or ("search[lamp]",)
                 done = env.step(f"<action>{offered[rng.integers(len(offered))]}</action>")["done"]
             env.close()
     print(json.dumps(CurriculumText.session.metrics()))

@@ -111,6 +111,29 @@ def test_a_trainer_that_shares_an_environment_with_us_needs_a_checkout(
     assert not folder_of(little).exists()
 
 
+def test_an_environment_that_runs_another_checkout_says_so(
+    little: Trainer, wheels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_trainer(little, wheels)
+    shared = replace(little, extra="sb3")
+    (site,) = folder_of(little).glob("lib/python*/site-packages")
+    ours = site / "coevo_gym-0.1.dist-info"
+    ours.mkdir()
+    (ours / "METADATA").write_text("Metadata-Version: 2.1\nName: coevo-gym\nVersion: 0.1\n")
+    origin = ours / "direct_url.json"
+    origin.write_text(json.dumps({"url": ROOT.as_uri(), "dir_info": {"editable": True}}))
+    assert find_trainer(shared).ready
+    origin.write_text(json.dumps({"url": "file:///another/check%20out"}))
+    assert "it runs the coevo_gym of /another/check out: run" in str(find_trainer(shared))
+    assert not find_trainer(shared).ready
+    asked = []
+    monkeypatch.setattr(
+        "coevo_gym.trainers.plug.venvs.pip_install", lambda wanted, **_: asked.append(wanted)
+    )
+    install_trainer(shared)
+    assert asked == [["--no-deps", "--editable", f"{ROOT}[sb3]"]]
+
+
 @pytest.mark.parametrize("trainer", TRAINERS.values(), ids=lambda trainer: trainer.name)
 def test_every_trainer_has_pins_of_its_packages(trainer: Trainer) -> None:
     pinned = {line.split("==")[0].lower().replace("_", "-") for line in trainer.pins.open()}

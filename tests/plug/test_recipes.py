@@ -243,7 +243,7 @@ def test_agentevolvers_env_service(tmp_path: Path) -> None:
         with broken_at(1):
             assert client.rollout(places[0], rng) in (0.0, 1.0)
         assert session.counts["given_back"] == 1
-        with pytest.raises(urllib.error.HTTPError, match="500"):
+        with pytest.raises(urllib.error.HTTPError, match="422"):
             client.ask("step", instance_id="nobody's")
     assert [path.name for path in tmp_path.iterdir()] == ["step_2"]
 
@@ -321,3 +321,12 @@ def test_skyrls_text_env(tmp_path: Path) -> None:
         check=False,
     )
     assert done.stdout.endswith("done\n"), done.stdout + done.stderr[-6000:]
+    alone = subprocess.run(
+        [python, str(ROOT / "docs" / "trainers" / "skyrl_env.py")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        check=False,
+    )
+    assert "groups" in json.loads(alone.stdout), alone.stderr[-6000:]

@@ -6,6 +6,7 @@ single modules of ours are copied, which import nothing else of it.
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import subprocess
@@ -14,6 +15,8 @@ import venv
 from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.provision import home, locked, pip_install
@@ -80,6 +83,8 @@ def find_trainer(trainer: Trainer) -> Found:
         stale = f"its packages are not those of this version: {advice} again"
     elif any(_differs(site / f"{name}.py", file) for name, file in trainer.modules.items()):
         stale = f"its copy of our modules is of another version: {advice} again"
+    elif other := _other_checkout(trainer, site):
+        stale = f"it runs the coevo_gym of {other}: {advice} again for that of this checkout"
     return Found(here, apart, str(python_of(trainer)), stale)
 
 
@@ -106,6 +111,10 @@ def install_trainer(trainer: Trainer, source: Path | None = None) -> Path:
             return folder
         if found.python and found.stale and not _pins_differ(trainer):
             _copy_modules(trainer, folder)
+            if _other_checkout(trainer, _site_packages(folder)):
+                ours = ["--no-deps", *_requirements(trainer)]
+                python, advice = python_of(trainer), _advice(trainer, source)
+                pip_install(ours, advice=advice, timeout_s=_PATIENCE_S, python=python)
             return folder
         wanted = _requirements(trainer)
         shutil.rmtree(folder, ignore_errors=True)
@@ -190,6 +199,17 @@ def _pins_differ(trainer: Trainer) -> bool:
 
 def _differs(copy: Path, file: str) -> bool:
     return not copy.is_file() or copy.read_bytes() != (_PACKAGE / file).read_bytes()
+
+
+def _other_checkout(trainer: Trainer, site: Path) -> str:
+    """The checkout whose coevo_gym an environment runs, if it is another than this; else ""."""
+    if trainer.extra is None:
+        return ""
+    for found in distributions(name="coevo_gym", path=[str(site)]):
+        origin = json.loads(found.read_text("direct_url.json") or "{}").get("url", "")
+        folder = url2pathname(urlsplit(origin).path)
+        return "" if not folder or Path(folder) == _PACKAGE.parent else folder
+    return ""
 
 
 def _versions_here(trainer: Trainer) -> dict[str, str]:
