@@ -248,7 +248,8 @@ class SignalDetector:
         self._warned = True
         logger.warning(
             "rare_share=%.2f distinct_patterns=%d: most episodes are called rare, so the signal "
-            "says nothing. Give the benchmark coarser step symbols, or set min_support=2.",
+            "says nothing. Give the benchmark coarser step symbols, or set "
+            "curriculum.min_support=2 (in code: make_curriculum(..., min_support=2)).",
             self._flagged / self._tested,
             len(self._counts),
         )

@@ -1,6 +1,6 @@
 """PPO in one file, in the style of CleanRL, on tasks that a curriculum chooses.
 
-    python docs/trainers/cleanrl_ppo.py --updates 40 --checkpoint shop.pt
+    python docs/trainers/cleanrl_ppo.py --updates 40 --checkpoint shop.pt    # saved at the end
     python docs/trainers/cleanrl_ppo.py --updates 40 --checkpoint shop.pt    # goes on from it
 
 It is Gymnasium's vector API and PyTorch; what is ours is marked [coevo]. The policy scores the

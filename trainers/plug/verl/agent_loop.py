@@ -7,9 +7,9 @@ verl reads which agent loop to use from a YAML file (``rollout.agent.agent_loop_
       env_id: CoEvolve-WebShop-v0
       session: coevo-session            # name of the session's actor, see coevo_gym.serve.ray_actor
 
-Rows of verl's data set are places only: ``{"raw_prompt": [], "agent_name": "coevo"}``. The
-``rollout.n`` copies of a row have one ``uid``, which is their slot in the session. A row with a
-``split`` other than ``"train"``, and perhaps the id of a ``task``, is evaluation. verl tells its
+Rows of verl's data set are places only: ``{"prompt": [{"role": "user", "content": ""}],
+"agent_name": "coevo"}``. The ``rollout.n`` copies of a row have one ``uid``, which is their slot in
+the session. A row with a ``split`` other than ``"train"``, and perhaps the id of a ``task``, is evaluation. verl tells its
 loops no version of the policy: its trainer changes it between two batches only.
 """
 
