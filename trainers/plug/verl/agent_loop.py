@@ -9,8 +9,9 @@ verl reads which agent loop to use from a YAML file (``rollout.agent.agent_loop_
 
 Rows of verl's data set are places only: ``{"prompt": [{"role": "user", "content": ""}],
 "agent_name": "coevo"}``. The ``rollout.n`` copies of a row have one ``uid``, which is their slot in
-the session. A row with a ``split`` other than ``"train"``, and perhaps the id of a ``task``, is evaluation. verl tells its
-loops no version of the policy: its trainer changes it between two batches only.
+the session. A row with a ``split`` other than ``"train"``, and perhaps the id of a ``task``, is
+evaluation. verl tells its loops no version of the policy: its trainer changes it between two
+batches only.
 """
 
 from __future__ import annotations
