@@ -18,7 +18,6 @@ import logging
 import os
 import random
 import re
-import socket
 import threading
 import time
 import uuid
@@ -35,7 +34,6 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 _TEXT, _CLOSE, _PING, _PONG = 0x1, 0x8, 0x9, 0xA
 _MOST_BYTES = 2**28
 _WORD = re.compile(r"\w+")
-_LOG = logging.getLogger("coevo_gym.remote")
 
 
 class RemoteError(RuntimeError):
@@ -296,8 +294,7 @@ class RemoteChoiceEnv(RemoteTaskEnv):
 
     An observation is ``obs``, (dim,) words of the page and of the instruction; ``choices``,
     (max_choices, dim) words of each choice, zeros where there is none; and ``action_mask``,
-    (max_choices,) 1 where an index means something. There is always one that does. An index beyond
-    the list is an empty action.
+    (max_choices,) 1 where an index means something. One beyond the list is an empty action.
 
     Args:
         *args: of :class:`RemoteTaskEnv`.
@@ -339,8 +336,7 @@ class RemoteChoiceEnv(RemoteTaskEnv):
         for row, text in enumerate(info["choices"]):
             choices[row] = _counts(text, self.dim)
         both = _counts(page, self.dim) + _counts(info["instruction"], self.dim, "goal ")
-        obs = _unit(both).astype(np.float32)
-        seen = {"obs": obs, "choices": choices, "action_mask": mask}
+        seen = {"obs": _unit(both).astype(np.float32), "choices": choices, "action_mask": mask}
         return seen, {**info, "action_mask": mask.copy()}
 
 
@@ -364,21 +360,17 @@ def _authorization(token: str | None) -> dict[str, str]:
 def _connection(address: str, timeout_s: float) -> http.client.HTTPConnection:
     """A connection to an address, with or without its scheme, that is not open yet."""
     url = urlsplit(address if "//" in address else f"//{address}")
-    secure = url.scheme == "https"
-    port = url.port or (443 if secure else None)
-    if not url.hostname or port is None or url.scheme not in ("", "http", "https"):
-        raise ValueError(
-            "An address is like http://127.0.0.1:8765 or https://coevo.example.org, "
-            f"actual: {address!r}"
-        )
-    kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-    return kind(url.hostname, port, timeout=timeout_s)
+    if url.hostname and url.scheme == "https":
+        return http.client.HTTPSConnection(url.hostname, url.port or 443, timeout=timeout_s)
+    if url.hostname and url.scheme in ("", "http") and url.port:
+        return http.client.HTTPConnection(url.hostname, url.port, timeout=timeout_s)
+    raise ValueError(f"An address is like http://127.0.0.1:8765, actual: {address!r}")
 
 
 def _wait(pause: float, why: str, patience_s: float) -> float:
     """Wait a little longer than the last time, not all at once; returns how long."""
     if not pause:
-        _LOG.warning("%s; trying again for up to %g s", why, patience_s)
+        logging.getLogger(__name__).warning("%s; trying again for up to %g s", why, patience_s)
     pause = min(max(2 * pause, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
     time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 (no secret)
     return pause
@@ -398,7 +390,6 @@ class _WebSocket:
         try:
             greeting.connect()
             self._socket = greeting.sock
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             greeting.request("GET", "/ws", headers={**upgrade, **headers})
             # Read from the socket itself: http.client closes what is no ordinary answer.
             self._file = self._socket.makefile("rb")
@@ -452,8 +443,8 @@ class _WebSocket:
     def _write(self, opcode: int, payload: bytes) -> None:
         size, key = len(payload), os.urandom(4)
         more = 0 if size < 126 else 2 if size < 65536 else 8
-        length = bytes([0x80 | {0: size, 2: 126, 8: 127}[more]])
         mask = np.frombuffer((key * (size // 4 + 1))[:size], np.uint8)
+        head = bytes([0x80 | opcode, 0x80 | {0: size, 2: 126, 8: 127}[more]])
+        length = size.to_bytes(more, "big") if more else b""
         masked = (np.frombuffer(payload, np.uint8) ^ mask).tobytes()
-        head = bytes([0x80 | opcode]) + length + (size.to_bytes(more, "big") if more else b"")
-        self._socket.sendall(head + key + masked)
+        self._socket.sendall(head + length + key + masked)
