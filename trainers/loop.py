@@ -1,9 +1,9 @@
 """The loop: it orders calls between the parts, and knows nothing else.
 
-Open a step → take tickets → roll out → report → close the step (the curriculum records) →
-advantages → update; every so many steps run the round that is due, or apply one that was launched
-before, and evaluate. What is practised is the session's business, all else that it calls is a
-Protocol or a function.
+Open a step → take tickets → guide → roll out → report → close the step (the curriculum records) →
+study (curriculum and memories take notes) → advantages → update; every so many steps run the round
+that is due, or apply one that was launched before, and evaluate. What is practised is the session's
+business; all else are Protocols and functions.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import Any
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.seams import Agent
+from coevo_gym.curricula.session.guiding import Guiding
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.trainers.parts import Events, Landings, Learner, LoopConfig, LoopState, Metrics
-from coevo_gym.trainers.rollouts.gathered import learn
+from coevo_gym.trainers.rollouts.gathered import learn, study
 from coevo_gym.trainers.rollouts.rollouts import Rollouts
 from coevo_gym.trainers.rounds import LoopRounds
 
@@ -37,8 +38,8 @@ class Loop:
         envs: where training episodes run.
         evaluate: evaluates the agent as it is now; None for never.
         events: told what happens.
-        landings: remembers when rounds were applied that ran beside training; None to wait for each
-            round as soon as it is due.
+        landings: when rounds that ran beside training were applied; None to wait for each round.
+        guiding: guides episodes and studies groups; None for neither.
 
     Raises:
         ConfigError: if the config sets no limit.
@@ -55,21 +56,19 @@ class Loop:
         evaluate: Callable[[], Evaluation] | None = None,
         events: Events | None = None,
         landings: Landings | None = None,
+        guiding: Guiding | None = None,
     ) -> None:
         if config.max_steps is None and config.max_env_steps is None:
             raise ConfigError("A loop needs an end. Set max_steps, max_env_steps, or both.")
-        self.config, self.state = config, LoopState()
+        self.config, self.state, self.guiding = config, LoopState(), guiding or Guiding()
         self.session, self.agent, self.learner, self.envs = session, agent, learner, envs
         self.evaluate, self.events = evaluate, events or Events()
-        self.rounds, self.rollouts = LoopRounds(landings), Rollouts(config)
+        self.rounds, self.rollouts = LoopRounds(landings), Rollouts(config, self.guiding)
 
     @property
     def over(self) -> bool:
         """Whether the budget is spent."""
-        steps, env_steps = self.config.max_steps, self.config.max_env_steps
-        return (steps is not None and self.state.step >= steps) or (
-            env_steps is not None and self.state.env_steps >= env_steps
-        )
+        return self.config.over(self.state)
 
     def run(self) -> LoopState:
         """Go on until the budget is spent or ``events.should_stop()``; both at step boundaries."""
@@ -93,10 +92,10 @@ class Loop:
         parts = (self.session, self.agent, self.envs, state, self.learner)
         recorded, kept, gathered = self.rollouts.gather(*parts)
         self.events.on_groups(*recorded)
-        rolled_out = perf_counter()
-        metrics = {**learn(config, state, self.learner, kept, self.events.on_credit), **gathered}
+        gathered["rollout_s"], tell = perf_counter() - started, self.events
+        notes = study(self.guiding, self.session, state, recorded.groups, tell.on_notes)
+        metrics = {**learn(config, state, self.learner, kept, notes, tell.on_credit), **gathered}
         state.step += 1
-        metrics |= {"rollout_s": rolled_out - started, "update_s": perf_counter() - rolled_out}
         updated = perf_counter()
         self._land()
         evolves = config.evolve_at_last_step or not self.over
@@ -105,7 +104,7 @@ class Loop:
         metrics["round_s"] = perf_counter() - updated
         late = config.spent(state) >= config.evaluate_from
         self._evaluate(due=late and _due(state.step, config.evaluate_every_steps))
-        metrics |= state.metrics()
+        metrics |= self.guiding.metrics() | state.metrics()
         metrics |= {f"curriculum.{k}": v for k, v in self.session.metrics().items()}
         self.events.on_step(metrics)
         return metrics
@@ -118,9 +117,9 @@ class Loop:
         return result
 
     def state_dict(self) -> dict[str, Any]:
-        """Progress and session as JSON; learner and policy keep their own state."""
-        rounds = self.rounds.state_dict(self.session)
-        return {"state": self.state.to_json(), "session": self.session.state_dict(), **rounds}
+        """Progress, session and memories as JSON; learner and policy keep their own state."""
+        others = {**self.rounds.state_dict(self.session), **self.guiding.state_dict()}
+        return {"state": self.state.to_json(), "session": self.session.state_dict(), **others}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`; episodes that are under way end."""
@@ -129,6 +128,7 @@ class Loop:
         # States from before there were sessions hold the session's parts themselves.
         self.session.load_state_dict(state.get("session", state))
         self.rounds.load_state_dict(state)
+        self.guiding.load_state_dict(state)
 
     def _carry_out(self, round: Round | None) -> None:
         if round is not None:

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, Self
 from pydantic import Field, model_validator
 
 from coevo_gym.core.evolution import Round, RoundResult, Signal
-from coevo_gym.core.notes import NO_NOTES, NO_USAGE, Notes, Usage
+from coevo_gym.core.notes import NO_NOTES, NO_USAGE, Findings, Notes, Usage
 from coevo_gym.core.seams import Advantage
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import Group
@@ -48,8 +48,9 @@ class LoopConfig(FrozenModel):
         max_staleness: with ``async``, versions of the policy that a group may span, up to the one
             that learns from it: above 0 episodes go on while the policy is updated, and
             ``learner.max_staleness`` and ``curriculum.max_staleness`` are this unless they are set.
-        study_only_steps: so many first steps only roll out and record, and nothing is learned: for
-            pass rates of the policy that training begins with. They cost env steps like all others.
+        study_only_steps: so many first steps only roll out, record and study, and nothing is
+            learned: for pass rates of the policy that training begins with, or for memories that it
+            shall begin with. They cost env steps like all others.
         max_resamples: how often a step draws others in place of groups that teach nothing, because
             their advantages are all 0 (DAPO: 10); 0 learns from all groups.
         evolve_every_steps: steps after which the curriculum is asked for a round; 0 for never. It
@@ -84,6 +85,11 @@ class LoopConfig(FrozenModel):
                 "group is of one version of the policy"
             )
         return self
+
+    def over(self, state: LoopState) -> bool:
+        """Whether the budget is spent."""
+        limits = ((self.max_steps, state.step), (self.max_env_steps, state.env_steps))
+        return any(limit is not None and done >= limit for limit, done in limits)
 
     def spent(self, state: LoopState) -> float:
         """Share of the budget that is spent, at most 1; of two limits, of the nearer one."""
@@ -135,6 +141,9 @@ class Events:
     def on_groups(self, groups: Sequence[Group], signals: Sequence[Signal]) -> None:
         """A step's groups are recorded, and fired these; they are about to be learned from."""
 
+    def on_notes(self, notes: Notes) -> None:
+        """What studies have found in the step's groups, if there are any studies."""
+
     def on_credit(self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]]) -> None:
         """Groups of the step are about to be learned from with these advantages."""
 
@@ -170,8 +179,8 @@ class LoopState:
     evaluated: int = -1
     usage: dict[str, Usage] = field(default_factory=dict)
 
-    def count(self, result: RoundResult) -> None:
-        """Take in what a round has cost."""
+    def count(self, result: RoundResult | Findings) -> None:
+        """Take in what a round or a step's studies have cost."""
         self.env_steps += result.env_steps
         for purpose, usage in result.usage.items():
             self.usage[purpose] = self.usage.get(purpose, NO_USAGE) + usage

@@ -7,8 +7,8 @@ about.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, overload
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple, overload
 
 from pydantic import Field
 
@@ -137,3 +137,17 @@ class Usage(FrozenModel):
 
 
 NO_USAGE = Usage()
+
+
+class Findings(NamedTuple):
+    """What a study has found, and what that cost.
+
+    Attributes:
+        notes: about the groups that it was given.
+        usage: what asking models has cost, by purpose.
+        env_steps: env steps of the replays that it made.
+    """
+
+    notes: tuple[Note, ...] = ()
+    usage: Mapping[str, Usage] = FrozenDict()
+    env_steps: int = 0

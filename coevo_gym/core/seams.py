@@ -12,9 +12,9 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from coevo_gym.core.evolution import Round, RoundResult, Signal
-from coevo_gym.core.notes import NO_USAGE, Notes, Usage
+from coevo_gym.core.notes import NO_USAGE, Findings, Notes, Usage
 from coevo_gym.core.task import Task
-from coevo_gym.core.trajectory import Decision, EndReason, Group, Sample, View
+from coevo_gym.core.trajectory import Cue, Decision, EndReason, Group, Sample, View
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,6 +79,82 @@ class Memory(Protocol):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`; what follows is as if it had never stopped."""
+        ...
+
+
+class Study(Protocol):
+    """Reads finished training groups, and writes notes about them.
+
+    Its I/O goes through an advisor or through replays that it was given. What a model has said is
+    data to it, whatever it is.
+    """
+
+    @property
+    def kind(self) -> str:
+        """The kind of its notes."""
+        ...
+
+    def examine(self, groups: Sequence[Group]) -> Findings:
+        """What it finds in the groups of a learner's step; its notes are about these alone."""
+        ...
+
+
+class Interface(Protocol):
+    """How the text of an env is shown in training. Frozen and pure; threads may share it.
+
+    It sees a view, so no task, verifier or solution can reach what is shown.
+    """
+
+    @property
+    def version(self) -> str:
+        """Another one for all that shows anything differently; "" for the env's own text."""
+        ...
+
+    def show(self, view: View) -> View:
+        """The view as its agent is shown it: with another observation, or other texts in info.
+
+        The history of ``view`` is what the agent was shown so far. It stays as it is, and so does
+        all else.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _AsItIs:
+    """Shows what the env shows."""
+
+    version: str = ""
+
+    def show(self, view: View) -> View:
+        """See :class:`Interface`."""
+        return view
+
+
+IDENTITY: Interface = _AsItIs()
+
+
+class Guidance(NamedTuple):
+    """What goes with an episode beyond its task, from its beginning to its end.
+
+    Attributes:
+        interface: what the env's text is shown through.
+        cues: what the agent is told.
+    """
+
+    interface: Interface = IDENTITY
+    cues: tuple[Cue, ...] = ()
+
+
+class Coach(Protocol):
+    """Gives training episodes their guidance. It keeps nothing: what it goes by is in memories."""
+
+    def guide(self, tickets: Sequence[Ticket]) -> Sequence[Guidance]:
+        """One guidance for each ticket, in order.
+
+        A ticket that is asked for again, in the same state of the memories, gets the same: episodes
+        that were lost or under way when a run was stopped are run again. What a task is solved or
+        judged by must not get into it.
+        """
         ...
 
 

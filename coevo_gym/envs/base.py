@@ -285,7 +285,12 @@ class TaskEnv(SelectingEnv):
         return {**info, **outcome}
 
     def trajectory(
-        self, *, group_id: str = "", policy_version: int = 0, acts: Sequence[Act] = ()
+        self,
+        *,
+        group_id: str = "",
+        policy_version: int = 0,
+        acts: Sequence[Act] = (),
+        shown: Sequence[str] = (),
     ) -> Trajectory:
         """The finished episode as a training record.
 
@@ -293,6 +298,7 @@ class TaskEnv(SelectingEnv):
             group_id: the group it belongs to, or "".
             policy_version: version of the policy that acted when it began.
             acts: what the agent said and decided in each step; () if that is not known.
+            shown: the text that it was shown in each step; () for the env's own.
 
         Raises:
             SplitLeakError: if its task is not a training task.
@@ -303,7 +309,8 @@ class TaskEnv(SelectingEnv):
                 f"{self.task.name} is a {self.task.split} task; its episodes are evaluation only. "
                 "Use eval_trajectory()."
             )
-        return Trajectory(**self._record(acts), group_id=group_id, policy_version=policy_version)
+        found = self._record(acts, shown)
+        return Trajectory(**found, group_id=group_id, policy_version=policy_version)
 
     def eval_trajectory(self, *, acts: Sequence[Act] = ()) -> EvalTrajectory:
         """The finished episode as an evaluation record; for ``acts`` see :meth:`trajectory`.
@@ -417,13 +424,13 @@ class TaskEnv(SelectingEnv):
     def _public_info(self) -> FrozenDict:
         return FrozenDict({k: v for k, v in self._info().items() if k not in self.private_info})
 
-    def _record(self, acts: Sequence[Act]) -> dict[str, Any]:
+    def _record(self, acts: Sequence[Act], shown: Sequence[str] = ()) -> dict[str, Any]:
         if self._outcome is None:
             why = "was lost to a fault of its engine" if self._end_reason else "is not over yet"
             raise ResetNeeded(f"The episode {why}; there is no record of it.")
         return {
             "task_id": self.task.id,
-            "steps": self._log.steps(acts),
+            "steps": self._log.steps(acts, shown),
             "score": float(self._outcome.score),
             "success": self._outcome.success,
             "end_reason": self._end_reason,

@@ -49,27 +49,30 @@ class EpisodeRecord:
         self._past.append(past)
         self._results.append(_Result(led_to, reward, terminated, truncated))
 
-    def steps(self, acts: Sequence[Act] = ()) -> tuple[Step, ...]:
+    def steps(self, acts: Sequence[Act] = (), shown: Sequence[str] = ()) -> tuple[Step, ...]:
         """The steps as they go into a trajectory.
 
         Args:
             acts: what the agent said and decided in each of them; () if only the env was watched.
+            shown: the text that it was shown in each of them; () for the env's own.
 
         Raises:
-            ValueError: if there are acts, but not one for each step.
+            ValueError: if there are acts or texts, but not one for each step.
         """
-        if acts and len(acts) != len(self):
-            raise ValueError(
-                f"An episode of {len(self)} steps needs an act for each, actual: {len(acts)}."
-            )
+        for name, given in (("an act", acts), ("a shown text", shown)):
+            if given and len(given) != len(self):
+                raise ValueError(
+                    f"An episode of {len(self)} steps needs {name} for each, actual: {len(given)}."
+                )
         known = acts or [Act(past.action) for past in self._past]
-        return tuple(map(_step, self._past, self._results, known))
+        texts = shown or [past.observation for past in self._past]
+        return tuple(map(_step, self._past, self._results, known, texts))
 
 
-def _step(past: PastStep, result: _Result, act: Act) -> Step:
+def _step(past: PastStep, result: _Result, act: Act, shown: str) -> Step:
     return Step(
         observation=past.observation,
-        shown=past.observation,
+        shown=shown,
         action=past.action,
         decision=act.decision,
         reward=result.reward,

@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar, get_args
 
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError, SplitLeakError
 from coevo_gym.core.notes import NO_USAGE, Usage
-from coevo_gym.core.seams import Act
+from coevo_gym.core.seams import IDENTITY, Act, Guidance, Interface, Ticket
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import (
@@ -20,6 +20,7 @@ from coevo_gym.core.trajectory import (
     View,
 )
 from coevo_gym.envs.base import TaskEnv
+from coevo_gym.episodes.shown import shown_through
 
 RecordT = TypeVar("RecordT")
 RecordT_co = TypeVar("RecordT_co", covariant=True)
@@ -47,8 +48,14 @@ class Episode(Protocol[RecordT_co]):
         """What its agent is shown of a view of the env."""
         ...
 
-    def record(self, env: TaskEnv, acts: Sequence[Act]) -> RecordT_co:
-        """The record of the episode that has ended in ``env``."""
+    def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> RecordT_co:
+        """The record of the episode that has ended in ``env``.
+
+        Args:
+            env: where it has ended.
+            acts: what its agent said and decided in each step.
+            shown: the text that it was shown in each step.
+        """
         ...
 
 
@@ -62,6 +69,7 @@ class TrainingEpisode:
         group_id: the group it belongs to, or "".
         policy_version: version of the policy that is about to act.
         cues: what its agent is told beyond the task, in each of its steps.
+        interface: what the env's text is shown through.
 
     Raises:
         SplitLeakError: if the task is not a training task.
@@ -80,6 +88,7 @@ class TrainingEpisode:
     group_id: str = ""
     policy_version: int = 0
     cues: tuple[Cue, ...] = ()
+    interface: Interface = IDENTITY
 
     def __post_init__(self) -> None:
         if self.task.split is not Split.TRAIN:
@@ -90,15 +99,39 @@ class TrainingEpisode:
         object.__setattr__(self, "cues", tuple(map(_clean, self.cues)))
 
     def shown(self, view: View) -> View:
-        """See :class:`Episode`."""
-        return replace(view, cues=self.cues) if self.cues else view
+        """What its agent is shown of a view of the env.
 
-    def record(self, env: TaskEnv, acts: Sequence[Act]) -> Trajectory:
+        Raises:
+            ConfigError: if the interface changes what it must not.
+        """
+        shown = shown_through(self.interface, view)
+        return replace(shown, cues=self.cues) if self.cues else shown
+
+    def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> Trajectory:
         """See :class:`Episode`."""
         found = env.trajectory(
-            group_id=self.group_id, policy_version=self.policy_version, acts=acts
+            group_id=self.group_id, policy_version=self.policy_version, acts=acts, shown=shown
         )
-        return replace(found, cue_ids=tuple(cue.id for cue in self.cues)) if self.cues else found
+        ids, version = tuple(cue.id for cue in self.cues), self.interface.version
+        return replace(found, cue_ids=ids, interface=version) if ids or version else found
+
+
+def episode_of(
+    ticket: Ticket, seed: int, policy_version: int, guidance: Guidance
+) -> TrainingEpisode:
+    """The training episode of a ticket, as it is guided.
+
+    Raises:
+        SplitLeakError, ConfigError: as :class:`TrainingEpisode`.
+    """
+    return TrainingEpisode(
+        ticket.task,
+        seed,
+        ticket.group_id,
+        policy_version,
+        cues=guidance.cues,
+        interface=guidance.interface,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +156,7 @@ class EvalEpisode:
         """See :class:`Episode`."""
         return view
 
-    def record(self, env: TaskEnv, acts: Sequence[Act]) -> EvalTrajectory:
+    def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> EvalTrajectory:
         """See :class:`Episode`."""
         return env.eval_trajectory(acts=acts)
 

@@ -27,8 +27,9 @@ class LiveEpisode(Generic[RecordT]):
         env: where; nobody else may use it in the meantime.
 
     Attributes:
-        view: what its agent is shown: what the env shows, what the agent itself said and sampled so
-            far, and the episode's cues, if it has any.
+        view: what its agent is shown: what the env shows, through the episode's interface; what the
+            agent itself was shown, said and sampled so far; and the episode's cues. It is made once
+            a step, and stays in later ones as it was.
     """
 
     def __init__(self, index: int, episode: Episode[RecordT], env: gym.Env[str, str]) -> None:
@@ -36,6 +37,7 @@ class LiveEpisode(Generic[RecordT]):
         self.env = env
         self._episode = episode
         self._acts: list[Act] = []
+        self._seen: list[str] = []
         self._past: list[PastStep] = []
         self.view = View("", "")
 
@@ -66,6 +68,7 @@ class LiveEpisode(Generic[RecordT]):
                 self._inner.cut(act.end)
                 return self._finished()
             self._acts.append(act)
+            self._seen.append(self.view.observation)
             _, _, terminated, truncated, info = self.env.step(act.text)
             if terminated or truncated:
                 self._inner.end_from_outside(info)
@@ -86,18 +89,19 @@ class LiveEpisode(Generic[RecordT]):
 
     def _looked(self, act: Act) -> View:
         """The view after a step; the env knows of it only what was seen and done."""
-        shown = self._inner.view
-        if len(shown.history) != len(self._acts):
+        now = self._inner.view
+        if len(now.history) != len(self._acts):
             raise ConfigError(
                 f"After {len(self._acts)} steps of {self.env}, the env inside has taken "
-                f"{len(shown.history)}. Run episodes in envs whose wrappers make one step of each."
+                f"{len(now.history)}. Run episodes in envs whose wrappers make one step of each."
             )
         decision = act.decision if isinstance(act.decision, TokenDecision) else None
-        self._past.append(shown.history[-1]._replace(said=act.said, decision=decision))
-        return self._episode.shown(replace(shown, history=tuple(self._past)))
+        sent, seen = now.history[-1].action, self.view
+        self._past.append(PastStep(seen.observation, sent, act.said, decision, seen.info))
+        return self._episode.shown(replace(now, history=tuple(self._past)))
 
     def _finished(self) -> Finished[RecordT]:
-        record = self._episode.record(self._inner, self._acts)
+        record = self._episode.record(self._inner, self._acts, self._seen)
         usage = sum((act.usage for act in self._acts if act.usage is not NO_USAGE), NO_USAGE)
         return Finished(self.index, record, len(self._acts), usage)
 

@@ -16,7 +16,7 @@ import gymnasium as gym
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import digest
-from coevo_gym.core.seams import Agent, Ticket
+from coevo_gym.core.seams import Agent, Guidance, Ticket
 from coevo_gym.core.trajectory import EndReason, Trajectory
 from coevo_gym.episodes.episode import (
     Episode,
@@ -25,7 +25,7 @@ from coevo_gym.episodes.episode import (
     Lost,
     Outcome,
     RecordT,
-    TrainingEpisode,
+    episode_of,
 )
 from coevo_gym.episodes.live import LiveEpisode
 from coevo_gym.episodes.pool import EnvPool
@@ -177,6 +177,7 @@ def rollout(
     policy_version: int = 0,
     seed: int = 0,
     mode: Mode = "lock_step",
+    guidance: Sequence[Guidance] | None = None,
 ) -> Rollout:
     """Run one training episode for each ticket.
 
@@ -187,13 +188,16 @@ def rollout(
         policy_version: version of the policy behind ``agent``, put into the trajectories.
         seed: with the ticket's id, it seeds the episode's env.
         mode: see :class:`Runner`.
+        guidance: what goes with the episode of each ticket; None for nothing.
 
     Raises:
         SplitLeakError: if a ticket's task is not a training task.
+        ValueError: if there is guidance, but not for each ticket.
     """
+    given = [Guidance()] * len(tickets) if guidance is None else guidance
     episodes = [
-        TrainingEpisode(ticket.task, episode_seed(seed, ticket.id), ticket.group_id, policy_version)
-        for ticket in tickets
+        episode_of(ticket, episode_seed(seed, ticket.id), policy_version, guided)
+        for ticket, guided in zip(tickets, given, strict=True)
     ]
     outcomes = list(Runner(envs, mode).run(episodes, agent))
     finished = {found.index: found.record for found in outcomes if isinstance(found, Finished)}

@@ -9,8 +9,8 @@ from typing import Any, get_type_hints
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round
-from coevo_gym.core.seams import Curriculum, Evolver
-from coevo_gym.core.task import FrozenModel
+from coevo_gym.core.seams import Coach, Curriculum, Evolver, Memory, Study
+from coevo_gym.core.task import FrozenDict, FrozenModel
 from coevo_gym.methods.kit import Kit
 from coevo_gym.trainers.credit import Credit
 from coevo_gym.trainers.settings import LearnerConfig
@@ -26,6 +26,9 @@ class Method:
         credit: how outcomes become advantages; None for what the learner's settings name.
         evolver: carries out rounds; None for a curriculum that never plans one.
         first_round: finds the tasks to begin with; None if the curriculum has some.
+        coach: gives interface and cues to training episodes; None for none.
+        studies: write notes about each step's groups.
+        memories: grow from the notes, by name, and are saved and restored by it.
     """
 
     curriculum: Curriculum
@@ -33,6 +36,9 @@ class Method:
     credit: Credit | None = None
     evolver: Evolver | None = None
     first_round: Round | None = None
+    coach: Coach | None = None
+    studies: tuple[Study, ...] = ()
+    memories: Mapping[str, Memory] = FrozenDict()
 
 
 class NoSettings(FrozenModel):

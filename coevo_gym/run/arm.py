@@ -9,6 +9,7 @@ from coevo_gym.config import ArmConfig
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.evolution import RoundResult, Verdict
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
+from coevo_gym.curricula.session.guiding import Guiding
 from coevo_gym.curricula.session.seeds import Seeds
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import Evaluation
@@ -100,6 +101,7 @@ class Arm:
             envs=envs,
             evaluate=evaluate,
             landings=landings,
+            guiding=Guiding(method.coach, method.studies, method.memories),
         )
 
     def as_evaluated(self) -> AbstractContextManager[None]:

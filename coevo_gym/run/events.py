@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coevo_gym.core.evolution import Round, RoundResult, Signal
+from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import Advantage
 from coevo_gym.core.trajectory import Group
 from coevo_gym.episodes.evaluation import Evaluation
@@ -71,6 +72,10 @@ class ArmEvents(Events):
     def on_groups(self, groups: Sequence[Group], signals: Sequence[Signal]) -> None:
         """Store what was practised; the step's number is one up from those done."""
         self.store.add_groups(self.arm, self.loop.state.step + 1, groups, signals)
+
+    def on_notes(self, notes: Notes) -> None:
+        """Store what was noted about the step's groups."""
+        self.store.add_notes(self.arm, self.loop.state.step + 1, notes)
 
     def on_credit(self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]]) -> None:
         """Store what the step's groups are learned from with, for people to look at."""

@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from coevo_gym.core.evolution import Round, RoundResult, Signal, digest
+from coevo_gym.core.notes import Note
 from coevo_gym.core.seams import Advantage
 from coevo_gym.core.task import Task, canonical_json
 from coevo_gym.core.trajectory import EvalTrajectory, Group, Trajectory
 from coevo_gym.core.trajectory_json import eval_trajectory_to_json, trajectory_to_json
 from coevo_gym.store.evaluated import Evaluated, EvaluatedTask
 from coevo_gym.store.folder import storing
+from coevo_gym.store.noted import note_to_row
 from coevo_gym.store.reader import SCHEMA_VERSION, Decision, RunReader
 from coevo_gym.store.sampled import (
     Spell,
@@ -67,6 +69,10 @@ CREATE TABLE IF NOT EXISTS sampled (
 CREATE TABLE IF NOT EXISTS advantages (
     arm TEXT, group_id TEXT, position INTEGER, step INTEGER, mean REAL, body TEXT,
     PRIMARY KEY (arm, group_id, position));
+CREATE TABLE IF NOT EXISTS notes (
+    arm TEXT, step INTEGER, number INTEGER, task_id TEXT, group_id TEXT, position INTEGER,
+    step_of_episode INTEGER, kind TEXT, label TEXT, value REAL, source TEXT, evidence TEXT,
+    PRIMARY KEY (arm, step, number));
 CREATE TABLE IF NOT EXISTS token_texts (id INTEGER PRIMARY KEY, text TEXT);
 CREATE TABLE IF NOT EXISTS texts (hash TEXT PRIMARY KEY, body BLOB);
 CREATE TABLE IF NOT EXISTS decisions (
@@ -81,7 +87,7 @@ CREATE TABLE IF NOT EXISTS evaluations (
     end_reason TEXT, steps INTEGER, body BLOB, PRIMARY KEY (arm, step, task_id, sample));
 """
 _OF_A_STEP = (
-    "rounds", "groups", "signals", "trajectories", "sampled", "advantages", "evaluations",
+    "rounds", "groups", "signals", "trajectories", "sampled", "advantages", "notes", "evaluations",
 )  # fmt: skip
 
 
@@ -91,7 +97,7 @@ class RunStore(RunReader):
     Args:
         path: the file; made if it is not there.
         record: episodes to keep: those of groups that fired a signal, all, or none. ``none``
-            keeps no signals either; what rounds and reports need is always kept.
+            keeps no signals and no notes either; what rounds and reports need is always kept.
 
     Attributes:
         spell: the text of sampled tokens; None where the policy samples none. With it, what a
@@ -163,6 +169,13 @@ class RunStore(RunReader):
                 for position, value in enumerate(values):
                     mean, body = advantage_to_json(value)
                     self._db.execute(query, (step, mean, body, arm, group.id, position))
+
+    def add_notes(self, arm: str, step: int, notes: Iterable[Note]) -> None:
+        """Store what studies have found in the groups of a step, in place of what was there."""
+        with self._transaction():
+            self._db.execute("DELETE FROM notes WHERE arm = ? AND step = ?", (arm, step))
+            for number, note in enumerate(notes if self.record != "none" else ()):
+                self._insert("notes", arm, step, number, *note_to_row(note))
 
     def add_result(self, round: Round, result: RoundResult, *, by: str = "") -> None:
         """Store what carrying out a round gave, before anything is made of it."""

@@ -12,11 +12,13 @@ from typing import Any, Literal, NamedTuple
 
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.evolution import Context, Round, RoundResult, Signal, Verdict
+from coevo_gym.core.notes import Notes
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EvalTrajectory, Trajectory
 from coevo_gym.core.trajectory_json import eval_trajectory_from_json, trajectory_from_json
 from coevo_gym.store.evaluated import Evaluated, EvaluatedTask
 from coevo_gym.store.folder import DAMAGED, storing
+from coevo_gym.store.noted import COLUMNS, NoteCount, note_from_row
 
 SCHEMA_VERSION = 1
 HOLD = "hold"
@@ -300,6 +302,22 @@ class RunReader:
         """Signals by arm, step and kind."""
         query = "SELECT arm, step, kind, count(*) FROM signals GROUP BY arm, step, kind"
         return [SignalCount(*row) for row in self._rows(query)]
+
+    def notes(self, arm: str, kind: str | None = None) -> Notes:
+        """What studies have noted about an arm's episodes, in order, of one kind or all."""
+        if not self._has("notes"):
+            return Notes()  # a run of before there were any
+        query = (
+            f"SELECT {COLUMNS} FROM notes WHERE arm = ? AND (? IS NULL OR kind = ?) "  # noqa: S608 (constants)
+            "ORDER BY step, number"
+        )
+        return Notes(map(note_from_row, self._rows(query, arm, kind, kind)))
+
+    def note_counts(self) -> list[NoteCount]:
+        """Notes by arm, step, kind and label."""
+        which = "arm, step, kind, label"
+        query = f"SELECT {which}, count(*) FROM notes GROUP BY {which} ORDER BY {which}"  # noqa: S608
+        return [NoteCount(*row) for row in (self._rows(query) if self._has("notes") else ())]
 
     def task_counts(self) -> list[TaskCount]:
         """How often each arm practised each task."""

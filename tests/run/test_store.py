@@ -2,16 +2,20 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.evolution import Context, Round, RoundResult, Signal, Verdict
+from coevo_gym.core.notes import Note, Notes
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import ChoiceDecision, EndReason, Group, Step, Trajectory, View
 from coevo_gym.store.database import Record, RunStore
+from coevo_gym.store.reader import RunReader
 from tests.toy import BENCHMARK
 
 TASKS = BENCHMARK.tasks(Split.TRAIN)
@@ -191,3 +195,75 @@ def test_a_row_that_cannot_be_read_is_explained(store: RunStore) -> None:
     store._db.execute("UPDATE tasks SET body = x'7878'")
     with pytest.raises(StoreError, match=r"A row of .*run.db cannot be read.*Put back a copy"):
         store.tasks()
+
+
+def note(of: Group, index: int = 0, **fields: Any) -> Note:
+    place = {"task_id": of.task.id, "group_id": of.id, "index": index}
+    return Note(**{"kind": "turn_label", "label": "pass", **place, **fields})
+
+
+class TestNotes:
+    GROUPS = (group(TASKS[0], 0), group(TASKS[1], 1))
+    NOTES = (
+        note(GROUPS[0], 1, step=2, value=0.25, evidence={"turn": (1, {"a": "é"})}, source="replay"),
+        note(GROUPS[0], label="state_mismatch"),
+        note(GROUPS[1], kind="failure_mode", label="", source="model"),
+    )
+
+    def test_they_come_back(self, store: RunStore) -> None:
+        store.add_notes("a", 1, self.NOTES)
+        store.add_notes("a", 2, self.NOTES[:1])
+        store.add_notes("b", 1, ())
+        for reader in (store, RunReader(store.path)):
+            assert reader.notes("a") == Notes([*self.NOTES, self.NOTES[0]])
+            assert reader.notes("a", "failure_mode") == Notes(self.NOTES[2:])
+            assert reader.notes("b") == Notes()
+            assert reader.note_counts() == [
+                ("a", 1, "failure_mode", "", 1),
+                ("a", 1, "turn_label", "pass", 1),
+                ("a", 1, "turn_label", "state_mismatch", 1),
+                ("a", 2, "turn_label", "pass", 1),
+            ]
+
+    def test_a_step_that_is_stored_again_replaces_what_was_there(self, store: RunStore) -> None:
+        store.add_notes("a", 1, self.NOTES)
+        store.add_notes("a", 1, self.NOTES[1:])
+        assert store.notes("a") == Notes(self.NOTES[1:])
+
+    def test_rewinding_forgets_those_of_later_steps(self, store: RunStore) -> None:
+        for step in (1, 2, 3):
+            store.add_notes("a", step, [note(self.GROUPS[0], value=step)])
+            store.add_notes("b", step, [note(self.GROUPS[0], value=step)])
+        store.rewind("a", 1)
+        assert [found.value for found in store.notes("a")] == [1]
+        assert len(store.notes("b")) == 3
+
+    def test_none_keeps_none(self, tmp_path: Path) -> None:
+        with closing(RunStore(tmp_path / "run.db", record="none")) as store:
+            store.add_notes("a", 1, self.NOTES)
+            assert store.notes("a") == Notes()
+
+    def test_a_run_of_before_there_were_notes_opens(self, tmp_path: Path) -> None:
+        path = tmp_path / "run.db"
+        with closing(RunStore(path)) as store:
+            store.add_groups("a", 1, self.GROUPS, [fired(self.GROUPS[0])])
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("DROP TABLE notes")
+            database.commit()
+        reader = RunReader(path)
+        assert (reader.notes("a"), reader.note_counts()) == (Notes(), [])
+        assert len(reader.trajectories("a")) == 2
+        with closing(RunStore(path)) as store:  # who goes on with it gets the table
+            store.rewind("a", 0)
+            store.add_notes("a", 1, self.NOTES)
+            assert len(store.notes("a")) == 3
+
+
+def test_what_an_episode_was_shown_and_through_what_comes_back(store: RunStore) -> None:
+    found = group(TASKS[0], 0)
+    steps = tuple(
+        replace(s, shown=f"{LONG} {n}") for n, s in enumerate(found.trajectories[0].steps)
+    )
+    shown = replace(found.trajectories[0], steps=steps, interface="remark@2", cue_ids=("abstain",))
+    store.add_groups("a", 1, [replace(found, trajectories=(shown,))], [fired(found)])
+    assert store.trajectories("a") == [bare(shown)]

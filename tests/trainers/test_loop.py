@@ -13,6 +13,7 @@ from coevo_gym.agents.random import RandomAgent
 from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.core.evolution import Round, RoundResult, Signal
+from coevo_gym.core.notes import NO_NOTES, Notes
 from coevo_gym.core.seams import Act
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Group, View
@@ -80,7 +81,7 @@ class Counts:
         self.version = 0
         self.seen: list[tuple[str, tuple[int, ...]]] = []
 
-    def advantages(self, groups: Sequence[Group]) -> list[list[float]]:
+    def advantages(self, groups: Sequence[Group], notes: Notes = NO_NOTES) -> list[list[float]]:
         return [[0.0] * len(group.trajectories) for group in groups]
 
     def update(self, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> Metrics:
@@ -98,7 +99,7 @@ class Picky(Counts):
         super().__init__()
         self.boring = {TRAIN[i].id for i in boring}
 
-    def advantages(self, groups: Sequence[Group]) -> list[list[float]]:
+    def advantages(self, groups: Sequence[Group], notes: Notes = NO_NOTES) -> list[list[float]]:
         return [[0.0 if g.task.id in self.boring else 1.0] * len(g.trajectories) for g in groups]
 
     def update(self, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> Metrics:

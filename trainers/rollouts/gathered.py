@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from time import perf_counter
 from typing import NamedTuple
 
 from coevo_gym.core.errors import EnvBackendError, ModelError
+from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import Advantage, ClosedStep
 from coevo_gym.core.trajectory import Group
+from coevo_gym.curricula.session.guiding import Guiding
+from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.episode import Fault
 from coevo_gym.trainers.parts import Learner, LoopConfig, LoopState, Metrics, teaches
 
@@ -42,11 +46,38 @@ def success_of(groups: Iterable[Group]) -> float:
     return sum(solved) / len(solved) if solved else 0.0
 
 
+def study(
+    guiding: Guiding,
+    session: CurriculumSession,
+    state: LoopState,
+    groups: Sequence[Group],
+    tell: Callable[[Notes], None],
+) -> Notes:
+    """What studies find in the groups of a step; curriculum and memories are told.
+
+    Args:
+        guiding: the studies and the memories.
+        session: has recorded the groups.
+        state: what it costs is added here.
+        groups: all that were recorded.
+        tell: told the notes before anybody makes anything of them.
+    """
+    found = guiding.examine(groups)
+    state.count(found)
+    notes = Notes(found.notes)
+    if guiding.studies:
+        tell(notes)
+        session.note(notes)
+    guiding.note(notes)
+    return notes
+
+
 def learn(
     config: LoopConfig,
     state: LoopState,
     learner: Learner,
     kept: Sequence[Group],
+    notes: Notes,
     tell: Callable[[Sequence[Group], Sequence[Sequence[Advantage]]], None],
 ) -> Metrics:
     """Learn from the groups of a step, unless it is one that only studies.
@@ -56,15 +87,17 @@ def learn(
         state: how far the loop has come.
         learner: who learns.
         kept: the groups.
+        notes: what was noted about them.
         tell: told with which advantages they are learned from.
     """
     if studies(config, state):
-        return {"success": success_of(kept)}
+        return {"success": success_of(kept), "update_s": 0.0}
+    began = perf_counter()
     if hasattr(learner, "spent"):
         learner.spent = config.spent(state)
-    advantages = learner.advantages(kept)
+    advantages = learner.advantages(kept, notes)
     tell(kept, advantages)
-    return learner.update(kept, advantages)
+    return {**learner.update(kept, advantages), "update_s": perf_counter() - began}
 
 
 def studies(config: LoopConfig, state: LoopState) -> bool:

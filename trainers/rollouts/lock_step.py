@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coevo_gym.core.seams import Agent, Ticket
 from coevo_gym.core.trajectory import Group
+from coevo_gym.curricula.session.guiding import Guiding
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import rollout
@@ -24,6 +25,7 @@ def gather(
     envs: EnvPool,
     state: LoopState,
     learner: Learner,
+    guiding: Guiding,
 ) -> Gathered:
     """Run the episodes of one step of the loop, and have the curriculum record them as one batch.
 
@@ -41,7 +43,9 @@ def gather(
         while draws == 0 or (draws <= resamples and len(kept) < config.groups_per_step):
             session.open_step(config.groups_per_step - len(kept))
             version, seed = learner.version, config.seed
-            found = collect(session, agent, envs, state, policy_version=version, seed=seed)
+            found = collect(
+                session, agent, envs, state, policy_version=version, seed=seed, guiding=guiding
+            )
             whole = [group for group in found if group.whole]
             kept += teaching(whole, learner) if resamples else whole
             draws += 1
@@ -67,6 +71,7 @@ def collect(
     *,
     policy_version: int,
     seed: int,
+    guiding: Guiding,
 ) -> list[Group]:
     """Run all tickets that are ready; episodes lost to an engine are run again, until given up.
 
@@ -77,6 +82,7 @@ def collect(
         state: what the episodes cost is added here.
         policy_version: version of the policy behind ``agent``.
         seed: seed of the episodes' envs.
+        guiding: what goes with each episode.
 
     Returns:
         The groups that closed; one that is not whole had a place that was lost too often.
@@ -89,7 +95,14 @@ def collect(
     while n_ready := session.n_ready:
         taken = [session.take(policy_version=policy_version) for _ in range(n_ready)]
         tickets = [ticket for ticket in taken if isinstance(ticket, Ticket)]
-        result = rollout(tickets, agent, envs, policy_version=policy_version, seed=seed)
+        result = rollout(
+            tickets,
+            agent,
+            envs,
+            policy_version=policy_version,
+            seed=seed,
+            guidance=guiding.guide(tickets),
+        )
         state.env_steps += result.env_steps
         for index, (ticket, trajectory) in enumerate(
             zip(tickets, result.trajectories, strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coevo_gym.core.seams import Agent
+from coevo_gym.curricula.session.guiding import Guiding
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.trainers.parts import Learner, LoopConfig, LoopState
@@ -16,10 +17,11 @@ class Rollouts:
 
     Args:
         config: ``rollout`` says how.
+        guiding: what goes with each episode.
     """
 
-    def __init__(self, config: LoopConfig) -> None:
-        self._config = config
+    def __init__(self, config: LoopConfig, guiding: Guiding) -> None:
+        self._config, self._guiding = config, guiding
         self._stream: GroupStream | None = None
 
     def gather(
@@ -31,7 +33,7 @@ class Rollouts:
         learner: Learner,
     ) -> Gathered:
         """The groups of a step, recorded; see ``lock_step.gather`` and :class:`GroupStream`."""
-        parts = (self._config, session, agent, envs, state, learner)
+        parts = (self._config, session, agent, envs, state, learner, self._guiding)
         if self._config.rollout == "lock_step":
             return gather(*parts)
         self._stream = self._stream or GroupStream(*parts)

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 
 from coevo_gym.core.seams import Agent, Ticket
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
+from coevo_gym.curricula.session.guiding import Guiding
 from coevo_gym.curricula.session.session import CurriculumSession
-from coevo_gym.episodes.episode import Lost, Outcome, TrainingEpisode
+from coevo_gym.episodes.episode import Lost, Outcome, episode_of
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import episode_seed
 from coevo_gym.episodes.stream import EpisodeStream
@@ -48,6 +49,7 @@ class GroupStream:
         envs: where.
         state: what episodes cost is added here.
         learner: says which version of the policy acts, and what teaches it anything.
+        guiding: what goes with each episode; it stays what it was when the episode began.
     """
 
     def __init__(
@@ -58,8 +60,10 @@ class GroupStream:
         envs: EnvPool,
         state: LoopState,
         learner: Learner,
+        guiding: Guiding,
     ) -> None:
         self._config, self._session, self._state, self._learner = config, session, state, learner
+        self._guiding = guiding
         self._stream = EpisodeStream[Trajectory](envs, agent)
         self._out: dict[int, Ticket] = {}
         self._n_begun = 0
@@ -127,9 +131,9 @@ class GroupStream:
             if not isinstance(ticket, Ticket):
                 return
             self._out[self._n_begun] = ticket
+            (guidance,) = self._guiding.guide([ticket])
             seed = episode_seed(config.seed, ticket.id)
-            episode = TrainingEpisode(ticket.task, seed, ticket.group_id, version)
-            self._stream.begin(self._n_begun, episode)
+            self._stream.begin(self._n_begun, episode_of(ticket, seed, version, guidance))
             self._n_begun += 1
 
     def _take_in(self, outcome: Outcome[Trajectory], step: _Step) -> Group | None:

@@ -50,7 +50,7 @@ class PersonEpisode:
         """What a person sees is what an agent sees."""
         return view
 
-    def record(self, env: TaskEnv, acts: Sequence[Act]) -> Played:
+    def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> Played:
         """The record of the episode that has ended in ``env``."""
         learned = self.task.split is Split.TRAIN
         return Played(

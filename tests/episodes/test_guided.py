@@ -1,0 +1,243 @@
+"""Episodes whose env is shown through an interface: in training, never in an evaluation."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import pickle
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from coevo_gym.agents.choice import ChoiceAgent
+from coevo_gym.agents.scripted import ScriptedAgent
+from coevo_gym.agents.tiny import TinyPolicy
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.seams import IDENTITY, Act, Guidance, Interface, Ticket
+from coevo_gym.core.task import FrozenDict, Split
+from coevo_gym.core.trajectory import Cue, EndReason, EvalTrajectory, Trajectory, View
+from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
+from coevo_gym.episodes import EnvPool, EvalEpisode, Finished, Runner, TrainingEpisode, evaluate
+from coevo_gym.episodes.evaluation import evaluate_each
+from coevo_gym.episodes.runner import Mode, rollout
+from coevo_gym.episodes.shown import SHOWN_CAP, shown_through
+from tests.toy import BENCHMARK
+
+TRAIN, VAL = BENCHMARK.tasks(Split.TRAIN), BENCHMARK.tasks(Split.VAL)
+REFERENCES = {task.instruction: task.solution for task in (*TRAIN, *VAL)}
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Puts a number before every text that it is asked to show, another one each time."""
+
+    version: str = "numbered@1"
+    asked: list[View] = field(default_factory=list, compare=False)
+
+    def show(self, view: View) -> View:
+        self.asked.append(view)
+        return replace(view, observation=f"[{len(self.asked)}] {view.observation}")
+
+
+class Watching:
+    """Plays references, and keeps the views it was shown."""
+
+    def __init__(self) -> None:
+        self.views: list[View] = []
+        self._agent = ScriptedAgent(REFERENCES)
+
+    def act(self, views: Sequence[View]) -> Sequence[Act]:
+        self.views += views
+        return self._agent.act(views)
+
+
+def played(
+    envs: EnvPool, agent: Any, *episodes: TrainingEpisode, mode: Mode = "lock_step"
+) -> list[Trajectory]:
+    found = sorted(Runner(envs, mode).run(episodes, agent), key=lambda outcome: outcome.index)
+    return [outcome.record for outcome in found if isinstance(outcome, Finished)]
+
+
+@pytest.mark.parametrize("mode", ["lock_step", "async"])
+def test_a_step_is_shown_once_and_stays_as_it_was_shown(envs: EnvPool, mode: Mode) -> None:
+    agent, interface = Watching(), Numbered()
+    episode = TrainingEpisode(TRAIN[0], 0, interface=interface)
+    (found,) = played(envs, agent, episode, mode=mode)
+    n = len(TRAIN[0].solution)
+    assert [view.observation.partition(" ")[0] for view in agent.views] == [
+        f"[{i + 1}]" for i in range(n)
+    ]
+    assert len(interface.asked) == n
+    shown = tuple(view.observation for view in agent.views)
+    for number, view in enumerate(agent.views):
+        assert tuple(past.observation for past in view.history) == shown[:number]
+        assert [past.info for past in view.history] == [v.info for v in agent.views[:number]]
+    for asked, view in zip(interface.asked, agent.views, strict=True):
+        assert asked.history == view.history  # it knows what was shown before
+    assert tuple(step.shown for step in found.steps) == shown
+    assert all(f"] {step.observation}" in step.shown for step in found.steps)
+    assert (found.interface, found.cue_ids) == ("numbered@1", ())
+    assert found.last_observation.startswith(TRAIN[0].instruction)
+
+
+def test_an_episode_that_is_cut_has_what_was_acted_on(envs: EnvPool) -> None:
+    class GivesUp(Watching):
+        def act(self, views: Sequence[View]) -> Sequence[Act]:
+            spent = len(views[0].history) == 2
+            return [Act("", end=EndReason.MAX_TOKENS)] if spent else super().act(views)
+
+    (found,) = played(envs, GivesUp(), TrainingEpisode(TRAIN[0], 0, interface=Numbered()))
+    assert found.end_reason is EndReason.MAX_TOKENS
+    assert [step.shown.partition(" ")[0] for step in found.steps] == ["[1]", "[2]"]
+
+
+def test_nobody_else_is_shown_anything(envs: EnvPool) -> None:
+    agent, interface = Watching(), Numbered()
+    guided, free = (
+        TrainingEpisode(TRAIN[0], 0, interface=interface),
+        TrainingEpisode(TRAIN[1], 0),
+    )
+    with_it, without = played(envs, agent, guided, free)
+    assert {view.instruction for view in interface.asked} == {TRAIN[0].instruction}
+    assert without.interface == ""
+    assert all(step.shown is step.observation for step in without.steps)
+    alone = Watching()
+    (again,) = played(envs, alone, free)
+    assert again == without
+    assert with_it.actions == TRAIN[0].solution
+
+
+def test_an_interface_never_sees_cues_and_cues_come_with_it(envs: EnvPool) -> None:
+    cue = Cue("One action.", "turn", "one")
+    agent, interface = Watching(), Numbered()
+    (found,) = played(envs, agent, TrainingEpisode(TRAIN[0], 0, cues=(cue,), interface=interface))
+    assert {view.cues for view in agent.views} == {(cue,)}
+    assert {view.cues for view in interface.asked} == {()}
+    assert (found.cue_ids, found.interface) == (("one",), "numbered@1")
+
+
+def test_it_goes_to_json_and_back(envs: EnvPool) -> None:
+    agent = ChoiceAgent(TinyPolicy(seed=1), BENCHMARK.choices)
+    (found,) = played(envs, agent, TrainingEpisode(TRAIN[0], 0, interface=Numbered()))
+    again = trajectory_from_json(json.loads(json.dumps(trajectory_to_json(found))))
+    assert again.interface == "numbered@1"
+    assert [step.shown for step in again.steps] == [step.shown for step in found.steps]
+    for step in found.steps:  # who chooses is shown the same
+        assert step.decision is not None
+        assert step.decision.context.observation == step.shown  # type: ignore[union-attr]
+
+
+def test_what_solves_and_judges_a_task_reaches_no_interface(envs: EnvPool) -> None:
+    task = TRAIN[0]
+    swapped = BENCHMARK.broken(task).model_copy(update={"solution": ("done",)})
+    views = []
+    for one in (task, swapped):
+        interface = Numbered()
+        played(envs, ScriptedAgent(task.solution), TrainingEpisode(one, 0, interface=interface))
+        views.append(interface.asked)
+    assert views[0] == views[1]
+    assert len(views[0]) == len(task.solution)
+
+
+class TestRollout:
+    TICKETS = tuple(Ticket(f"t{i}", TRAIN[i], "g", i) for i in range(3))
+
+    def test_each_ticket_has_its_own_guidance(self, envs: EnvPool) -> None:
+        cue = Cue("Look.", id="look")
+        guidance = [Guidance(), Guidance(Numbered("a")), Guidance(Numbered("b"), (cue,))]
+        found = rollout(self.TICKETS, Watching(), envs, guidance=guidance).trajectories
+        told = [(t.interface, t.cue_ids) for t in found if t is not None]
+        assert told == [("", ()), ("a", ()), ("b", ("look",))]
+
+    def test_without_it_nothing_changes(self, envs: EnvPool) -> None:
+        bare = rollout(self.TICKETS, Watching(), envs)
+        none = rollout(self.TICKETS, Watching(), envs, guidance=[Guidance()] * 3)
+        assert bare == none
+
+    def test_there_is_one_for_each(self, envs: EnvPool) -> None:
+        with pytest.raises(ValueError, match="shorter"):
+            rollout(self.TICKETS, Watching(), envs, guidance=[Guidance()])
+
+
+class Changes:
+    """Changes one thing of a view."""
+
+    version = "bad"
+
+    def __init__(self, **fields: Any) -> None:
+        self.fields = fields
+
+    def show(self, view: View) -> View:
+        return replace(view, **self.fields)
+
+
+class TestWhatAnInterfaceMayChange:
+    VIEW = View("Press red.", "None.", FrozenDict({"tools": "[]", "step": 0, "words": ("a",)}))
+
+    def test_texts(self) -> None:
+        info = FrozenDict({**self.VIEW.info, "tools": "a\ud800"})
+        shown = shown_through(Changes(observation="b\ud800" + "x" * 300_000, info=info), self.VIEW)
+        assert shown.info["tools"] == "a\ufffd"
+        assert shown.observation.startswith("b\ufffdxxx")
+        assert len(shown.observation) <= SHOWN_CAP
+        assert pickle.loads(pickle.dumps(shown)) == shown
+        assert hash(shown) is not None
+
+    def test_as_it_is(self) -> None:
+        assert shown_through(IDENTITY, self.VIEW) is self.VIEW
+        assert shown_through(Changes(), self.VIEW) == self.VIEW
+        assert IDENTITY.version == ""
+
+    @pytest.mark.parametrize(
+        ("changed", "what"),
+        [
+            ({"instruction": "Press blue."}, "its instruction, history or cues"),
+            ({"history": (1,)}, "its instruction, history or cues"),
+            ({"cues": (Cue("Look."),)}, "its instruction, history or cues"),
+            ({"info": FrozenDict({"tools": "[]"})}, "the keys of its info"),
+            ({"info": FrozenDict({**VIEW.info, "step": 3})}, r"info\['step'\], which is no text"),
+            ({"info": FrozenDict({**VIEW.info, "words": ()})}, r"info\['words'\]"),
+            ({"info": FrozenDict({**VIEW.info, "tools": 3})}, r"info\['tools'\]"),
+        ],
+    )
+    def test_nothing_else(self, changed: dict[str, Any], what: str) -> None:
+        with pytest.raises(ConfigError, match=f"Changes.show\\(\\) changed {what}"):
+            shown_through(Changes(**changed), self.VIEW)
+
+
+class TestEvaluation:
+    def test_no_signature_has_a_place_for_guidance(self) -> None:
+        with pytest.raises(TypeError, match="interface"):
+            EvalEpisode(VAL[0], 0, interface=Numbered())  # type: ignore[call-arg]
+        guides = ("Cue", "Interface", "Guidance", "Coach")
+        for function in (evaluate, evaluate_each):
+            parameters = {*inspect.signature(function).parameters}
+            allowed = {"agent", "parts", "tasks", "envs", "seed", "on_done", "mode"}
+            assert parameters <= allowed, "what else may an evaluation be told?"
+            hints = [str(hint) for hint in typing.get_type_hints(function).values()]
+            assert not [hint for hint in hints for guide in guides if guide in hint]
+        for kind in (EvalEpisode, EvalTrajectory):
+            names = [f.name.lower() for f in dataclasses.fields(kind)]
+            assert not [name for name in names if "interface" in name or "guid" in name]
+
+    def test_it_is_shown_what_the_env_shows(self, envs: EnvPool) -> None:
+        free, agent, interface = Watching(), Watching(), Numbered()
+        evaluate(free, VAL[:3], envs)
+        episode = TrainingEpisode(TRAIN[0], 0, interface=interface)
+        played(envs, agent, episode)  # in the very envs that are used again
+        asked = len(interface.asked)
+        agent.views.clear()
+        found = evaluate(agent, VAL[:3], envs)
+        assert agent.views == free.views
+        assert len(interface.asked) == asked
+        assert all(s.shown is s.observation for e in found.episodes for s in e.steps)
+
+
+def test_interfaces_are_interfaces() -> None:
+    for one in (IDENTITY, Numbered()):
+        typed: Interface = one
+        assert isinstance(typed.version, str)

@@ -1,0 +1,294 @@
+"""The loop guides episodes and studies groups; without parts that do so, nothing changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from numpy.random import Generator
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.evolution import Signal
+from coevo_gym.core.notes import NO_NOTES, Findings, Note, Notes
+from coevo_gym.core.seams import Act, Coach, Guidance, Memory, Study, Ticket
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import Group, View
+from coevo_gym.curricula.session.guiding import Guiding
+from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.episodes.evaluation import evaluate
+from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.trainers.loop import Events, Loop, LoopConfig, Metrics
+from tests.trainers.episodes import group, trajectory
+from tests.trainers.guiding import ByTally, Outcomes, Tally
+from tests.trainers.test_loop import REFERENCES, TRAIN, VAL, Counts, Flaky, Rotation
+
+GROUPS, SIZE = 3, 2
+
+
+class Noting(Rotation):
+    """A curriculum that keeps the notes, and when it was told them."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        super().__init__(tasks)
+        self.noted: list[tuple[int, Notes]] = []
+
+    def note(self, notes: Notes) -> None:
+        self.noted.append((len(self.recorded), notes))
+
+    def plan(self, rng: Generator) -> None:
+        return None
+
+
+class Told(Events):
+    """Keeps the order of what happened."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.notes: list[Notes] = []
+        self.groups: list[Group] = []
+        self.metrics: list[Metrics] = []
+
+    def on_groups(self, groups: Sequence[Group], signals: Sequence[Signal]) -> None:
+        self.calls.append("groups")
+        self.groups += groups
+
+    def on_notes(self, notes: Notes) -> None:
+        self.calls.append("notes")
+        self.notes.append(notes)
+
+    def on_credit(self, groups: Sequence[Group], advantages: Sequence[Any]) -> None:
+        self.calls.append("credit")
+
+    def on_step(self, metrics: Metrics) -> None:
+        self.calls.append("step")
+        self.metrics.append(metrics)
+
+
+class ReadsNotes(Counts):
+    """A learner that keeps the notes that its advantages come from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[Notes] = []
+
+    def advantages(self, groups: Sequence[Group], notes: Notes = NO_NOTES) -> list[list[float]]:
+        self.notes.append(notes)
+        return super().advantages(groups)
+
+
+class Watching:
+    """Plays references, whatever is remarked, and keeps its views."""
+
+    def __init__(self) -> None:
+        self.views: list[View] = []
+
+    def act(self, views: Sequence[View]) -> Sequence[Act]:
+        self.views += views
+        return REFERENCES.act(views)
+
+
+class Parts:
+    """A loop with a coach, a study and a memory."""
+
+    def __init__(self, envs: EnvPool, *, guided: bool = True, **settings: Any) -> None:
+        self.memory, self.study = Tally(), Outcomes()
+        self.coach = ByTally(self.memory)
+        self.agent, self.events, self.learner = Watching(), Told(), ReadsNotes()
+        self.curriculum = Noting(TRAIN[:5])
+        guiding = Guiding(self.coach, (self.study,), {"tally": self.memory}) if guided else None
+        defaults = {"max_steps": 3, "groups_per_step": GROUPS, "evaluate_every_steps": 0}
+        self.loop = Loop(
+            LoopConfig(**(defaults | settings)),
+            session=CurriculumSession(self.curriculum, group_size=SIZE),
+            agent=self.agent,
+            learner=self.learner,
+            envs=envs,
+            events=self.events,
+            guiding=guiding,
+        )
+
+
+@pytest.fixture(params=["lock_step", "async"])
+def parts(request: pytest.FixtureRequest, envs: EnvPool) -> Parts:
+    return Parts(envs, rollout=request.param)
+
+
+def test_the_parts_are_protocols(parts: Parts) -> None:
+    coach: Coach = parts.coach
+    study: Study = parts.study
+    memory: Memory = parts.memory
+    assert (coach, study.kind, memory.metrics()) == (parts.coach, "outcome", {"told": 0.0})
+
+
+class TestAStep:
+    def test_guide_roll_out_study_note_learn(self, parts: Parts) -> None:
+        parts.loop.run()
+        assert parts.events.calls == ["groups", "notes", "credit", "step"] * 3
+        asked = [id for batch in parts.coach.asked for id in batch]
+        assert len(asked) == len(set(asked)) == 3 * GROUPS * SIZE
+        in_steps = [{n.group_id for n in notes} for notes in parts.events.notes]
+        assert [len(ids) for ids in in_steps] == [GROUPS] * 3
+        assert [set(ids) for ids in parts.study.seen] == in_steps
+        assert parts.learner.notes == parts.events.notes
+        assert all(len(notes) == GROUPS * SIZE for notes in parts.events.notes)
+
+    def test_the_curriculum_has_recorded_the_groups_that_the_notes_are_about(
+        self, parts: Parts
+    ) -> None:
+        parts.loop.run()
+        assert [n for n, _ in parts.curriculum.noted] == [GROUPS, 2 * GROUPS, 3 * GROUPS]
+        assert [notes for _, notes in parts.curriculum.noted] == parts.events.notes
+
+    def test_what_is_shown_follows_the_memory(self, parts: Parts) -> None:
+        parts.loop.run()
+        told = [(t.interface, t.cue_ids) for g in parts.events.groups for t in g.trajectories]
+        assert told == [
+            (f"remark:({step} so far)", ("time",) if place else ())
+            for step in range(3)
+            for _ in range(GROUPS)
+            for place in range(SIZE)
+        ]
+        for one in (t for found in parts.events.groups for t in found.trajectories):
+            remark = one.interface.partition(":")[2]
+            assert all(s.shown == f"{s.observation} {remark}" for s in one.steps)
+
+    def test_costs_and_counts_are_told(self, parts: Parts) -> None:
+        parts.loop.run()
+        numbers = parts.events.metrics[-1]
+        assert numbers["notes.outcome"] == numbers["notes.outcome.solved"] == GROUPS * SIZE
+        assert numbers["memory.tally.told"] == 3
+        assert numbers["usage.outcomes.requests"] == 3 * GROUPS
+        assert {"guide_s", "study_s", "rollout_s", "update_s", "round_s"} <= numbers.keys()
+        assert numbers["study_s"] >= 0 <= numbers["guide_s"]
+        episodes = 3 * GROUPS * SIZE
+        assert parts.loop.state.env_steps == episodes * len(TRAIN[0].solution) + 3 * GROUPS
+        assert parts.loop.state.usage["outcomes"].calls == 3 * GROUPS
+
+    def test_an_episode_that_is_lost_is_guided_again(self) -> None:
+        found = Parts(EnvPool(Flaky(broken=2)), max_steps=1)
+        found.loop.run()
+        asked = [id for batch in found.coach.asked for id in batch]
+        assert len(asked) > GROUPS * SIZE
+        assert all(t.interface for group in found.events.groups for t in group.trajectories)
+
+
+def test_steps_that_only_study_study(envs: EnvPool) -> None:
+    found = Parts(envs, study_only_steps=2)
+    found.loop.run()
+    assert found.events.calls == ["groups", "notes", "step"] * 2 + [
+        *("groups", "notes", "credit", "step")
+    ]
+    assert (found.learner.version, found.memory.told, len(found.learner.notes)) == (1, 3, 1)
+    assert found.events.groups[-1].trajectories[0].interface == "remark:(2 so far)"
+
+
+def test_evaluations_are_shown_what_the_env_shows(envs: EnvPool) -> None:
+    watching, found = Watching(), Parts(envs, evaluate_every_steps=1)
+    found.loop.evaluate = lambda: evaluate(watching, VAL[:2], envs)
+    found.loop.run()
+    assert len(watching.views) == 4 * sum(len(task.solution) for task in VAL[:2])
+    assert not [view for view in watching.views if "so far" in view.observation or view.cues]
+    assert all("so far" in view.observation for view in found.agent.views)
+    asked = [id for batch in found.coach.asked for id in batch]
+    assert len(asked) == 3 * GROUPS * SIZE
+
+
+class TestNothing:
+    def test_without_any_the_loop_is_as_it_was(self, envs: EnvPool) -> None:
+        bare, empty = Parts(envs, guided=False), Parts(envs, guided=False)
+        empty.loop.guiding = empty.loop.rollouts._guiding = Guiding()
+        for one in (bare, empty):
+            one.loop.run()
+            assert one.events.calls == ["groups", "credit", "step"] * 3
+            assert one.curriculum.noted == []
+            assert one.loop.state_dict().keys() == {"state", "session", "flying"}
+            named = [k for k in one.events.metrics[-1] if k.startswith(("notes", "memory"))]
+            assert not named
+            assert not {"guide_s", "study_s"} & one.events.metrics[-1].keys()
+        assert bare.agent.views == empty.agent.views
+        assert bare.events.groups == empty.events.groups
+        assert {t.interface for g in bare.events.groups for t in g.trajectories} == {""}
+
+    def test_a_memory_alone_counts_steps(self, envs: EnvPool) -> None:
+        found = Parts(envs, guided=False)
+        found.loop.guiding = Guiding(memories={"tally": found.memory})
+        found.loop.run()
+        assert found.memory.told == 3
+        assert found.curriculum.noted == []
+
+
+class TestState:
+    def test_it_goes_on_as_if_it_had_never_stopped(self, envs: EnvPool) -> None:
+        whole = Parts(envs)
+        whole.loop.run()
+        for cut in range(3):
+            first, second = Parts(envs), Parts(envs)
+            for _ in range(cut):
+                first.loop.step()
+            second.learner.version = first.learner.version
+            second.loop.load_state_dict(json.loads(json.dumps(first.loop.state_dict())))
+            second.loop.run()
+            assert first.events.groups + second.events.groups == whole.events.groups
+            assert first.events.notes + second.events.notes == whole.events.notes
+            assert second.memory.state_dict() == whole.memory.state_dict()
+            assert second.loop.state == whole.loop.state
+
+    def test_states_of_before_there_were_memories_are_readable(self, envs: EnvPool) -> None:
+        bare = Parts(envs, guided=False)
+        bare.loop.step()
+        other = Parts(envs, guided=False)
+        other.loop.load_state_dict(bare.loop.state_dict())
+        assert other.loop.state.step == 1
+
+    def test_a_state_of_other_memories_is_refused(self, envs: EnvPool) -> None:
+        guided, bare = Parts(envs), Parts(envs, guided=False)
+        with pytest.raises(ConfigError, match=r"of the memories \['tally'\], and there are \[\]"):
+            bare.loop.load_state_dict(guided.loop.state_dict())
+        with pytest.raises(ConfigError, match=r"of the memories \[\], and there are \['tally'\]"):
+            guided.loop.load_state_dict(bare.loop.state_dict())
+
+
+class Bad:
+    """A study with a note that does not fit."""
+
+    kind = "bad"
+
+    def __init__(self, **fields: Any) -> None:
+        self.fields = fields
+
+    def examine(self, groups: Sequence[Group]) -> Findings:
+        good = {"kind": "bad", "task_id": groups[0].task.id, "group_id": groups[0].id, "index": 0}
+        return Findings((Note(**{**good, **self.fields}),))
+
+
+class TestMistakes:
+    GROUP = group(trajectory([None]), trajectory([None]))
+
+    @pytest.mark.parametrize(
+        "fields", [{"kind": "other"}, {"group_id": "none"}, {"index": 2}, {"task_id": "none"}]
+    )
+    def test_a_note_that_nobody_could_look_up(self, fields: Mapping[str, Any]) -> None:
+        assert len(Guiding(studies=(Bad(),)).examine([self.GROUP]).notes) == 1
+        with pytest.raises(ConfigError, match="Bad, a study of kind 'bad', wrote a note of kind"):
+            Guiding(studies=(Bad(**fields),)).examine([self.GROUP])
+
+    def test_two_studies_of_one_kind(self) -> None:
+        with pytest.raises(ConfigError, match=r"kind of notes of its own.*'outcome', 'outcome'"):
+            Guiding(studies=(Outcomes(), Outcomes()))
+
+    def test_a_coach_that_forgets_a_ticket(self) -> None:
+        class Forgets:
+            def guide(self, tickets: Sequence[Ticket]) -> list[Guidance]:
+                return []
+
+        with pytest.raises(ConfigError, match="Forgets gave 0 guidances for 1 tickets"):
+            Guiding(Forgets()).guide([Ticket("t", TRAIN[0], "g", 0)])
+
+
+def test_a_guiding_that_does_nothing_costs_nothing() -> None:
+    nothing = Guiding()
+    assert nothing.guide([Ticket("t", TRAIN[0], "g", 0)]) == [Guidance()]
+    assert (nothing.metrics(), nothing.state_dict()) == ({}, {})
+    assert nothing.examine([]) == Findings()
