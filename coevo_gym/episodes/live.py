@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import Generic, cast
 
 import gymnasium as gym
 
-from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
+from coevo_gym.core.errors import EnvBackendError, ModelError
 from coevo_gym.core.notes import NO_USAGE
 from coevo_gym.core.seams import Act
-from coevo_gym.core.trajectory import EndReason, PastStep, TokenDecision, View
+from coevo_gym.core.trajectory import EndReason, TokenDecision, View
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes.episode import Episode, Fault, Finished, Lost, Outcome, RecordT
+from coevo_gym.episodes.shown import Seen
 
 _LOG = logging.getLogger(__name__)
 
@@ -25,11 +25,6 @@ class LiveEpisode(Generic[RecordT]):
         index: its place among those that are run.
         episode: what is run.
         env: where; nobody else may use it in the meantime.
-
-    Attributes:
-        view: what its agent is shown: what the env shows, through the episode's interface; what the
-            agent itself was shown, said and sampled so far; and the episode's cues. It is made once
-            a step, and stays in later ones as it was.
     """
 
     def __init__(self, index: int, episode: Episode[RecordT], env: gym.Env[str, str]) -> None:
@@ -37,9 +32,16 @@ class LiveEpisode(Generic[RecordT]):
         self.env = env
         self._episode = episode
         self._acts: list[Act] = []
-        self._seen: list[str] = []
-        self._past: list[PastStep] = []
-        self.view = View("", "")
+        self._seen = Seen(episode.shown)
+
+    @property
+    def view(self) -> View:
+        """What its agent is shown now.
+
+        What the env shows, through the episode's interface; what the agent itself was shown, said
+        and sampled so far; and the episode's cues.
+        """
+        return self._seen.view
 
     @property
     def env_steps(self) -> int:
@@ -52,7 +54,7 @@ class LiveEpisode(Generic[RecordT]):
             self.env.reset(seed=self._episode.seed, options={"task": self._episode.task})
         except EnvBackendError as error:
             return self._lost(EndReason.WORKER_LOST, error)
-        self.view = self._episode.shown(self._inner.view)
+        self._seen.look(self._inner.view)
         return None
 
     def step(self, act: Act) -> Outcome[RecordT] | None:
@@ -68,14 +70,14 @@ class LiveEpisode(Generic[RecordT]):
                 self._inner.cut(act.end)
                 return self._finished()
             self._acts.append(act)
-            self._seen.append(self.view.observation)
             _, _, terminated, truncated, info = self.env.step(act.text)
             if terminated or truncated:
                 self._inner.end_from_outside(info)
                 return self._finished()
         except EnvBackendError as error:
             return self._lost(EndReason.WORKER_LOST, error)
-        self.view = self._looked(act)
+        decision = act.decision if isinstance(act.decision, TokenDecision) else None
+        self._seen.look(self._inner.view, act.said, decision)  # the env knows neither
         return None
 
     @property
@@ -87,21 +89,9 @@ class LiveEpisode(Generic[RecordT]):
     def _inner(self) -> TaskEnv:
         return cast(TaskEnv, self.env.unwrapped)
 
-    def _looked(self, act: Act) -> View:
-        """The view after a step; the env knows of it only what was seen and done."""
-        now = self._inner.view
-        if len(now.history) != len(self._acts):
-            raise ConfigError(
-                f"After {len(self._acts)} steps of {self.env}, the env inside has taken "
-                f"{len(now.history)}. Run episodes in envs whose wrappers make one step of each."
-            )
-        decision = act.decision if isinstance(act.decision, TokenDecision) else None
-        sent, seen = now.history[-1].action, self.view
-        self._past.append(PastStep(seen.observation, sent, act.said, decision, seen.info))
-        return self._episode.shown(replace(now, history=tuple(self._past)))
-
     def _finished(self) -> Finished[RecordT]:
-        record = self._episode.record(self._inner, self._acts, self._seen)
+        shown = self._seen.texts[: len(self._acts)]
+        record = self._episode.record(self._inner, self._acts, shown)
         usage = sum((act.usage for act in self._acts if act.usage is not NO_USAGE), NO_USAGE)
         return Finished(self.index, record, len(self._acts), usage)
 

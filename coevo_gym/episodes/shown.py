@@ -1,14 +1,15 @@
-"""What an interface makes of a view, kept to what it may change."""
+"""What an agent is shown: a view through an interface, and what it was shown before."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import IDENTITY, Interface
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import FrozenDict
-from coevo_gym.core.trajectory import View
+from coevo_gym.core.trajectory import PastStep, TokenDecision, View
 from coevo_gym.envs.base import OBSERVATION_CAP
 
 SHOWN_CAP = 2 * OBSERVATION_CAP
@@ -50,6 +51,54 @@ def shown_through(interface: Interface, view: View) -> View:
     return replace(
         view, observation=clean_text(found.observation, SHOWN_CAP), info=FrozenDict(info)
     )
+
+
+class Seen:
+    """What the agent of one episode was shown so far. A past step stays as it was shown.
+
+    Args:
+        show: what the agent is shown of a view of the env; asked once for each step.
+
+    Attributes:
+        view: what the agent is shown now.
+        texts: the text that it was shown in each step, that of now included.
+
+    Example:
+        >>> seen = Seen(lambda view: replace(view, observation=view.observation.upper()))
+        >>> before = seen.look(View("Press red.", "nothing"))
+        >>> now = seen.look(View("Press red.", "red", history=(PastStep("nothing", "press red"),)))
+        >>> now.observation, now.history[0].observation
+        ('RED', 'NOTHING')
+    """
+
+    def __init__(self, show: Callable[[View], View]) -> None:
+        self._show = show
+        self._past: list[PastStep] = []
+        self.view = View("", "")
+        self.texts: list[str] = []
+
+    def look(self, now: View, said: str = "", decision: TokenDecision | None = None) -> View:
+        """What the agent is shown after its first look, and after each step.
+
+        Args:
+            now: what the env shows.
+            said: the agent's whole answer in the step, where that is more than the action.
+            decision: the tokens of that answer.
+
+        Raises:
+            ConfigError: if the env has taken another number of steps than one since the last look.
+        """
+        if len(now.history) != len(self.texts):
+            raise ConfigError(
+                f"After {len(self.texts)} steps, the env inside has taken {len(now.history)}. "
+                "Run episodes in envs whose wrappers make one step of each."
+            )
+        if now.history:
+            seen, sent = self.view, now.history[-1].action
+            self._past.append(PastStep(seen.observation, sent, said, decision, seen.info))
+        self.view = self._show(replace(now, history=tuple(self._past)))
+        self.texts.append(self.view.observation)
+        return self.view
 
 
 def _refused(interface: Interface, what: str) -> ConfigError:

@@ -40,7 +40,8 @@ from coevo_gym.run.assembly import Assembly
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.table import RANDOM, WARMUP, TableRow
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
-from coevo_gym.store.reader import HOLD, RunReader, StoredRound, TaskCount
+from coevo_gym.store.reader import HOLD, RunReader
+from coevo_gym.store.rows import StoredRound, TaskCount
 from coevo_gym.trainers.parts import training_success
 
 FIRST = "D_0"

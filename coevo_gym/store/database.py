@@ -28,7 +28,8 @@ from coevo_gym.core.trajectory_json import eval_trajectory_to_json, trajectory_t
 from coevo_gym.store.evaluated import Evaluated, EvaluatedTask
 from coevo_gym.store.folder import storing
 from coevo_gym.store.noted import note_to_row
-from coevo_gym.store.reader import SCHEMA_VERSION, Decision, RunReader
+from coevo_gym.store.reader import SCHEMA_VERSION, RunReader
+from coevo_gym.store.rows import Decision
 from coevo_gym.store.sampled import (
     Spell,
     advantage_to_json,

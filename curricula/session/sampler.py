@@ -13,9 +13,12 @@ from gymnasium.utils import RecordConstructorArgs
 
 from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.core.evolution import RoundResult
+from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import Curriculum, Evolver, Ticket
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.curricula.session.face import SessionFace
+from coevo_gym.curricula.session.guided import GuidedEpisode, MethodParts
+from coevo_gym.curricula.session.guiding import Guiding
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.curricula.session.stream import (
     DEFAULT_EVERY,
@@ -57,6 +60,11 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         session: a session to practise, which other samplers and threads may practise too, or
             one who passes calls on to it, from any process. It says all of the above but
             ``evolve``. None makes one.
+        method: a method's parts, such as a ``Method``, whose curriculum and evolver are practised.
+            Its coach says through which interface observations and the texts of info are shown, and
+            which cues stand in ``info["cues"]``; its studies read each group that closes, and its
+            curriculum and memories are told once in ``groups_per_step`` groups. Its credit and its
+            learner are for your trainer. None shows the env as it is.
 
     Raises:
         SplitLeakError: if the env is not on the training split.
@@ -81,9 +89,10 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         seed: int = 0,
         evolver: Evolver | None = None,
         session: SessionFace | None = None,
+        method: MethodParts | None = None,
     ) -> None:
         named = isinstance(curriculum, str | None)
-        self._has_json_spec = named and evolver is None and session is None
+        self._has_json_spec = named and (evolver, session, method) == (None, None, None)
         if self._has_json_spec:
             RecordConstructorArgs.__init__(
                 self,
@@ -112,9 +121,11 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
             evolve_every_groups=evolve_every_groups,
             seed=seed,
             evolver=evolver,
+            method=method,
         )
-        self._stream = TaskStream(session, evolve)
+        self._stream = TaskStream(session, evolve, method=method)
         self._ticket: Ticket | None = None
+        self._guided: GuidedEpisode | None = None
 
     @property
     def spec(self) -> EnvSpec | None:  # type: ignore[override]
@@ -144,6 +155,16 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         """The ticket of the running episode; None between episodes, or if it is not recorded."""
         return self._ticket
 
+    @property
+    def guiding(self) -> Guiding | None:
+        """The method's coach, studies and memories at work; None without a method."""
+        return self._stream.guiding
+
+    @property
+    def notes(self) -> Notes:
+        """What the method's studies have noted about the groups of the latest step that is over."""
+        return self._stream.notes
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
@@ -162,7 +183,8 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         """
         if self._ticket is not None:
             ended, self._ticket = self._ticket, None
-            self._stream.settle(ended, self._bare)
+            self._stream.settle(ended, self._bare, self._guided)
+        self._guided = None
         options = dict(options or {})
         wanted = {key: options.pop(key) for key in ("slot", "policy_version") if key in options}
         if options.keys() & {"task", "task_id"}:
@@ -170,12 +192,15 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         ticket = self._stream.take(**wanted)
         seed = self._stream.seed_of(ticket) if seed is None else seed
         try:
+            (guided,) = self._stream.guide([ticket])
             begun = self.env.reset(seed=seed, options={**options, "task": ticket.task})
+            if guided is not None:
+                begun = guided.look(self._bare, *begun)
         except BaseException as error:
             lost = isinstance(error, EnvBackendError)
             self._stream.give_back(ticket, EndReason.WORKER_LOST if lost else EndReason.ABANDONED)
             raise
-        self._ticket = ticket
+        self._ticket, self._guided = ticket, guided
         return begun
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -186,6 +211,8 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
                 info = self._bare.end_from_outside(info)
         elif self._ticket is not None:
             self._stream.renew([self._ticket])
+        if self._guided is not None:
+            observation, info = self._guided.look(self._bare, observation, info)
         return observation, reward, terminated, truncated, info
 
     def cut(self, reason: EndReason) -> None:
@@ -234,7 +261,7 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue the stream of :meth:`state_dict`; call ``reset()`` next."""
         self._stream.load_state_dict(state)
-        self._ticket = None
+        self._ticket, self._guided = None, None
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
@@ -244,7 +271,7 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
             yield
         finally:
             if ended is not None:
-                self._stream.report(ended, self._bare)
+                self._stream.report(ended, self._bare, self._guided)
 
     @property
     def _bare(self) -> TaskEnv:

@@ -6,12 +6,13 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import gymnasium as gym
 
 from coevo_gym.core.errors import ConfigError, EnvBackendError, SplitLeakError, TaskError
-from coevo_gym.core.evolution import RoundResult
+from coevo_gym.core.evolution import Round, RoundResult
+from coevo_gym.core.notes import NO_NOTES, Notes
 from coevo_gym.core.registry import METHODS
 from coevo_gym.core.seams import Curriculum, Evolver, Later, Ticket
 from coevo_gym.core.task import Split
@@ -20,8 +21,11 @@ from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.registry import make_curriculum
 from coevo_gym.curricula.session.face import SessionFace
+from coevo_gym.curricula.session.guided import GuidedEpisode, MethodParts
+from coevo_gym.curricula.session.guiding import GroupStudies, Guiding
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.envs.base import TaskEnv
+from coevo_gym.episodes.episode import episode_of
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +41,11 @@ class TaskStream:
         evolve: ``"inline"`` runs a round that is due before the next ticket, unless another thread
             is running it; ``"manual"`` leaves rounds to :meth:`evolve`.
         clock: tells the time in seconds, for leases.
+        method: guides the episodes and studies their groups; None for neither. The session is one
+            of this process then, and practises the method's curriculum.
 
     Raises:
-        ConfigError: if ``evolve`` is neither.
+        ConfigError: if ``evolve`` is neither, or two studies write notes of one kind.
     """
 
     def __init__(
@@ -47,6 +53,7 @@ class TaskStream:
         session: SessionFace,
         evolve: EvolveMode,
         clock: Callable[[], float] = time.monotonic,
+        method: MethodParts | None = None,
     ) -> None:
         if evolve not in ("inline", "manual"):
             raise ConfigError(f"evolve must be 'inline' or 'manual', actual: {evolve!r}")
@@ -54,6 +61,23 @@ class TaskStream:
         self._inline = evolve == "inline"
         self._clock, self._renewed = clock, clock()
         self._renew_s = None if session.lease_s is None else session.lease_s / 4
+        self._first_round: Round | None = None
+        self._studies: GroupStudies | None = None
+        if method is not None:
+            own = cast(CurriculumSession, session)
+            guiding = Guiding(method.coach, method.studies, method.memories)
+            self._studies = GroupStudies(guiding, own.groups_per_step, own.note)
+            self._first_round = method.first_round
+
+    @property
+    def notes(self) -> Notes:
+        """What was noted about the groups of the latest step that is over."""
+        return NO_NOTES if self._studies is None else self._studies.notes
+
+    @property
+    def guiding(self) -> Guiding | None:
+        """Coach, studies and memories; None without a method."""
+        return None if self._studies is None else self._studies.guiding
 
     def take(self, *, slot: str | None = None, policy_version: int = 0) -> Ticket:
         """The next ticket; runs a due round first if rounds are inline.
@@ -71,7 +95,7 @@ class TaskStream:
         request = uuid.uuid4().hex
         if self._inline and not self.session.evolving:
             self.session.close_spent_step()
-            self.session.evolve()
+            self.evolve()
         found = self.session.take(slot=slot, policy_version=policy_version, request=request)
         if isinstance(found, Later) and self._inline:
             self.session.evolve()  # another thread's round finds the first tasks
@@ -91,14 +115,35 @@ class TaskStream:
             for ticket in tickets:
                 self.session.renew(ticket.id)
 
-    def report(self, ticket: Ticket, env: TaskEnv) -> Group | None:
-        """Take in the episode that has ended in ``env``; returns the group it closes."""
+    def guide(self, tickets: Sequence[Ticket]) -> list[GuidedEpisode | None]:
+        """How each ticket's episode is shown; None as it is."""
+        if self._studies is None:
+            return [None] * len(tickets)
+        return [
+            GuidedEpisode(episode_of(ticket, self.seed_of(ticket), ticket.policy_version, guidance))
+            for ticket, guidance in zip(tickets, self._studies.guiding.guide(tickets), strict=True)
+        ]
+
+    def report(
+        self, ticket: Ticket, env: TaskEnv, guided: GuidedEpisode | None = None
+    ) -> Group | None:
+        """Take in the episode that has ended in ``env``; returns the group it closes.
+
+        Args:
+            ticket: what it was run for.
+            env: where.
+            guided: how it was shown.
+        """
         if (end := env.info["end_reason"]) and EndReason(end).lost:
             return self.give_back(ticket, EndReason(end))
-        trajectory = env.trajectory(group_id=ticket.group_id, policy_version=ticket.policy_version)
-        return self.session.report(ticket.id, trajectory)
+        trajectory = (
+            env.trajectory(group_id=ticket.group_id, policy_version=ticket.policy_version)
+            if guided is None
+            else guided.record(env)
+        )
+        return self._studied(self.session.report(ticket.id, trajectory))
 
-    def settle(self, ticket: Ticket, env: TaskEnv) -> None:
+    def settle(self, ticket: Ticket, env: TaskEnv, guided: GuidedEpisode | None = None) -> None:
         """Take in the episode that a reset is about to end.
 
         Whoever resets after a step has ended the episode from outside, as a TimeLimit around the
@@ -112,23 +157,45 @@ class TaskStream:
             env.end_from_outside(env.info)
         except EnvBackendError as error:
             logger.warning("episode lost ticket=%s error=%s", ticket.id, error)
-        self.report(ticket, env)
+        self.report(ticket, env, guided)
 
     def give_back(self, ticket: Ticket, reason: EndReason) -> Group | None:
         """Return a ticket whose episode says nothing about the agent; the group it closes."""
-        return self.session.give_back(ticket.id, reason)
+        return self._studied(self.session.give_back(ticket.id, reason))
 
     def evolve(self) -> RoundResult | None:
-        """Run the round that is due, if one is."""
-        return self.session.evolve()
+        """Run the round that a method begins with, or the one that is due; None if none is."""
+        if self._first_round is None:
+            return self.session.evolve()
+        result = cast(CurriculumSession, self.session).run_round(self._first_round)
+        self._first_round = None
+        return result
 
     def state_dict(self) -> dict[str, Any]:
-        """The session's state."""
-        return self.session.state_dict()
+        """The session's state, and with a method that of its memories."""
+        state = self.session.state_dict()
+        if self._studies is not None:
+            begun = self._first_round is None
+            state["method"] = {"begun": begun, **self._studies.state_dict()}
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`; see :meth:`CurriculumSession.load_state_dict`."""
+        """Restore :meth:`state_dict`; see :meth:`CurriculumSession.load_state_dict`.
+
+        Raises:
+            ConfigError: if it is of a method with other memories.
+        """
         self.session.load_state_dict(state)
+        if self._studies is not None:
+            saved = state.get("method", {})
+            self._studies.load_state_dict(saved)
+            if saved.get("begun"):
+                self._first_round = None
+
+    def _studied(self, group: Group | None) -> Group | None:
+        if group is not None and self._studies is not None:
+            self._studies.closed(group)
+        return group
 
 
 def session_of(
@@ -141,6 +208,7 @@ def session_of(
     evolve_every_groups: int,
     seed: int,
     evolver: Evolver | None,
+    method: MethodParts | None = None,
 ) -> SessionFace:
     """The session that a sampler practises: the one it is given, or one of its own.
 
@@ -153,10 +221,25 @@ def session_of(
         evolve_every_groups: groups between two rounds, for a method's name.
         seed: seed of the stream; the envs' seeds come from it too.
         evolver: carries out rounds; None explores without a model, in fresh copies of ``env``.
+        method: what says curriculum and evolver, or None.
 
     Raises:
-        ConfigError: if an argument is not usable, or is the session's to say.
+        ConfigError: if an argument is not usable, or is the session's or the method's to say.
     """
+    if method is not None:
+        asked = (session, curriculum, evolver)
+        if evolve_every_groups != DEFAULT_EVERY or asked != (None, None, None):
+            raise ConfigError(
+                "The method says what session, curriculum, evolver and evolve_every_groups should "
+                "be. Leave them out, or make a sampler without method=."
+            )
+        return CurriculumSession(
+            method.curriculum,
+            method.evolver,
+            group_size=group_size,
+            groups_per_step=groups_per_step,
+            seed=seed,
+        )
     if session is not None:
         given: dict[str, tuple[object, object]] = {
             "curriculum": (curriculum, None),

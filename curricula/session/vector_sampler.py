@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import RoundResult
+from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import Curriculum, Evolver, Ticket
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.curricula.session.face import SessionFace
+from coevo_gym.curricula.session.guided import GuidedEpisode, MethodParts
+from coevo_gym.curricula.session.guiding import Guiding
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.curricula.session.stream import (
     DEFAULT_EVERY,
@@ -50,6 +53,7 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         session: a session to practise, which other samplers and threads may practise too, or
             one who passes calls on to it, from any process. It says all of the above but
             ``evolve``. None makes one.
+        method: a method's parts, as for the other sampler.
 
     Raises:
         SplitLeakError: if an env is not on the training split.
@@ -68,6 +72,7 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         seed: int = 0,
         evolver: Evolver | None = None,
         session: SessionFace | None = None,
+        method: MethodParts | None = None,
     ) -> None:
         super().__init__(env)
         if not isinstance(env.unwrapped, TaskVectorEnv):
@@ -86,9 +91,11 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
             evolve_every_groups=evolve_every_groups,
             seed=seed,
             evolver=evolver,
+            method=method,
         )
-        self._stream = TaskStream(session, evolve)
+        self._stream = TaskStream(session, evolve, method=method)
         self._tickets: list[Ticket | None] = [None] * env.num_envs
+        self._guided: list[GuidedEpisode | None] = [None] * env.num_envs
 
     @property
     def curriculum(self) -> Curriculum:
@@ -107,6 +114,16 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
     def ledger(self) -> CurriculumSession:
         """The session, under its earlier name."""
         return self.session
+
+    @property
+    def guiding(self) -> Guiding | None:
+        """The method's coach, studies and memories at work; None without a method."""
+        return self._stream.guiding
+
+    @property
+    def notes(self) -> Notes:
+        """What the method's studies have noted about the groups of the latest step that is over."""
+        return self._stream.notes
 
     @property
     def tickets(self) -> tuple[Ticket | None, ...]:
@@ -133,12 +150,14 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         seeds: list[int | None] = [None] * self.num_envs
         for index in chosen:
             self._settle(index)
+            self._guided[index] = None
         with self._begin(index for index in chosen if tasks[index] is None) as begun:
             for index, ticket in begun.items():
                 tasks[index], seeds[index] = ticket.task, self._stream.seed_of(ticket)
-            return self.env.reset(
+            observations, infos = self.env.reset(
                 seed=cast(Any, seeds if seed is None else seed), options={**options, "tasks": tasks}
             )
+            return self._shown(observations, infos, begun), infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all envs; the ends of episodes are recorded."""
@@ -147,10 +166,11 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
             for index, ticket in begun.items():
                 self._envs.next_tasks[index] = ticket.task
             observations, rewards, terminated, truncated, infos = self.env.step(actions)
+            observations = self._shown(observations, infos, range(self.num_envs))
         for index in np.flatnonzero(self._envs.over).tolist():
             ended, self._tickets[index] = self._tickets[index], None
             if ended is not None:
-                self._stream.report(ended, self._envs.unwrapped_env(index))
+                self._stream.report(ended, self._envs.unwrapped_env(index), self._guided[index])
         self._stream.renew([ticket for ticket in self._tickets if ticket is not None])
         return observations, rewards, terminated, truncated, infos
 
@@ -173,7 +193,7 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
                 self._envs.cut(index, reason)
             finally:
                 if ended is not None:
-                    self._stream.report(ended, self._envs.unwrapped_env(index))
+                    self._stream.report(ended, self._envs.unwrapped_env(index), self._guided[index])
 
     def abandon(self, mask: NDArray[np.bool_] | None = None) -> None:
         """Give episodes back: they are run again, and count as nothing.
@@ -203,6 +223,7 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         """Continue the stream of :meth:`state_dict`; call ``reset()`` next."""
         self._stream.load_state_dict(state)
         self._tickets = [None] * self.num_envs
+        self._guided = [None] * self.num_envs
 
     @contextmanager
     def _begin(self, indices: Iterable[int]) -> Iterator[dict[int, Ticket]]:
@@ -212,6 +233,8 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
             for index in indices:
                 self._settle(index)
                 self._tickets[index] = begun[index] = self._stream.take()
+            for index, guided in zip(begun, self._stream.guide([*begun.values()]), strict=True):
+                self._guided[index] = guided
             yield begun
         except BaseException:
             for index in begun:
@@ -222,7 +245,27 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         """Take in the episode of an env that is about to be reset."""
         ended, self._tickets[index] = self._tickets[index], None
         if ended is not None:
-            self._stream.settle(ended, self._envs.unwrapped_env(index))
+            self._stream.settle(ended, self._envs.unwrapped_env(index), self._guided[index])
+
+    def _shown(self, observations: Any, infos: dict[str, Any], looked: Iterable[int]) -> Any:
+        """The observations as they are shown; what is told goes into the infos.
+
+        Args:
+            observations: those of the envs.
+            infos: of the envs that have begun or taken a step.
+            looked: those of them whose episodes may be guided.
+        """
+        shown = {}
+        for index in looked:
+            if (guided := self._guided[index]) is not None:
+                _, told = guided.look(self._envs.unwrapped_env(index), observations[index], {})
+                self._envs._add_info(infos, told, index)
+        for index, guided in enumerate(self._guided):
+            if guided is not None and guided.changes:
+                shown[index] = guided.observation
+        if not shown:
+            return observations
+        return tuple(shown.get(index, own) for index, own in enumerate(observations))
 
     def _give_back(self, index: int) -> None:
         ticket, self._tickets[index] = self._tickets[index], None

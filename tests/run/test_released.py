@@ -13,7 +13,8 @@ from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.task import Split, Task
 from coevo_gym.run.rounds import StoredEvolver
 from coevo_gym.store.database import RunStore
-from coevo_gym.store.reader import Decision, RunReader
+from coevo_gym.store.reader import RunReader
+from coevo_gym.store.rows import Decision
 from tests.toy import BENCHMARK
 
 NATIVE = BENCHMARK.tasks(Split.TRAIN)

@@ -36,7 +36,8 @@ from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.tasks.review import timestamp
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder
-from coevo_gym.store.reader import Decision, RunReader
+from coevo_gym.store.reader import RunReader
+from coevo_gym.store.rows import Decision
 
 IMPORTED = "imported"
 """The kind of a context that a file, and no signal, has led to."""

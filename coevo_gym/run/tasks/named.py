@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coevo_gym.core.errors import TaskError
-from coevo_gym.store.reader import HOLD, RunReader, VerdictPlace
+from coevo_gym.store.reader import HOLD, RunReader
+from coevo_gym.store.rows import VerdictPlace
 
 FEWEST = 4
 """Fewest characters that an id is known by."""

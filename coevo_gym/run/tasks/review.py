@@ -14,7 +14,8 @@ from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import Task
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder
-from coevo_gym.store.reader import Decision, RunReader
+from coevo_gym.store.reader import RunReader
+from coevo_gym.store.rows import Decision
 
 _REASON_CAP = 2_000
 _FEWEST = 4

@@ -12,7 +12,8 @@ from coevo_gym.core.task import Task
 from coevo_gym.curricula.signals.kinds import UNGUIDED
 from coevo_gym.run.tasks.named import Found, look_up
 from coevo_gym.store.folder import RunFolder
-from coevo_gym.store.reader import Decision, RunReader, StoredRound, TaskCount, VerdictPlace
+from coevo_gym.store.reader import RunReader
+from coevo_gym.store.rows import Decision, StoredRound, TaskCount, VerdictPlace
 
 
 @dataclass(frozen=True)

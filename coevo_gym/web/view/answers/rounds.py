@@ -8,7 +8,7 @@ from typing import Any
 
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.evolution import Context, Explored
-from coevo_gym.store.reader import StoredRound
+from coevo_gym.store.rows import StoredRound
 from coevo_gym.web.view.answers.briefs import brief_of, checked_arm
 from coevo_gym.web.view.refusals import NotFound
 from coevo_gym.web.view.shapes.brief import ContextView, SignalView

@@ -7,7 +7,7 @@ from typing import Any
 
 from coevo_gym.core.task import Task
 from coevo_gym.envs.tags import tags_of
-from coevo_gym.store.reader import Decision
+from coevo_gym.store.rows import Decision
 from coevo_gym.web.view.answers.drafts import story_of
 from coevo_gym.web.view.answers.lineage import Family, lineage_of
 from coevo_gym.web.view.filters import TASKS, WORDS, select
