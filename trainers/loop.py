@@ -15,7 +15,7 @@ from typing import Any
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.seams import Agent
-from coevo_gym.curricula.session.guiding import Guiding
+from coevo_gym.curricula.guiding.guiding import Guiding
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.episodes.pool import EnvPool

@@ -42,15 +42,16 @@ def shown_through(interface: Interface, view: View) -> View:
         raise _refused(interface, "its instruction, history or cues")
     if found.info.keys() != view.info.keys():
         raise _refused(interface, "the keys of its info")
-    info = dict(found.info)
+    texts = {}
     for key, own in view.info.items():
-        if isinstance(own, str) and isinstance(info[key], str):
-            info[key] = clean_text(info[key], max(SHOWN_CAP, len(own)))
-        elif info[key] != own:
+        if (new := found.info[key]) is own:
+            continue
+        if isinstance(own, str) and isinstance(new, str):
+            texts[key] = clean_text(new, max(SHOWN_CAP, len(own)))
+        elif new != own:
             raise _refused(interface, f"info[{key!r}], which is no text")
-    return replace(
-        view, observation=clean_text(found.observation, SHOWN_CAP), info=FrozenDict(info)
-    )
+    info = FrozenDict({**view.info, **texts}) if texts else view.info
+    return replace(view, observation=clean_text(found.observation, SHOWN_CAP), info=info)
 
 
 class Seen:

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from coevo_gym.config import ArmConfig
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.evolution import RoundResult, Verdict
+from coevo_gym.curricula.guiding.guiding import Guiding
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
-from coevo_gym.curricula.session.guiding import Guiding
 from coevo_gym.curricula.session.seeds import Seeds
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import Evaluation

@@ -269,6 +269,7 @@ class TestMany:
                 actions.append("done" if (number + i) % 7 == 0 else solution[min(at, 3)])
             observations, _, terminated, truncated, infos = envs.step(actions)
             assert infos["_cues"].all()
+            assert all(cues in ((), TIME) for cues in infos["cues"])
             for i, text in enumerate(observations):
                 if was_over[i]:
                     shown[i].append([])

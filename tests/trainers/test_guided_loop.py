@@ -15,7 +15,7 @@ from coevo_gym.core.notes import NO_NOTES, Findings, Note, Notes
 from coevo_gym.core.seams import Act, Coach, Guidance, Memory, Study, Ticket
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group, View
-from coevo_gym.curricula.session.guiding import Guiding
+from coevo_gym.curricula.guiding.guiding import Guiding
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import evaluate
 from coevo_gym.episodes.pool import EnvPool
@@ -220,13 +220,15 @@ class TestNothing:
 
 
 class TestState:
-    def test_it_goes_on_as_if_it_had_never_stopped(self, envs: EnvPool) -> None:
-        whole = Parts(envs)
+    @pytest.mark.parametrize("how", ["lock_step", "async"])
+    def test_it_goes_on_as_if_it_had_never_stopped(self, envs: EnvPool, how: str) -> None:
+        whole = Parts(envs, rollout=how)
         whole.loop.run()
         for cut in range(3):
-            first, second = Parts(envs), Parts(envs)
+            first, second = Parts(envs, rollout=how), Parts(envs, rollout=how)
             for _ in range(cut):
                 first.loop.step()
+            first.loop.rollouts.close()
             second.learner.version = first.learner.version
             second.loop.load_state_dict(json.loads(json.dumps(first.loop.state_dict())))
             second.loop.run()

@@ -10,7 +10,7 @@ from coevo_gym.core.errors import EnvBackendError, ModelError
 from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import Advantage, ClosedStep
 from coevo_gym.core.trajectory import Group
-from coevo_gym.curricula.session.guiding import Guiding
+from coevo_gym.curricula.guiding.guiding import Guiding
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.episode import Fault
 from coevo_gym.trainers.parts import Learner, LoopConfig, LoopState, Metrics, teaches

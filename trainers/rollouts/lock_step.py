@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coevo_gym.core.seams import Agent, Ticket
 from coevo_gym.core.trajectory import Group
-from coevo_gym.curricula.session.guiding import Guiding
+from coevo_gym.curricula.guiding.guiding import Guiding
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import rollout

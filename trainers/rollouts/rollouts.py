@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coevo_gym.core.seams import Agent
-from coevo_gym.curricula.session.guiding import Guiding
+from coevo_gym.curricula.guiding.guiding import Guiding
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.trainers.parts import Learner, LoopConfig, LoopState

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from coevo_gym.core.seams import Agent, Ticket
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
-from coevo_gym.curricula.session.guiding import Guiding
+from coevo_gym.curricula.guiding.guiding import Guiding
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.episode import Lost, Outcome, episode_of
 from coevo_gym.episodes.pool import EnvPool

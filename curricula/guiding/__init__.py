@@ -1,0 +1,1 @@
+"""What a method does around episodes: guidance before them, studies and memories after them."""

@@ -1,0 +1,59 @@
+"""Studies where groups close one by one, and nobody says when a learner's step is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from coevo_gym.core.notes import NO_NOTES, Note, Notes
+from coevo_gym.core.trajectory import Group
+from coevo_gym.curricula.guiding.guiding import Guiding
+
+
+class GroupStudies:
+    """Studies groups one by one, as they close; curriculum and memories are told once a step.
+
+    Args:
+        guiding: the studies and the memories.
+        groups_per_step: groups of a learner's step.
+        tell: tells the curriculum.
+
+    Attributes:
+        notes: those of the latest step that is over.
+    """
+
+    def __init__(
+        self, guiding: Guiding, groups_per_step: int, tell: Callable[[Notes], None]
+    ) -> None:
+        self.guiding, self._groups_per_step, self._tell = guiding, groups_per_step, tell
+        self._written: list[Note] = []
+        self._n_closed = 0
+        self.notes = NO_NOTES
+
+    def closed(self, group: Group) -> None:
+        """A group has closed."""
+        self._written += self.guiding.examine([group]).notes
+        self._n_closed += 1
+        if self._n_closed < self._groups_per_step:
+            return
+        self.notes = Notes(self._written)
+        self._written, self._n_closed = [], 0
+        if self.guiding.studies:
+            self._tell(self.notes)
+        self.guiding.note(self.notes)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Memories, and what was noted in the step under way, as JSON."""
+        written = [note.model_dump(mode="json") for note in self._written]
+        return {"written": written, "n_closed": self._n_closed, **self.guiding.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`.
+
+        Raises:
+            ConfigError: if it is of other memories.
+        """
+        self.guiding.load_state_dict(state)
+        self._written = [Note.model_validate(note) for note in state.get("written", ())]
+        self._n_closed = state.get("n_closed", 0)
+        self.notes = NO_NOTES
