@@ -8,9 +8,11 @@ import json
 import pickle
 import typing
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import gymnasium as gym
 import pytest
 
 from coevo_gym.agents.choice import ChoiceAgent
@@ -41,6 +43,16 @@ class Numbered:
     def show(self, view: View) -> View:
         self.asked.append(view)
         return replace(view, observation=f"[{len(self.asked)}] {view.observation}")
+
+
+@dataclass(frozen=True)
+class Shouts:
+    """Puts an exclamation mark after every text."""
+
+    version: str = "!"
+
+    def show(self, view: View) -> View:
+        return replace(view, observation=f"{view.observation}!")
 
 
 class Watching:
@@ -82,6 +94,17 @@ def test_a_step_is_shown_once_and_stays_as_it_was_shown(envs: EnvPool, mode: Mod
     assert all(f"] {step.observation}" in step.shown for step in found.steps)
     assert (found.interface, found.cue_ids) == ("numbered@1", ())
     assert found.last_observation.startswith(TRAIN[0].instruction)
+
+
+def test_engines_in_worker_processes_are_shown_alike() -> None:
+    found = []
+    for n_workers in (0, 2):
+        pool = EnvPool(lambda: gym.make("Toy-v0", disable_env_checker=True), n_workers=n_workers)
+        episodes = [TrainingEpisode(task, 0, interface=Shouts()) for task in TRAIN[:3]]
+        with closing(pool):
+            found.append(played(pool, Watching(), *episodes))
+    assert found[0] == found[1]
+    assert all(step.shown == f"{step.observation}!" for one in found[0] for step in one.steps)
 
 
 def test_an_episode_that_is_cut_has_what_was_acted_on(envs: EnvPool) -> None:

@@ -195,6 +195,17 @@ def test_evaluations_are_shown_what_the_env_shows(envs: EnvPool) -> None:
     assert len(asked) == 3 * GROUPS * SIZE
 
 
+def test_an_episode_keeps_its_guidance_while_others_are_learned_from(envs: EnvPool) -> None:
+    envs.max_envs = 5  # so that episodes are under way when a step ends
+    found = Parts(envs, rollout="async", max_staleness=2, max_steps=6)
+    found.loop.run()
+    episodes = [t for group in found.events.groups for t in group.trajectories]
+    assert len({t.interface for t in episodes}) > 3
+    for one in episodes:
+        remark = one.interface.partition(":")[2]
+        assert all(s.shown == f"{s.observation} {remark}" for s in one.steps)
+
+
 class TestNothing:
     def test_without_any_the_loop_is_as_it_was(self, envs: EnvPool) -> None:
         bare, empty = Parts(envs, guided=False), Parts(envs, guided=False)
