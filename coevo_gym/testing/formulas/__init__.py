@@ -21,7 +21,8 @@ from collections.abc import Mapping
 from coevo_gym.testing.formulas.check import Formula
 from coevo_gym.testing.formulas.curricula import CURRICULA
 from coevo_gym.testing.formulas.learning import LEARNING
+from coevo_gym.testing.formulas.methods import METHODS
 from coevo_gym.testing.formulas.statistics import STATISTICS
 
-FORMULAS: Mapping[str, Formula] = {**LEARNING, **CURRICULA, **STATISTICS}
+FORMULAS: Mapping[str, Formula] = {**LEARNING, **CURRICULA, **STATISTICS, **METHODS}
 """Formulas by name."""

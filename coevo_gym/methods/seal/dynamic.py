@@ -1,0 +1,48 @@
+"""Utilities that grow with how common and how costly a failure is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from coevo_gym.methods.seal.utilities import CLIP, FAILURES, UTILITIES, Clip, clipped
+from coevo_gym.methods.seal.window import Window
+
+
+def moved_utilities(
+    utilities: Mapping[str, float],
+    window: Window,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.25,
+    confident: int = 32,
+    clip: Clip = CLIP,
+) -> dict[str, float]:
+    """Utilities after a window.
+
+    A failure's utility moves by ``beta`` towards
+    clip(rho (1 + alpha s (1 - r) min(1, n / confident))) with its fixed utility rho, its share s of
+    all turns of the window, its mean success r and its count n; so it falls back to rho where it
+    was not seen. Those of other labels stay.
+
+    Args:
+        utilities: those before.
+        window: what was seen.
+        alpha: how far a target may be from the fixed utility.
+        beta: share of the way to the target.
+        confident: count from which a label's numbers are taken in full.
+        clip: lowest and highest target.
+
+    Returns:
+        The utility of each label that counts.
+
+    Source: the code of SEAL; its paper says that utilities are fixed.
+    """
+    turns = sum(seen.count for seen in window.values())
+    found = dict(utilities)
+    for label in FAILURES:
+        target = UTILITIES[label]
+        if (seen := window.get(label)) and turns:
+            sure = min(1.0, seen.count / confident)
+            target *= 1.0 + alpha * seen.count / turns * (1.0 - seen.mean) * sure
+        found[label] = (1.0 - beta) * utilities[label] + beta * clipped(target, clip)
+    return found

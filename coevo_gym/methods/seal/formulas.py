@@ -1,0 +1,69 @@
+"""The formulas by name, for numbers from elsewhere: see ``coevo_gym.testing.formulas``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from coevo_gym.envs.diagnosis import TurnFacts, turn_label
+from coevo_gym.methods.seal.dynamic import moved_utilities
+from coevo_gym.methods.seal.evolve import cues_on
+from coevo_gym.methods.seal.positions import position
+from coevo_gym.methods.seal.schema import schema_note
+from coevo_gym.methods.seal.targets import task_target
+from coevo_gym.methods.seal.utilities import UTILITIES, trajectory_weight
+from coevo_gym.methods.seal.weights import Budget, weighed
+from coevo_gym.methods.seal.window import Seen, Window
+
+Inputs = Mapping[str, Any]
+
+
+def _windows(v: Inputs) -> list[Window]:
+    return [{label: Seen(*seen) for label, seen in window.items()} for window in v["windows"]]
+
+
+def _weights(v: Inputs) -> Any:
+    return [trajectory_weight(labels, clip=tuple(v["clip"])) for labels in v["labels"]]
+
+
+def _transform(v: Inputs) -> Any:
+    budget = Budget(**v["budget"]) if v["budget"] else None
+    settings = {"clip": tuple(v["clip"]), "apply_to": v["apply_to"], "budget": budget}
+    found = weighed(v["A"], v["labels"], **settings)
+    return {"w": found.weights, "A": found.advantages}
+
+
+def _dynamic(v: Inputs) -> Any:
+    settings = {name: v[name] for name in ("alpha", "beta", "confident")}
+    found, utilities = [], dict(UTILITIES)
+    for window in _windows(v):
+        utilities = moved_utilities(utilities, window, **settings, clip=tuple(v["clip"]))
+        found.append(utilities)
+    return found
+
+
+def _evolve(v: Inputs) -> Any:
+    settings = {name: v[name] for name in ("count", "prevalence", "keep", "reward", "top")}
+    found: list[tuple[str, ...]] = []
+    for window in _windows(v):
+        found.append(cues_on(window, found[-1] if found else (), **settings))
+    return found
+
+
+def _target(v: Inputs) -> Any:
+    settings = {name: v[name] for name in ("min_samples", "alpha")}
+    seen = Seen(v["count"], v["mean_reward"])
+    return task_target(v["label"], seen, **settings, clip=tuple(v["clip"]))
+
+
+SEAL: Mapping[str, Callable[[Inputs], Any]] = {
+    "seal.turn_label": lambda v: str(turn_label(TurnFacts(**v))),
+    "seal.trajectory_weight": _weights,
+    "seal.transform": _transform,
+    "seal.dynamic": _dynamic,
+    "seal.evolve": _evolve,
+    "seal.schema_note": lambda v: schema_note(v["tool"]),
+    "seal.position": lambda v: [position(turn, v["turns"]) for turn in range(v["turns"])],
+    "seal.task_target": _target,
+}
+"""Formulas by name."""

@@ -1,0 +1,209 @@
+"""What has failed so far: the memory that interface and weights are read from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, get_args
+
+from pydantic import Field
+
+from coevo_gym.core.notes import Note, Notes
+from coevo_gym.core.task import FrozenDict, FrozenModel
+from coevo_gym.methods.seal.dynamic import moved_utilities
+from coevo_gym.methods.seal.evolve import cues_on
+from coevo_gym.methods.seal.positions import Position, position
+from coevo_gym.methods.seal.utilities import CLIP, UTILITIES, Clip
+from coevo_gym.methods.seal.window import Seen, Window
+
+TURN_LABEL = "turn_label"
+"""Kind of the notes that the memory grows from, one a user turn."""
+_POSITIONS: tuple[Position, ...] = get_args(Position)
+
+
+class ProfileConfig(FrozenModel):
+    """When cues come on and go off, and how utilities move."""
+
+    evolve_every_steps: int = Field(default=13, ge=1)
+    """Learner's steps in a window; 13 are an epoch of 400 tasks in batches of 32."""
+    count: int = Field(default=8, ge=1)
+    """Least turns with a label for its cue to be on."""
+    prevalence: float = Field(default=0.1, ge=0, le=1)
+    """Least share of the failures for a cue to come on."""
+    keep: float | None = Field(default=0.05, ge=0, le=1)
+    """Least share of the failures for a cue to stay on; None to have it come on anew each time."""
+    reward: float = Field(default=0.6, ge=0)
+    """Mean success of a label's episodes below which its cue comes on."""
+    top: int = Field(default=3, ge=0)
+    """Most cues that are on."""
+    alpha: float = Field(default=1.0, ge=0)
+    """How far the target of a moving utility may be from the fixed one."""
+    beta: float = Field(default=0.25, ge=0, le=1)
+    """Share of the way to its target that a utility moves."""
+    confident: int = Field(default=32, ge=1)
+    """Count from which a label's numbers move its utility in full."""
+
+
+def turn_notes(
+    labels: Sequence[str], *, task_id: str, group_id: str, index: int, success: bool
+) -> Iterator[Note]:
+    """One note for each user turn of a trajectory, as :class:`FailureProfile` reads them.
+
+    Args:
+        labels: one for each turn.
+        task_id: id of the task.
+        group_id: the trajectory's group.
+        index: its place in the group.
+        success: whether it succeeded.
+    """
+    for turn, label in enumerate(labels):
+        yield Note(
+            kind=TURN_LABEL,
+            task_id=task_id,
+            group_id=group_id,
+            index=index,
+            step=turn,
+            label=label,
+            value=float(success),
+            evidence=FrozenDict(turns=len(labels)),
+        )
+
+
+class _Tally:
+    """How often each label was seen, and the sum of its episodes' success."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.sums: dict[str, float] = {}
+
+    def add(self, label: str, success: float) -> None:
+        self.counts[label] += 1
+        self.sums[label] = self.sums.get(label, 0.0) + success
+
+    def seen(self) -> Window:
+        return {label: Seen(n, self.sums[label] / n) for label, n in self.counts.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {label: [n, self.sums[label]] for label, n in self.counts.items()}
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> _Tally:
+        found = cls()
+        found.counts.update({label: int(n) for label, (n, _) in state.items()})
+        found.sums = {label: float(total) for label, (_, total) in state.items()}
+        return found
+
+
+class FailureProfile:
+    """Counts labels, and at the end of a window says which cues are on and what labels are worth.
+
+    A window is so many of the learner's steps. Labels that count nowhere are passed over.
+
+    Args:
+        config: the settings.
+        clip: lowest and highest target of a moving utility.
+
+    Attributes:
+        on: labels whose cues are on, the most urgent first; () until the first window is over.
+        utilities: what each label is worth by now, where utilities move.
+        evolutions: windows that are over.
+
+    Source: C_t of SEAL (arXiv 2605.24426), Eq. 14.
+    """
+
+    def __init__(self, config: ProfileConfig | None = None, *, clip: Clip = CLIP) -> None:
+        self.config, self.clip = config or ProfileConfig(), clip
+        self.on: tuple[str, ...] = ()
+        self.utilities: dict[str, float] = dict(UTILITIES)
+        self.evolutions = 0
+        self._steps = 0
+        self._window, self._total = _Tally(), _Tally()
+        self._positions: dict[str, Counter[str]] = {}
+
+    @property
+    def window(self) -> Window:
+        """What was seen since the last window was over; if nothing was, what was seen in total."""
+        return self._window.seen() or self.total
+
+    @property
+    def total(self) -> Window:
+        """What was seen so far."""
+        return self._total.seen()
+
+    @property
+    def positions(self) -> dict[str, dict[Position, int]]:
+        """Of each label, how many of its turns lay where in their episodes."""
+        return {
+            label: {place: found[place] for place in _POSITIONS if found[place]}
+            for label, found in self._positions.items()
+        }
+
+    def note(self, notes: Notes) -> None:
+        """Take in the labels of a learner's step; the last step of a window ends it."""
+        for note in notes:
+            if note.kind == TURN_LABEL and note.label in UTILITIES:
+                self._add(note)
+        self._steps += 1
+        if self._steps >= self.config.evolve_every_steps:
+            self._evolve()
+
+    def _add(self, note: Note) -> None:
+        self._window.add(note.label, note.value)
+        self._total.add(note.label, note.value)
+        turns = note.evidence.get("turns")
+        if isinstance(turns, int) and 0 <= note.step < turns:
+            place = position(note.step, turns)
+            self._positions.setdefault(note.label, Counter())[place] += 1
+
+    def _evolve(self) -> None:
+        seen, config = self.window, self.config
+        self.on = cues_on(
+            seen,
+            self.on,
+            count=config.count,
+            prevalence=config.prevalence,
+            keep=config.keep,
+            reward=config.reward,
+            top=config.top,
+        )
+        self.utilities = moved_utilities(
+            self.utilities,
+            seen,
+            alpha=config.alpha,
+            beta=config.beta,
+            confident=config.confident,
+            clip=self.clip,
+        )
+        self._window, self._steps = _Tally(), 0
+        self.evolutions += 1
+
+    def metrics(self) -> dict[str, float]:
+        """Windows that are over, cues that are on, and the share of each label in the window."""
+        seen = self.window
+        turns = sum(label.count for label in seen.values())
+        return {
+            "evolutions": float(self.evolutions),
+            "cues_on": float(len(self.on)),
+            "labelled_turns": float(self._total.counts.total()),
+            **{f"share_{label}": seen[label].count / turns for label in UTILITIES if label in seen},
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of its state as JSON."""
+        return {
+            "steps": self._steps,
+            "evolutions": self.evolutions,
+            "on": list(self.on),
+            "utilities": dict(self.utilities),
+            "window": self._window.state_dict(),
+            "total": self._total.state_dict(),
+            "positions": {label: dict(found) for label, found in self._positions.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`."""
+        self._steps, self.evolutions = int(state["steps"]), int(state["evolutions"])
+        self.on = tuple(state["on"])
+        self.utilities = {label: float(value) for label, value in state["utilities"].items()}
+        self._window, self._total = _Tally.of(state["window"]), _Tally.of(state["total"])
+        self._positions = {label: Counter(n) for label, n in state["positions"].items()}

@@ -1,0 +1,85 @@
+"""Weights of a group's trajectories, and its advantages with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from coevo_gym.methods.seal.utilities import CLIP, UTILITIES, Clip, trajectory_weight
+
+ApplyTo = Literal["all", "negative"]
+"""The trajectories that are weighed: all, or those that did worse than their group."""
+
+
+class Budget(NamedTuple):
+    """How far weights may go from 1.
+
+    Attributes:
+        strength: 0 makes all weights 1, 1 leaves them.
+        normalise_mean: divide by their mean over the group's trajectories with labels that count.
+    """
+
+    strength: float = 1.0
+    normalise_mean: bool = False
+
+
+class Weighed(NamedTuple):
+    """A group with weights.
+
+    Attributes:
+        weights: (K,) weight of each trajectory by its labels, also where it is not applied.
+        advantages: (K,) advantages to be learned from.
+    """
+
+    weights: list[float]
+    advantages: list[float]
+
+
+def weighed(
+    advantages: Sequence[float],
+    labels: Sequence[Sequence[str]],
+    *,
+    utilities: Mapping[str, float] = UTILITIES,
+    clip: Clip = CLIP,
+    apply_to: ApplyTo = "all",
+    budget: Budget | None = None,
+) -> Weighed:
+    """Multiply each trajectory's advantage by its weight.
+
+    The sum over the group, 0 before, is 0 no longer: that is the paper's, for successes too.
+
+    Args:
+        advantages: (K,) of a group's trajectories.
+        labels: of the turns of each.
+        utilities: of each label that counts.
+        clip: lowest and highest weight, before the budget.
+        apply_to: which trajectories.
+        budget: None for the weights as they are.
+
+    Example:
+        >>> weighed([1.0, -1.0], [["pass"], ["spurious_tool_call"]]).advantages
+        [1.0, -2.0]
+
+    Source: Eq. 12; ``apply_to`` and ``budget`` are switches of the authors' code alone.
+    """
+    weights = [trajectory_weight(each, utilities, clip) for each in labels]
+    if budget is not None:
+        counts = [any(label in utilities for label in each) for each in labels]
+        weights = _within(budget, weights, counts)
+    return Weighed(
+        weights,
+        [
+            weight * advantage if apply_to == "all" or advantage < 0 else advantage
+            for weight, advantage in zip(weights, advantages, strict=True)
+        ],
+    )
+
+
+def _within(budget: Budget, weights: Sequence[float], counts: Sequence[bool]) -> list[float]:
+    """The weights within a budget; those without a label that counts stay at 1."""
+    found = [1.0 + budget.strength * (weight - 1.0) for weight in weights]
+    labelled = [weight for weight, count in zip(found, counts, strict=True) if count]
+    if not budget.normalise_mean or not labelled:
+        return found
+    mean = sum(labelled) / len(labelled)
+    return [weight / mean if n else weight for weight, n in zip(found, counts, strict=True)]

@@ -1,0 +1,336 @@
+"""SEAL's formulas: numbers of each, and what they must always hold to."""
+
+from __future__ import annotations
+
+import json
+import math
+from importlib import import_module
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coevo_gym.envs.diagnosis import NO_FAILURES, TurnFacts, TurnLabel, turn_label
+from coevo_gym.methods.seal.dynamic import moved_utilities
+from coevo_gym.methods.seal.evolve import cues_on
+from coevo_gym.methods.seal.positions import position
+from coevo_gym.methods.seal.schema import schema_note
+from coevo_gym.methods.seal.targets import task_target
+from coevo_gym.methods.seal.utilities import CLIP, FAILURES, UTILITIES, trajectory_weight
+from coevo_gym.methods.seal.weights import Budget, weighed
+from coevo_gym.methods.seal.window import Seen, Window
+from coevo_gym.testing.formulas import FORMULAS
+from coevo_gym.testing.formulas.check import equal
+from coevo_gym.testing.formulas.methods import METHODS
+
+FACTS = dict(
+    reached=True, reference=True, calls=1, malformed=False, arguments_wrong=False,
+    outcome="state", unrecovered=False, missing=False,
+)  # fmt: skip
+WINDOWS = [
+    {"state_mismatch": [20, 0.1], "response_mismatch": [6, 0.2], "pass": [30, 1.0]},
+    {"state_mismatch": [8, 0.1], "argument_mismatch": [100, 0.0]},
+    {"argument_mismatch": [50, 0.7], "state_mismatch": [2, 0.1]},
+]
+THRESHOLDS = {"count": 8, "prevalence": 0.1, "keep": 0.05, "reward": 0.6, "top": 3}
+MOVE = {
+    "name": "mv",
+    "description": "Move.",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "source": {"type": "string", "description": "File."},
+            "mode": {"type": "string", "enum": ["a", "b"]},
+            "n": {"type": "integer", "description": "Times."},
+        },
+        "required": ["source", "mode"],
+    },
+}
+NUMBERS: list[tuple[str, dict[str, Any], Any]] = [
+    ("seal.turn_label", FACTS | {"arguments_wrong": True, "missing": True}, "argument_mismatch"),
+    ("seal.turn_label", FACTS | {"malformed": True, "calls": 0}, "invalid_tool_call"),
+    ("seal.turn_label", FACTS | {"outcome": "passed", "missing": True}, "pass"),
+    ("seal.turn_label", FACTS | {"reached": False}, "not_reached"),
+    (
+        "seal.trajectory_weight",
+        {
+            "labels": [["not_reached"], [], ["pass", "invalid_tool_call"], ["instance_mismatch"]],
+            "clip": [0.5, 2.0],
+        },
+        [1.0, 1.0, 1.5, 0.6],
+    ),
+    (
+        "seal.transform",
+        {
+            "A": [1.5, -0.5, -0.5, -0.5],
+            "labels": [["pass"], ["spurious_tool_call"], ["response_mismatch"], []],
+            "clip": [0.5, 2.0],
+            "apply_to": "negative",
+            "budget": {"strength": 0.5, "normalise_mean": True},
+        },
+        {
+            "w": [0.8695652174, 1.3043478261, 0.8260869565, 1.0],
+            "A": [1.5, -0.652173913, -0.4130434783, -0.5],
+        },
+    ),
+    (
+        "seal.transform",
+        {
+            "A": [1.5, -0.5, -0.5, -0.5],
+            "labels": [["pass"] * 2, ["spurious_tool_call"], ["response_mismatch"], []],
+            "clip": [0.5, 2.0],
+            "apply_to": "all",
+            "budget": None,
+        },
+        {"w": [1.0, 2.0, 0.9, 1.0], "A": [1.5, -1.0, -0.45, -0.5]},
+    ),
+    (
+        "seal.dynamic",
+        {
+            "windows": [
+                {"argument_mismatch": [13, 0.6264], "pass": [68, 0.1921]},
+                {"instance_mismatch": [2, 0.5742], "pass": [64, 0.3888]},
+            ],
+            "alpha": 1.0,
+            "beta": 0.25,
+            "confident": 32,
+            "clip": [0.5, 2.0],
+        },
+        [
+            {**UTILITIES, "argument_mismatch": 1.8109615278},
+            {
+                **UTILITIES,
+                "argument_mismatch": 1.8082211458,
+                "instance_mismatch": 0.600120967,
+            },
+        ],
+    ),
+    (
+        "seal.evolve",
+        {"windows": WINDOWS, **THRESHOLDS},
+        [["state_mismatch"], ["argument_mismatch", "state_mismatch"], ["argument_mismatch"]],
+    ),
+    (
+        "seal.evolve",
+        {"windows": WINDOWS, **THRESHOLDS, "keep": None},
+        [["state_mismatch"], ["argument_mismatch"], []],
+    ),
+    (
+        "seal.schema_note",
+        {"tool": MOVE},
+        {
+            **MOVE,
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "source": {"type": "string", "description": "File. [required]"},
+                    "mode": {
+                        "type": "string",
+                        "enum": ["a", "b"],
+                        "description": "[required] Allowed values: a, b",
+                    },
+                    "n": {"type": "integer", "description": "Times."},
+                },
+                "required": ["source", "mode"],
+            },
+        },
+    ),
+    ("seal.position", {"turns": 1}, ["only"]),
+    ("seal.position", {"turns": 2}, ["middle", "late"]),
+    ("seal.position", {"turns": 5}, ["early", "middle", "middle", "late", "late"]),
+    *(
+        (
+            "seal.task_target",
+            {
+                "label": label,
+                "count": count,
+                "mean_reward": mean,
+                "min_samples": 8,
+                "alpha": alpha,
+                "clip": [0.5, 2.0],
+            },
+            expected,
+        )
+        for label, count, mean, alpha, expected in (
+            ("state_mismatch", 4, 0.25, 1.0, None),
+            ("empty_turn_model_response", 45, 0.5786, 1.9222, 1.81001508),
+            ("empty_turn_model_response", 10, 0.1174, 1.842, 1.508046625),
+            ("missing_tool_call", 50, 0.1989, 1.8738, 2.0),
+            ("pass", 50, 0.2, 1.0, None),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "inputs", "expected"), NUMBERS)
+def test_numbers(name: str, inputs: dict[str, Any], expected: Any) -> None:
+    found = FORMULAS[name](inputs)
+    assert equal(found, expected), found
+
+
+def test_each_formula_that_is_named_is_there_and_has_a_number_here() -> None:
+    mapping = import_module("coevo_gym.methods.seal.formulas").SEAL
+    named = {name for name in METHODS if name.startswith("seal.")}
+    assert named == set(mapping) == {name for name, _, _ in NUMBERS}
+
+
+# Labels.
+
+facts = st.builds(
+    TurnFacts,
+    reached=st.booleans(),
+    reference=st.booleans(),
+    calls=st.integers(0, 3),
+    malformed=st.booleans(),
+    arguments_wrong=st.booleans(),
+    outcome=st.sampled_from(["passed", "empty", "state", "response"]),
+    unrecovered=st.booleans(),
+    missing=st.booleans(),
+)
+
+
+@given(facts)
+def test_every_turn_has_one_label(turn: TurnFacts) -> None:
+    label = turn_label(turn)
+    assert isinstance(label, TurnLabel)
+    assert (label is TurnLabel.NOT_REACHED) is not turn.reached
+    if turn.reached and turn.reference:
+        assert (label is TurnLabel.PASS) is (turn.outcome == "passed")
+    if turn.reached and not turn.reference:
+        abstained = not turn.calls and not turn.malformed
+        assert (label is TurnLabel.CORRECT_ABSTENTION) is abstained
+
+
+# Weights.
+
+labels = st.lists(st.sampled_from([*UTILITIES, "not_reached", "gt_error", "unheard of"]))
+groups = st.lists(st.tuples(st.floats(-3, 3), labels), min_size=1, max_size=8)
+
+
+@given(labels)
+def test_a_weight_lies_in_its_range_and_is_1_where_nothing_counts(given_labels: list[str]) -> None:
+    weight = trajectory_weight(given_labels)
+    assert CLIP[0] <= weight <= CLIP[1]
+    if not set(given_labels) & UTILITIES.keys():
+        assert weight == 1.0
+    assert trajectory_weight([*given_labels, "not_reached"]) == weight
+
+
+@given(groups)
+def test_equal_utilities_change_nothing(group: list[tuple[float, list[str]]]) -> None:
+    advantages = [advantage for advantage, _ in group]
+    each = [found for _, found in group]
+    same = weighed(advantages, each, utilities=dict.fromkeys(UTILITIES, 1.0))
+    assert same.advantages == advantages
+    off = weighed(advantages, each, budget=Budget(strength=0.0))
+    assert off.advantages == advantages
+
+
+@given(groups)
+def test_a_weight_never_turns_an_advantage_round(group: list[tuple[float, list[str]]]) -> None:
+    advantages = [advantage for advantage, _ in group]
+    for apply_to in ("all", "negative"):
+        found = weighed(advantages, [found for _, found in group], apply_to=apply_to)  # type: ignore[arg-type]
+        for before, after in zip(advantages, found.advantages, strict=True):
+            assert math.copysign(1.0, after) == math.copysign(1.0, before)
+            if apply_to == "negative" and before >= 0:
+                assert after == before
+
+
+@given(groups)
+def test_a_normalised_budget_has_mean_1_over_what_counts(
+    group: list[tuple[float, list[str]]],
+) -> None:
+    each = [found for _, found in group]
+    found = weighed([0.0] * len(group), each, budget=Budget(0.7, normalise_mean=True))
+    counted = [w for w, own in zip(found.weights, each, strict=True) if set(own) & UTILITIES.keys()]
+    if counted:
+        assert math.isclose(sum(counted) / len(counted), 1.0)
+    for weight, own in zip(found.weights, each, strict=True):
+        assert set(own) & UTILITIES.keys() or weight == 1.0
+
+
+# Windows.
+
+windows = st.dictionaries(
+    st.sampled_from(list(UTILITIES)),
+    st.builds(Seen, st.integers(1, 200), st.floats(0, 1)),
+)
+
+
+@given(windows, st.lists(st.sampled_from(FAILURES)), st.integers(0, 5))
+def test_cues_are_of_failures_that_were_seen_often(window: Window, on: list[str], top: int) -> None:
+    found = cues_on(window, on, top=top)
+    assert len(found) == len(set(found)) <= top
+    failures = sum(seen.count for label, seen in window.items() if label not in NO_FAILURES)
+    for label in found:
+        assert label in FAILURES
+        assert window[label].count >= 8
+        assert window[label].count / failures >= (0.05 if label in on else 0.1)
+    urgency = [window[label].count / failures * (1.0 - window[label].mean) for label in found]
+    assert urgency == sorted(urgency, reverse=True)
+
+
+def test_equally_urgent_cues_keep_the_order_of_their_utilities() -> None:
+    even = {label: Seen(10, 0.5) for label in reversed(FAILURES)}
+    assert cues_on(even, top=20) == tuple(FAILURES)
+    assert cues_on({}, FAILURES) == ()
+
+
+@given(st.lists(windows, max_size=5))
+def test_utilities_move_between_the_fixed_one_and_the_highest(found: list[Window]) -> None:
+    utilities = dict(UTILITIES)
+    for window in found:
+        utilities = moved_utilities(utilities, window)
+    assert utilities.keys() == UTILITIES.keys()
+    for label, value in utilities.items():
+        assert UTILITIES[label] - 1e-12 <= value <= 2.0 + 1e-12
+        if label not in FAILURES:
+            assert value == UTILITIES[label]
+
+
+@given(st.integers(1, 60))
+def test_positions_are_in_order(turns: int) -> None:
+    order = ["only", "early", "middle", "late"]
+    found = [order.index(position(turn, turns)) for turn in range(turns)]
+    assert found == sorted(found)
+    assert order[found[-1]] == ("only" if turns == 1 else "late")
+
+
+def test_a_target_asks_for_a_failure_that_was_seen_often() -> None:
+    assert task_target("correct_abstention", Seen(99, 0.0)) is None
+    assert task_target("unheard of", Seen(99, 0.0)) is None
+    assert task_target("state_mismatch", Seen(32, 1.0)) == 1.0
+
+
+# Schemas.
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+parts = st.sampled_from(["description", "enum", "type", "properties", "required"])
+tools = st.dictionaries(
+    st.sampled_from(["name", "description", "parameters"]),
+    json_values | st.dictionaries(parts, json_values | st.dictionaries(parts, json_values)),
+)
+
+
+@given(tools)
+def test_any_schema_is_taken_and_none_is_changed(tool: dict[str, Any]) -> None:
+    before = json.dumps(tool)
+    noted = schema_note(tool)
+    assert json.dumps(tool) == before
+    assert noted.keys() == tool.keys()
+
+
+def test_what_an_optional_parameter_may_be_is_said() -> None:
+    unit = {"type": "string", "enum": [1, "two"], "description": "Which."}
+    noted = schema_note({"parameters": {"properties": {"unit": unit}}})
+    assert noted["parameters"]["properties"]["unit"]["description"] == (
+        "Which. Allowed values: 1, two"
+    )

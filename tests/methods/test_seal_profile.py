@@ -1,0 +1,125 @@
+"""The memory of failures: what it counts, when a window is over, and its state."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coevo_gym.core.notes import NO_NOTES, Note, Notes
+from coevo_gym.core.seams import Memory
+from coevo_gym.methods.seal.profile import FailureProfile, ProfileConfig, turn_notes
+from coevo_gym.methods.seal.utilities import UTILITIES
+from coevo_gym.methods.seal.window import Seen
+
+
+def told(*episodes: tuple[list[str], bool]) -> Notes:
+    """The notes of a step with these episodes: the labels of their turns, and their success."""
+    return Notes(
+        note
+        for index, (labels, success) in enumerate(episodes)
+        for note in turn_notes(labels, task_id="t", group_id="g", index=index, success=success)
+    )
+
+
+def test_labels_are_counted_with_the_success_of_their_episodes() -> None:
+    profile: FailureProfile = FailureProfile()
+    as_memory: Memory = profile
+    as_memory.note(told((["pass", "state_mismatch", "not_reached"], False), (["pass"], True)))
+    expected = {"pass": Seen(2, 0.5), "state_mismatch": Seen(1, 0.0)}
+    assert profile.window == profile.total == expected
+    assert profile.positions == {
+        "pass": {"early": 1, "only": 1},
+        "state_mismatch": {"middle": 1},
+    }
+    assert profile.metrics()["labelled_turns"] == 3
+    assert profile.metrics()["share_pass"] == 2 / 3
+
+
+def test_notes_of_other_kinds_and_labels_that_count_nowhere_are_passed_over() -> None:
+    profile = FailureProfile()
+    other = Note(kind="attribution", task_id="t", group_id="g", index=0, label="pass")
+    unheard = Note(kind="turn_label", task_id="t", group_id="g", index=0, label="unheard of")
+    profile.note(Notes([other, unheard]))
+    assert profile.total == {}
+    assert profile.metrics() == {"evolutions": 0.0, "cues_on": 0.0, "labelled_turns": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("step", "evidence"), [(-1, {"turns": 2}), (2, {"turns": 2}), (0, {}), (0, {"turns": "two"})]
+)
+def test_a_turn_without_a_place_is_counted_without_one(step: int, evidence: dict[str, int]) -> None:
+    profile = FailureProfile()
+    note = Note(
+        kind="turn_label", task_id="t", group_id="g", index=0, step=step, label="pass",
+        evidence=evidence,
+    )  # fmt: skip
+    profile.note(Notes([note]))
+    assert profile.total == {"pass": Seen(1, 0.0)}
+    assert profile.positions == {}
+
+
+def test_a_common_failure_turns_its_cue_on_and_a_rare_one_goes_off() -> None:
+    profile = FailureProfile(ProfileConfig(evolve_every_steps=2))
+    common = told(*[(["argument_mismatch"], False)] * 5)
+    profile.note(common)
+    assert (profile.on, profile.evolutions) == ((), 0)
+    profile.note(common)
+    assert (profile.on, profile.evolutions) == (("argument_mismatch",), 1)
+    assert profile.utilities["argument_mismatch"] > UTILITIES["argument_mismatch"]
+    for _ in range(2):
+        profile.note(told((["argument_mismatch"], False), *[(["state_mismatch"], False)] * 9))
+    assert (profile.on, profile.evolutions) == (("state_mismatch",), 2)
+
+
+def test_an_empty_window_falls_back_to_the_total() -> None:
+    profile = FailureProfile(ProfileConfig(evolve_every_steps=1))
+    profile.note(told(*[(["state_mismatch"], False)] * 8))
+    assert profile.on == ("state_mismatch",)
+    assert profile.window == {"state_mismatch": Seen(8, 0.0)}
+    profile.note(NO_NOTES)
+    assert (profile.on, profile.evolutions) == (("state_mismatch",), 2)
+
+
+labels = st.sampled_from([*UTILITIES, "not_reached", "gt_error"])
+steps = st.lists(
+    st.lists(st.tuples(st.lists(labels, max_size=4), st.booleans()), max_size=6), max_size=8
+)
+
+
+@given(steps, st.integers(0, 8), st.integers(1, 4))
+def test_a_loaded_state_goes_on_as_if_it_had_never_stopped(
+    episodes: list[list[tuple[list[str], bool]]], cut: int, every: int
+) -> None:
+    config = ProfileConfig(evolve_every_steps=every, count=2)
+    whole, first, second = (FailureProfile(config) for _ in range(3))
+    for step in episodes:
+        whole.note(told(*step))
+    for step in episodes[:cut]:
+        first.note(told(*step))
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert second.state_dict() == first.state_dict()
+    for step in episodes[cut:]:
+        second.note(told(*step))
+    assert second.state_dict() == whole.state_dict()
+    assert second.metrics() == whole.metrics()
+    assert (second.on, second.utilities) == (whole.on, whole.utilities)
+    assert (second.window, second.total) == (whole.window, whole.total)
+    assert second.positions == whole.positions
+
+
+@given(steps)
+def test_nothing_is_lost_or_counted_twice(episodes: list[list[tuple[list[str], bool]]]) -> None:
+    profile = FailureProfile(ProfileConfig(evolve_every_steps=3))
+    for step in episodes:
+        profile.note(told(*step))
+    counted = Counter(
+        label for step in episodes for found, _ in step for label in found if label in UTILITIES
+    )
+    assert {label: seen.count for label, seen in profile.total.items()} == counted
+    assert all(0.0 <= seen.mean <= 1.0 for seen in profile.total.values())
+    assert {label: sum(n.values()) for label, n in profile.positions.items()} == counted
+    assert profile.evolutions == len(episodes) // 3
