@@ -24,8 +24,9 @@ from coevo_gym.core.benchmark import (
 from coevo_gym.core.errors import BuildError, TaskError
 from coevo_gym.core.evolution import Context, Draft, Proposal, digest
 from coevo_gym.core.task import Split, Task, Verifier, World, parse_split
-from coevo_gym.core.trajectory import Step, Trajectory, View
+from coevo_gym.core.trajectory import EvalTrajectory, Step, Trajectory, View
 from coevo_gym.envs.base import TaskEnv
+from coevo_gym.envs.diagnosis import Diagnosis, TurnLabel, diagnosis_of, first_that_applies
 from coevo_gym.envs.frame import Frame, Grade
 from coevo_gym.envs.proposals import actions_of, check_context, draft_of, opened, request_of
 from coevo_gym.envs.tags import tags_from
@@ -184,6 +185,18 @@ class ToyBenchmark:
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
         first, *others = task.scenario.split("-")
         return tags_from([("first", first), *(("colour", colour) for colour in others)])
+
+    def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
+        steps = episode.steps
+        called = {name for step in steps for name in step.calls}
+        rules = (
+            (episode.success, TurnLabel.PASS),
+            (not steps, TurnLabel.EMPTY_TURN),
+            (any(step.error_kind for step in steps), TurnLabel.INVALID_TOOL_CALL),
+            (called != {"press", "done"}, TurnLabel.MISSING_TOOL_CALL),
+        )
+        label = first_that_applies(rules, otherwise=TurnLabel.ARGUMENT_MISMATCH)
+        return diagnosis_of([label], success=episode.success)
 
     def broken(self, task: Task) -> Task:
         return task.model_copy(update={"verifier": ToyVerifier(order=("pink",))})

@@ -54,6 +54,18 @@ TurnOutcome = Literal["passed", "empty", "state", "response", "not_reached"]
 """How a turn compares with its reference: as good, not tried, another state, a result missing."""
 
 
+def first_that_applies(
+    rules: Iterable[tuple[bool, TurnLabel]], otherwise: TurnLabel = TurnLabel.STATE_MISMATCH
+) -> TurnLabel:
+    """The label of the first rule that holds.
+
+    Example:
+        >>> first_that_applies([(False, TurnLabel.PASS), (True, TurnLabel.EMPTY_TURN)])
+        <TurnLabel.EMPTY_TURN: 'empty_turn_model_response'>
+    """
+    return next((label for holds, label in rules if holds), otherwise)
+
+
 class TurnFacts(NamedTuple):
     """What a judge knows of a turn, as far as a label depends on it.
 
@@ -77,6 +89,15 @@ class TurnFacts(NamedTuple):
     unrecovered: bool = False
     missing: bool = False
 
+    @classmethod
+    def unreached(cls, reference: bool) -> TurnFacts:
+        """Of a turn that was not judged.
+
+        Args:
+            reference: whether something had to be done in it.
+        """
+        return cls(reached=False, reference=reference, outcome="not_reached")
+
 
 def turn_label(turn: TurnFacts) -> TurnLabel:
     """The one label of a turn: the first that applies, in the order of what tells the most.
@@ -94,7 +115,7 @@ def turn_label(turn: TurnFacts) -> TurnLabel:
         if turn.calls:
             return TurnLabel.SPURIOUS_TOOL_CALL
         return TurnLabel.INVALID_TOOL_CALL if turn.malformed else TurnLabel.CORRECT_ABSTENTION
-    applies = (
+    rules = (
         (turn.outcome == "passed", TurnLabel.PASS),
         (turn.malformed, TurnLabel.INVALID_TOOL_CALL),
         (not turn.calls, TurnLabel.EMPTY_TURN),
@@ -103,7 +124,7 @@ def turn_label(turn: TurnFacts) -> TurnLabel:
         (turn.unrecovered, TurnLabel.RECOVERY_FAILURE),
         (turn.missing, TurnLabel.MISSING_TOOL_CALL),
     )
-    return next((label for holds, label in applies if holds), TurnLabel.RESPONSE_MISMATCH)
+    return first_that_applies(rules, TurnLabel.RESPONSE_MISMATCH)
 
 
 class Diagnosis(NamedTuple):
@@ -119,15 +140,20 @@ class Diagnosis(NamedTuple):
     modes: tuple[str, ...] = ()
 
 
-def diagnosis_of(turns: Iterable[TurnLabel]) -> Diagnosis:
-    """The diagnosis with these labels; each kind of failure among them is a mode.
+def diagnosis_of(turns: Iterable[TurnLabel], *, success: bool) -> Diagnosis:
+    """The diagnosis with these labels; where the episode failed, each kind of failure is a mode.
+
+    Args:
+        turns: a label for each turn.
+        success: whether the episode succeeded, as it may with a call too many.
 
     Example:
-        >>> diagnosis_of([TurnLabel.PASS, TurnLabel.EMPTY_TURN, TurnLabel.NOT_REACHED]).modes
+        >>> labels = [TurnLabel.PASS, TurnLabel.EMPTY_TURN, TurnLabel.NOT_REACHED]
+        >>> diagnosis_of(labels, success=False).modes
         ('empty_turn_model_response',)
     """
     labels = tuple(turns)
-    failures = dict.fromkeys(label for label in labels if label not in NO_FAILURES)
+    failures = dict.fromkeys(x for x in labels if x not in NO_FAILURES and not success)
     return Diagnosis(tuple(map(str, labels)), tuple(map(str, failures)))
 
 
@@ -151,7 +177,7 @@ class Diagnosable(Benchmark, Protocol):
         """Label an episode by what was recorded of it.
 
         It runs nothing and raises nothing: whatever a report lacks, as one of an older version
-        may, is left unsaid. An episode of an open task has no label.
+        may, is left unsaid.
         """
         ...
 
@@ -169,6 +195,13 @@ def diagnosable(benchmark: Benchmark) -> Diagnosable:
             "coevo_gym.envs.diagnosis.Diagnosable."
         )
     return cast(Diagnosable, benchmark)
+
+
+def texts_after(episode: Trajectory | EvalTrajectory) -> tuple[str, ...]:
+    """What each action of an episode led to."""
+    if not episode.steps:
+        return ()
+    return (*(step.observation for step in episode.steps[1:]), episode.last_observation)
 
 
 def facts_of(report: Mapping[str, Any]) -> tuple[TurnFacts, ...]:

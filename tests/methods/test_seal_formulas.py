@@ -263,12 +263,12 @@ windows = st.dictionaries(
 def test_cues_are_of_failures_that_were_seen_often(window: Window, on: list[str], top: int) -> None:
     found = cues_on(window, on, top=top)
     assert len(found) == len(set(found)) <= top
-    failures = sum(seen.count for label, seen in window.items() if label not in NO_FAILURES)
+    failures = sum(seen.turns for label, seen in window.items() if label not in NO_FAILURES)
     for label in found:
         assert label in FAILURES
-        assert window[label].count >= 8
-        assert window[label].count / failures >= (0.05 if label in on else 0.1)
-    urgency = [window[label].count / failures * (1.0 - window[label].mean) for label in found]
+        assert window[label].turns >= 8
+        assert window[label].turns / failures >= (0.05 if label in on else 0.1)
+    urgency = [window[label].turns / failures * (1.0 - window[label].mean) for label in found]
     assert urgency == sorted(urgency, reverse=True)
 
 

@@ -119,7 +119,7 @@ def test_nothing_is_lost_or_counted_twice(episodes: list[list[tuple[list[str], b
     counted = Counter(
         label for step in episodes for found, _ in step for label in found if label in UTILITIES
     )
-    assert {label: seen.count for label, seen in profile.total.items()} == counted
+    assert {label: seen.turns for label, seen in profile.total.items()} == counted
     assert all(0.0 <= seen.mean <= 1.0 for seen in profile.total.values())
     assert {label: sum(n.values()) for label, n in profile.positions.items()} == counted
     assert profile.evolutions == len(episodes) // 3

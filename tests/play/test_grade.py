@@ -44,6 +44,8 @@ from coevo_gym.web.play.grade import Check, grade_of
             (Check("warm enough", True), Check("why", None, "it was heated")),
         ),
         ({"tests": ["odd", 3]}, (Check("odd", None), Check("3", None))),
+        ({"turns": [{"reached": True, "reference": False}]}, ()),
+        ({"turns": ["slow"]}, (Check("turns", None, "slow"),)),
         ({"parts": {"a": 1, "b": [2, 3]}}, (Check("parts", None, "a: 1, b: 2, 3"),)),
     ],
 )

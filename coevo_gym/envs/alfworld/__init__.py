@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import Task
-from coevo_gym.core.trajectory import Step
+from coevo_gym.core.trajectory import EvalTrajectory, Step, Trajectory
 from coevo_gym.envs.alfworld import builder, proposals, tasks
 from coevo_gym.envs.alfworld.choices import choices
+from coevo_gym.envs.alfworld.diagnosis import diagnose
 from coevo_gym.envs.alfworld.tags import tags_of
+from coevo_gym.envs.diagnosis import Diagnosis
 from coevo_gym.envs.folder import ProposableFolder
 from coevo_gym.provision import data_folder
 
@@ -35,6 +37,10 @@ class ALFWorldBenchmark(ProposableFolder):
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
         """The scene, the kind of goal, and the type of what is to be handled."""
         return tags_of(task)
+
+    def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
+        """One label an episode, from commands and the goal; see the folder's ``diagnosis.py``."""
+        return diagnose(episode)
 
 
 def verb_of(action: str) -> str:

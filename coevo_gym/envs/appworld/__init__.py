@@ -6,11 +6,13 @@ import ast
 
 from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import Task
-from coevo_gym.core.trajectory import Step
+from coevo_gym.core.trajectory import EvalTrajectory, Step, Trajectory
 from coevo_gym.envs.appworld import builder, proposals, tasks
 from coevo_gym.envs.appworld.choices import choices
+from coevo_gym.envs.appworld.diagnosis import diagnose
 from coevo_gym.envs.appworld.env import code_of
 from coevo_gym.envs.appworld.tags import tags_of
+from coevo_gym.envs.diagnosis import Diagnosis
 from coevo_gym.envs.folder import ProposableFolder
 from coevo_gym.provision import data_folder
 
@@ -37,6 +39,10 @@ class AppWorldBenchmark(ProposableFolder):
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
         """The apps that its words speak of, and whether it asks a question or wants a change."""
         return tags_of(task)
+
+    def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
+        """One label an episode, from errors, calls and tests; see the folder's ``diagnosis.py``."""
+        return diagnose(episode)
 
 
 def apps_of(action: str) -> list[str]:

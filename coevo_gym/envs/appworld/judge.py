@@ -13,6 +13,7 @@ from coevo_gym.envs.appworld.world import AppWorldVerifier
 
 EARNED = "no_op_fail"
 KEPT = "no_op_pass"
+COMPLETED = "the task is completed"
 
 
 class Verdict(NamedTuple):
@@ -65,7 +66,7 @@ def compared(
     ]
     others = sorted(changes.keys() - wanted.keys())
     tests.append(Test("nothing else has changed", KEPT, not others))
-    tests.append(Test("the task is completed", KEPT, completed))
+    tests.append(Test(COMPLETED, KEPT, completed))
     expected = json.loads(verifier.answer) if verifier.answer else None
     label = EARNED if expected is not None else KEPT
     tests.append(Test("the answer is right", label, plain(answer) == plain(expected)))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import Task
-from coevo_gym.core.trajectory import Step
+from coevo_gym.core.trajectory import EvalTrajectory, Step, Trajectory
 from coevo_gym.envs.bfcl import builder, proposals, tasks
 from coevo_gym.envs.bfcl.choices import choices, single_calls
 from coevo_gym.envs.bfcl.engine.tools import functions_of
 from coevo_gym.envs.bfcl.engine.wheel import CATEGORIES
 from coevo_gym.envs.bfcl.tags import tags_of
+from coevo_gym.envs.diagnosis import Diagnosis, diagnosis_of, facts_of, turn_label
 from coevo_gym.envs.folder import ProposableFolder
 
 
@@ -33,6 +34,11 @@ class BFCLBenchmark(ProposableFolder):
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
         """The backends that are offered, and whether the user speaks once, a few times or often."""
         return tags_of(task)
+
+    def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
+        """A label for each turn of the conversation, from what the judge has written of it."""
+        labels = map(turn_label, facts_of(episode.report))
+        return diagnosis_of(labels, success=episode.success)
 
 
 BENCHMARK = BFCLBenchmark(tasks, builder, choices, proposals)

@@ -223,7 +223,12 @@ class BFCLEnv(TaskEnv):
             float(solved),
             solved,
             parts={"bfcl.verdicts": json.dumps(outcomes), "bfcl.label": label},
-            report={"verdicts": outcomes, "label": label, "mismatches": judge.mismatches},
+            report={
+                "verdicts": outcomes,
+                "label": label,
+                "mismatches": judge.mismatches,
+                "turns": [facts._asdict() for facts in judge.turns],
+            },
         )
 
     def _tell(self) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from coevo_gym.envs.bfcl.engine.calls import Call, parse_truth
 from coevo_gym.envs.bfcl.engine.dialogue import Attempt, Dialogue, Reply
@@ -21,6 +21,7 @@ from coevo_gym.envs.bfcl.engine.toolbox import Toolbox, bind, failed
 from coevo_gym.envs.bfcl.engine.tools import functions_of
 from coevo_gym.envs.bfcl.engine.wheel import official
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
+from coevo_gym.envs.diagnosis import TurnFacts, TurnLabel, TurnOutcome, last_errors, turn_label
 
 Outcome = Literal[
     "passed",
@@ -47,6 +48,14 @@ Label = Literal[
 decided; ``force_terminated`` if the episode was cut before its last turn ended."""
 
 
+_NOT_REACHED: Outcome = "not_reached"
+_FAILED: Mapping[Outcome, TurnOutcome] = {
+    "empty_turn_model_response": "empty",
+    "instance_state_mismatch": "state",
+    "execution_response_mismatch": "response",
+}
+
+
 class Judge:
     """Judges the turns of one episode.
 
@@ -55,7 +64,7 @@ class Judge:
         verifier: the reference.
 
     Attributes:
-        outcomes: one for each turn judged so far.
+        outcomes: one for each turn that has ended so far.
         label: see :data:`Label`; ``"pass"`` while nothing has failed.
         mismatches: public attributes (``Class.attribute``) that differed in the deciding turn.
 
@@ -69,6 +78,7 @@ class Judge:
         self._n_turns = len(world.turns)
         self._truth = [tuple(map(parse_truth, turn)) for turn in verifier.turns]
         self.outcomes: list[Outcome] = []
+        self._facts: list[TurnFacts] = []
         self.label: Label = "pass"
         self.mismatches: tuple[str, ...] = ()
 
@@ -82,6 +92,12 @@ class Judge:
     def failed(self) -> bool:
         """Whether a turn has failed."""
         return self.label != "pass"
+
+    @property
+    def turns(self) -> tuple[TurnFacts, ...]:
+        """What is known of each turn of the conversation, those included that were not judged."""
+        left = range(len(self._facts), self._n_turns)
+        return (*self._facts, *(TurnFacts.unreached(bool(self._wanted(turn))) for turn in left))
 
     def review(self, dialogue: Dialogue, reply: Reply, *, stop_at_failure: bool = False) -> Reply:
         """Judge the turn that the latest message has ended, if any, and let the user go on.
@@ -109,13 +125,21 @@ class Judge:
             attempt: what it did in this turn.
             outputs: raw results of all its calls in the episode.
         """
-        turn = len(self.outcomes)
-        truth = self._truth[turn] if turn < len(self._truth) else ()
-        outcome = "not_reached" if self.failed else self._compare(model, truth, attempt, outputs)
+        truth = self._wanted(len(self.outcomes))
+        if self.failed:
+            outcome, facts = _NOT_REACHED, TurnFacts.unreached(bool(truth))
+        else:
+            outcome = self._compare(model, truth, attempt, outputs)
+            facts = facts_of_turn(outcome, truth, attempt)
         self.outcomes.append(outcome)
-        if outcome not in ("passed", "unchecked", "not_reached"):
-            self.label = diagnose(outcome, truth, attempt)
+        self._facts.append(facts)
+        if outcome in _FAILED:
+            self.label = diagnose(facts)
         return outcome
+
+    def _wanted(self, turn: int) -> Sequence[Call]:
+        """The reference's calls of a turn."""
+        return self._truth[turn] if turn < len(self._truth) else ()
 
     def _compare(
         self, model: Toolbox, truth: Sequence[Call], attempt: Attempt, outputs: Sequence[str]
@@ -136,29 +160,45 @@ class Judge:
         return "passed" if answer["valid"] else "execution_response_mismatch"
 
 
-def diagnose(outcome: Outcome, truth: Sequence[Call], attempt: Attempt) -> Label:
-    """The most telling thing that went wrong in the turn that decided.
+def facts_of_turn(outcome: Outcome, truth: Sequence[Call], attempt: Attempt) -> TurnFacts:
+    """What is known of a turn that was judged.
 
     Example:
         >>> attempt = Attempt([Call("cd", {"folder": "b"})], ["{}"])
-        >>> diagnose("instance_state_mismatch", [Call("cd", {"folder": "a"})], attempt)
-        'argument_mismatch'
+        >>> facts = facts_of_turn("instance_state_mismatch", [Call("cd", {"folder": "a"})], attempt)
+        >>> facts.arguments_wrong, facts.outcome, facts.missing
+        (True, 'state', False)
     """
-    if attempt.malformed or any(result is None for result in attempt.results):
-        return "invalid_tool_call"
     made = [_key(call) for call in attempt.calls]
     tried = {name for name, _ in made}
     wanted = [_key(call) for call in truth]
-    if any(name in tried and (name, arguments) not in made for name, arguments in wanted):
-        return "argument_mismatch"
-    if outcome == "instance_state_mismatch":
-        return "state_mismatch"
-    last = {call.name: result for call, result in zip(attempt.calls, attempt.results, strict=True)}
-    if any(result is not None and failed(result) for result in last.values()):
-        return "recovery_failure"
-    if any(name not in tried for name, _ in wanted):
-        return "missing_tool_call"
-    return "response_mismatch"
+    done = zip(attempt.calls, attempt.results, strict=True)
+    errors = last_errors((call.name, bool(result and failed(result))) for call, result in done)
+    return TurnFacts(
+        reached=True,
+        reference=bool(truth),
+        calls=len(made),
+        malformed=attempt.malformed or None in attempt.results,
+        arguments_wrong=any(
+            name in tried and (name, arguments) not in made for name, arguments in wanted
+        ),
+        outcome=_FAILED.get(outcome, "passed"),
+        unrecovered=bool(errors),
+        missing=any(name not in tried for name, _ in wanted),
+    )
+
+
+def diagnose(facts: TurnFacts) -> Label:
+    """The most telling thing that went wrong in the turn that decided.
+
+    Example:
+        >>> diagnose(TurnFacts(reached=True, reference=True, outcome="empty", missing=True))
+        'missing_tool_call'
+    """
+    label = turn_label(facts)
+    if label is TurnLabel.EMPTY_TURN:  # a word that Table 5 does not have
+        label = TurnLabel.MISSING_TOOL_CALL
+    return cast(Label, str(label))
 
 
 def _key(call: Call) -> tuple[str, Mapping[str, Any]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import Task
-from coevo_gym.core.trajectory import Step
+from coevo_gym.core.trajectory import EvalTrajectory, Step, Trajectory
+from coevo_gym.envs.diagnosis import Diagnosis
 from coevo_gym.envs.folder import ProposableFolder
 from coevo_gym.envs.webshop import builder, proposals, tasks
 from coevo_gym.envs.webshop.choices import choices
+from coevo_gym.envs.webshop.diagnosis import diagnose
 from coevo_gym.envs.webshop.tags import tags_of
 
 BELOW_ALL = 0.001
@@ -28,6 +30,10 @@ class WebShopBenchmark(ProposableFolder):
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
         """Department and family of the product, and the options that are asked for."""
         return tags_of(task)
+
+    def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
+        """One label an episode, from actions and the score; see the folder's ``diagnosis.py``."""
+        return diagnose(episode)
 
     def broken(self, task: Task) -> Task:
         """The same task, with a price cap that no product meets and that nobody is told."""

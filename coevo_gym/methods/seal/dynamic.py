@@ -37,12 +37,12 @@ def moved_utilities(
 
     Source: the code of SEAL; its paper says that utilities are fixed.
     """
-    turns = sum(seen.count for seen in window.values())
+    turns = sum(seen.turns for seen in window.values())
     found = dict(utilities)
     for label in FAILURES:
         target = UTILITIES[label]
         if (seen := window.get(label)) and turns:
-            sure = min(1.0, seen.count / confident)
-            target *= 1.0 + alpha * seen.count / turns * (1.0 - seen.mean) * sure
+            sure = min(1.0, seen.turns / confident)
+            target *= 1.0 + alpha * seen.turns / turns * (1.0 - seen.mean) * sure
         found[label] = (1.0 - beta) * utilities[label] + beta * clipped(target, clip)
     return found

@@ -36,13 +36,13 @@ def cues_on(
     Source: Eq. 15 with the thresholds of the authors' code; ``keep`` is ours.
     """
     failures = {label: window[label] for label in FAILURES if label in window}
-    turns = sum(seen.count for seen in failures.values())
+    turns = sum(seen.turns for seen in failures.values())
 
     def urgency(label: str) -> float:
-        return failures[label].count / turns * (1.0 - failures[label].mean)
+        return failures[label].turns / turns * (1.0 - failures[label].mean)
 
     def eligible(label: str, seen: Seen) -> bool:
-        share = seen.count / turns if seen.count >= max(count, 1) else 0.0
+        share = seen.turns / turns if seen.turns >= max(count, 1) else 0.0
         stays = keep is not None and label in on and share >= keep
         return share > 0.0 and (stays or (share >= prevalence and seen.mean < reward))
 

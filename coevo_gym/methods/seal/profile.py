@@ -180,12 +180,12 @@ class FailureProfile:
     def metrics(self) -> dict[str, float]:
         """Windows that are over, cues that are on, and the share of each label in the window."""
         seen = self.window
-        turns = sum(label.count for label in seen.values())
+        turns = sum(label.turns for label in seen.values())
         return {
             "evolutions": float(self.evolutions),
             "cues_on": float(len(self.on)),
             "labelled_turns": float(self._total.counts.total()),
-            **{f"share_{label}": seen[label].count / turns for label in UTILITIES if label in seen},
+            **{f"share_{label}": seen[label].turns / turns for label in UTILITIES if label in seen},
         }
 
     def state_dict(self) -> dict[str, Any]:

@@ -19,8 +19,8 @@ def task_target(
 
     Args:
         label: the task's last label.
-        seen: count n and mean success r of that label over all tasks.
-        min_samples: least count.
+        seen: turns n and mean success r of that label over all tasks.
+        min_samples: least turns with it.
         alpha: how far it may be from 1.
         confident: count from which the numbers are taken in full.
         clip: lowest and highest target.
@@ -30,7 +30,7 @@ def task_target(
 
     Source: the code of SEAL; its paper does not have it.
     """
-    if label not in FAILURES or seen.count < min_samples:
+    if label not in FAILURES or seen.turns < min_samples:
         return None
-    sure = min(1.0, seen.count / confident)
+    sure = min(1.0, seen.turns / confident)
     return clipped(1.0 + alpha * (1.0 - seen.mean) * sure, clip)

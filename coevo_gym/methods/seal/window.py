@@ -10,11 +10,11 @@ class Seen(NamedTuple):
     """A label in a window.
 
     Attributes:
-        count: turns with it.
+        turns: how many had it.
         mean: mean success of their episodes, in [0, 1].
     """
 
-    count: int
+    turns: int
     mean: float
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from coevo_gym.core.trajectory import EvalTrajectory
+from coevo_gym.envs.diagnosis import facts_of
 
 
 class Check(NamedTuple):
@@ -66,7 +67,8 @@ def _checks(report: Mapping[str, Any]) -> Iterator[Check]:
     """What a grader's report says.
 
     A list of ``tests`` with name and outcome each, and a list of ``verdicts`` of turns, are read as
-    such; of all else each value is told by its name.
+    such. What a grader knows of turns beyond that is for diagnosers, and not told. Of all else each
+    value is told by its name.
     """
     for name, value in report.items():
         listed = isinstance(value, (list, tuple))
@@ -75,6 +77,8 @@ def _checks(report: Mapping[str, Any]) -> Iterator[Check]:
         elif name == "verdicts" and listed:
             for number, said in enumerate(map(str, value), start=1):
                 yield Check(f"turn {number}", _TURNS.get(said, False), _spaced(said))
+        elif name == "turns" and facts_of(report):
+            continue
         elif isinstance(value, bool):
             yield Check(_spaced(name), value)
         elif isinstance(value, (int, float)):

@@ -1,0 +1,457 @@
+"""Whether the labels of turns say what went wrong, on the official tasks of BFCL.
+
+All references are played: their turns are labelled `pass` or `correct_abstention`, nothing else.
+Then faults of nine kinds are planted into references, one an episode, and the turn that a fault is
+planted in must have the label that is documented for it; the turns before it must have one of the
+two, and those after a turn that fails are `not_reached`. A fault is planted only where it fits:
+where the backends, asked beside the env, say that it has the effect that it is about.
+
+    fault           what is planted                                    label
+    dropped_call    a call that reads is left out, and its function    missing_tool_call
+                    is called nowhere else in the turn
+                    likewise a call that changes the state             state_mismatch
+    wrong_argument  an argument of a needed call is another one        argument_mismatch
+    unreadable      the JSON of a needed call breaks off               invalid_tool_call
+    spurious_call   a call where nothing can be done                   spurious_tool_call
+    no_call         words alone where something has to be done         empty_turn_model_response
+    unrepaired      a call that fails instead of one that reads        recovery_failure
+    wrong_order     the calls in an order that leaves another state    state_mismatch
+    missing_output  the state is right, and a result is missing        response_mismatch
+    cut             the episode ends before the turn has               not_reached
+
+Exits with 1 if a reference has another label, or a kind of fault is labelled as documented in less
+than 99 % of the tasks where it fits.
+
+Run: python bench/seal_labels.py [--quick]     # 20 s; --quick: few tasks of each kind
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import cached_property
+from typing import Any, NamedTuple, cast
+
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Step
+from coevo_gym.envs.bfcl.engine.calls import Call, hermes, parse_truth
+from coevo_gym.envs.bfcl.engine.toolbox import Toolbox, bind, failed
+from coevo_gym.envs.bfcl.engine.tools import functions_of, schema
+from coevo_gym.envs.bfcl.engine.wheel import CATEGORIES
+from coevo_gym.envs.bfcl.env import BFCLEnv
+from coevo_gym.envs.bfcl.tasks import CLOSING, native_tasks
+from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
+from coevo_gym.envs.diagnosis import Diagnosable, TurnLabel, diagnosable
+
+Turns = list[list[Call]]
+
+FINE = {str(TurnLabel.PASS), str(TurnLabel.CORRECT_ABSTENTION)}
+WANTED = 0.99
+MOST = 200
+"""Most tasks a kind of fault."""
+ORDERS = 12
+"""Orders of a turn's calls that are tried."""
+STEPS = 20
+"""Of the episodes whose labelling is timed."""
+
+
+class After(NamedTuple):
+    """What the backends hold at the end of a turn.
+
+    Attributes:
+        state: their public attributes.
+        results: of all calls so far.
+        latest: of the turn's calls, function and result.
+    """
+
+    state: Mapping[str, Any]
+    results: tuple[str, ...]
+    latest: tuple[tuple[str, str], ...]
+
+    @property
+    def errs(self) -> bool:
+        """Whether the last call of some function has failed."""
+        return any(failed(result) for result in dict(self.latest).values())
+
+
+class Reference:
+    """A task with what its reference does."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.world = cast(BFCLWorld, task.world)
+        verifier = cast(BFCLVerifier, task.verifier)
+        self.turns: Turns = [[bind(parse_truth(text)) for text in turn] for turn in verifier.turns]
+
+    def places(self, rng: random.Random) -> Iterator[tuple[int, int]]:
+        """Turn and number of each call, in any order."""
+        found = [(t, i) for t, calls in enumerate(self.turns) for i in range(len(calls))]
+        rng.shuffle(found)
+        yield from found
+
+    def busy(self, rng: random.Random, *, least: int = 1) -> Iterator[int]:
+        """The turns with so many calls, in any order."""
+        found = [turn for turn, calls in enumerate(self.turns) if len(calls) >= least]
+        rng.shuffle(found)
+        yield from found
+
+    @cached_property
+    def after(self) -> list[After]:
+        """How the reference leaves each turn."""
+        return [self.instead(turn, calls) for turn, calls in enumerate(self.turns)]
+
+    def instead(self, turn: int, calls: Sequence[Call]) -> After:
+        """How a turn is left with these calls, when all turns before are the reference's."""
+        toolbox = Toolbox(self.world)
+        before = [toolbox.call(call) for calls in self.turns[:turn] for call in calls]
+        latest = [(call.name, toolbox.call(call)) for call in calls]
+        results = (*before, *(result for _, result in latest))
+        return After(toolbox.state(), results, tuple(latest))
+
+    def differs(self, turn: int, found: After) -> tuple[bool, bool]:
+        """Whether the state is another than it should be, and whether a result is missing."""
+        should = self.after[turn]
+        wanted = Counter(result for _, result in should.latest)
+        return found.state != should.state, bool(wanted - Counter(found.results))
+
+    def with_turn(self, turn: int, messages: Sequence[str]) -> list[str]:
+        """The messages of an episode, with others in this turn."""
+        said = [_said(calls) for calls in self.turns]
+        return [text for t, own in enumerate(said) for text in (messages if t == turn else own)]
+
+
+def _said(calls: Sequence[Call]) -> list[str]:
+    return [hermes(calls), CLOSING] if calls else [CLOSING]
+
+
+class Planted(NamedTuple):
+    """A fault in an episode.
+
+    Attributes:
+        messages: of the whole episode.
+        turn: where the fault is.
+        label: what the turn is to be labelled.
+        cut: whether the episode ends with the last message, whatever the env says.
+    """
+
+    messages: list[str]
+    turn: int
+    label: TurnLabel
+    cut: bool = False
+
+
+Fault = Callable[[Reference, random.Random], Planted | None]
+
+
+def dropped_call(reference: Reference, rng: random.Random) -> Planted | None:
+    for turn, i in reference.places(rng):
+        calls = reference.turns[turn]
+        left = calls[:i] + calls[i + 1 :]
+        if not left or calls[i].name in {call.name for call in left}:
+            continue
+        found = reference.instead(turn, left)
+        state, results = reference.differs(turn, found)
+        if (state or results) and not found.errs:
+            label = TurnLabel.STATE_MISMATCH if state else TurnLabel.MISSING_TOOL_CALL
+            return Planted(reference.with_turn(turn, _said(left)), turn, label)
+    return None
+
+
+def wrong_argument(reference: Reference, rng: random.Random) -> Planted | None:
+    for turn, i in reference.places(rng):
+        calls = reference.turns[turn]
+        if not calls[i].arguments:
+            continue
+        name = rng.choice(list(calls[i].arguments))
+        wrong = Call(calls[i].name, {**calls[i].arguments, name: _other(calls[i].arguments[name])})
+        said = [*calls[:i], wrong, *calls[i + 1 :]]
+        if calls[i] not in said and any(reference.differs(turn, reference.instead(turn, said))):
+            label = TurnLabel.ARGUMENT_MISMATCH
+            return Planted(reference.with_turn(turn, _said(said)), turn, label)
+    return None
+
+
+def _other(value: Any) -> Any:
+    if isinstance(value, bool) or value is None:
+        return not value
+    if isinstance(value, (int, float)):
+        return value + 1
+    return f"{value}x" if isinstance(value, str) else []
+
+
+def unreadable(reference: Reference, rng: random.Random) -> Planted | None:
+    for turn, i in reference.places(rng):
+        calls = reference.turns[turn]
+        left = calls[:i] + calls[i + 1 :]
+        if any(reference.differs(turn, reference.instead(turn, left))):
+            blocks = [hermes([call]) for call in calls]
+            blocks[i] = blocks[i].replace("}\n</tool_call>", "\n</tool_call>")
+            # A message without a single call that can be read ends its turn.
+            messages = ["\n".join(blocks), CLOSING] if left else blocks
+            label = TurnLabel.INVALID_TOOL_CALL
+            return Planted(reference.with_turn(turn, messages), turn, label)
+    return None
+
+
+def spurious_call(reference: Reference, rng: random.Random) -> Planted | None:
+    idle = [turn for turn, calls in enumerate(reference.turns) if not calls]
+    others = [call for calls in reference.turns for call in calls]
+    if not idle or not others:
+        return None
+    turn = rng.choice(idle)
+    said = _said([rng.choice(others)])
+    return Planted(reference.with_turn(turn, said), turn, TurnLabel.SPURIOUS_TOOL_CALL)
+
+
+def no_call(reference: Reference, rng: random.Random) -> Planted | None:
+    turn = next(reference.busy(rng), None)
+    if turn is None:
+        return None
+    return Planted(reference.with_turn(turn, [CLOSING]), turn, TurnLabel.EMPTY_TURN)
+
+
+def unrepaired(reference: Reference, rng: random.Random) -> Planted | None:
+    held_out = {name for _, names in reference.world.held_out for name in names}
+    for turn, i in reference.places(rng):
+        calls = reference.turns[turn]
+        if calls[i].name in [call.name for call in calls[:i] + calls[i + 1 :]]:
+            continue
+        needed = {call.name for call in calls} | held_out
+        owner = functions_of()[calls[i].name]
+        failing = [
+            name
+            for name in functions_of((owner,))
+            if name not in needed and schema(name)["parameters"].get("required")
+        ]
+        if not failing:
+            continue
+        said = [*calls[:i], Call(rng.choice(failing), {}), *calls[i + 1 :]]
+        found = reference.instead(turn, said)
+        if reference.differs(turn, found) == (False, True) and found.errs:
+            label = TurnLabel.RECOVERY_FAILURE
+            return Planted(reference.with_turn(turn, _said(said)), turn, label)
+    return None
+
+
+def wrong_order(reference: Reference, rng: random.Random) -> Planted | None:
+    for turn in reference.busy(rng, least=2):
+        for said in _orders(reference.turns[turn], rng):
+            if reference.differs(turn, reference.instead(turn, said))[0]:
+                label = TurnLabel.STATE_MISMATCH
+                return Planted(reference.with_turn(turn, _said(said)), turn, label)
+    return None
+
+
+def missing_output(reference: Reference, rng: random.Random) -> Planted | None:
+    for turn in reference.busy(rng, least=2):
+        calls = reference.turns[turn]
+        once = [call for i, call in enumerate(calls) if call not in calls[:i]]
+        for said in [*([once] if once != calls else []), *_orders(calls, rng)]:
+            found = reference.instead(turn, said)
+            if reference.differs(turn, found) == (False, True) and not found.errs:
+                label = TurnLabel.RESPONSE_MISMATCH
+                return Planted(reference.with_turn(turn, _said(said)), turn, label)
+    return None
+
+
+def _orders(calls: Sequence[Call], rng: random.Random) -> Iterator[list[Call]]:
+    """Other orders of a turn's calls."""
+    yield list(calls[::-1])
+    for _ in range(ORDERS):
+        yield rng.sample(calls, len(calls))
+
+
+def cut(reference: Reference, rng: random.Random) -> Planted | None:
+    turn = next(reference.busy(rng), None)
+    if turn is None:
+        return None
+    said = [text for calls in reference.turns[:turn] for text in _said(calls)]
+    messages = [*said, hermes(reference.turns[turn])]
+    return Planted(messages, turn, TurnLabel.NOT_REACHED, cut=True)
+
+
+FAULTS: tuple[Fault, ...] = (
+    dropped_call, wrong_argument, unreadable, spurious_call, no_call, unrepaired, wrong_order,
+    missing_output, cut,
+)  # fmt: skip
+
+
+class Bench:
+    """Plays episodes and labels them."""
+
+    def __init__(self) -> None:
+        self.env = BFCLEnv(split="test", scheme="all200", max_steps=200)
+        self.benchmark = diagnosable(get_benchmark("bfcl"))
+
+    def close(self) -> None:
+        """Close the env."""
+        self.env.close()
+
+    def play(self, task: Task, messages: Sequence[str], *, cut: bool = False) -> EvalTrajectory:
+        """An episode with these messages."""
+        self.env.reset(options={"task": task})
+        for message in messages:
+            *_, terminated, truncated, _ = self.env.step(message)
+            if terminated or truncated:
+                break
+        else:
+            assert cut, f"the messages ran out: {task.name}"
+            self.env.cut(EndReason.TIME_LIMIT)
+        return self.env.eval_trajectory()
+
+    def labels(self, task: Task, planted: Planted) -> tuple[str, ...]:
+        """The label of each turn of an episode."""
+        episode = self.play(task, planted.messages, cut=planted.cut)
+        return self.benchmark.diagnose(episode).turns
+
+
+def as_documented(labels: Sequence[str], planted: Planted) -> bool:
+    """Whether an episode with a fault is labelled as it has to be."""
+    turn = planted.turn
+    before, own, after = labels[:turn], labels[turn], labels[turn + 1 :]
+    ends = planted.label is not TurnLabel.SPURIOUS_TOOL_CALL  # this one alone fails no turn
+    rest = set(after) <= {str(TurnLabel.NOT_REACHED)} if ends else True
+    return set(before) <= FINE and own == planted.label and rest
+
+
+def references(bench: Bench, tasks: Sequence[Task]) -> tuple[Counter[str], list[str]]:
+    """How often the turns of references have each label, and the tasks with another one."""
+    found, wrong = Counter[str](), list[str]()
+    for number, task in enumerate(tasks, start=1):
+        said = [text for calls in Reference(task).turns for text in _said(calls)]
+        labels = bench.benchmark.diagnose(bench.play(task, said)).turns
+        found.update(labels)
+        if not labels or not set(labels) <= FINE:
+            wrong.append(task.name)
+        _progress("references", number, len(tasks))
+    return found, wrong
+
+
+class Row(NamedTuple):
+    """How a kind of fault was labelled.
+
+    Attributes:
+        fault: its name.
+        fits: tasks that it was planted in.
+        looked_at: tasks that were tried for that.
+        said: labels of the turns with the fault.
+        wrong: tasks that are not labelled as documented, with what their turns are.
+    """
+
+    fault: str
+    fits: int
+    looked_at: int
+    said: Counter[str]
+    wrong: list[tuple[str, Planted, tuple[str, ...]]]
+
+    @property
+    def share(self) -> float:
+        """Share of the tasks that are labelled as documented."""
+        return 1.0 - len(self.wrong) / self.fits if self.fits else 0.0
+
+
+def judged(bench: Bench, fault: Fault, tasks: Sequence[Task], *, seed: int, most: int) -> Row:
+    """Plant a fault in tasks, in an order that the seed draws, until so many have it."""
+    name = fault.__name__
+    order = random.Random(f"{seed} {name}").sample(tasks, len(tasks))
+    said, wrong, fits, tried = Counter[str](), list[Any](), 0, 0
+    for task in order:
+        if fits == most:
+            break
+        tried += 1
+        planted = fault(Reference(task), random.Random(f"{seed} {name} {task.name}"))
+        if planted is not None:
+            fits += 1
+            labels = bench.labels(task, planted)
+            said[labels[planted.turn]] += 1
+            if not as_documented(labels, planted):
+                wrong.append((task.name, planted, labels))
+        _progress(name, fits, most)
+    return Row(name, fits, tried, said, wrong)
+
+
+def _progress(what: str, done: int, of: int) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{what:15} {done:4} of {of}", end="\n" if done == of else "", file=sys.stderr)
+
+
+def costs() -> dict[str, float]:
+    """Milliseconds to label an episode of 20 steps, by benchmark."""
+    turn = {"reached": True, "reference": True, "calls": 3, "outcome": "passed"}
+    told = "Execution failed. Traceback:\nException: Response status code is 401:\n{}\n" * 40
+    kinds: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "bfcl": ({"turns": [turn] * STEPS}, {}),
+        "webshop": ({"webshop.r_type": 1.0, "webshop.r_option": 0.5}, {}),
+        "alfworld": ({}, {"alfworld.goal_conditions": 0.5}),
+        "appworld": ({"tests": [{"requirement": "a row", "passed": False}] * 10}, {}),
+    }
+    return {
+        name: _cost(
+            diagnosable(get_benchmark(name)),
+            EvalTrajectory(
+                task_id="t",
+                steps=tuple(
+                    Step(told, told, f"act {i}", calls=("spotify.login",), extras=extras,
+                         error_kind="exception" if name == "appworld" else "")
+                    for i in range(STEPS)
+                ),
+                score=0.0,
+                success=False,
+                end_reason=EndReason.MAX_STEPS,
+                report=report,
+                last_observation=told,
+            ),
+        )
+        for name, (report, extras) in kinds.items()
+    }  # fmt: skip
+
+
+def _cost(benchmark: Diagnosable, episode: EvalTrajectory, *, times: int = 200) -> float:
+    """Milliseconds to label an episode, the median."""
+    taken = []
+    for _ in range(times):
+        start = time.perf_counter()
+        assert benchmark.diagnose(episode).turns
+        taken.append(time.perf_counter() - start)
+    return 1000 * sorted(taken)[times // 2]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table; 1 if a label is not as it has to be."""
+    parser = argparse.ArgumentParser(description="Labels of planted faults.")
+    parser.add_argument("--quick", action="store_true", help="few tasks of each kind")
+    parser.add_argument("--seed", type=int, default=0, help="which tasks and places")
+    parser.add_argument("--show", action="store_true", help="print what is not as documented")
+    options = parser.parse_args(arguments)
+    every = [task for name in CATEGORIES for task in native_tasks(Split.TEST, name, "all200")]
+    most = 3 if options.quick else MOST
+    with closing(Bench()) as bench:
+        played = every[::40] if options.quick else every
+        counts, odd = references(bench, played)
+        print(f"references: {len(played) - len(odd)} of {len(played)} tasks as they should be")
+        print(f"  turns: {', '.join(f'{n} {label}' for label, n in counts.most_common())}")
+        print(f"{'fault':15} {'tasks':>5} {'tried':>5} {'as documented':>13}  labels", flush=True)
+        rows = []
+        for fault in FAULTS:
+            row = judged(bench, fault, every, seed=options.seed, most=most)
+            rows.append(row)
+            said = ", ".join(f"{n} {label}" for label, n in row.said.most_common())
+            print(f"{row.fault:15} {row.fits:5} {row.looked_at:5} {row.share:13.1%}  {said}")
+            sys.stdout.flush()
+            for name, planted, labels in row.wrong if options.show else ():
+                print(f"  {name} turn {planted.turn}: {planted.label}, actual: {labels}")
+    for name, cost in costs().items():
+        print(f"labelling an episode of {STEPS} steps of {name}: {cost:.3f} ms")
+    for name in odd:
+        print(f"not as it should be: the reference of {name}")
+    return 1 if odd or any(row.share < WANTED for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

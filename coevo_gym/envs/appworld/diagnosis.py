@@ -1,0 +1,117 @@
+"""Why an episode failed, from what its code called, the errors it met, and the tests it failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from coevo_gym.core.trajectory import EvalTrajectory, Step, Trajectory
+from coevo_gym.envs.appworld.judge import COMPLETED
+from coevo_gym.envs.diagnosis import (
+    Diagnosis,
+    TurnLabel,
+    diagnosis_of,
+    first_that_applies,
+    texts_after,
+)
+
+_COMPLETE = "supervisor.complete_task"
+_NOT_RUN = ("syntax", "unsafe")
+_RAISED = re.compile(
+    r"^(?:(?P<unknown>NameError\b|[\w.]+: (?:422: )?No (?:API|app) named ')"
+    r"|(?P<type>TypeError\b)"
+    r"|\w+: Response status code is (?P<status>\d+))",
+    re.MULTILINE,
+)
+"""How a traceback ends."""
+_TAIL = 2_000
+"""Characters at the end of what a step printed in which that is looked for."""
+_REFUSED = ("400", "405", "422")
+"""Status codes of arguments that an API does not take."""
+_OF_ANSWER = re.compile(r"\banswers?\b", re.IGNORECASE)
+
+
+def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
+    """The label of an episode; the first that applies of those that a failure may have.
+
+    ``empty_turn_model_response``: nothing was done. ``invalid_tool_call``: code that does not run,
+    an unknown name, or an unknown API. ``argument_mismatch``: a ``TypeError``, or arguments that
+    an API has refused. ``missing_tool_call``: no API was called, but for the one that ends the
+    task. ``state_mismatch``: a test about the apps' data fails. ``recovery_failure``: what failed
+    last never worked afterwards. ``missing_tool_call``: the task was not declared complete.
+    ``response_mismatch``: the answer alone is wrong.
+    """
+    if episode.success:
+        return diagnosis_of([TurnLabel.PASS], success=True)
+    if "tests" not in episode.report:  # nobody has judged it
+        return Diagnosis()
+    steps = [_Ran.of(*pair) for pair in zip(episode.steps, texts_after(episode), strict=True)]
+    called = {name for step in steps for name in step.calls}
+    about_data = [
+        told
+        for told in _failed_tests(episode.report)
+        if told != COMPLETED and not _OF_ANSWER.search(told)
+    ]
+    label = first_that_applies(
+        (
+            (not steps, TurnLabel.EMPTY_TURN),
+            (any(step.invalid for step in steps), TurnLabel.INVALID_TOOL_CALL),
+            (any(step.wrong_arguments for step in steps), TurnLabel.ARGUMENT_MISMATCH),
+            (not called - {_COMPLETE}, TurnLabel.MISSING_TOOL_CALL),
+            (bool(about_data), TurnLabel.STATE_MISMATCH),
+            (_unrepaired(steps), TurnLabel.RECOVERY_FAILURE),
+            (_COMPLETE not in called, TurnLabel.MISSING_TOOL_CALL),
+        ),
+        TurnLabel.RESPONSE_MISMATCH,
+    )
+    return diagnosis_of([label], success=False)
+
+
+class _Ran(NamedTuple):
+    """What came of a step.
+
+    Attributes:
+        calls: the APIs that were called.
+        failing: the API whose answer was the error, "" for an error of the code itself; None for
+            none.
+        invalid: whether the code could not be run, or named what there is not.
+        wrong_arguments: whether an API or a function did not take its arguments.
+    """
+
+    calls: tuple[str, ...]
+    failing: str | None
+    invalid: bool
+    wrong_arguments: bool
+
+    @classmethod
+    def of(cls, step: Step, told: str) -> _Ran:
+        kind = step.error_kind
+        if not kind:
+            return cls(step.calls, None, invalid=False, wrong_arguments=False)
+        matches = list(_RAISED.finditer(told[-_TAIL:])) if kind == "exception" else []
+        raised = matches[-1].groupdict() if matches else {}
+        status = raised.get("status")
+        return cls(
+            step.calls,
+            step.calls[-1] if status and step.calls else "",
+            invalid=kind in _NOT_RUN or bool(raised.get("unknown")),
+            wrong_arguments=bool(raised.get("type")) or status in _REFUSED,
+        )
+
+
+def _unrepaired(steps: list[_Ran]) -> bool:
+    """Whether what failed last never worked afterwards."""
+    worked: set[str] = set()
+    for step in reversed(steps):
+        if step.failing is not None:
+            return step.failing not in worked
+        worked |= {*step.calls, ""}
+    return False
+
+
+def _failed_tests(report: Mapping[str, Any]) -> Iterator[str]:
+    tests = report.get("tests")
+    for test in tests if isinstance(tests, (list, tuple)) else ():
+        if isinstance(test, Mapping) and test.get("passed") is False:
+            yield str(test.get("requirement", ""))

@@ -1,0 +1,118 @@
+"""Labels of AppWorld episodes, from texts as the engine writes them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pytest
+
+from coevo_gym.core.trajectory import EndReason, Step, Trajectory
+from coevo_gym.envs.diagnosis import Diagnosis
+from tests.diagnosing import diagnosable, episode, get_benchmark, label_of
+
+FAILED = 'Execution failed. Traceback:\n  File "<python-input>", line 1, in <module>\n    x()\n'
+DATA, ANSWER = "assert model changes match spotify.Like.", "assert answers match."
+OWN_DATA, OWN_ANSWER = "nothing else has changed", "the answer is right"
+COMPLETED = "the task is completed"
+
+
+class Ran(NamedTuple):
+    """A step, and what came of it."""
+
+    calls: tuple[str, ...] = ()
+    kind: str = ""
+    told: str = "Execution successful."
+
+
+DONE = Ran(("supervisor.complete_task",))
+LOGIN = Ran(("spotify.login",))
+SYNTAX = Ran(kind="syntax", told="Execution failed. Traceback:\nSyntax error in line:\nprint(1\n")
+UNSAFE = Ran(kind="unsafe", told="Execution failed. Traceback:\nUsage of a module is not allowed")
+NAME = Ran(kind="exception", told=FAILED + "NameError: name 'foo' is not defined")
+API = Ran(kind="exception", told=FAILED + "Exception: No API named 'x' found in the spotify app.")
+APP = Ran(kind="exception", told=FAILED + "Exception: No app named 'x' found.")
+ATTRIBUTE = Ran(
+    kind="exception",
+    told=FAILED + "fastapi.exceptions.HTTPException: 422: No API named 'x' found in the a app.",
+)
+TYPE = Ran(kind="exception", told=FAILED + "TypeError: f() takes 0 positional arguments but 1 was")
+KEY = Ran(("spotify.login",), "exception", FAILED + "KeyError: 'TypeError'")
+LOST = Ran(kind="timeout", told="Execution timed out after 3 seconds.")
+
+
+def answered(status: int, api: str = "spotify.login") -> Ran:
+    """A call that an API has refused."""
+    told = f"{FAILED}Exception: Response status code is {status}:\n" + '{"message":"no"}'
+    return Ran((api,), "exception", told)
+
+
+def played(steps: Sequence[Ran], failed: Sequence[str], *, success: bool = False) -> Trajectory:
+    told = ["first", *(step.told for step in steps)]
+    return episode(
+        [
+            Step(before, before, "code", calls=step.calls, error_kind=step.kind)
+            for before, step in zip(told, steps, strict=False)
+        ],
+        success=success,
+        report={
+            "tests": [
+                {"requirement": "assert all is well.", "label": "no_op_pass", "passed": True},
+                *({"requirement": x, "label": "no_op_fail", "passed": False} for x in failed),
+            ]
+        },
+        end=EndReason.MAX_STEPS,
+        last=told[-1],
+    )
+
+
+TRACES: list[tuple[str, list[Ran], list[str]]] = [
+    ("invalid_tool_call", [SYNTAX, LOGIN, DONE], [ANSWER]),
+    ("invalid_tool_call", [UNSAFE], [DATA]),
+    ("invalid_tool_call", [NAME, TYPE], [DATA]),
+    ("invalid_tool_call", [LOGIN, API, DONE], [DATA, ANSWER]),
+    ("invalid_tool_call", [APP, DONE], [OWN_ANSWER]),
+    ("invalid_tool_call", [ATTRIBUTE, LOGIN], [OWN_DATA]),
+    ("argument_mismatch", [TYPE, LOGIN, DONE], [DATA]),
+    ("argument_mismatch", [answered(422), LOGIN, DONE], [ANSWER]),
+    ("argument_mismatch", [answered(405), answered(401)], [OWN_DATA, COMPLETED]),
+    ("state_mismatch", [LOGIN, DONE], [DATA]),
+    ("state_mismatch", [answered(401), DONE], [DATA, ANSWER]),
+    ("state_mismatch", [LOGIN], [OWN_DATA, COMPLETED]),
+    ("recovery_failure", [answered(401), DONE], [ANSWER]),
+    ("recovery_failure", [LOGIN, answered(409, "spotify.show_song"), LOGIN, DONE], [OWN_ANSWER]),
+    ("recovery_failure", [LOGIN, LOST], [COMPLETED]),
+    ("recovery_failure", [LOGIN, KEY], [COMPLETED, OWN_ANSWER]),
+    ("missing_tool_call", [DONE], [DATA]),
+    ("missing_tool_call", [Ran(), DONE], [ANSWER]),
+    ("missing_tool_call", [LOGIN, LOGIN], [COMPLETED, OWN_ANSWER]),
+    ("missing_tool_call", [Ran()], [OWN_DATA]),
+    ("response_mismatch", [LOGIN, DONE], [ANSWER]),
+    ("response_mismatch", [answered(401), LOGIN, DONE], [OWN_ANSWER]),
+    ("response_mismatch", [KEY, LOGIN, DONE], [ANSWER]),
+    ("response_mismatch", [LOST, Ran(("spotify.login", DONE.calls[0]))], [ANSWER]),
+]
+
+
+@pytest.mark.parametrize(("label", "steps", "failed"), TRACES)
+def test_labels(label: str, steps: list[Ran], failed: list[str]) -> None:
+    assert label_of("appworld", played(steps, failed)) == label
+
+
+@pytest.mark.parametrize("steps", [[DONE], [LOGIN, DONE], [SYNTAX, answered(422), LOGIN, DONE]])
+def test_a_task_that_is_done_passes(steps: list[Ran]) -> None:
+    assert label_of("appworld", played(steps, [], success=True)) == "pass"
+
+
+def test_nothing_done_is_an_empty_turn() -> None:
+    assert label_of("appworld", played([], [ANSWER])) == "empty_turn_model_response"
+
+
+def test_what_nobody_has_judged_has_no_label() -> None:
+    found = diagnosable(get_benchmark("appworld")).diagnose(episode([Step("", "", "x")]))
+    assert found == Diagnosis()
+
+
+def test_every_label_has_three_traces() -> None:
+    assert min(Counter(label for label, _, _ in TRACES).values()) >= 3

@@ -1,0 +1,166 @@
+"""Labels of BFCL's turns: what the judge writes down of each, and what comes of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.task import Task, thaw
+from coevo_gym.core.trajectory import EndReason, Trajectory
+from coevo_gym.envs.diagnosis import Diagnosis, diagnosable
+from coevo_gym.testing import make_env
+from tests.bfcl.official import entries
+from tests.bfcl.test_env import MKDIR, made_up, play, say
+from tests.diagnosing import episode
+
+BENCH = Path(__file__).parents[2] / "bench" / "seal_labels.py"
+DONE = "Done."
+BROKEN = '<tool_call>{"name": "ls"</tool_call>'
+BFCL = diagnosable(get_benchmark("bfcl"))
+
+
+def played(task: Task, *messages: str, cut: bool = False) -> Trajectory:
+    env = make_env("bfcl", task)
+    play(env, *messages)
+    if cut:
+        env.cut(EndReason.TIME_LIMIT)
+    return env.trajectory()
+
+
+ONE_TURN: list[tuple[str, Sequence[str], list[str]]] = [
+    ("pass", MKDIR, [say(*MKDIR), DONE]),
+    ("pass", MKDIR, [say("cd(folder='nowhere')"), say(*MKDIR), DONE]),
+    ("pass", ["ls()"], [say("ls()", "pwd()", "do_everything()"), DONE]),
+    ("correct_abstention", [], [DONE]),
+    ("correct_abstention", [], ["I cannot do that."]),
+    ("correct_abstention", [], [""]),
+    ("spurious_tool_call", [], [say("ls()"), DONE]),
+    ("spurious_tool_call", [], [say("do_everything()"), DONE]),
+    ("spurious_tool_call", [], [say(*MKDIR), BROKEN]),
+    ("invalid_tool_call", [], [BROKEN]),
+    ("invalid_tool_call", MKDIR, [BROKEN]),
+    ("invalid_tool_call", MKDIR, [say("make_folder(name='a')"), DONE]),
+    ("invalid_tool_call", MKDIR, [say(MKDIR[0], "mkdir(dir_name='b')"), BROKEN]),
+    ("empty_turn_model_response", MKDIR, [DONE]),
+    ("empty_turn_model_response", ["ls()"], [""]),
+    ("empty_turn_model_response", ["pwd()"], ["You are in a folder."]),
+    ("argument_mismatch", MKDIR, [say(MKDIR[0], "mkdir(dir_name='b')"), DONE]),
+    ("argument_mismatch", MKDIR, [say(MKDIR[0], "mkdir(name='a')"), DONE]),
+    ("argument_mismatch", [MKDIR[0]], [say("cd(folder='nowhere')"), DONE]),
+    ("state_mismatch", MKDIR, [say(*MKDIR, "mkdir(dir_name='b')"), DONE]),
+    ("state_mismatch", MKDIR, [say(MKDIR[0]), DONE]),
+    ("state_mismatch", MKDIR, [say(*reversed(MKDIR)), DONE]),
+    ("recovery_failure", ["ls()"], [say("cat(file_name='nowhere')"), DONE]),
+    ("recovery_failure", ["pwd()"], [say("cd(folder='nowhere')"), DONE]),
+    ("recovery_failure", ["ls()"], [say("cd(folder='a')"), say("cd(folder='b')"), DONE]),
+    ("missing_tool_call", ["ls()"], [say("pwd()"), DONE]),
+    ("missing_tool_call", ["pwd()", "ls()"], [say("ls()"), DONE]),
+    ("missing_tool_call", ["pwd()"], [say("ls()", "ls(a=True)"), DONE]),
+    ("response_mismatch", ["ls()", "ls()"], [say("ls()"), DONE]),
+    ("response_mismatch", ["pwd()", "pwd()", "ls()"], [say("ls()", "pwd()"), DONE]),
+    ("response_mismatch", ["ls()"] * 3, [say("ls()"), say("ls()"), DONE]),
+]
+
+
+@pytest.mark.parametrize(("label", "truth", "messages"), ONE_TURN)
+def test_labels(label: str, truth: Sequence[str], messages: Sequence[str]) -> None:
+    assert BFCL.diagnose(played(made_up(truth), *messages)).turns == (label,)
+
+
+def test_a_turn_after_the_first_failure_is_not_reached() -> None:
+    done = played(
+        made_up(MKDIR, [], ["ls()"], []), say(*MKDIR), DONE, DONE, DONE, say("ls()"), DONE
+    )
+    assert BFCL.diagnose(done) == Diagnosis(
+        ("pass", "correct_abstention", "empty_turn_model_response", "not_reached"),
+        ("empty_turn_model_response",),
+    )
+
+
+def test_a_call_too_many_is_no_failure_of_an_episode_that_succeeds() -> None:
+    done = played(made_up([], ["ls()"]), say("pwd()"), DONE, say("ls()"), DONE)
+    assert done.success
+    assert BFCL.diagnose(done) == Diagnosis(("spurious_tool_call", "pass"), ())
+
+
+def test_the_turn_in_which_an_episode_is_cut_is_not_reached() -> None:
+    done = played(made_up(["pwd()"], MKDIR, []), say("pwd()"), DONE, say(*MKDIR), cut=True)
+    assert done.report["label"] == "force_terminated"
+    assert BFCL.diagnose(done) == Diagnosis(("pass", "not_reached", "not_reached"), ())
+
+
+def test_a_report_tells_the_facts_of_each_turn() -> None:
+    done = played(made_up(["ls()", "pwd()"], []), say("cat(file_name='x')", "pwd()"), DONE, DONE)
+    told = thaw(done.report)["turns"]
+    assert json.loads(json.dumps(told)) == told
+    assert told == [
+        {
+            "reached": True,
+            "reference": True,
+            "calls": 2,
+            "malformed": False,
+            "arguments_wrong": False,
+            "outcome": "response",
+            "unrecovered": True,
+            "missing": True,
+        },
+        {
+            "reached": False,
+            "reference": False,
+            "calls": 0,
+            "malformed": False,
+            "arguments_wrong": False,
+            "outcome": "not_reached",
+            "unrecovered": False,
+            "missing": False,
+        },
+    ]
+
+
+def test_an_old_report_has_no_labels() -> None:
+    assert BFCL.diagnose(episode(report={"verdicts": ["passed"], "label": "pass"})) == Diagnosis()
+
+
+@pytest.fixture(scope="module")
+def bench() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("seal_labels", BENCH)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_planted_faults_are_labelled_as_documented(
+    bench: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench.main(["--quick"]) == 0
+    told = capsys.readouterr().out
+    assert "references: 20 of 20" in told
+    rows = {line.split()[0]: line.split() for line in told.splitlines()}
+    for fault in bench.FAULTS:
+        assert rows[fault.__name__][1] == "3", f"{fault.__name__} fits nowhere"
+
+
+def test_the_bench_finds_a_label_that_is_wrong(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else its success would say little."""
+    every = (*entries("base")[:20], *entries("miss_param")[:20])
+    monkeypatch.setattr(bench, "native_tasks", lambda *_: [each.task for each in every])
+    monkeypatch.setattr(bench.BFCLEnv, "_grade", _all_passed)
+    assert bench.main(["--quick"]) == 1
+    assert "0.0%" in capsys.readouterr().out
+
+
+def _all_passed(self: object, verifier: object) -> object:
+    from coevo_gym.envs.frame import Grade
+
+    turns = [{"reached": True, "reference": True, "calls": 1}]
+    return Grade(1.0, True, report={"turns": turns * 12})
