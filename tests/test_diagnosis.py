@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.trajectory import EndReason, Step
+from coevo_gym.core.trajectory import EndReason, Step, Trajectory
 from coevo_gym.envs.diagnosis import (
     Diagnosis,
     TurnFacts,
@@ -24,8 +24,21 @@ from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.web.view.safe import shares_of
 from tests import toy
 from tests.diagnosing import episode, label_of
+from tests.fuzz.texts import ANY_TEXT
 
 toy.register()
+
+KEYS = st.sampled_from(
+    ["turns", "tests", "passed", "requirement", "reached", "calls", "webshop.r_type",
+     "webshop.r_att", "webshop.r_option", "label"]
+)  # fmt: skip
+TEXTS = ANY_TEXT | st.lists(
+    st.sampled_from(
+        ["Execution failed. Traceback:", "NameError: x", "TypeError: y", "Exception: Response ",
+         "status code is 422:", "No API named 'x' found", "Exception: ", "\n", "\u2028", " "]
+    )
+).map("".join)  # fmt: skip
+FOUR = ("appworld", "alfworld", "webshop", "bfcl")
 
 PRESS, DONE = Step("", "", "press red", calls=("press",)), Step("", "", "done", calls=("done",))
 WRONG = Step("", "", "press pink", error_kind="no_such_button")
@@ -90,3 +103,44 @@ def test_facts_survive_a_report(facts: list[TurnFacts]) -> None:
     assert facts_of(episode(report=report).report) == tuple(facts)
     assert shares_of(report) == {}  # nothing of it is shown of a held-out task
     assert all(turn_label(turn) for turn in facts)
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=8,
+)
+steps = st.builds(
+    Step,
+    observation=TEXTS,
+    shown=st.just(""),
+    action=TEXTS,
+    calls=st.lists(st.sampled_from(["spotify.login", "supervisor.complete_task"])).map(tuple),
+    error_kind=st.sampled_from(["", "exception", "syntax", "timeout", "not_admissible"]),
+    extras=st.dictionaries(st.just("alfworld.goal_conditions"), json_values),
+)
+
+
+@pytest.mark.parametrize("benchmark", FOUR)
+@given(
+    done=st.builds(
+        episode,
+        st.lists(steps, max_size=4),
+        success=st.booleans(),
+        report=st.dictionaries(KEYS, json_values),
+        end=st.sampled_from([EndReason.FAILED, EndReason.MAX_STEPS, EndReason.MAX_TOKENS]),
+        last=TEXTS,
+    )
+)
+def test_any_episode_is_labelled(benchmark: str, done: Trajectory) -> None:
+    """Whatever was said and shown, and whatever a report holds."""
+    found = diagnosable(get_benchmark(benchmark)).diagnose(done)
+    assert {*found.turns, *found.modes} <= set(TurnLabel)
+    assert set(found.modes) <= set(found.turns)
+    if benchmark != "bfcl":
+        assert len(found.turns) <= 1
+        if done.success:
+            assert found.turns == ("pass",)

@@ -24,6 +24,7 @@ from coevo_gym.core.trajectory import EndReason, Trajectory, View
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.pool.pool import TaskPool
+from coevo_gym.envs.diagnosis import NO_FAILURES, diagnosable
 from coevo_gym.envs.tags import TAG, tags_of
 from coevo_gym.episodes.episode import EvalEpisode
 from coevo_gym.prompts import load_prompt
@@ -90,13 +91,19 @@ def check_replay(name: str) -> None:
 
 
 def check_demonstration(name: str) -> None:
-    """The demonstration solves the task in the env, and every step of it has a symbol."""
+    """The demonstration solves the task in the env, and every step of it has a symbol.
+
+    A benchmark that says why an episode failed finds nothing in it that did.
+    """
     benchmark = get_benchmark(name)
     for task in _sample(benchmark):
         played = replay(task, benchmark.demonstration(task))
         assert played.success, f"{task.name}: its demonstration does not solve it"
         for step in played.steps:
             assert isinstance(benchmark.symbol(step), str)
+        if hasattr(benchmark, "diagnose"):
+            labels = diagnosable(benchmark).diagnose(played).turns
+            assert set(labels) <= NO_FAILURES, f"{task.name}: its demonstration is {labels}"
 
 
 def check_choices(name: str) -> None:

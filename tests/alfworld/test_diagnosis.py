@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
+import coevo_gym
 from coevo_gym.core.trajectory import EndReason, Step
+from coevo_gym.testing import make_env
 from tests.diagnosing import episode, label_of
 
 FAILED, SPENT = EndReason.TIME_LIMIT, EndReason.MAX_STEPS
@@ -64,3 +66,17 @@ def test_an_episode_that_tells_no_progress_is_labelled_all_the_same() -> None:
 
 def test_every_label_has_three_traces() -> None:
     assert min(Counter(label for label, _, _ in TRACES).values()) >= 3
+
+
+def test_real_episodes() -> None:
+    (task, *_) = coevo_gym.tasks("alfworld", "train", subset="builtin")
+    env, found = make_env("alfworld", task), []
+    for commands in (task.solution, ["fly", "sing"], ["look", "inventory"]):
+        env.reset(options={"task": task})
+        for command in commands:
+            *_, over, _, _ = env.step(command)
+        if not over:
+            env.cut(FAILED)
+        found.append(label_of("alfworld", env.trajectory()))
+    env.close()
+    assert found == ["pass", "invalid_tool_call", "state_mismatch"]

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+import coevo_gym
+from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.trajectory import EndReason, Step, Trajectory
-from coevo_gym.envs.diagnosis import Diagnosis
-from tests.diagnosing import diagnosable, episode, get_benchmark, label_of
+from coevo_gym.envs.diagnosis import Diagnosis, diagnosable
+from coevo_gym.testing import make_env
+from tests.diagnosing import episode, label_of
 
 FAILED = 'Execution failed. Traceback:\n  File "<python-input>", line 1, in <module>\n    x()\n'
 DATA, ANSWER = "assert model changes match spotify.Like.", "assert answers match."
@@ -82,6 +86,7 @@ TRACES: list[tuple[str, list[Ran], list[str]]] = [
     ("state_mismatch", [LOGIN], [OWN_DATA, COMPLETED]),
     ("recovery_failure", [answered(401), DONE], [ANSWER]),
     ("recovery_failure", [LOGIN, answered(409, "spotify.show_song"), LOGIN, DONE], [OWN_ANSWER]),
+    ("recovery_failure", [LOGIN, KEY, DONE], [ANSWER]),
     ("recovery_failure", [LOGIN, LOST], [COMPLETED]),
     ("recovery_failure", [LOGIN, KEY], [COMPLETED, OWN_ANSWER]),
     ("missing_tool_call", [DONE], [DATA]),
@@ -116,3 +121,33 @@ def test_what_nobody_has_judged_has_no_label() -> None:
 
 def test_every_label_has_three_traces() -> None:
     assert min(Counter(label for label, _, _ in TRACES).values()) >= 3
+
+
+REAL: list[tuple[str, list[str]]] = [
+    ("invalid_tool_call", ["print(foo)"]),
+    ("invalid_tool_call", ["apis.spotify.nothing()"]),
+    ("invalid_tool_call", ["requester.request('spotify', 'nothing')"]),
+    ("argument_mismatch", ["apis.spotify.login('a')"]),
+    ("argument_mismatch", ["apis.spotify.show_song(song_id='x')"]),
+    ("recovery_failure", ["apis.spotify.show_song(song_id=99999)"]),
+    ("recovery_failure", ["apis.spotify.show_genres()", "print({}['a'])"]),
+    ("missing_tool_call", ["print({}['a'])", "x = 1"]),
+    ("response_mismatch", ["print({}['a'])", "apis.spotify.show_genres()"]),
+]
+
+
+@pytest.mark.slow
+def test_real_episodes(root: Path) -> None:
+    """The texts above are the engine's: a question is answered wrongly after each of these."""
+    asked = next(
+        task
+        for task in coevo_gym.tasks("appworld", "train")
+        if "answer=" in task.solution[-1] and "spotify" in task.solution[-1]
+    )
+    env = make_env("appworld", asked)
+    for label, codes in REAL:
+        env.reset(options={"task": asked})
+        for code in [*codes, "apis.supervisor.complete_task(answer='nothing of that kind')"]:
+            env.step(code)
+        assert label_of("appworld", env.trajectory()) == label, codes
+    env.close()

@@ -106,7 +106,9 @@ def _unrepaired(steps: list[_Ran]) -> bool:
     for step in reversed(steps):
         if step.failing is not None:
             return step.failing not in worked
-        worked |= {*step.calls, ""}
+        worked.update(step.calls)
+        if step.calls != (_COMPLETE,):  # to end the task repairs nothing
+            worked.add("")
     return False
 
 
