@@ -62,6 +62,7 @@ class BFCLEnv(TaskEnv):
         the reference's outputs of this turn is not among the outputs of all calls so far. A turn
         without a reference is not checked: calls in it are allowed, and count for the state.
         The first turn that fails decides. Failed calls do not matter if the right ones follow.
+        The grader's report tells more of each turn, for ``Benchmark.diagnose`` to label it.
 
     Options:
         ``{"task": Task}`` or ``{"task_id": id or name}``.
