@@ -157,19 +157,6 @@ def diagnosis_of(turns: Iterable[TurnLabel], *, success: bool) -> Diagnosis:
     return Diagnosis(tuple(map(str, labels)), tuple(map(str, failures)))
 
 
-def last_errors(errors: Iterable[tuple[str, bool]]) -> frozenset[str]:
-    """The operations whose last call failed.
-
-    Args:
-        errors: of each call, in order, which operation it was and whether it failed.
-
-    Example:
-        >>> sorted(last_errors([("ls", True), ("cd", True), ("ls", False)]))
-        ['cd']
-    """
-    return frozenset(name for name, failed in dict(errors).items() if failed)
-
-
 class Diagnosable(Benchmark, Protocol):
     """A benchmark that can say why an episode failed; see :func:`diagnosable`."""
 

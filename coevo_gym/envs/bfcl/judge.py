@@ -21,7 +21,7 @@ from coevo_gym.envs.bfcl.engine.toolbox import Toolbox, bind, failed
 from coevo_gym.envs.bfcl.engine.tools import functions_of
 from coevo_gym.envs.bfcl.engine.wheel import official
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
-from coevo_gym.envs.diagnosis import TurnFacts, TurnLabel, TurnOutcome, last_errors, turn_label
+from coevo_gym.envs.diagnosis import TurnFacts, TurnLabel, TurnOutcome, turn_label
 
 Outcome = Literal[
     "passed",
@@ -48,7 +48,6 @@ Label = Literal[
 decided; ``force_terminated`` if the episode was cut before its last turn ended."""
 
 
-_NOT_REACHED: Outcome = "not_reached"
 _FAILED: Mapping[Outcome, TurnOutcome] = {
     "empty_turn_model_response": "empty",
     "instance_state_mismatch": "state",
@@ -78,7 +77,7 @@ class Judge:
         self._n_turns = len(world.turns)
         self._truth = [tuple(map(parse_truth, turn)) for turn in verifier.turns]
         self.outcomes: list[Outcome] = []
-        self._facts: list[TurnFacts] = []
+        self._attempts: list[Attempt] = []
         self.label: Label = "pass"
         self.mismatches: tuple[str, ...] = ()
 
@@ -96,8 +95,14 @@ class Judge:
     @property
     def turns(self) -> tuple[TurnFacts, ...]:
         """What is known of each turn of the conversation, those included that were not judged."""
-        left = range(len(self._facts), self._n_turns)
-        return (*self._facts, *(TurnFacts.unreached(bool(self._wanted(turn))) for turn in left))
+        facts = [
+            facts_of_turn(outcome, self._wanted(turn), attempt)
+            for turn, (outcome, attempt) in enumerate(
+                zip(self.outcomes, self._attempts, strict=True)
+            )
+        ]
+        left = range(len(facts), self._n_turns)
+        return (*facts, *(TurnFacts.unreached(bool(self._wanted(turn))) for turn in left))
 
     def review(self, dialogue: Dialogue, reply: Reply, *, stop_at_failure: bool = False) -> Reply:
         """Judge the turn that the latest message has ended, if any, and let the user go on.
@@ -126,15 +131,11 @@ class Judge:
             outputs: raw results of all its calls in the episode.
         """
         truth = self._wanted(len(self.outcomes))
-        if self.failed:
-            outcome, facts = _NOT_REACHED, TurnFacts.unreached(bool(truth))
-        else:
-            outcome = self._compare(model, truth, attempt, outputs)
-            facts = facts_of_turn(outcome, truth, attempt)
+        outcome = "not_reached" if self.failed else self._compare(model, truth, attempt, outputs)
         self.outcomes.append(outcome)
-        self._facts.append(facts)
+        self._attempts.append(attempt)
         if outcome in _FAILED:
-            self.label = diagnose(facts)
+            self.label = diagnose(facts_of_turn(outcome, truth, attempt))
         return outcome
 
     def _wanted(self, turn: int) -> Sequence[Call]:
@@ -161,7 +162,7 @@ class Judge:
 
 
 def facts_of_turn(outcome: Outcome, truth: Sequence[Call], attempt: Attempt) -> TurnFacts:
-    """What is known of a turn that was judged.
+    """What is known of a turn that has ended.
 
     Example:
         >>> attempt = Attempt([Call("cd", {"folder": "b"})], ["{}"])
@@ -169,11 +170,12 @@ def facts_of_turn(outcome: Outcome, truth: Sequence[Call], attempt: Attempt) -> 
         >>> facts.arguments_wrong, facts.outcome, facts.missing
         (True, 'state', False)
     """
+    if outcome == "not_reached":
+        return TurnFacts.unreached(bool(truth))
     made = [_key(call) for call in attempt.calls]
     tried = {name for name, _ in made}
     wanted = [_key(call) for call in truth]
-    done = zip(attempt.calls, attempt.results, strict=True)
-    errors = last_errors((call.name, bool(result and failed(result))) for call, result in done)
+    last = {call.name: result for call, result in zip(attempt.calls, attempt.results, strict=True)}
     return TurnFacts(
         reached=True,
         reference=bool(truth),
@@ -183,7 +185,7 @@ def facts_of_turn(outcome: Outcome, truth: Sequence[Call], attempt: Attempt) -> 
             name in tried and (name, arguments) not in made for name, arguments in wanted
         ),
         outcome=_FAILED.get(outcome, "passed"),
-        unrecovered=bool(errors),
+        unrecovered=any(result is not None and failed(result) for result in last.values()),
         missing=any(name not in tried for name, _ in wanted),
     )
 
