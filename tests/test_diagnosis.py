@@ -62,6 +62,13 @@ def test_labels_of_the_toy(label: str, steps: list[Step]) -> None:
     assert label_of("toy", episode(steps, success=True)) == "pass"
 
 
+@pytest.mark.parametrize(
+    "end", [EndReason.TIME_LIMIT, EndReason.CONTEXT_OVERFLOW, EndReason.MAX_TOKENS]
+)
+def test_nothing_done_is_an_empty_turn(end: EndReason) -> None:
+    assert label_of("toy", episode(end=end)) == "empty_turn_model_response"
+
+
 def test_a_benchmark_without_labels_is_explained() -> None:
     class Mute:
         name = "mute"

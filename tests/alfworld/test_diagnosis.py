@@ -56,8 +56,11 @@ def test_a_goal_that_holds_passes(shares: list[float]) -> None:
     assert label_of("alfworld", episode(ran(shares, ["fly"] * 9), success=True)) == "pass"
 
 
-def test_nothing_done_is_an_empty_turn() -> None:
-    assert label_of("alfworld", episode()) == "empty_turn_model_response"
+@pytest.mark.parametrize(
+    "end", [EndReason.TIME_LIMIT, EndReason.CONTEXT_OVERFLOW, EndReason.MAX_TOKENS]
+)
+def test_nothing_done_is_an_empty_turn(end: EndReason) -> None:
+    assert label_of("alfworld", episode(end=end)) == "empty_turn_model_response"
 
 
 def test_an_episode_that_tells_no_progress_is_labelled_all_the_same() -> None:

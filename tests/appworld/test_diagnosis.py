@@ -110,8 +110,9 @@ def test_a_task_that_is_done_passes(steps: list[Ran]) -> None:
     assert label_of("appworld", played(steps, [], success=True)) == "pass"
 
 
-def test_nothing_done_is_an_empty_turn() -> None:
-    assert label_of("appworld", played([], [ANSWER])) == "empty_turn_model_response"
+@pytest.mark.parametrize("failed", [[ANSWER], [DATA, ANSWER], [COMPLETED]])
+def test_nothing_done_is_an_empty_turn(failed: list[str]) -> None:
+    assert label_of("appworld", played([], failed)) == "empty_turn_model_response"
 
 
 def test_what_nobody_has_judged_has_no_label() -> None:

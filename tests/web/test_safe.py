@@ -135,7 +135,12 @@ def test_the_ground_truth_of_held_out_tasks_is_withheld(planted: Path, tmp_path:
 def test_what_a_grader_writes_of_a_held_out_task_is_withheld(planted: Path) -> None:
     folder = planted / "evals" / EVAL
     line = json.loads((folder / "results.jsonl").read_text().splitlines()[0])
-    report = {"share": 0.5, "tests": [{"name": "THE-ANSWER", "passed": False}], "paid": 49.99}
+    report = {
+        "share": 0.5,
+        "tests": [{"name": "THE-ANSWER", "passed": False}],
+        "turns": [{"reached": True, "reference": False, "outcome": "THE-OUTCOME"}],
+        "paid": 49.99,
+    }
     told = EvalTrajectory(
         task_id=line["id"],
         steps=(Step("a page", "a page", "click[buy now]", extras={"price": "THE-PRICE"}),),
