@@ -70,7 +70,7 @@ def test_leases_are_renewed_while_an_episode_is_stepped(
     vector: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(TaskStream.__init__, "__defaults__", (clock,))
+    monkeypatch.setattr(TaskStream.__init__, "__defaults__", (clock, None))
     session = make_session(clock, lease_s=100)
     session.evolve()
     if vector:
