@@ -70,7 +70,7 @@ def wait_for_end(process: int) -> None:
 
 
 class TestStock:
-    @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 8])
+    @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 16])
     def test_solutions_lead_to_the_same(
         self, root: Path, world: World, stock: Stock, task_ids: tuple[str, ...], every: int
     ) -> None:

@@ -171,7 +171,9 @@ def test_the_first_tasks_of_the_apps_come_from_a_tape(appworld_root: Path, tmp_p
     ("name", "subset", "rule", "propose", "steps"),
     [
         ("bfcl", None, walks.at_random("bfcl"), bfcl.propose, 18),
-        ("alfworld", "builtin", alfworld.carry, alfworld.propose, 12),
+        pytest.param(
+            "alfworld", "builtin", alfworld.carry, alfworld.propose, 12, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_rules_in_place_of_a_model_find_tasks_through_the_whole_pipeline(
