@@ -104,8 +104,18 @@ class RunFolder:
 
     @staticmethod
     def names() -> list[str]:
-        """Names of the runs under ``runs/``."""
+        """Names of the runs under ``runs/``, those of tables not among them."""
         return sorted(path.parent.name for path in RUNS.glob("*/manifest.json"))
+
+    @staticmethod
+    def tables() -> list[Path]:
+        """The folders under ``runs/`` whose folders are runs, by name."""
+        return sorted({path.parents[1] for path in RUNS.glob("*/*/manifest.json")})
+
+    @classmethod
+    def of_table(cls, table: Path) -> list[RunFolder]:
+        """The runs of a table, by name; none if it is no table."""
+        return [cls(path.parent) for path in sorted(table.glob("*/manifest.json"))]
 
     def check_free(self, *, overwrite: bool = False) -> list[str]:
         """Make sure that a new run may take the folder; returns what is to be deleted for it.

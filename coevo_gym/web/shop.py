@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from coevo_gym.core.task import FrozenDict
+
 __all__ = ["SEPARATOR", "Option", "Page", "Product", "clicked", "read_page"]
 
 SEPARATOR = " [SEP] "
@@ -67,7 +69,7 @@ class Page(NamedTuple):
     price: str = ""
     asin: str = ""
     options: tuple[Option, ...] = ()
-    chosen: Mapping[str, str] = {}
+    chosen: Mapping[str, str] = FrozenDict()
     texts: tuple[str, ...] = ()
 
 

@@ -2,11 +2,25 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.web import sample
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Chromium for the tests of a module."""
+    from tests.web import browsing  # needs Playwright, which other tests do without
+
+    with browsing.browser() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="session")

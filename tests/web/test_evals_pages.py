@@ -21,12 +21,6 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browsing.browser() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
 def shared(chromium: Browser) -> Iterator[Visit]:
     with browsing.visit(chromium, ANSWERS) as visit:
         visit.go("#/evals")

@@ -65,6 +65,17 @@ def test_two_of_one_name_are_told_apart(kept: Path) -> None:
     assert list(library.runs()) == ["first", "first~2"]
 
 
+def test_a_link_is_shown_under_its_own_name(kept: Path) -> None:
+    put(kept / "elsewhere/second/manifest.json")
+    (kept / "runs/linked").symlink_to(kept / "elsewhere/second")
+    assert "linked" in Library().runs()
+
+
+def test_the_folder_at_hand_has_its_name(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(kept / "runs/first")
+    assert Library(["."]).home == "runs/first"
+
+
 def test_a_name_of_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="Did you mean 'first'"):
         Library(["frist"])

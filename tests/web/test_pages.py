@@ -62,12 +62,6 @@ def test_the_answers_are_of_the_shapes_that_the_program_gives(path: str) -> None
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browsing.browser() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
 def shared(chromium: Browser) -> Iterator[Visit]:
     """A tab that tests share which leave nothing behind."""
     with browsing.visit(chromium, ANSWERS) as visit:

@@ -33,12 +33,6 @@ HOSTILE = "<script>window.hit = 1</script><img src=x onerror='window.hit = 2'>\u
 TOY = toy.BENCHMARK.tasks(Split.TRAIN)[0]
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browsing.browser() as browser:
-        yield browser
-
-
 @pytest.fixture(autouse=True)
 def _patient() -> Iterator[None]:
     """An engine may take its time to start on a busy machine."""

@@ -28,12 +28,6 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browsing.browser() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
 def address(sample_folder: Path) -> Iterator[str]:
     """Where the viewer of the small run and its evaluation answers."""
     with viewer([str(sample_folder / "runs" / RUN), str(sample_folder / "evals" / EVAL)]) as where:

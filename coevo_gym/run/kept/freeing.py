@@ -46,9 +46,9 @@ class Freeable:
 
 def freeable() -> list[Freeable]:
     """All that can go; what some process is writing to is left out."""
-    folders = [manifest.parent for manifest in sorted(RUNS.glob("*/manifest.json"))]
-    folders += [manifest.parent for manifest in sorted(RUNS.glob("*/*/manifest.json"))]
-    found = [item for path in folders if not in_use(path) for item in _of_run(RunFolder(path))]
+    runs = [RunFolder(RUNS / name) for name in RunFolder.names()]
+    runs += [run for table in RunFolder.tables() for run in RunFolder.of_table(table)]
+    found = [item for run in runs if not in_use(run.path) for item in _of_run(run)]
     for config in sorted(EVALS.glob("*/config.json")):
         if not in_use(config.parent):
             found += _parts(config.parent, config.parent)

@@ -23,70 +23,64 @@ from coevo_gym.store.folder import RUNS, RunFolder, read_json, read_lines
 from coevo_gym.store.progress import WorkProgress, read_progress
 
 
-@dataclass(frozen=True)
-class RunRow:
-    """What is listed of a run.
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What is listed of a folder of any kind.
 
     Attributes:
-        name: its name, or ``TABLE/CELL``.
+        name: its name.
         path: its folder.
         state: how it stands.
+        size: bytes of its folder.
+        changed: when something was last written to it, in UTC.
+        progress: how far its work is; None where nothing is told of it.
+    """
+
+    name: str
+    path: str
+    state: State
+    size: int
+    changed: str
+    progress: WorkProgress | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRow(Row):
+    """What is listed of a run; one of a table is named ``TABLE/CELL``.
+
+    Attributes:
         problem: what is wrong with one that is damaged; "" of others.
         benchmark: what is practised; "" where that cannot be read, as all below.
         preset: the preset or file that it was begun with; "" for settings from Python.
         seed: of the run; -1 where that cannot be read.
         arms: names of its arms.
         steps: learner steps of each arm that are saved; an arm that has saved none is not there.
-        size: bytes of its folder.
-        changed: when something was last written to it, in UTC.
-        progress: how far its work is; None where nothing is told of it.
     """
 
-    name: str
-    path: str
-    state: State
     problem: str
     benchmark: str
     preset: str
     seed: int
     arms: tuple[str, ...]
     steps: Mapping[str, int]
-    size: int
-    changed: str
-    progress: WorkProgress | None = None
 
 
-@dataclass(frozen=True)
-class TableOfRuns:
-    """What is listed of a table, whose cells are runs.
+@dataclass(frozen=True, kw_only=True)
+class TableOfRuns(Row):
+    """What is listed of a table: ``running`` if a cell is, ``finished`` if all that there are are.
 
     Attributes:
-        name: its name.
-        path: its folder.
-        state: ``running`` if a cell is, ``finished`` if all that there are are.
         cells: how many of its cells are in which state.
-        size: bytes of its folder.
-        changed: when something was last written to it, in UTC.
-        progress: how far its work is; None where nothing is told of it.
     """
 
-    name: str
-    path: str
-    state: State
     cells: Mapping[str, int]
-    size: int
-    changed: str
-    progress: WorkProgress | None = None
 
 
-@dataclass(frozen=True)
-class EvalRow:
+@dataclass(frozen=True, kw_only=True)
+class EvalRow(Row):
     """What is listed of an evaluation.
 
     Attributes:
-        name: its name.
-        path: its folder.
-        state: how it stands.
         problem: what is wrong with one that is damaged; "" of others.
         source: the run or benchmark that was named.
         policy: what is evaluated.
@@ -95,14 +89,8 @@ class EvalRow:
         done: episodes that came to an end.
         total: episodes that there are to be.
         success: share that succeeded; None before it is finished.
-        size: bytes of its folder.
-        changed: when something was last written to it, in UTC.
-        progress: how far its work is; None where nothing is told of it.
     """
 
-    name: str
-    path: str
-    state: State
     problem: str
     source: str
     policy: str
@@ -111,9 +99,6 @@ class EvalRow:
     done: int
     total: int
     success: float | None
-    size: int
-    changed: str
-    progress: WorkProgress | None = None
 
 
 def runs() -> list[RunRow]:
@@ -123,8 +108,7 @@ def runs() -> list[RunRow]:
 
 def tables() -> list[TableOfRuns]:
     """The tables under ``runs/``, by name."""
-    names = sorted({path.parents[1].name for path in RUNS.glob("*/*/manifest.json")})
-    return [_table(RUNS / name) for name in names]
+    return [_table(folder) for folder in RunFolder.tables()]
 
 
 def cells(table: str) -> list[RunRow]:
@@ -133,11 +117,11 @@ def cells(table: str) -> list[RunRow]:
     Raises:
         ConfigError: if there is no such table.
     """
-    folders = sorted(path.parent for path in (RUNS / table).glob("*/manifest.json"))
-    if not folders:
-        names = ", ".join(row.name for row in tables()) or "none"
+    found = RunFolder.of_table(RUNS / table)
+    if not found:
+        names = ", ".join(folder.name for folder in RunFolder.tables()) or "none"
         raise ConfigError(f"There is no table {table!r} in {RUNS}/. Tables here: {names}.")
-    return [run_row(RunFolder(path), f"{table}/{path.name}") for path in folders]
+    return [run_row(folder, f"{table}/{folder.path.name}") for folder in found]
 
 
 def evaluations() -> list[EvalRow]:
@@ -185,9 +169,7 @@ def preset_of(origins: Mapping[str, str]) -> str:
 
 
 def _table(folder: Path) -> TableOfRuns:
-    states = Counter(
-        state_of_run(RunFolder(path.parent))[0] for path in folder.glob("*/manifest.json")
-    )
+    states = Counter(state_of_run(run)[0] for run in RunFolder.of_table(folder))
     progress = read_progress(folder)
     state: State = "finished" if set(states) == {"finished"} else "stopped"
     if states["damaged"]:

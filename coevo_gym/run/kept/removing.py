@@ -71,7 +71,7 @@ def _run(name: str) -> Kept | None:
 def _table(name: str) -> Kept | None:
     for path in (RUNS / name, Path(name)) if name else ():
         # Only a folder of runs, and nothing above: one that has a name of its own in runs/.
-        inside = sorted(manifest.parent for manifest in path.glob("*/manifest.json"))
+        inside = [run.path for run in RunFolder.of_table(path)]
         if inside and path.resolve().parent == RUNS.resolve():
             return _kept("table", path, tuple(inside))
     return None

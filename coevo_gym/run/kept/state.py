@@ -22,32 +22,39 @@ def state_of_run(folder: RunFolder) -> tuple[State, str]:
     """
     try:
         _, config = read_manifest(folder)
-        if in_use(folder.path):
-            return "running", ""
-        if any((folder.checkpoints / arm).is_dir() for arm in config.arms):
-            RunReader(folder.database)
-        if not folder.summary.is_file():
-            return "stopped", ""
-        read_json(folder.summary)
+        stored = any((folder.checkpoints / arm).is_dir() for arm in config.arms)
+        return _state(folder, stored=stored), ""
     except StoreError as error:
         return "damaged", str(error)
-    return "finished", ""
 
 
 def state_of_evaluation(folder: EvalFolder) -> tuple[State, str]:
     """How an evaluation stands, likewise."""
     try:
         folder.read_config()
-        if in_use(folder.path):
-            return "running", ""
-        if folder.database.is_file():
-            RunReader(folder.database)
-        if not folder.summary.is_file():
-            return "stopped", ""
-        read_json(folder.summary)
+        return _state(folder, stored=folder.database.is_file()), ""
     except StoreError as error:
         return "damaged", str(error)
-    return "finished", ""
+
+
+def _state(folder: RunFolder | EvalFolder, *, stored: bool) -> State:
+    """The state of a folder with readable settings.
+
+    Args:
+        folder: it.
+        stored: whether its database has to be there.
+
+    Raises:
+        StoreError: if it is damaged.
+    """
+    if in_use(folder.path):
+        return "running"
+    if stored:
+        RunReader(folder.database)
+    if not folder.summary.is_file():
+        return "stopped"
+    read_json(folder.summary)
+    return "finished"
 
 
 def size_of(path: Path) -> int:

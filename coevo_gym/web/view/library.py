@@ -56,20 +56,19 @@ class Library:
         runs, tables = self._runs, self._tables
         if self._all:
             runs = [RunFolder(RUNS / name) for name in RunFolder.names()]
-            tables = sorted({path.parents[1] for path in RUNS.glob("*/*/manifest.json")})
-        cells = (
-            (f"{table.resolve().name}{OF_TABLE}", cell)
-            for table in tables
-            for cell in _cells(table)
-        )
-        return _named([*(("", run) for run in runs), *cells])
+            tables = RunFolder.tables()
+        found = [(name_of(run.path), run) for run in runs]
+        for table in tables:
+            before = name_of(table) + OF_TABLE
+            found += [(before + run.path.name, run) for run in RunFolder.of_table(table)]
+        return _named(found)
 
     def evals(self) -> Mapping[str, EvalFolder]:
         """The evaluations by id."""
         evals = self._evals
         if self._all:
             evals = [EvalFolder(EVALS / name) for name in EvalFolder.names()]
-        return _named(("", evaluation) for evaluation in evals)
+        return _named((name_of(evaluation.path), evaluation) for evaluation in evals)
 
     def run(self, id: str) -> RunFolder:
         """The run of that id.
@@ -104,7 +103,7 @@ def _find(name: str) -> RunFolder | EvalFolder | Path:
     if run or evaluation:
         return run or evaluation  # type: ignore[return-value]  # one of them is there
     for table in (RUNS / name, Path(name)):
-        if name and _cells(table):
+        if name and RunFolder.of_table(table):
             return table
     runs, evals = RunFolder.names(), EvalFolder.names()
     close = get_close_matches(name, [*runs, *evals], n=1)
@@ -115,21 +114,21 @@ def _find(name: str) -> RunFolder | EvalFolder | Path:
     )
 
 
-def _cells(table: Path) -> list[RunFolder]:
-    return [RunFolder(path.parent) for path in sorted(table.glob("*/manifest.json"))]
+def name_of(folder: Path) -> str:
+    """What a folder is called, also where its path does not end with it, as ``.`` does."""
+    return folder.name if folder.name not in ("", "..") else folder.resolve().name
 
 
 def _named(folders: Iterable[tuple[str, Folder]]) -> dict[str, Folder]:
-    """Folders by what goes before their name, and it; a second one of a name gets a number."""
+    """Folders by name, each once; a second one of a name gets a number."""
     found: dict[str, Folder] = {}
     seen: set[Path] = set()
-    for before, folder in folders:
+    for name, folder in folders:
         path = folder.path.resolve()
         if path in seen:
             continue
         seen.add(path)
-        name = id = before + path.name
-        number = 2
+        id, number = name, 2
         while id in found:
             id, number = f"{name}~{number}", number + 1
         found[id] = folder

@@ -15,7 +15,7 @@ from coevo_gym.run.manifest import read_manifest
 from coevo_gym.store.eval_folder import EvalFolder, EvalLine
 from coevo_gym.store.folder import RunFolder, read_json
 from coevo_gym.web.view.index.index import Index
-from coevo_gym.web.view.library import OF_TABLE, Library
+from coevo_gym.web.view.library import OF_TABLE, Library, name_of
 from coevo_gym.web.view.reader import ViewReader
 from coevo_gym.web.view.refusals import Damaged, NotFound
 from coevo_gym.web.view.safe import Censor
@@ -96,9 +96,8 @@ class ShownRun:
     @property
     def name(self) -> str:
         """What people call it: its folder's name, or ``TABLE/ROW-SEED``."""
-        path = self.folder.path.resolve()
-        of_table = self.id.startswith(f"{path.parent.name}{OF_TABLE}")
-        return f"{path.parent.name}/{path.name}" if of_table else path.name
+        name, table = name_of(self.folder.path), name_of(self.folder.path.parent)
+        return f"{table}/{name}" if self.id == f"{table}{OF_TABLE}{name}" else name
 
     @property
     def indexed(self) -> bool:

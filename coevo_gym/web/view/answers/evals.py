@@ -23,6 +23,7 @@ from coevo_gym.web.view.answers.progress import written_at
 from coevo_gym.web.view.answers.told import system_text
 from coevo_gym.web.view.filters import EPISODES, WORDS, select
 from coevo_gym.web.view.index.filling import brief
+from coevo_gym.web.view.library import name_of
 from coevo_gym.web.view.query import Query, fold
 from coevo_gym.web.view.refusals import Damaged, NotFound
 from coevo_gym.web.view.safe import WITHHELD, notice_of, shares_of
@@ -283,7 +284,7 @@ def _row(shown: ShownEval) -> EvalRow:
         finished = shown.summary is not None
         return EvalRow(
             id=shown.id,
-            name=folder.path.resolve().name,
+            name=name_of(folder.path),
             path=str(folder.path),
             source=str(config.get("source", "")),
             policy=config["policy"],
@@ -305,7 +306,7 @@ def _row(shown: ShownEval) -> EvalRow:
     except Damaged as error:
         return EvalRow(
             id=shown.id,
-            name=folder.path.name,
+            name=name_of(folder.path),
             path=str(folder.path),
             updated_at=written_at(*files),
             problem=str(error),
