@@ -7,6 +7,7 @@
 | `diversity` | SR@5 and ED_rel of the pool after each round, as in the report |
 | `likeness` | how near evolved tasks come to native training tasks that were set aside |
 | `transfer` | success on another benchmark |
+| `subsets` | success at the last evaluation by the subset of the tasks |
 | `val`, `test` | success on that split, too |
 """
 
@@ -150,6 +151,18 @@ def _transfer(ended: _Ended) -> dict[str, Any]:
     return {"benchmark": other, "before": before, "success": after}
 
 
+def _subsets(ended: _Ended) -> dict[str, float]:
+    """Success at the last evaluation on the tasks of each subset; of tasks without one, nothing."""
+    reader = RunReader(ended.folder.database)
+    steps = reader.evaluation_steps(ended.arm)
+    subset_of = {task.id: task.subset for task in reader.evaluated_tasks()}
+    outcomes: dict[str, list[bool]] = {}
+    for episode in reader.evaluation(ended.arm, steps[-1]) if steps else ():
+        if subset := subset_of.get(episode.task_id):
+            outcomes.setdefault(subset, []).append(episode.success)
+    return {subset: sum(found) / len(found) for subset, found in sorted(outcomes.items())}
+
+
 def _on(split: str) -> Callable[[_Ended], float]:
     def success(ended: _Ended) -> float:
         return evaluate_policy(ended.folder, ended.arm, split).success
@@ -163,6 +176,7 @@ MEASURES: dict[str, Callable[[_Ended], Any]] = {
     "diversity": _diversity,
     "likeness": _likeness,
     "transfer": _transfer,
+    "subsets": _subsets,
     "val": _on("val"),
     "test": _on("test"),
 }

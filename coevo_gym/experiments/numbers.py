@@ -27,6 +27,10 @@ COLUMNS: Mapping[str, Column] = {
     "success": Column("success", "{:.1%}"),
     "success_val": Column("success on val", "{:.1%}"),
     "success_test": Column("success on test", "{:.1%}"),
+    "success_base": Column("base", "{:.1%}"),
+    "success_miss_func": Column("miss_func", "{:.1%}"),
+    "success_miss_param": Column("miss_param", "{:.1%}"),
+    "success_long_context": Column("long_context", "{:.1%}"),
     "score": Column("score", "{:.3f}"),
     "env_steps": Column("env steps", "{:,.0f}"),
     "share_explore_steps": Column("explored", "{:.1%}"),
@@ -103,6 +107,7 @@ def _measured(measures: Mapping[str, Any]) -> dict[str, Any]:
         "likeness": measures.get("likeness"),
         "success_val": measures.get("val"),
         "success_test": measures.get("test"),
+        **{f"success_{subset}": found for subset, found in measures.get("subsets", {}).items()},
         "transfer": transfer.get("success"),
         "transfer_before": transfer.get("before"),
     }

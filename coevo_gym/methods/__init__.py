@@ -14,6 +14,7 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "static_band": "coevo_gym.methods.rbc:static_band",
         "shuffled": "coevo_gym.methods.rbc:shuffled",
         "coevolve_rbc": "coevo_gym.methods.rbc:coevolve_rbc",
+        "seal": "coevo_gym.methods.seal.method:seal",
         **{
             name: f"coevo_gym.methods.curriculum:{name}"
             for name in ("curriculum", "adarft", "plr", "learnable", "progress", "sec")

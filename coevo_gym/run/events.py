@@ -11,6 +11,7 @@ from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import Advantage
 from coevo_gym.core.trajectory import Group
 from coevo_gym.episodes.evaluation import Evaluation
+from coevo_gym.run.manifest import note_interface
 from coevo_gym.run.progress import Progress
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.evaluated import Evaluated
@@ -68,10 +69,17 @@ class ArmEvents(Events):
     on_cost: Callable[[], None] = lambda: None
     send: Callable[[Mapping[str, Any]], None] = lambda line: None
     evaluation: dict[str, float] = field(default_factory=dict)
+    _interfaces: set[str] = field(default_factory=set, init=False)
 
     def on_groups(self, groups: Sequence[Group], signals: Sequence[Signal]) -> None:
         """Store what was practised; the step's number is one up from those done."""
-        self.store.add_groups(self.arm, self.loop.state.step + 1, groups, signals)
+        step = self.loop.state.step + 1
+        self.store.add_groups(self.arm, step, groups, signals)
+        shown = dict.fromkeys(t.interface for group in groups for t in group.trajectories)
+        for version in shown:
+            if version and version not in self._interfaces:
+                note_interface(self.folder, self.arm, version, step)
+                self._interfaces.add(version)
 
     def on_notes(self, notes: Notes) -> None:
         """Store what was noted about the step's groups."""

@@ -18,7 +18,7 @@ from coevo_gym.core.evolution import digest
 from coevo_gym.core.task import Task
 from coevo_gym.methods.plugins import folder_hashes
 from coevo_gym.run.policies import prompt_of
-from coevo_gym.store.folder import RunFolder, read_json
+from coevo_gym.store.folder import RunFolder, read_json, write_json
 from coevo_gym.store.secrets import without_secrets
 
 SCHEMA = 1
@@ -58,6 +58,26 @@ def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]
     }
     kept: dict[str, Any] = without_secrets(manifest)
     return kept
+
+
+def note_interface(folder: RunFolder, arm: str, version: str, step: int) -> None:
+    """Keep in a run's manifest which interface an arm's agent is shown from which step on.
+
+    What was kept of a version stays: a resumed run tells it again.
+
+    Args:
+        folder: of the run; one without a manifest is left alone.
+        arm: name of the arm.
+        version: of the interface.
+        step: the first step whose episodes are shown through it, from 1.
+    """
+    if not folder.manifest.is_file():
+        return
+    manifest = read_json(folder.manifest)
+    known = manifest.setdefault("interfaces", {}).setdefault(arm, {})
+    if version not in known:
+        known[version] = step
+        write_json(folder.manifest, manifest)
 
 
 def mark_of(config: RunConfig, arm: ArmConfig) -> str:

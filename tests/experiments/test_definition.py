@@ -19,7 +19,15 @@ from tests.experiments.conftest import TABLE, Coevo
 
 WANTED = {
     *(f"coevolve_table{n}" for n in (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15)),
-    *("controls", "rbc_noisy", "rbc_webshop", "rbc_alfworld", "appworld", "simulated"),
+    *(
+        "controls",
+        "rbc_noisy",
+        "rbc_webshop",
+        "rbc_alfworld",
+        "appworld",
+        "simulated",
+        "seal_table3",
+    ),
 }
 
 

@@ -43,7 +43,7 @@ def test_a_method_changes_draws_or_weights(run: RunFolder, arm: str) -> None:
     found = read_json(run.summary)["arms"]
     assert found[arm]["weights"] != found["static"]["weights"]
     same_draws = drawn(run, arm) == drawn(run, "static")
-    assert same_draws == (arm in ("rloo", "gigpo", "ppo", "rest"))
+    assert same_draws == (arm in ("rloo", "gigpo", "ppo", "rest", "seal"))
 
 
 class TestAMethodOfOnesOwn:

@@ -80,7 +80,7 @@ def _function(schema: Mapping[str, Any]) -> Function:
 
 
 def _parameter(name: str, schema: Mapping[str, Any], required: bool) -> Parameter:
-    description = schema.get("description", "")
+    description = _NOTES.split(schema.get("description", ""), maxsplit=1)[0]
     listed, hints = _mentioned(description)
     mark = _MARK.search(description)
     words, about = words_of(name), words_of(description) - words_of(name) - STOP
@@ -117,6 +117,8 @@ _KINDS = tuple(
     )
 )
 """What values look like, by a word of the parameter's name or else of its description."""
+_NOTES = re.compile(r"\s*(?:\[required\]|Allowed values: )")
+"""Begins what an interface may have added to a description, which the schema says anyway."""
 _ENUM = re.compile(r"(?:\[Enum\]|[Oo]ptions(?: are)?): *(.+)")
 _EITHER = re.compile(r"\((\w+)/(\w+)\)")
 _MARK = re.compile(r"start with ([#@])")

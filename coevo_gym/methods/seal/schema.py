@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+_ONE_OF = re.compile(r"value in (\[.*\])", re.DOTALL)
+"""How the document of an API says which values a parameter takes."""
 
 
 def schema_note(tool: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,3 +49,41 @@ def _noted(schema: Any, required: bool) -> Any:
     if isinstance(allowed, (list, tuple)) and allowed:
         notes.append(f"Allowed values: {', '.join(map(str, allowed))}")
     return {**schema, "description": " ".join(notes)} if notes else dict(schema)
+
+
+def document_note(document: Mapping[str, Any]) -> dict[str, Any]:
+    """As :func:`schema_note`, of an API's document, which lists its parameters.
+
+    Args:
+        document: with ``parameters``: of each ``description``, ``required`` and ``constraints``.
+
+    Example:
+        >>> order = {"name": "order", "required": False, "constraints": ["value in ['up', 'down']"]}
+        >>> document_note({"parameters": [order]})["parameters"][0]["description"]
+        'Allowed values: up, down'
+    """
+    parameters = document.get("parameters")
+    if not isinstance(parameters, Sequence) or isinstance(parameters, str):
+        return dict(document)
+    return {**document, "parameters": [_noted_parameter(each) for each in parameters]}
+
+
+def _noted_parameter(parameter: Any) -> Any:
+    if not isinstance(parameter, Mapping):
+        return parameter
+    told = parameter.get("constraints")
+    constraints = told if isinstance(told, (list, tuple)) else ()
+    allowed = next((found for text in constraints if (found := _allowed(text))), ())
+    schema = {"description": parameter.get("description"), "enum": allowed}
+    noted = _noted(schema, parameter.get("required") is True).get("description")
+    return {**parameter, "description": noted} if isinstance(noted, str) else dict(parameter)
+
+
+def _allowed(constraint: Any) -> tuple[Any, ...]:
+    """The values that a constraint allows; () if it is of another kind."""
+    found = _ONE_OF.fullmatch(constraint) if isinstance(constraint, str) else None
+    try:
+        values = ast.literal_eval(found[1]) if found else []
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return ()
+    return tuple(values) if isinstance(values, list) else ()

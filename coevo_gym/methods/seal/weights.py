@@ -62,10 +62,7 @@ def weighed(
 
     Source: Eq. 12; ``apply_to`` and ``budget`` are switches of the authors' code alone.
     """
-    weights = [trajectory_weight(each, utilities, clip) for each in labels]
-    if budget is not None:
-        counts = [any(label in utilities for label in each) for each in labels]
-        weights = _within(budget, weights, counts)
+    weights = weights_of(labels, utilities=utilities, clip=clip, budget=budget)
     return Weighed(
         weights,
         [
@@ -73,6 +70,21 @@ def weighed(
             for weight, advantage in zip(weights, advantages, strict=True)
         ],
     )
+
+
+def weights_of(
+    labels: Sequence[Sequence[str]],
+    *,
+    utilities: Mapping[str, float] = UTILITIES,
+    clip: Clip = CLIP,
+    budget: Budget | None = None,
+) -> list[float]:
+    """(K,) weights of a group's trajectories; see :func:`weighed`."""
+    weights = [trajectory_weight(each, utilities, clip) for each in labels]
+    if budget is None:
+        return weights
+    counts = [any(label in utilities for label in each) for each in labels]
+    return _within(budget, weights, counts)
 
 
 def _within(budget: Budget, weights: Sequence[float], counts: Sequence[bool]) -> list[float]:

@@ -1,0 +1,45 @@
+"""Gives all episodes the interface that follows what has failed so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coevo_gym.core.seams import Guidance, Ticket
+from coevo_gym.methods.seal.interface import FailureInterface
+from coevo_gym.methods.seal.profile import FailureProfile
+
+
+class InterfaceCoach:
+    """Shows all episodes the same interface; it changes when the profile evolves.
+
+    Args:
+        profile: says which cues are on.
+        schema_notes: see :class:`~coevo_gym.methods.seal.interface.FailureInterface`.
+        error_hints: the same.
+        cues: whether the cues that are on are told.
+
+    Source: Eq. 8, 9 and 15 of SEAL (arXiv 2605.24426).
+    """
+
+    def __init__(
+        self, profile: FailureProfile, *, schema_notes: bool, error_hints: bool, cues: bool
+    ) -> None:
+        self.profile = profile
+        self.schema_notes, self.error_hints, self.cues = schema_notes, error_hints, cues
+        self._latest = FailureInterface()
+
+    @property
+    def interface(self) -> FailureInterface:
+        """The interface of now."""
+        on = self.profile.on if self.cues else ()
+        wanted = FailureInterface(self.schema_notes, self.error_hints, tuple(sorted(on)))
+        if wanted != self._latest:
+            self._latest = wanted
+        return self._latest
+
+    def guide(self, tickets: Sequence[Ticket]) -> list[Guidance]:
+        """See :class:`~coevo_gym.core.seams.Coach`."""
+        interface = self.interface
+        nothing = interface == FailureInterface()
+        guidance = Guidance() if nothing else Guidance(interface, interface.cues)
+        return [guidance] * len(tickets)

@@ -1,0 +1,93 @@
+"""What is noted of a step's groups: a label for each turn, and what the agent was shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.notes import Findings, Note
+from coevo_gym.core.task import FrozenDict
+from coevo_gym.core.trajectory import Group, Trajectory
+from coevo_gym.envs.diagnosis import diagnosable
+from coevo_gym.methods.seal.interface import FailureInterface
+from coevo_gym.methods.seal.profile import TURN_LABEL, turn_notes
+
+INTERFACE = "interface"
+"""Kind of the notes that say what an interface shows."""
+
+
+class TurnLabels:
+    """A note for each user turn, with its label and the episode's success.
+
+    Args:
+        benchmark: labels the turns.
+
+    Raises:
+        ConfigError: if it cannot.
+
+    Source: Psi of SEAL (arXiv 2605.24426), Eq. 5 and 6.
+    """
+
+    kind = TURN_LABEL
+
+    def __init__(self, benchmark: Benchmark) -> None:
+        self._benchmark = diagnosable(benchmark)
+
+    def examine(self, groups: Sequence[Group]) -> Findings:
+        """See :class:`~coevo_gym.core.seams.Study`."""
+        return Findings(
+            tuple(
+                note
+                for group in groups
+                for index, trajectory in enumerate(group.trajectories)
+                for note in turn_notes(
+                    self._benchmark.diagnose(trajectory).turns,
+                    task_id=group.task.id,
+                    group_id=group.id,
+                    index=index,
+                    success=trajectory.success,
+                )
+            )
+        )
+
+
+class InterfaceVersions:
+    """A note for each version of the interface in a step, at the first trajectory that saw it.
+
+    Its label is the version. Its evidence has ``says``, what the version shows in words for people;
+    ``cues``, the line of each label that is on; and the switches.
+
+    Args:
+        schema_notes: see :class:`~coevo_gym.methods.seal.interface.FailureInterface`.
+        error_hints: the same.
+    """
+
+    kind = INTERFACE
+
+    def __init__(self, *, schema_notes: bool, error_hints: bool) -> None:
+        self._schema_notes, self._error_hints = schema_notes, error_hints
+
+    def examine(self, groups: Sequence[Group]) -> Findings:
+        """See :class:`~coevo_gym.core.seams.Study`."""
+        found: dict[str, Note] = {}
+        for group in groups:
+            for index, trajectory in enumerate(group.trajectories):
+                if trajectory.interface and trajectory.interface not in found:
+                    found[trajectory.interface] = self._note(group, index, trajectory)
+        return Findings(tuple(found.values()))
+
+    def _note(self, group: Group, index: int, trajectory: Trajectory) -> Note:
+        shown = FailureInterface(self._schema_notes, self._error_hints, trajectory.cue_ids)
+        return Note(
+            kind=self.kind,
+            task_id=group.task.id,
+            group_id=group.id,
+            index=index,
+            label=trajectory.interface,
+            evidence=FrozenDict(
+                says=shown.says,
+                cues=FrozenDict({cue.id: cue.text for cue in shown.cues}),
+                schema_notes=self._schema_notes,
+                error_hints=self._error_hints,
+            ),
+        )

@@ -1,0 +1,258 @@
+"""What an agent is shown and told: notes, hints and cues; and that no ground truth is in it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any, cast
+
+import gymnasium as gym
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.notes import NO_NOTES
+from coevo_gym.core.seams import IDENTITY, Coach, Interface, Ticket
+from coevo_gym.core.task import FrozenDict, Split, Task
+from coevo_gym.core.trajectory import View
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.episodes.shown import Seen, shown_through
+from coevo_gym.methods.seal.coach import InterfaceCoach
+from coevo_gym.methods.seal.interface import FailureInterface, noted_documents, noted_tools
+from coevo_gym.methods.seal.profile import FailureProfile, ProfileConfig
+from coevo_gym.methods.seal.schema import document_note
+from coevo_gym.methods.seal.texts import cues, hints
+from coevo_gym.methods.seal.utilities import FAILURES
+from tests.methods.test_seal_profile import told
+
+WHOLE = FailureInterface(schema_notes=True, error_hints=True, on=("state_mismatch",))
+TOOL = {
+    "name": "mv",
+    "description": "Move.",
+    "parameters": {
+        "type": "object",
+        "properties": {"source": {"type": "string", "description": "File."}, "n": {}},
+        "required": ["source"],
+    },
+}
+TOOLS = json.dumps([{"type": "function", "function": TOOL}])
+ORDER = "value in ['up', 'down']"
+DOCUMENT: dict[str, Any] = {
+    "app_name": "notes",
+    "api_name": "list",
+    "parameters": [
+        {"name": "token", "required": True, "description": "From login.", "constraints": []},
+        {"name": "order", "required": False, "description": "Order.", "constraints": [ORDER]},
+        {"name": "limit", "required": False, "description": "At most.", "constraints": ["x <= 3"]},
+    ],
+}
+
+
+def view(observation: str, kind: str = "", **info: str) -> View:
+    return View("Do it.", observation, FrozenDict({"error_kind": kind, **info}))
+
+
+class TestSchemas:
+    def test_tools_say_what_is_required(self) -> None:
+        seen = view("Hello.", **{"bfcl.tools": TOOLS})
+        shown = shown_through(FailureInterface(schema_notes=True), seen)
+        (tool,) = json.loads(shown.info["bfcl.tools"])
+        properties = tool["function"]["parameters"]["properties"]
+        assert properties["source"]["description"] == "File. [required]"
+        assert properties["n"] == {}
+        assert shown.observation == "Hello."
+
+    @pytest.mark.parametrize("text", ["", "no JSON", "{}", "[1, {}]", '[{"function": 3}]', "[" * 9])
+    def test_what_is_no_list_of_tools_is_left_alone(self, text: str) -> None:
+        assert noted_tools(text) == text
+
+    @pytest.mark.parametrize("indent", [None, 1, 2])
+    def test_documents_in_a_text_are_noted(self, indent: int | None) -> None:
+        printed = json.dumps(DOCUMENT, indent=indent)
+        noted = json.dumps(document_note(DOCUMENT), indent=indent)
+        found = noted_documents(f"before\n{printed}\n{printed} after")
+        assert found == f"before\n{noted}\n{noted} after"
+        told = [each["description"] for each in json.loads(noted)["parameters"]]
+        assert told == ["From login. [required]", "Order. Allowed values: up, down", "At most."]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            '{"app_name": broken',
+            '{"app_name": "x"}',
+            '{"app_name": "x", "parameters": [1, {}]}',
+            '{"app_name":"x","parameters":[{"required":true}]}',  # not as Python prints it
+        ],
+    )
+    def test_other_text_is_left_alone(self, text: str) -> None:
+        assert noted_documents(text) == text
+
+    @given(st.text(alphabet='{}[]"app_name:, \n1', max_size=60))
+    def test_no_text_breaks_it(self, text: str) -> None:
+        noted_documents('{"app_name"' + text)
+        noted_tools("[" + text)
+
+    def test_choices_of_a_dialogue_stay_the_same(self) -> None:
+        bfcl = get_benchmark("bfcl")
+        for task in bfcl.tasks(Split.TRAIN, "base")[::12]:
+            (seen, _), *_ = played("bfcl", task, IDENTITY, ())
+            shown = shown_through(FailureInterface(schema_notes=True), seen)
+            assert shown.info["bfcl.tools"] != seen.info["bfcl.tools"]
+            assert bfcl.choices(shown) == bfcl.choices(seen)
+
+
+MISSING = "Error during execution: Files.mv() missing 1 required positional argument: 'n'"
+UNEXPECTED = "Error during execution: Files.mv() got an unexpected keyword argument 'to'"
+ERRORS = [
+    ("parse", "no JSON", "unreadable_call"),
+    ("unknown_function", "there is no function 'rename'", "unknown_tool"),
+    ("too_many_calls", "only the first", "too_many_calls"),
+    ("call", MISSING, "missing_argument"),
+    ("call", UNEXPECTED, "unknown_argument"),
+    ("call", '{"error": "User not authenticated. Please log in to view tickets."}', "login"),
+    ("call", '{"error": "mv: cannot move \'a\': No such file or directory"}', "path"),
+    ("call", '{"error": "cd: a/b: Unsupported path. Only one folder level"}', "path"),
+    ("call", '{"error": "can\'t multiply", "x": "unsupported operand type"}', "wrong_type"),
+    ("call", '{"error": "Stock with symbol \'X\' not found."}', "wrong_value"),
+    ("call", '{"error": "Key name must be unique."}', "other"),
+    ("syntax", "SyntaxError: invalid syntax", "unreadable_code"),
+    ("unsafe", "import os", "refused_code"),
+    ("timeout", "", "stopped_code"),
+    ("crash", "", "stopped_code"),
+    ("exception", "Exception: No API named 'show_all' found", "unknown_tool"),
+    ("exception", "NameError: name 'tokens' is not defined", "unknown_name"),
+    ("exception", "Exception: Response status code is 401:\n{}", "login"),
+    ("exception", "422: access_token: field required", "missing_argument"),
+    ("not_admissible", "Nothing happens.", "not_admissible"),
+    ("not_clickable", "There is nothing 'x' to click.", "impossible_click"),
+    ("unparsable", "", "unreadable_action"),
+    ("unknown_action", "", "unreadable_action"),
+    ("empty_search", "", "empty_search"),
+    ("no_such_button", "", "other"),
+]
+
+
+class TestHints:
+    @pytest.mark.parametrize(("kind", "error", "name"), ERRORS)
+    def test_a_line_by_class_of_error(self, kind: str, error: str, name: str) -> None:
+        shown = FailureInterface(error_hints=True).show(view(error, kind))
+        before, _, line = shown.observation.rpartition("(Hint: ")
+        assert before.removesuffix("\n") == error
+        assert any(line.startswith(hint.text) for hint in hints() if hint.name == name)
+        assert "{" not in line.partition(". ")[2].replace('{"name": ..., "arguments": {...}}', "")
+
+    def test_without_an_error_nothing_is_said(self) -> None:
+        seen = view("All is well: no such file.")
+        assert FailureInterface(error_hints=True).show(seen) is seen
+
+    def test_it_names_what_the_error_or_the_schema_names(self) -> None:
+        hinted = FailureInterface(error_hints=True)
+        tools = {"bfcl.tools": TOOLS}
+        assert hinted.show(view(MISSING, "call")).observation.endswith("Give n.)")
+        takes = hinted.show(view(UNEXPECTED, "call", **tools)).observation
+        assert takes.endswith("mv takes: source, n.)")
+        unknown = hinted.show(view(UNEXPECTED, "call")).observation
+        assert unknown.endswith("an argument that does not exist.)")
+        assert "mv." in hinted.show(view("What?", "parse", **tools)).observation
+
+    def test_the_reason_tells_more_than_the_observation(self) -> None:
+        seen = view("Now find my file: no such file", "call", **{"bfcl.reason": "Token expired"})
+        assert "login" in FailureInterface(error_hints=True).show(seen).observation
+
+    def test_at_most_twelve_tools_are_named(self) -> None:
+        many = json.dumps([{"function": {"name": f"f{n}"}} for n in range(30)])
+        shown = FailureInterface(error_hints=True).show(view("", "parse", **{"bfcl.tools": many}))
+        assert "f11" in shown.observation
+        assert "f12" not in shown.observation
+
+
+def profile_with(*on: str) -> FailureProfile:
+    found = FailureProfile(ProfileConfig(evolve_every_steps=1, count=1, prevalence=0.0))
+    found.note(told(*[([label], False) for label in on]) if on else NO_NOTES)
+    assert set(found.on) == set(on)
+    return found
+
+
+TICKETS = [cast(Ticket, None)] * 2
+
+
+class TestTheCoach:
+    def test_a_line_for_each_label_that_is_on(self) -> None:
+        profile = profile_with("state_mismatch", "argument_mismatch")
+        coach = InterfaceCoach(profile, schema_notes=False, error_hints=False, cues=True)
+        as_coach: Coach = coach
+        one, other = as_coach.guide(TICKETS)
+        assert one == other
+        assert [(cue.id, cue.place, cue.strip) for cue in one.cues] == [
+            ("argument_mismatch", "system", False),
+            ("state_mismatch", "system", False),
+        ]
+        assert [cue.text for cue in one.cues] == [cues()[cue.id] for cue in one.cues]
+        seen = view("x", "call")
+        assert one.interface.show(seen) is seen
+
+    def test_with_nothing_to_show_it_gives_no_interface(self) -> None:
+        coach = InterfaceCoach(profile_with(), schema_notes=False, error_hints=False, cues=True)
+        assert all(g.interface is IDENTITY and not g.cues for g in coach.guide(TICKETS))
+
+    def test_the_version_is_of_what_is_shown(self) -> None:
+        other_order = ("pass", "argument_mismatch", "state_mismatch")
+        same = (other_order, other_order[::-1], other_order[1:])
+        assert len({FailureInterface(True, True, on).version for on in same}) == 1
+        others = [
+            FailureInterface(),
+            FailureInterface(True),
+            FailureInterface(False, True),
+            *(FailureInterface(on=(label,)) for label in FAILURES),
+        ]
+        assert len({each.version for each in others}) == len(others)
+
+    def test_the_cues_are_those_of_the_failures_and_name_nothing_of_a_benchmark(self) -> None:
+        assert cues().keys() == set(FAILURES)
+        assert len(set(cues().values())) == len(cues())
+        assert not any(brace in text for text in cues().values() for brace in "{}")
+
+
+def played(
+    benchmark: str, task: Task, interface: Interface, actions: Sequence[str]
+) -> Iterator[tuple[View, str]]:
+    """What an agent of a task is shown before each action, and what it does."""
+    spec = get_benchmark(benchmark)
+    with closing(gym.make(spec.env_id, disable_env_checker=True)) as made:
+        env = cast(TaskEnv, made.unwrapped)
+        env.reset(seed=0, options={"task": task})
+        seen = Seen(lambda now: shown_through(interface, now))
+        for action in (*actions, ""):
+            yield seen.look(env.view), action
+            _, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                return
+
+
+SOME = [("toy", 1), ("webshop", 40), ("bfcl", 40)]
+
+
+@pytest.mark.parametrize(("benchmark", "every"), SOME)
+def test_ground_truth_changes_no_byte_of_what_is_shown(benchmark: str, every: int) -> None:
+    tasks = get_benchmark(benchmark).tasks(Split.TRAIN)[::every]
+    for task, other in zip(tasks, (*tasks[1:], tasks[0]), strict=True):
+        truth = {"verifier": other.verifier, "solution": other.solution}
+        swapped = task.model_copy(update=truth)
+        assert swapped.verifier != task.verifier
+        actions = ("[no_such(x=1)]", *task.solution[:4])
+        one, two = (
+            [(v.observation, dict(v.info), v.cues) for v, _ in played(benchmark, t, WHOLE, actions)]
+            for t in (task, swapped)
+        )
+        assert one == two
+        assert len(one) > 1
+        assert any("(Hint: " in observation for observation, *_ in one)
+
+
+def test_an_interface_is_given_a_view_and_nothing_else() -> None:
+    assert list(inspect.signature(FailureInterface.show).parameters) == ["self", "view"]
+    fields = {f: type(getattr(WHOLE, f)) for f in ("schema_notes", "error_hints", "on")}
+    assert fields == {"schema_notes": bool, "error_hints": bool, "on": tuple}
