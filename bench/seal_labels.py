@@ -22,12 +22,16 @@ where the backends, asked beside the env, say that it has the effect that it is 
 Exits with 1 if a reference has another label, or a kind of fault is labelled as documented in less
 than 99 % of the tasks where it fits.
 
+It also prints what labelling an episode of 20 steps takes, and what showing it through SEAL's
+interface takes: each step a new error, the schemas of all tools at hand, a document in each text.
+
 Run: python bench/seal_labels.py [--quick]     # 20 s; --quick: few tasks of each kind
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 import time
@@ -38,8 +42,8 @@ from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 from coevo_gym.core.benchmark import get_benchmark
-from coevo_gym.core.task import Split, Task
-from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Step
+from coevo_gym.core.task import FrozenDict, Split, Task
+from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Step, View
 from coevo_gym.envs.bfcl.engine.calls import Call, hermes, parse_truth
 from coevo_gym.envs.bfcl.engine.toolbox import Toolbox, bind, failed
 from coevo_gym.envs.bfcl.engine.tools import functions_of, schema
@@ -48,6 +52,7 @@ from coevo_gym.envs.bfcl.env import BFCLEnv
 from coevo_gym.envs.bfcl.tasks import CLOSING, native_tasks
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
 from coevo_gym.envs.diagnosis import Diagnosable, TurnLabel, diagnosable
+from coevo_gym.methods.seal.shown.interface import FailureInterface
 
 Turns = list[list[Call]]
 
@@ -422,6 +427,23 @@ def _cost(benchmark: Diagnosable, episode: EvalTrajectory, *, times: int = 200) 
     return 1000 * sorted(taken)[times // 2]
 
 
+def showing() -> float:
+    """Milliseconds to show an episode in which every step fails in another way, the median."""
+    interface = FailureInterface(schema_notes=True, error_hints=True, on=("state_mismatch",))
+    tools = json.dumps([{"function": schema(name)} for name in functions_of()])
+    info = FrozenDict({"error_kind": "call", "bfcl.tools": tools, "bfcl.reason": ""})
+    parameter = {"name": "x", "required": True, "description": "Any.", "constraints": []}
+    document = {"app_name": "a", "api_name": "b", "parameters": [parameter] * 5}
+    taken = []
+    for number in range(50):
+        texts = [f"{json.dumps(document)}\nKeyError: {number}, {step}" for step in range(STEPS)]
+        views = [View("Do it.", text, info) for text in texts]
+        start = time.perf_counter()
+        assert all("Hint" in interface.show(view).observation for view in views)
+        taken.append(time.perf_counter() - start)
+    return 1000 * sorted(taken)[len(taken) // 2]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; 1 if a label is not as it has to be."""
     parser = argparse.ArgumentParser(description="Labels of planted faults.")
@@ -448,6 +470,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"  {name} turn {planted.turn}: {planted.label}, actual: {labels}")
     for name, cost in costs().items():
         print(f"labelling an episode of {STEPS} steps of {name}: {cost:.3f} ms")
+    print(f"showing an episode of {STEPS} steps: {showing():.3f} ms")
     for name in odd:
         print(f"not as it should be: the reference of {name}")
     return 1 if odd or any(row.share < WANTED for row in rows) else 0

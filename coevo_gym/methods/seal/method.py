@@ -15,9 +15,9 @@ from coevo_gym.core.task import FrozenModel
 from coevo_gym.methods.coevolve import static
 from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import Method, NoSettings, method
-from coevo_gym.methods.seal.coach import InterfaceCoach
 from coevo_gym.methods.seal.profile import FailureProfile, ProfileConfig
 from coevo_gym.methods.seal.reweighted import Reweighted, Utility, Weighing
+from coevo_gym.methods.seal.shown.coach import InterfaceCoach
 from coevo_gym.methods.seal.study import InterfaceVersions, TurnLabels
 from coevo_gym.methods.seal.utilities import CLIP, Clip
 from coevo_gym.methods.seal.weights import ApplyTo, Budget

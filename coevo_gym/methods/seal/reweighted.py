@@ -130,9 +130,9 @@ class Reweighted:
         return found
 
     def _times(self, weight: float, judged: Advantage) -> Advantage:
-        if isinstance(judged, Sequence):
-            return [self._one(weight, each) for each in judged]
-        return self._one(weight, judged)
+        if isinstance(judged, (int, float)):
+            return self._one(weight, judged)
+        return [self._one(weight, each) for each in judged]
 
     def _one(self, weight: float, advantage: float) -> float:
         weighs = self._apply_to == "all" or advantage < 0
@@ -141,6 +141,6 @@ class Reweighted:
 
 def _mean(advantage: Advantage) -> float:
     """Of several advantages of a trajectory, their mean."""
-    if isinstance(advantage, Sequence):
-        return math.fsum(advantage) / len(advantage) if advantage else 0.0
-    return advantage
+    if isinstance(advantage, (int, float)):
+        return advantage
+    return math.fsum(advantage) / len(advantage) if advantage else 0.0

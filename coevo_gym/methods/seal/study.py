@@ -9,8 +9,8 @@ from coevo_gym.core.notes import Findings, Note
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.envs.diagnosis import diagnosable
-from coevo_gym.methods.seal.interface import FailureInterface
 from coevo_gym.methods.seal.profile import TURN_LABEL, turn_notes
+from coevo_gym.methods.seal.shown.interface import FailureInterface
 
 INTERFACE = "interface"
 """Kind of the notes that say what an interface shows."""
@@ -58,7 +58,7 @@ class InterfaceVersions:
     ``cues``, the line of each label that is on; and the switches.
 
     Args:
-        schema_notes: see :class:`~coevo_gym.methods.seal.interface.FailureInterface`.
+        schema_notes: see :class:`~coevo_gym.methods.seal.shown.interface.FailureInterface`.
         error_hints: the same.
     """
 

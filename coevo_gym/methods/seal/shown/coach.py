@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coevo_gym.core.seams import Guidance, Ticket
-from coevo_gym.methods.seal.interface import FailureInterface
 from coevo_gym.methods.seal.profile import FailureProfile
+from coevo_gym.methods.seal.shown.interface import FailureInterface
 
 
 class InterfaceCoach:
@@ -14,7 +14,7 @@ class InterfaceCoach:
 
     Args:
         profile: says which cues are on.
-        schema_notes: see :class:`~coevo_gym.methods.seal.interface.FailureInterface`.
+        schema_notes: see :class:`~coevo_gym.methods.seal.shown.interface.FailureInterface`.
         error_hints: the same.
         cues: whether the cues that are on are told.
 

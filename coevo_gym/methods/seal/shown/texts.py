@@ -17,7 +17,7 @@ from coevo_gym.prompts.template import FOLDER
 _ROOM = FOLDER / "seal"
 _MOST_TOOLS = 12
 """Names of tools in a hint."""
-_TAIL = 2_000
+_TAIL = 1_000
 """Characters at the end of an observation in which an error is looked for."""
 
 
@@ -27,13 +27,15 @@ class Hint(FrozenModel):
     Attributes:
         name: of its class of errors.
         kinds: kinds of error that it is for; any without kinds.
-        pattern: what the error's text must hold.
+        words: one of these must be in the error's text, in whatever case; any without words.
+        pattern: what the error's text must hold, too; its groups are words of the text.
         text: what is said.
         more: what is added where all that it names is known.
     """
 
     name: str
     kinds: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
     pattern: str = ""
     text: str
     more: str = ""
@@ -41,7 +43,7 @@ class Hint(FrozenModel):
 
 @lru_cache(maxsize=1)
 def hints() -> tuple[Hint, ...]:
-    """All hints, in the order in which they are tried."""
+    """All hints, in the order in which they are tried; the last one is for all other errors."""
     return tuple(Hint.model_validate(hint) for hint in _read("hints.toml")["hints"])
 
 
@@ -64,12 +66,23 @@ def hint_after(view: View) -> str:
     kind = view.info.get("error_kind", "")
     if not kind:
         return ""
-    error = _error_in(view)
-    for hint in hints():
-        found = re.search(hint.pattern, error)
-        if found and (not hint.kinds or kind in hint.kinds):
-            return f"(Hint: {' '.join(filter(None, (hint.text, _more(hint, found, view))))})"
-    return ""
+    hint, words = _class_of(kind, _error_in(view))
+    return f"(Hint: {' '.join(filter(None, (hint.text, _more(hint, words, view))))})"
+
+
+@lru_cache(maxsize=1024)
+def _class_of(kind: str, error: str) -> tuple[Hint, Mapping[str, str]]:
+    """The hint for an error, and the words of the error that its pattern picks out."""
+    lowered = error.lower()
+    for hint in hints()[:-1]:
+        if hint.kinds and kind not in hint.kinds:
+            continue
+        if hint.words and not any(word in lowered for word in hint.words):
+            continue
+        if found := re.search(hint.pattern, error):
+            words = {name: word for name, word in found.groupdict().items() if word}
+            return hint, {name: word.replace("'", "") for name, word in words.items()}
+    return hints()[-1], {}
 
 
 def _error_in(view: View) -> str:
@@ -78,10 +91,12 @@ def _error_in(view: View) -> str:
     return str(told[0]) if told else view.observation[-_TAIL:]
 
 
-def _more(hint: Hint, found: re.Match[str], view: View) -> str:
+def _more(hint: Hint, found: Mapping[str, str], view: View) -> str:
     """What a hint adds, if all that it names is known."""
+    if not hint.more:
+        return ""
+    words = dict(found)
     wanted = {field for _, field, _, _ in Formatter().parse(hint.more) if field}
-    words = {name: word.replace("'", "") for name, word in found.groupdict().items() if word}
     offered = {name: tool for text in tools_of(view).values() for name, tool in _named(text)}
     if offered:
         words["tools"] = ", ".join([*offered][:_MOST_TOOLS])

@@ -13,7 +13,7 @@ from coevo_gym.core.evolution import digest
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import Cue, View
 from coevo_gym.methods.seal.schema import document_note, schema_note
-from coevo_gym.methods.seal.texts import cues, hint_after, hints, tools_of
+from coevo_gym.methods.seal.shown.texts import cues, hint_after, hints, tools_of
 from coevo_gym.methods.seal.utilities import FAILURES
 
 _DOCUMENT = re.compile(r'\{\s*"app_name"')
@@ -105,7 +105,6 @@ def _noted_tool(tool: Any) -> Any:
     return tool
 
 
-@lru_cache(maxsize=1024)
 def noted_documents(text: str) -> str:
     """A text with notes in the documents of APIs that were printed in it as JSON.
 
@@ -131,6 +130,7 @@ def _documents_in(text: str) -> Iterator[tuple[int, int]]:
             continue
 
 
+@lru_cache(maxsize=256)
 def _noted_document(text: str) -> str:
     document = json.loads(text)
     for indent in _INDENTS:

@@ -1,0 +1,1 @@
+"""What an agent is shown beyond the text of its env, and who decides it."""
