@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, cast
 
@@ -232,16 +232,26 @@ def played(
                 return
 
 
-SOME = [("toy", 1), ("webshop", 40), ("bfcl", 40)]
+SOME = [
+    ("toy", 1),
+    ("webshop", 20),
+    ("bfcl", 20),
+    ("alfworld", 100),
+    pytest.param("appworld", 24, marks=pytest.mark.slow),
+]
+"""Of each benchmark, every so many training tasks."""
 
 
 @pytest.mark.parametrize(("benchmark", "every"), SOME)
-def test_ground_truth_changes_no_byte_of_what_is_shown(benchmark: str, every: int) -> None:
+def test_ground_truth_changes_no_byte_of_what_is_shown(
+    benchmark: str, every: int, engine: Callable[[str], None]
+) -> None:
+    engine(benchmark)
     tasks = get_benchmark(benchmark).tasks(Split.TRAIN)[::every]
     for task, other in zip(tasks, (*tasks[1:], tasks[0]), strict=True):
         truth = {"verifier": other.verifier, "solution": other.solution}
         swapped = task.model_copy(update=truth)
-        assert swapped.verifier != task.verifier
+        assert (swapped.verifier, swapped.solution) != (task.verifier, task.solution)
         actions = ("[no_such(x=1)]", *task.solution[:4])
         one, two = (
             [(v.observation, dict(v.info), v.cues) for v, _ in played(benchmark, t, WHOLE, actions)]
@@ -250,6 +260,18 @@ def test_ground_truth_changes_no_byte_of_what_is_shown(benchmark: str, every: in
         assert one == two
         assert len(one) > 1
         assert any("(Hint: " in observation for observation, *_ in one)
+
+
+@pytest.mark.slow
+def test_a_document_that_code_has_printed_is_noted(engine: Callable[[str], None]) -> None:
+    engine("appworld")
+    task = get_benchmark("appworld").tasks(Split.TRAIN)[0]
+    code = "print(apis.api_docs.show_api_doc(app_name='spotify', api_name='login'))"
+    (_, own), (_, shown) = (
+        [v.observation for v, _ in played("appworld", task, i, [code])] for i in (IDENTITY, WHOLE)
+    )
+    document, noted = json.loads(own), json.loads(shown)
+    assert noted == document_note(document) != document
 
 
 def test_an_interface_is_given_a_view_and_nothing_else() -> None:
