@@ -211,6 +211,7 @@ class TestALoop:
         assert shown[0] == shown[-1]
         assert [tuple(note.evidence["cues"]) for note in noted] == told_in
         assert all(note.evidence["says"] for note in noted)
+        assert all(note.evidence["version"] == note.label for note in noted)
         numbers = method.memories["profile"].metrics()
         assert (numbers["evolutions"], numbers["cues_on"]) == (3.0, 0.0)
 

@@ -54,8 +54,8 @@ class TurnLabels:
 class InterfaceVersions:
     """A note for each version of the interface in a step, at the first trajectory that saw it.
 
-    Its label is the version. Its evidence has ``says``, what the version shows in words for people;
-    ``cues``, the line of each label that is on; and the switches.
+    Its label is the version. Its evidence has ``version``, too; ``says``, what the version shows,
+    in words for people; ``cues``, the line of each label that is on; and the switches.
 
     Args:
         schema_notes: see :class:`~coevo_gym.methods.seal.shown.interface.FailureInterface`.
@@ -85,6 +85,7 @@ class InterfaceVersions:
             index=index,
             label=trajectory.interface,
             evidence=FrozenDict(
+                version=trajectory.interface,
                 says=shown.says,
                 cues=FrozenDict({cue.id: cue.text for cue in shown.cues}),
                 schema_notes=self._schema_notes,

@@ -1,0 +1,44 @@
+"""Success by the subset of the tasks."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from coevo_gym.config import load_config
+from coevo_gym.experiments.definition import load
+from coevo_gym.experiments.measures import MEASURES, _Ended
+from coevo_gym.experiments.numbers import COLUMNS, numbers_of
+from coevo_gym.store.database import RunStore
+from coevo_gym.store.evaluated import Evaluated, EvaluatedTask
+from coevo_gym.store.folder import RunFolder, write_json
+
+TASKS = {"a": "base", "b": "base", "c": "miss_func", "d": ""}
+
+
+def test_the_last_evaluation_by_subset(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    with closing(RunStore(folder.database)) as store:
+        tasks = [EvaluatedTask(id, id, "val", of, "s", "Do it.", ()) for id, of in TASKS.items()]
+        store.add_evaluated_tasks(tasks)
+        for step, solved in ((0, "d"), (5, "bcd"), (9, "")):
+            arm = "other" if step == 9 else "arm"
+            ended = [Evaluated(id, id in solved, 0.0, "failed", 3) for id in TASKS]
+            store.add_evaluation(arm, step, ended)
+    one = _Ended(folder, load_config("quickstart", environ={}).config, "arm", {})
+    assert MEASURES["subsets"](one) == {"base": 0.5, "miss_func": 1.0}
+    nobody = _Ended(folder, one.config, "nobody", {})
+    assert MEASURES["subsets"](nobody) == {}
+
+
+def test_it_is_printed_by_subset(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    write_json(folder.summary, {"table": [{"name": "arm", "success": 0.5}], "arms": {"arm": {}}})
+    measured = {"seconds": {"round": 0.0}, "subsets": {"base": 0.5, "miss_func": 1.0}}
+    write_json(folder.path / "cell.json", measured)
+    found = numbers_of(folder, "arm")
+    assert (found["success_base"], found["success_miss_func"]) == (0.5, 1.0)
+    table = load("seal_table3")
+    assert len(table.rows) == 5
+    assert [name for name in table.columns if name.startswith("success_")] == [*table.columns]
+    assert {"success_base", "success_miss_func"} <= COLUMNS.keys()
