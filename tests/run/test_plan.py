@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from coevo_gym.cli import app
-from coevo_gym.config import RunConfig, load_config, preset_names
+from coevo_gym.config import RunConfig, arm_configs, load_config, preset_names
 from coevo_gym.run.plan import H200, Plan, plan, rows
 
 PAPER = [name for name in preset_names() if name.startswith("coevolve_")]
@@ -257,3 +257,24 @@ def test_the_command_prints_the_plan_and_starts_nothing(
     assert json.loads(data.output)["steps"] == 120
     assert json.loads(data.output)["model"]["shortfall"] == ""
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("preset", ["seal", "seal_reported"])
+def test_presets_of_seal_have_the_numbers_of_its_paper(preset: str) -> None:
+    config = settings(preset)
+    planned = plan(config)
+    assert (planned.steps, planned.groups_per_step, planned.group_size) == (75, 32, 8)
+    learner, chat = config.learner, config.policy.chat
+    assert (learner.lr, learner.minibatches, learner.kl_coef) == (1e-6, 4, 1e-3)
+    assert (learner.clip_low, learner.clip_high) == (0.2, 0.2)
+    assert (chat.temperature, chat.max_answer_tokens) == (1.0, 4096)
+    assert (config.benchmark.name, config.benchmark.max_steps) == ("bfcl", 20)
+    grpo, seal = arm_configs(config).values()
+    assert grpo.method == seal.method == "seal"
+    own, other = (arm.settings.model_dump() for arm in (grpo, seal))
+    assert own["native"] is other["native"] is True
+    parts = ("schema_notes", "error_hints", "cues", "utility")
+    assert [own[part] for part in parts] == [False, False, False, "none"]
+    reported = preset == "seal_reported"
+    wanted = [True, False, False, "ema"] if reported else [True, True, True, "fixed"]
+    assert [other[part] for part in parts] == wanted
