@@ -111,10 +111,10 @@ class TestWeights:
         assert numbers["share_clipped"] == 0.0
 
     def test_of_several_advantages_a_trajectory_each(self) -> None:
-        steps = [[1.0, 2.0], [-0.5], [], [1.0]]
+        steps = [[1.0, 2.0], [-0.5, [0.5, 1.5]], [], [1.0]]
         found, numbers = weigh([*steps], *self.LABELS)
-        assert found == [[1.0, 2.0], [-1.0], [], [1.0]]
-        assert numbers["sum_advantages"] == pytest.approx(1.5)
+        assert found == [[1.0, 2.0], [-1.0, [1.0, 3.0]], [], [1.0]]
+        assert numbers["sum_advantages"] == pytest.approx(1.5 + 0.5 + 1.0)
 
     def test_the_negative_ones_within_a_budget(self) -> None:
         settings = {"apply_to": "negative", "budget": Budget(0.5, True)}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from coevo_gym.core.notes import Notes
-from coevo_gym.core.seams import Advantage
+from coevo_gym.core.seams import Advantage, StepAdvantage
 from coevo_gym.core.trajectory import Group
 from coevo_gym.methods.seal.profile import TURN_LABEL, FailureProfile
 from coevo_gym.methods.seal.utilities import CLIP, UTILITIES, Clip, trajectory_weight
@@ -132,6 +132,11 @@ class Reweighted:
     def _times(self, weight: float, judged: Advantage) -> Advantage:
         if isinstance(judged, (int, float)):
             return self._one(weight, judged)
+        return [self._step(weight, each) for each in judged]
+
+    def _step(self, weight: float, judged: StepAdvantage) -> StepAdvantage:
+        if isinstance(judged, (int, float)):
+            return self._one(weight, judged)
         return [self._one(weight, each) for each in judged]
 
     def _one(self, weight: float, advantage: float) -> float:
@@ -140,7 +145,8 @@ class Reweighted:
 
 
 def _mean(advantage: Advantage) -> float:
-    """Of several advantages of a trajectory, their mean."""
+    """Of several advantages of a trajectory, their mean; of a step with several, theirs before."""
     if isinstance(advantage, (int, float)):
         return advantage
-    return math.fsum(advantage) / len(advantage) if advantage else 0.0
+    steps = [_mean(each) for each in advantage]
+    return math.fsum(steps) / len(steps) if steps else 0.0
