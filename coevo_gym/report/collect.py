@@ -35,6 +35,7 @@ from coevo_gym.report.data import (
     Similarity,
     UsageRow,
 )
+from coevo_gym.report.noted import INTERFACE, arm_labels, versions_of
 from coevo_gym.report.task_sets import ArmTasks, lengths_of, maps_of, spread_of
 from coevo_gym.run.assembly import Assembly
 from coevo_gym.run.manifest import read_manifest
@@ -70,6 +71,8 @@ def load_report_data(folder: RunFolder) -> ReportData:
     later = [applied for applied in rounds if not applied.is_first]
     arms, held_out = _arm_tasks(config, rounds), _held_out(config)
     spreads = tuple(spread_of(tasks) for tasks in arms)
+    spent = {arm: _env_steps(arm, lines) for arm in config.arms}
+    noted = reader.note_counts()
     return ReportData(
         title=config.name,
         subtitle=f"{config.benchmark.name}, {manifest['model']}, seed {config.seed}",
@@ -84,6 +87,12 @@ def load_report_data(folder: RunFolder) -> ReportData:
         spreads=spreads,
         maps=maps_of(arms, held_out),
         lengths=lengths_of(reader, (RANDOM, WARMUP, *config.arms)),
+        labels=tuple(row for arm in config.arms for row in arm_labels(noted, arm, spent[arm])),
+        versions=tuple(
+            row
+            for arm in config.arms
+            for row in versions_of(reader.notes_when(arm, INTERFACE), arm, spent[arm])
+        ),
         usage=_usage(rounds),
         rejections=_rejections(rounds),
         similarity=_similarity(held_out, rounds),
@@ -274,6 +283,11 @@ def _latest(arm: str, name: str, lines: Lines) -> float:
     """A number of the arm's latest step; NaN for runs that did not write it down yet."""
     found = [line[name] for line in lines if _is(line, "step", arm) and name in line]
     return float(found[-1]) if found else NAN
+
+
+def _env_steps(arm: str, lines: Lines) -> dict[int, float]:
+    """Env steps that an arm had spent by the end of each of its steps."""
+    return {line["step"]: line["env_steps"] for line in lines if _is(line, "step", arm)}
 
 
 def _each_once(rounds: Sequence[StoredRound]) -> Iterator[tuple[str, StoredRound]]:

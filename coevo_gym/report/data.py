@@ -249,6 +249,62 @@ class UsageRow:
     usd: float = 0.0
 
 
+class LabelBin(NamedTuple):
+    """Some steps of the learner, one after the other.
+
+    Attributes:
+        first: the first of them, counted from 1.
+        last: the last of them.
+        env_steps: env steps that the arm had spent by its end, or NaN.
+        n: notes of the kind that carry a label.
+        counts: how many carry each label, in the order of the labels.
+    """
+
+    first: int
+    last: int
+    env_steps: float
+    n: int
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ArmLabels:
+    """What studies called an arm's episodes or parts of them, over time.
+
+    Attributes:
+        arm: name of the arm.
+        kind: kind of the notes.
+        labels: the most frequent labels, the most frequent first.
+        bins: from the first step of the learner to the last.
+        left: how many other labels there are.
+    """
+
+    arm: str
+    kind: str
+    labels: tuple[str, ...]
+    bins: tuple[LabelBin, ...]
+    left: int = 0
+
+
+@dataclass(frozen=True)
+class VersionRow:
+    """An interface through which episodes of an arm were shown.
+
+    Attributes:
+        arm: name of the arm.
+        version: its version, short.
+        step: step of the learner at which it was first shown.
+        env_steps: env steps that the arm had spent by the end of that step, or NaN.
+        says: what it says beyond the env's own text, in lines.
+    """
+
+    arm: str
+    version: str
+    step: int
+    env_steps: float = NAN
+    says: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class CrossRow:
     """Two arms on the same held-out tasks, by who solves them.
@@ -343,6 +399,8 @@ class ReportData:
         spreads: how alike the tasks of each arm that evolved are, round by round.
         maps: where the tasks of each arm that evolved lie.
         lengths: steps of the episodes of each policy's last evaluation.
+        labels: what episodes were called, by arm and kind of notes.
+        versions: interfaces of all arms, each arm's in the order in which they were first shown.
         usage: what models were asked in the rounds, by arm and purpose.
         rejections: rejected drafts by arm and gate.
         similarity: likeness of sets of tasks to the held-out tasks.
@@ -365,6 +423,8 @@ class ReportData:
     spreads: tuple[ArmSpread, ...] = ()
     maps: tuple[ArmMap, ...] = ()
     lengths: tuple[ArmLengths, ...] = ()
+    labels: tuple[ArmLabels, ...] = ()
+    versions: tuple[VersionRow, ...] = ()
     usage: tuple[UsageRow, ...] = ()
     rejections: tuple[ArmCount, ...] = ()
     similarity: tuple[Similarity, ...] = ()

@@ -29,6 +29,12 @@ from coevo_gym.report.figures import (
     training_figure,
     warmup_figure,
 )
+from coevo_gym.report.label_figures import (
+    MAX_LINES,
+    label_figures,
+    label_rows,
+    shown_versions,
+)
 from coevo_gym.report.svg import MAX_TEXT, clean, shorten
 from coevo_gym.report.task_figures import lengths_figure, map_figure, spread_figure
 
@@ -150,6 +156,10 @@ def render_report(data: ReportData) -> str:
         round_arms=_by_arm(data.rounds),
         practice=_tables(data.practice, "practice", _PRACTICE),
         measures=_tables(data.evolution, "rounds after D_0", _EVOLUTION),
+        label_figures=label_figures(data),
+        label_rows=label_rows(data),
+        versions=shown_versions(data),
+        max_lines=MAX_LINES,
         lineage=_lineage(data, styles),
         rejected=data.rejected[:MAX_REJECTED],
         settings=_settings(data),

@@ -22,6 +22,13 @@ class NoteCount(NamedTuple):
     n: int
 
 
+class StoredNote(NamedTuple):
+    """A note with the learner's step at which it was written."""
+
+    at: int
+    note: Note
+
+
 def note_to_row(note: Note) -> tuple[Any, ...]:
     """A note as what is stored of it."""
     place = (note.task_id, note.group_id, note.index, note.step)

@@ -18,7 +18,7 @@ from coevo_gym.core.trajectory import EvalTrajectory, Trajectory
 from coevo_gym.core.trajectory_json import eval_trajectory_from_json, trajectory_from_json
 from coevo_gym.store.evaluated import Evaluated, EvaluatedTask
 from coevo_gym.store.folder import DAMAGED, storing
-from coevo_gym.store.noted import COLUMNS, NoteCount, note_from_row
+from coevo_gym.store.noted import COLUMNS, NoteCount, StoredNote, note_from_row
 from coevo_gym.store.rows import (
     Decision,
     HeldTask,
@@ -216,11 +216,27 @@ class RunReader:
         )
         return Notes(map(note_from_row, self._rows(query, arm, kind, kind)))
 
-    def note_counts(self) -> list[NoteCount]:
-        """Notes by arm, step, kind and label."""
+    def notes_when(self, arm: str, kind: str) -> list[StoredNote]:
+        """An arm's notes of one kind in order, each with the step at which it was written."""
+        if not self._has("notes"):
+            return []
+        query = (
+            f"SELECT {COLUMNS}, step FROM notes WHERE arm = ? AND kind = ? "  # noqa: S608 (constants)
+            "ORDER BY step, number"
+        )
+        rows = self._rows(query, arm, kind)
+        return [StoredNote(row[-1], note_from_row(row[:-1])) for row in rows]
+
+    def note_counts(self, arm: str | None = None) -> list[NoteCount]:
+        """Notes by arm, step, kind and label, of one arm or all."""
+        if not self._has("notes"):
+            return []
         which = "arm, step, kind, label"
-        query = f"SELECT {which}, count(*) FROM notes GROUP BY {which} ORDER BY {which}"  # noqa: S608
-        return [NoteCount(*row) for row in (self._rows(query) if self._has("notes") else ())]
+        query = (
+            f"SELECT {which}, count(*) FROM notes WHERE ? IS NULL OR arm = ? "  # noqa: S608
+            f"GROUP BY {which} ORDER BY {which}"
+        )
+        return [NoteCount(*row) for row in self._rows(query, arm, arm)]
 
     def task_counts(self) -> list[TaskCount]:
         """How often each arm practised each task."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from coevo_gym.report.data import (
     ArmCount,
+    ArmLabels,
     ArmLengths,
     ArmMap,
     ArmSpread,
@@ -16,6 +17,7 @@ from coevo_gym.report.data import (
     Curve,
     CurvePoint,
     EvolutionRow,
+    LabelBin,
     LineageRow,
     Place,
     PracticeRow,
@@ -25,6 +27,7 @@ from coevo_gym.report.data import (
     Similarity,
     Spread,
     UsageRow,
+    VersionRow,
 )
 from coevo_gym.run.table import TableRow
 
@@ -88,6 +91,29 @@ def lengths(name: str, solved: float, seed: int) -> ArmLengths:
     steps = np.minimum(rng.geometric(0.12, size=300) + 2, 50)
     success = rng.random(300) < solved * (steps < 45)
     return ArmLengths(name, *(tuple(map(int, steps[success == how])) for how in (True, False)))
+
+
+FAILURES = (
+    "argument_mismatch", "missing_tool_call", "empty_turn_model_response", "invalid_tool_call",
+    "recovery_failure", "state_mismatch", "spurious_tool_call", "response_mismatch",
+)  # fmt: skip
+
+
+def labels(arm: str, seed: int, n: int = 20) -> ArmLabels:
+    rng, bins = np.random.default_rng(seed), []
+    for i in range(n):
+        failed = rng.multinomial(160 - 5 * i, np.arange(8, 0, -1) / 36)
+        reached = 40 - i
+        counts = (240 - reached - int(failed.sum()), *map(int, failed), reached)
+        bins.append(LabelBin(3 * i + 1, 3 * i + 3, END * (i + 1) / n, 240, counts))
+    return ArmLabels(arm, "turn_label", ("pass", *FAILURES, "not_reached"), tuple(bins))
+
+
+SAYS = (
+    "Do nothing if what is asked for cannot be done with the functions that there are.",
+    "After an error: read what it says, and repair the call before you go on.",
+    "send_message: required receiver_id, message; message is a text of at most 280 characters.",
+)
 
 
 def lineage(n: int) -> tuple[LineageRow, ...]:
@@ -161,6 +187,11 @@ def full() -> ReportData:
         spreads=(spreads("blind growth", 7, 1), spreads("CoEvolve", 9, 4)),
         maps=(arm_map("blind growth", 7, 1), arm_map("CoEvolve", 9, 2)),
         lengths=(lengths("random", 0.02, 0), lengths("CoEvolve", 0.7, 1)),
+        labels=(labels("static D_0", 5), labels("CoEvolve", 6)),
+        versions=tuple(
+            VersionRow("CoEvolve", f"{0x3f9a1c07 + 7919 * i:08x}", 13 * i + 1, 8_000 * i, SAYS[:i])
+            for i in range(4)
+        ),
         usage=(
             UsageRow("D_0", "explore", 1_290, 1_310_220, 42_104, 0.59),
             UsageRow("D_0", "abstract", 96, 402_131, 61_005, 0.26),
@@ -204,6 +235,8 @@ def hostile() -> ReportData:
         spreads=(ArmSpread(text, (Spread(0, 0.4, math.nan), Spread(1, 0.3, 0.1))),),
         maps=(ArmMap(text, (Place(0, 0, 0, text), Place(1, 1, 1, text)), (Place(0.5, 0.1),)),),
         lengths=(ArmLengths(text, (1, 2), (3,)),),
+        labels=(ArmLabels(text, text, (text, f"{text}2"), (LabelBin(1, 1, 10, 3, (1, 2)),)),),
+        versions=(VersionRow(text, text, 1, 10, (text, text)), VersionRow(text, "", 2)),
         usage=(UsageRow(text, text, 3, 4, 5), UsageRow(text, text, 3, 4, 5, 0.1)),
         rejections=(ArmCount(text, text, 3),),
         similarity=(Similarity(text, (1, 2)),),

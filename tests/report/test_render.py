@@ -31,8 +31,8 @@ from tests.report import made_up
 
 VOID = {"meta", "input", "br"}
 SECTIONS = [
-    "success", "episodes", "pool", "map", "signals", "similarity", "gates", "lineage", "warmup",
-    "setup", "notes",
+    "success", "episodes", "pool", "map", "signals", "labels", "similarity", "gates", "lineage",
+    "warmup", "setup", "notes",
 ]  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def test_sections_come_in_order_and_every_link_has_a_target() -> None:
     assert len(ids) == len(set(ids))
     assert {link["href"] for link in page.all("a")} <= {f"#{id}" for id in ids}
     labels = [svg["aria-labelledby"].split() for svg in page.all("svg") if "role" in svg]
-    assert len(labels) == 20
+    assert len(labels) == 22
     assert all(id in ids for pair in labels for id in pair)
 
 

@@ -13,13 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from coevo_gym.core.notes import Note
 from coevo_gym.core.task import Split
 from coevo_gym.curricula.metrics import energy_distance, self_similarity
 from coevo_gym.curricula.pool.embed import HashingEmbedder
 from coevo_gym.report.collect import load_report_data
 from coevo_gym.report.data import ArmLengths, ArmMap, ArmSpread, Place, ReportData, Spread
+from coevo_gym.report.noted import INTERFACE
 from coevo_gym.report.render import render_report
 from coevo_gym.report.task_sets import ArmTasks, maps_of, plane, spread_of
+from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder, read_json
 from coevo_gym.store.reader import RunReader
 from tests.report import made_up
@@ -153,7 +156,7 @@ def test_spread_is_drawn_over_rounds() -> None:
 def test_a_report_without_a_part_is_whole(part: str) -> None:
     changes: dict[str, Any] = {part: ()}
     page = render_report(replace(made_up.full(), **changes))
-    assert page.count("<section") == page.count("</section>") == 11
+    assert page.count("<section") == page.count("</section>") == 12
 
 
 def test_a_run_is_read_into_them(finished: Path) -> None:  # noqa: F811
@@ -172,6 +175,32 @@ def test_a_run_is_read_into_them(finished: Path) -> None:  # noqa: F811
     }
 
 
+def test_what_studies_noted_is_read_from_the_store(
+    finished: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    for name in ("manifest.json", "metrics.jsonl", "summary.json", "run.db"):
+        (tmp_path / name).write_bytes((finished / name).read_bytes())
+    about = {"task_id": "t", "group_id": "g", "index": 0}
+    store = RunStore(tmp_path / "run.db")
+    says: Any = {"version": "v1-whole", "says": ["Look first."]}
+    notes = (
+        Note(kind="turn", label="empty", **about),
+        Note(kind=INTERFACE, label="v1", evidence=says, **about),
+    )
+    store.add_notes("coevolve", 2, notes)
+    store.close()
+    data = load_report_data(RunFolder(tmp_path))
+    (found,) = data.labels
+    assert (found.arm, found.kind, found.labels) == ("coevolve", "turn", ("empty",))
+    (part,) = [part for part in found.bins if part.n]
+    assert part.first <= 2 <= part.last
+    assert part.env_steps > 0
+    (version,) = data.versions
+    assert (version.arm, version.version, version.says) == ("coevolve", "v1", ("Look first.",))
+    assert version.env_steps > 0
+
+
 def test_a_run_of_before_has_a_report_without_lengths(
     finished: Path,  # noqa: F811
     tmp_path: Path,
@@ -179,8 +208,11 @@ def test_a_run_of_before_has_a_report_without_lengths(
     for name in ("manifest.json", "metrics.jsonl", "summary.json", "run.db"):
         (tmp_path / name).write_bytes((finished / name).read_bytes())
     with closing(sqlite3.connect(tmp_path / "run.db")) as database:
-        database.executescript("DROP TABLE evaluations; DROP TABLE evaluated_tasks;")
+        database.executescript(
+            "DROP TABLE evaluations; DROP TABLE evaluated_tasks; DROP TABLE notes;"
+        )
     data = load_report_data(RunFolder(tmp_path))
     assert data.lengths == ()
+    assert (data.labels, data.versions) == ((), ())
     assert "does not keep how each evaluation episode ended" in render_report(data)
     assert RunReader(tmp_path / "run.db").evaluated_tasks() == []

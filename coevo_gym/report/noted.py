@@ -1,0 +1,128 @@
+"""What studies noted about an arm's episodes, over time: labels, and versions of its interface."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+from coevo_gym.core.notes import Note
+from coevo_gym.envs.diagnosis import NO_FAILURES
+from coevo_gym.report.data import NAN, ArmLabels, LabelBin, VersionRow
+from coevo_gym.store.noted import NoteCount, StoredNote
+
+INTERFACE = "interface"
+"""Kind of the notes that say what a version of an interface says, each when it is first shown."""
+
+MAX_BINS = 20
+"""Parts of an arm's steps in which labels are counted."""
+
+MAX_LABELS = 40
+"""Labels of a kind that are told apart; the others are only counted."""
+
+EnvSteps = Mapping[int, float]
+"""Env steps that an arm had spent by the end of each of the learner's steps."""
+
+
+class Said(NamedTuple):
+    """What a version of an interface says.
+
+    Attributes:
+        version: the version.
+        name: the version, short.
+        lines: what it says beyond the env's own text.
+    """
+
+    version: str
+    name: str
+    lines: tuple[str, ...]
+
+
+def arm_labels(counts: Iterable[NoteCount], arm: str, env_steps: EnvSteps) -> list[ArmLabels]:
+    """How often an arm's notes carry each label over its steps, by kind of notes.
+
+    Notes without a label, and those about interfaces, do not count.
+
+    Args:
+        counts: of any arms.
+        arm: name of the arm.
+        env_steps: of its steps.
+
+    Example:
+        >>> counts = [NoteCount("a", 1, "turn", "pass", 3), NoteCount("a", 2, "turn", "late", 1)]
+        >>> arm_labels(counts, "a", {1: 100.0, 2: 200.0})[0].bins[1]
+        LabelBin(first=2, last=2, env_steps=200.0, n=1, counts=(0, 1))
+    """
+    mine = [one for one in counts if one.arm == arm and one.label and one.kind != INTERFACE]
+    last = max((*env_steps, *(one.step for one in mine)), default=0)
+    return [
+        _of_kind(arm, kind, [one for one in mine if one.kind == kind], last, env_steps)
+        for kind in sorted({one.kind for one in mine})
+    ]
+
+
+def _of_kind(
+    arm: str, kind: str, counts: list[NoteCount], last: int, env_steps: EnvSteps
+) -> ArmLabels:
+    parts = parts_of(last)
+    ends = [end for _, end in parts]
+    total, found = Counter[str](), [Counter[str]() for _ in parts]
+    for one in counts:
+        total[one.label] += one.n
+        found[bisect_left(ends, one.step)][one.label] += one.n
+    spent = dict(zip(ends, [NAN] * len(ends), strict=True))
+    for step in sorted(env_steps):
+        spent[ends[bisect_left(ends, step)]] = float(env_steps[step])
+    ranked = sorted(total, key=lambda label: (-total[label], label))
+    labels = tuple(ranked[:MAX_LABELS])
+    bins = tuple(
+        LabelBin(first, end, spent[end], mine.total(), tuple(mine[label] for label in labels))
+        for (first, end), mine in zip(parts, found, strict=True)
+    )
+    return ArmLabels(arm, kind, labels, bins, len(ranked) - len(labels))
+
+
+def parts_of(last: int, most: int = MAX_BINS) -> list[tuple[int, int]]:
+    """Steps from 1 to ``last`` in at most ``most`` parts of almost one size, by their ends.
+
+    Example:
+        >>> parts_of(7, most=3)
+        [(1, 2), (3, 5), (6, 7)]
+    """
+    n = min(last, most)
+    ends = [round(last * i / n) for i in range(n + 1)] if n else []
+    return [(before + 1, end) for before, end in pairwise(ends)]
+
+
+def is_failure(label: str) -> bool:
+    """Whether a label tells of a failure, as all do but those that are known not to."""
+    return label not in NO_FAILURES
+
+
+def said_in(note: Note) -> Said:
+    """What the version of an interface says that a note of kind :data:`INTERFACE` is about.
+
+    Whatever the evidence lacks is left unsaid.
+    """
+    version, says = note.evidence.get("version"), note.evidence.get("says")
+    lines = tuple(str(line) for line in says) if isinstance(says, (list, tuple)) else ()
+    name = note.label or str(version or "")
+    return Said(str(version or name), name, lines)
+
+
+def versions_of(notes: Iterable[StoredNote], arm: str, env_steps: EnvSteps) -> list[VersionRow]:
+    """The interfaces of an arm, each once, in the order in which they were first shown.
+
+    Args:
+        notes: the arm's notes of kind :data:`INTERFACE`, in order.
+        arm: name of the arm.
+        env_steps: of its steps.
+    """
+    found: dict[str, VersionRow] = {}
+    for at, note in notes:
+        said = said_in(note)
+        spent = float(env_steps.get(at, NAN))
+        found.setdefault(said.version, VersionRow(arm, said.name, at, spent, said.lines))
+    return list(found.values())
