@@ -157,9 +157,67 @@ def steps() -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+LABELS = (
+    "pass", "argument_mismatch", "missing_tool_call", "empty_turn_model_response",
+    "invalid_tool_call", "recovery_failure", "state_mismatch", "spurious_tool_call",
+    "response_mismatch", "not_reached", "instance_mismatch",
+)  # fmt: skip
+
+
+def notes() -> list[dict[str, Any]]:
+    """What was noted about an episode: of each of its turns, of a step, and of the whole."""
+    about = {"failure": False, "step": None, "turn": None, "turns": None, "source": "rule"}
+    labels = ("pass", "argument_mismatch", "not_reached")
+    return [
+        *(
+            about | {"kind": "turn_label", "label": label, "failure": n == 1, "turn": n + 1,
+                     "turns": 3, "value": 0.0}
+            for n, label in enumerate(labels)
+        ),
+        about | {"kind": "credit", "label": "turned_it", "failure": True, "step": 3, "value": 0.5},
+        about | {"kind": "credit", "label": "", "value": -0.25, "source": "model"},
+    ]  # fmt: skip
+
+
+def arm_notes(arm: str = "coevolve", n: int = 20) -> dict[str, Any]:
+    """What was noted about an arm's episodes, with three interfaces."""
+    counts = [[max(1, (40 - 3 * k) * (n - i) // n) for i in range(n)] for k in range(len(LABELS))]
+    lines = [f"tool_{i}: required: id, name; unit is one of metres, miles." for i in range(9)]
+    return {
+        "arm": arm,
+        "kinds": [
+            {
+                "kind": "turn_label", "first": [6 * i + 1 for i in range(n)],
+                "last": [6 * i + 6 for i in range(n)],
+                "env_steps": [12_000 * i for i in range(n)],
+                "total": [sum(row[i] for row in counts) for i in range(n)],
+                "labels": [
+                    {
+                        "label": label, "failure": label not in ("pass", "not_reached"),
+                        "total": sum(row), "counts": row,
+                        "latest": [{"id": f"{arm}.g7.{i}", "step": 7} for i in range(k % 3)],
+                    }
+                    for k, (label, row) in enumerate(zip(LABELS, counts, strict=True))
+                ],
+                "left": 0,
+            }
+        ],
+        "interfaces": [
+            {
+                "version": f"{i}f9a1c07" * 8, "name": f"{i}f9a1c07", "step": 13 * i + 1,
+                "env_steps": 26_000 * i, "says": lines[: 4 * i], "left": 2 * (i == 2),
+                "episode": f"{arm}.g7.0" if i else None,
+            }
+            for i in range(3)
+        ],
+        "left": 0,
+    }  # fmt: skip
+
+
 def trajectory(position: int = 1, *, arm: str = "coevolve") -> dict[str, Any]:
     """A whole training episode."""
     row = trajectory_row(position, arm=arm)
+    interface = arm_notes(arm)["interfaces"][-1]
     siblings = [
         {name: trajectory_row(n)[name] for name in ("position", "success", "score", "end_reason",
                                                     "steps", "signals")}
@@ -182,8 +240,10 @@ def trajectory(position: int = 1, *, arm: str = "coevolve") -> dict[str, Any]:
             {"kind": kind, "evidence": {"successes": 2, "episodes": 4, "window": 8}}
             for kind in row["signals"]
         ],
-        "siblings": siblings, "policy_version": 7, "advantage": row["advantage"], "cue_ids": [],
-        "interface": "", "stored": {"choices": True, "tokens": True, "advantages": True},
+        "siblings": siblings, "policy_version": 7, "advantage": row["advantage"],
+        "cue_ids": ["recover-from-errors"], "interface": interface["version"],
+        "shown_by": interface, "notes": notes(),
+        "stored": {"choices": True, "tokens": True, "advantages": True},
         "before": None, "after": trajectory_row(2)["id"],
     }  # fmt: skip
 
@@ -372,6 +432,8 @@ ANSWERS: dict[str, Any] = {
     _AT: run(),
     f"{_ARM}/steps": step_table(),
     f"{_AT}/arms/static/steps": step_table() | {"arm": "static"},
+    f"{_ARM}/notes": arm_notes(),
+    f"{_AT}/arms/static/notes": {"arm": "static", "kinds": [], "interfaces": [], "left": 0},
     f"{_ARM}/rounds": {"rows": [round_row(n) for n in range(6)]},
     f"{_ARM}/rounds/round-4": {
         "round": round_row(), "contexts": [CONTEXT], "drafts": [draft_row(n) for n in range(4)],

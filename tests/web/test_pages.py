@@ -17,6 +17,7 @@ from coevo_gym.web.view.shapes.base import About, Shape
 from coevo_gym.web.view.shapes.drafts import DraftDetail, DraftPage
 from coevo_gym.web.view.shapes.evals import EvalList, EvaluationDetail
 from coevo_gym.web.view.shapes.found import SearchResult
+from coevo_gym.web.view.shapes.notes import ArmNotes
 from coevo_gym.web.view.shapes.runs import RunDetail, RunList
 from coevo_gym.web.view.shapes.steps import (
     GroupDetail,
@@ -41,6 +42,7 @@ SHAPES: dict[str, type[Shape]] = {
     ".+/steps": StepTable,
     ".+/groups": GroupPage,
     ".+/groups/[^/]+": GroupDetail,
+    ".+/notes": ArmNotes,
     ".+/rounds": RoundList,
     ".+/rounds/[^/]+": RoundDetail,
     ".+/trajectories": TrajectoryPage,
@@ -131,7 +133,7 @@ def test_what_others_wrote_is_text_and_does_nothing(attacked: Visit, name: str) 
     assert page.evaluate("window.hit") is None
     assert not page.locator("main script, main img, main iframe, main [onload]").count()
     shown = page.evaluate("document.body.textContent")
-    assert "<script>" in shown or name == "arm"  # which shows names and numbers alone
+    assert "<script>" in shown
     assert not page.evaluate(f"{HIDDEN}.test(document.body.textContent + document.title)")
     titles = "Array.from(document.querySelectorAll('[title], [aria-label], [data-label]'))"
     said = "node.title + node.getAttribute('aria-label') + node.dataset.label"
@@ -398,3 +400,60 @@ def test_a_link_to_this_place_can_be_copied(chromium: Browser) -> None:
         visit.page.get_by_role("button", name="Copy link").click()
         expect(visit.page.get_by_role("button", name="Copied")).to_be_visible()
         assert visit.page.evaluate("navigator.clipboard.readText()") == visit.page.url
+
+
+def test_an_arm_shows_its_failures_by_label_and_what_its_interfaces_say(visit: Visit) -> None:
+    visit.go(PLACES["arm"])
+    page = visit.page
+    labels = page.locator("#labels")
+    chart = labels.locator("figure.chart-of-columns")
+    legend = chart.locator(".chart-legend").inner_text()
+    assert "argument mismatch" in legend
+    assert "other labels" in legend  # nine of a failure, and eight bars
+    assert not {"pass", "not reached"} & set(legend.splitlines())
+    bars = chart.locator("svg.coevo-plot a").first
+    assert "arm=coevolve&step_from=1&step_to=6" in page.evaluate(
+        "node => node.href.baseVal || node.getAttribute('href')", bars.element_handle()
+    )
+    rows = labels.locator("table.list tbody tr")
+    expect(rows).to_have_count(11)
+    expect(rows.first).to_contain_text("pass")
+    interfaces = page.locator("#interfaces tbody tr")
+    expect(interfaces).to_have_count(3)
+    expect(interfaces.nth(0)).to_contain_text("Nothing more than the env")
+    expect(interfaces.nth(1).locator("li")).to_have_count(4)
+    last = interfaces.nth(2)
+    expect(last.locator("li:visible")).to_have_count(6)
+    last.locator("summary").click()
+    expect(last.locator("li:visible")).to_have_count(8)
+    rows.nth(1).locator("a").first.click()
+    expect(page.locator("h1")).to_contain_text("Episode of")
+    assert not visit.complaints
+
+
+def test_an_arm_that_nothing_was_noted_about_shows_no_labels(visit: Visit) -> None:
+    visit.go(PLACES["arm"].replace("coevolve", "static"))
+    expect(visit.page.get_by_role("heading", name="Task by task")).to_be_visible()
+    assert any(path.endswith("/static/notes") for path, _ in visit.asked)
+    assert not visit.page.locator("#labels, #interfaces").count()
+
+
+def test_an_episode_shows_the_labels_of_its_turns_and_what_it_was_shown_with(visit: Visit) -> None:
+    visit.go(TRAJECTORY)
+    page = visit.page
+    noted = page.locator("#noted")
+    turns = noted.locator(".card").first.locator(".facts > div")
+    assert [" ".join(text.split()) for text in turns.all_inner_texts()] == [
+        "Turn 1 of 3 pass",
+        "Turn 2 of 3 argument mismatch",
+        "Turn 3 of 3 not reached",
+    ]
+    assert "The whole episode" in noted.inner_text()
+    expect(page.locator("#step-3 .step-head")).to_contain_text("turned it")
+    shown = page.locator(".shown-with")
+    expect(shown).to_contain_text("recover-from-errors")
+    shown.locator("summary").first.click()
+    expect(shown.locator("li").first).to_be_visible()
+    noted.get_by_role("link", name="Step 3").click()
+    expect(page).to_have_url(re.compile("step=3"))
+    assert not visit.complaints

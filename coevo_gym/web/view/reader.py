@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.evolution import Signal
+from coevo_gym.core.notes import Note
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json
 from coevo_gym.store.folder import storing
+from coevo_gym.store.noted import COLUMNS, note_from_row
 from coevo_gym.store.reader import RunReader
 from coevo_gym.store.sampled import ChoicesMade, Sampled, sampled_from_json
 
@@ -85,6 +87,35 @@ class ViewReader(RunReader):
             "WHERE arm = ? AND group_id = ? ORDER BY rowid"
         )
         return [self._signal(row) for row in self._rows(query, arm, group)]
+
+    def notes_about(self, arm: str, step: int, group: str, position: int) -> list[Note]:
+        """What studies noted about one episode of a learner's step, in order."""
+        if not self._has("notes"):
+            return []  # a run of before there were any
+        query = (
+            f"SELECT {COLUMNS} FROM notes WHERE arm = ? AND step = ? AND group_id = ? "  # noqa: S608
+            "AND position = ? ORDER BY number"
+        )
+        return [note_from_row(row) for row in self._rows(query, arm, step, group, position)]
+
+    def episodes_noted(
+        self, arm: str, kind: str, label: str, most: int = 3
+    ) -> list[tuple[str, int, int]]:
+        """The latest stored episodes with a note of a kind and label: group, place and step."""
+        query = (
+            "SELECT n.group_id, n.position, n.step FROM notes AS n CROSS JOIN trajectories AS t "
+            "USING (arm, group_id, position) WHERE n.arm = ? AND n.kind = ? AND n.label = ? "
+            "ORDER BY n.step DESC, n.number LIMIT ?"
+        )
+        # An episode may have several such notes.
+        rows = self._rows(query, arm, kind, label, 8 * most)
+        found = dict.fromkeys((group, position, step) for group, position, step in rows)
+        return list(found)[:most]
+
+    def stores(self, arm: str, group: str, position: int) -> bool:
+        """Whether an episode is stored."""
+        query = "SELECT 1 FROM trajectories WHERE arm = ? AND group_id = ? AND position = ?"
+        return bool(self._rows(query, arm, group, position))
 
     def sampled(self, arm: str, group: str, position: int) -> Sequence[Sampled | None] | None:
         """What was chosen or sampled in each step of an episode; None if that is not stored."""

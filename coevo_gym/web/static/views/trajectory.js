@@ -60,6 +60,7 @@
       <div class="step-head">
         <h3><a href=${place} title="A link to this step">Step ${step.number}</a></h3>
         ${step.error_kind && html`<${Tag} tone="warn">no effect<//>`}
+        <${coevo.StepLabels} episode=${episode} step=${step} />
         ${given(step.policy_version) && step.policy_version !== episode.policy_version && html`<${Tag} title="The weights changed while the episode ran">policy ${step.policy_version}<//>`}
         ${given(step.advantage) && html`<${Tag} title="What this step was learned from with">advantage ${coevo.signed(step.advantage)}<//>`}
         ${step.reward !== 0 && html`<${Tag} tone=${step.reward > 0 ? "good" : "bad"}>reward ${decimal(step.reward)}<//>`}
@@ -138,15 +139,13 @@
     return html`
       <${Head} episode=${episode} kinds=${kinds} />
       <${Signals} episode=${episode} kinds=${kinds} />
+      <${coevo.EpisodeNotes} episode=${episode} hrefOfStep=${(step) => placeOf(episode.of, episode.run, episode.id, { step })} />
       <div class="section-head conversation-head"><h2>Conversation</h2><${Choice} label="How observations are shown" value=${look} options=${LOOKS} onChange=${setLook} /></div>
       ${episode.system && html`<details class="more system"><summary>What the policy was told first</summary><${Prose} class="code" text=${episode.system} most=${6000} /></details>`}
+      <${coevo.ShownWith} episode=${episode} />
       <${Outline} episode=${episode} at=${at} />
       ${episode.steps.map((step) => html`<${Step} key=${step.number} step=${step} look=${look} here=${step.number === at} episode=${episode} />`)}
-      <${Ending} episode=${episode} look=${look} />
-      <p class="episode-foot soft">${[
-        episode.cue_ids.length && `It was told ${plural(episode.cue_ids.length, "cue")}: ${episode.cue_ids.join(", ")}.`,
-        episode.interface && `Its observations were shown through the interface ${episode.interface}.`,
-      ].filter(Boolean).join(" ")}</p>`;
+      <${Ending} episode=${episode} look=${look} />`;
   };
 
   /** The actions as a list of links, to see the whole episode at once. */

@@ -11,6 +11,7 @@ from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.store.sampled import Sampled, TokensSampled
 from coevo_gym.web.view.answers.briefs import brief_of_row
 from coevo_gym.web.view.answers.episodes import Behind, steps_of
+from coevo_gym.web.view.answers.noted import interface_of, note_views, notes_about
 from coevo_gym.web.view.answers.told import system_text
 from coevo_gym.web.view.index.asking import (
     Asked,
@@ -89,6 +90,9 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         task = reader.task(row["task_id"])
         signals = [one for one in reader.signals_of(arm, group) if one.index == position]
         sampled = reader.sampled(arm, group, position)
+        noted = notes_about(reader, arm, row["step"], group, position)
+        version = episode.interface
+        shown_by = interface_of(reader, arm, version) if version else None
         advantages = reader.advantages(arm, group, position)
         texts = reader.token_texts(_ids(sampled))
         before, after = _neighbours(run, arm, group, position)
@@ -127,7 +131,9 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         policy_version=episode.policy_version,
         advantage=row["advantage"] if advantages is None else _mean(advantages),
         cue_ids=episode.cue_ids,
-        interface=episode.interface,
+        interface=version,
+        shown_by=shown_by,
+        notes=note_views(noted, split),
         stored=_stored(steps, advantages),
         before=before,
         after=after,

@@ -125,6 +125,7 @@ def _of_run(shelf: Shelf, run: ShownRun) -> Iterator[Told]:
     yield Told(f"{at}/drafts", {**_ask(shelf, f"{at}/drafts").value, **_listed(drafts)})
     for arm in run.config.arms:
         yield _ask(shelf, f"{at}/arms/{arm}/steps")
+        yield _ask(shelf, f"{at}/arms/{arm}/notes")
         rounds = _ask(shelf, f"{at}/arms/{arm}/rounds")
         yield rounds
         for one in rounds.value["rows"]:

@@ -10,6 +10,7 @@ the same paths. Every answer is one of these models; numbers that are not known 
 | ``runs/{run}`` | :class:`~coevo_gym.web.view.shapes.runs.RunDetail` |
 | ``runs/{run}/progress`` | :class:`~coevo_gym.web.view.shapes.runs.Progress` |
 | ``runs/{run}/arms/{arm}/steps`` | :class:`~coevo_gym.web.view.shapes.steps.StepTable` |
+| ``runs/{run}/arms/{arm}/notes`` | :class:`~coevo_gym.web.view.shapes.notes.ArmNotes` |
 | ``runs/{run}/arms/{arm}/groups`` | :class:`~coevo_gym.web.view.shapes.steps.GroupPage` |
 | ``runs/{run}/arms/{arm}/groups/{group}`` | :class:`~coevo_gym.web.view.shapes.steps.GroupDetail` |
 | ``runs/{run}/arms/{arm}/rounds`` | :class:`~coevo_gym.web.view.shapes.steps.RoundList` |

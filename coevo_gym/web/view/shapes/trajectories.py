@@ -8,6 +8,7 @@ from pydantic import Field
 
 from coevo_gym.web.view.shapes.base import Paged, Shape
 from coevo_gym.web.view.shapes.brief import SignalView, TaskBrief
+from coevo_gym.web.view.shapes.notes import InterfaceRow, NoteView
 
 
 class TrajectoryRow(Shape):
@@ -268,6 +269,8 @@ class TrajectoryDetail(Shape):
         advantage: what it was learned from with, as in its row.
         cue_ids: of each cue that the agent was told, its id.
         interface: version of the interface that the env's text was shown through; "" for none.
+        shown_by: what that interface says; null where that was not noted.
+        notes: what studies noted about it, in order; of an episode of training alone.
         stored: of ``choices``, ``tokens`` and ``advantages``, whether they are stored of it.
         before: id of the episode before it in the run's order; null for the first.
         after: likewise after it.
@@ -296,6 +299,8 @@ class TrajectoryDetail(Shape):
     advantage: float | None = None
     cue_ids: tuple[str, ...] = ()
     interface: str = ""
+    shown_by: InterfaceRow | None = None
+    notes: tuple[NoteView, ...] = ()
     stored: dict[str, bool] = Field(default_factory=dict)
     before: str | None = None
     after: str | None = None

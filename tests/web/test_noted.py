@@ -1,0 +1,171 @@
+"""What studies noted, as the viewer answers it, on a small real run with made-up notes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevo_gym.core.notes import Note
+from coevo_gym.core.task import FrozenDict
+from coevo_gym.store.database import RunStore
+from coevo_gym.store.folder import RunFolder
+from coevo_gym.web.view.answers import noted
+from coevo_gym.web.view.answers.noted import note_views
+from coevo_gym.web.view.api import answer
+from coevo_gym.web.view.export.gathering import answers
+from coevo_gym.web.view.library import Library
+from coevo_gym.web.view.refusals import NotFound
+from coevo_gym.web.view.shelf import Shelf
+from tests.web.sample import EVAL, RUN
+
+ARM, ATTACK = "coevolve", "<script>alert(1)</script>\u202e\x00"
+PATH = f"runs/{RUN}/arms/{ARM}/notes"
+SECRET = "sk-abcdefghijklmnop1234"
+
+
+def ask(shelf: Shelf, path: str, query: str = "") -> Any:
+    return json.loads(answer(shelf, path, query))
+
+
+@pytest.fixture(scope="module")
+def folder(sample_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small run with a note for each episode, and two interfaces."""
+    folder = tmp_path_factory.mktemp("noted")
+    shutil.copytree(sample_folder, folder, dirs_exist_ok=True)
+    run = RunFolder(folder / "runs" / RUN)
+    store = RunStore(run.database)
+    query = "SELECT task_id, group_id, position, step FROM trajectories WHERE arm = ? ORDER BY step"
+    by_step: dict[int, list[Note]] = {}
+    for task_id, group_id, position, step in store._rows(query, ARM):
+        about: dict[str, Any] = {"task_id": task_id, "group_id": group_id, "index": position}
+        label = ("pass", "empty", ATTACK)[position % 3]
+        mine = by_step.setdefault(step, [])
+        if step in (1, 3) and not mine:
+            says = (f"Version of step {step}.", f"{ATTACK} {SECRET}", "x" * 5000)
+            evidence = FrozenDict(version=f"whole-{step}", says=says)
+            mine.append(Note(kind="interface", label=f"v{step}", evidence=evidence, **about))
+        turns = FrozenDict(turns=2)
+        mine.append(Note(kind="turn", label=label, step=1, value=0.5, evidence=turns, **about))
+        mine.append(Note(kind="credit", step=0, value=-1.0, source="model", **about))
+    for step, notes in by_step.items():
+        store.add_notes(ARM, step, notes)
+    store.close()
+    return folder
+
+
+@pytest.fixture
+def shelf(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    monkeypatch.chdir(folder)
+    return Shelf(Library())
+
+
+def test_labels_are_counted_over_the_steps_of_an_arm(shelf: Shelf) -> None:
+    found = ask(shelf, PATH)
+    (kind,) = found["kinds"]
+    assert kind["kind"] == "turn"  # notes of credit carry no label, those of interfaces say theirs
+    assert (kind["first"], kind["last"]) == ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5])
+    steps = ask(shelf, f"runs/{RUN}/arms/{ARM}/steps")
+    assert kind["env_steps"] == steps["env_steps"]
+    assert kind["total"] == steps["episodes"]
+    rows = {row["label"]: row for row in kind["labels"]}
+    assert {label: row["failure"] for label, row in rows.items()} == {
+        "pass": False, "empty": True, ATTACK: True
+    }  # fmt: skip
+    assert Counter({label: row["total"] for label, row in rows.items()}) == Counter(
+        {"pass": 60, "empty": 30, ATTACK: 30}
+    )
+    for row in rows.values():
+        assert sum(row["counts"]) == row["total"]
+        assert [one["step"] for one in row["latest"]] == [5, 5, 5]
+        for one in row["latest"]:
+            detail = ask(shelf, f"runs/{RUN}/trajectories/{one['id']}")
+            assert row["label"] in [note["label"] for note in detail["notes"]]
+
+
+def test_an_interface_is_told_once_with_what_it_says(shelf: Shelf) -> None:
+    first, second = ask(shelf, PATH)["interfaces"]
+    assert [(one["name"], one["step"]) for one in (first, second)] == [("v1", 1), ("v3", 3)]
+    assert first["version"] == "whole-1"
+    assert first["says"][0] == "Version of step 1."
+    assert SECRET not in json.dumps(first)
+    assert first["says"][1].startswith(ATTACK)
+    assert len(first["says"][2]) == 2001
+    assert ask(shelf, f"runs/{RUN}/trajectories/{first['episode']}")["step"] == 1
+
+
+def test_of_many_lines_and_versions_some_are_told(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noted, "MOST_LINES", 2)
+    monkeypatch.setattr(noted, "MOST_INTERFACES", 1)
+    monkeypatch.setattr(noted, "spread", lambda n, most: [0])
+    found = ask(shelf, PATH)
+    (only,) = found["interfaces"]
+    assert (len(only["says"]), only["left"], found["left"]) == (2, 1, 1)
+
+
+def test_an_episode_has_the_labels_of_its_turns(shelf: Shelf) -> None:
+    rows = ask(shelf, f"runs/{RUN}/trajectories", f"arm={ARM}&step=1&per_page=4")["rows"]
+    detail = ask(shelf, f"runs/{RUN}/trajectories/{rows[1]['id']}")
+    turn, credit = detail["notes"]
+    assert (turn["kind"], turn["label"], turn["turn"], turn["turns"]) == ("turn", "empty", 2, 2)
+    assert (turn["failure"], turn["step"], turn["value"]) == (True, None, 0.5)
+    assert (credit["step"], credit["turn"], credit["label"]) == (1, None, "")
+    assert (credit["failure"], credit["source"]) == (False, "model")
+    assert (detail["interface"], detail["shown_by"]) == ("", None)
+
+
+def test_an_interface_is_found_by_the_version_that_an_episode_names(shelf: Shelf) -> None:
+    reader = shelf.run(RUN).reader
+    for version in ("whole-3", "v3"):
+        found = noted.interface_of(reader, ARM, version)
+        assert found is not None
+        assert found.says[0] == "Version of step 3."
+    assert noted.interface_of(reader, ARM, "another") is None
+    assert noted.interface_of(reader, "static", "v3") is None
+
+
+def test_nothing_is_noted_of_held_out_episodes(shelf: Shelf) -> None:
+    row = ask(shelf, f"evals/{EVAL}/episodes")["rows"][0]
+    detail = ask(shelf, f"evals/{EVAL}/episodes/{row['id']}")
+    assert (detail["notes"], detail["shown_by"]) == ([], None)
+    note = Note(kind="turn", label="empty", task_id="t", group_id="g", index=0)
+    assert note_views([note], "train")
+    for split in ("val", "test"):
+        assert note_views([note], split) == ()
+
+
+def test_arms_without_notes_have_none_and_others_are_not_there(shelf: Shelf) -> None:
+    empty = ask(shelf, f"runs/{RUN}/arms/static/notes")
+    assert empty == {"arm": "static", "kinds": [], "interfaces": [], "left": 0}
+    with pytest.raises(NotFound, match="no arm"):
+        ask(shelf, f"runs/{RUN}/arms/random/notes")
+
+
+def test_a_run_of_before_there_were_notes_has_none(
+    sample_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunFolder(tmp_path / "runs" / RUN)
+    shutil.copytree(sample_folder / "runs" / RUN, run.path)
+    with closing(sqlite3.connect(run.database)) as database:
+        database.executescript("DROP TABLE notes;")
+    monkeypatch.chdir(tmp_path)
+    shelf = Shelf(Library())
+    assert ask(shelf, PATH)["kinds"] == []
+    row = ask(shelf, f"runs/{RUN}/trajectories", "per_page=1")["rows"][0]
+    assert ask(shelf, f"runs/{RUN}/trajectories/{row['id']}")["notes"] == []
+
+
+def test_an_export_holds_what_was_noted(shelf: Shelf) -> None:
+    told = {one.path: one.value for one in answers(shelf) if one.path.endswith("/notes")}
+    assert sorted(told) == [PATH, f"runs/{RUN}/arms/static/notes"]
+    (kind,) = told[PATH]["kinds"]
+    assert [row["label"] for row in kind["labels"]] == ["pass", ATTACK, "empty"]
+    assert len(told[PATH]["interfaces"]) == 2
