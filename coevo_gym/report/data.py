@@ -296,6 +296,7 @@ class VersionRow:
         step: step of the learner at which it was first shown.
         env_steps: env steps that the arm had spent by the end of that step, or NaN.
         says: what it says beyond the env's own text, in lines.
+        again: steps from which it was shown again after others.
     """
 
     arm: str
@@ -303,6 +304,7 @@ class VersionRow:
     step: int
     env_steps: float = NAN
     says: tuple[str, ...] = ()
+    again: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

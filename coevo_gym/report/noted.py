@@ -14,7 +14,7 @@ from coevo_gym.report.data import NAN, ArmLabels, LabelBin, VersionRow
 from coevo_gym.store.noted import NoteCount, StoredNote
 
 INTERFACE = "interface"
-"""Kind of the notes that say what a version of an interface says, each when it is first shown."""
+"""Kind of the notes that say which versions of an interface a step showed, and what they say."""
 
 MAX_BINS = 20
 """Parts of an arm's steps in which labels are counted."""
@@ -38,6 +38,20 @@ class Said(NamedTuple):
     version: str
     name: str
     lines: tuple[str, ...]
+
+
+class ShownVersion(NamedTuple):
+    """A version of an interface, and when it was shown.
+
+    Attributes:
+        said: the version and what it says.
+        first: the first note of it.
+        again: steps of the learner from which it was shown again after others.
+    """
+
+    said: Said
+    first: StoredNote
+    again: tuple[int, ...] = ()
 
 
 def arm_labels(counts: Iterable[NoteCount], arm: str, env_steps: EnvSteps) -> list[ArmLabels]:
@@ -112,6 +126,32 @@ def said_in(note: Note) -> Said:
     return Said(str(version or name), name, lines)
 
 
+def shown_in(notes: Iterable[StoredNote]) -> list[ShownVersion]:
+    """The versions that notes of kind :data:`INTERFACE` tell of, as they were first shown.
+
+    A version is shown again where a step has a note of it, and the step with such notes before it
+    had none. Where each version was noted only once, nothing is known of that.
+
+    Args:
+        notes: of one arm, in order.
+    """
+    found: dict[str, ShownVersion] = {}
+    before: set[str] = set()
+    now: set[str] = set()
+    last = 0
+    for note in notes:
+        if note.at != last:
+            before, now, last = now, set(), note.at
+        said = said_in(note.note)
+        known = found.get(said.version)
+        if known is None:
+            found[said.version] = ShownVersion(said, note)
+        elif said.version not in before | now:
+            found[said.version] = known._replace(again=(*known.again, note.at))
+        now.add(said.version)
+    return list(found.values())
+
+
 def versions_of(notes: Iterable[StoredNote], arm: str, env_steps: EnvSteps) -> list[VersionRow]:
     """The interfaces of an arm, each once, in the order in which they were first shown.
 
@@ -120,9 +160,14 @@ def versions_of(notes: Iterable[StoredNote], arm: str, env_steps: EnvSteps) -> l
         arm: name of the arm.
         env_steps: of its steps.
     """
-    found: dict[str, VersionRow] = {}
-    for at, note in notes:
-        said = said_in(note)
-        spent = float(env_steps.get(at, NAN))
-        found.setdefault(said.version, VersionRow(arm, said.name, at, spent, said.lines))
-    return list(found.values())
+    return [
+        VersionRow(
+            arm=arm,
+            version=said.name,
+            step=first.at,
+            env_steps=float(env_steps.get(first.at, NAN)),
+            says=said.lines,
+            again=again,
+        )
+        for said, first, again in shown_in(notes)
+    ]

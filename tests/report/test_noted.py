@@ -100,6 +100,9 @@ def test_an_interface_is_listed_from_where_it_was_first_shown(tmp_path: Path) ->
     store.add_notes("a", 1, [note(), interface("v1")])
     store.add_notes("a", 4, [interface("v2", "Look first.", "Then act."), note(label="late")])
     store.add_notes("a", 9, [interface("v1")])
+    store.add_notes("a", 10, [interface("v2"), interface("v1")])
+    store.add_notes("a", 11, [interface("v2"), interface("v2")])
+    store.add_notes("a", 15, [interface("v1")])
     store.add_notes("b", 2, [interface("v3")])
     rows = versions_of(store.notes_when("a", INTERFACE), "a", {4: 800.0})
     assert [(row.version, row.step, row.says) for row in rows] == [
@@ -107,6 +110,7 @@ def test_an_interface_is_listed_from_where_it_was_first_shown(tmp_path: Path) ->
         ("v2", 4, ("Look first.", "Then act.")),
     ]
     assert rows[1].env_steps == 800
+    assert [row.again for row in rows] == [(9, 15), (10,)]
     assert {row.label for row in store.note_counts("a")} == {"empty", "late", "v1", "v2"}
     assert {row.arm for row in store.note_counts()} == {"a", "b"}
     store.close()
@@ -164,12 +168,13 @@ def test_a_run_without_notes_has_no_such_section() -> None:
 
 def test_interfaces_are_listed_with_what_they_say_as_far_as_there_is_room() -> None:
     lines = tuple(f"line {i}" for i in range(MAX_LINES + 2))
-    versions = (VersionRow("A", "v1", 3, 1234.0, ("<b>Look</b> first.",)),
+    versions = (VersionRow("A", "v1", 3, 1234.0, ("<b>Look</b> first.",), (7, 9, 11, 13)),
                 VersionRow("A", "v2", 5, says=lines), VersionRow("B", "v3", 6))  # fmt: skip
     html = render_report(ReportData("t", versions=versions))
     assert "&lt;b&gt;Look&lt;/b&gt; first." in html
     text = text_of(ReportData("t", versions=versions))
     assert "1,234" in text
+    assert "3, 7, 9, 11, …" in text
     assert f"line {MAX_LINES - 1}and 2 lines more" in text
     assert f"line {MAX_LINES}" not in text
     assert "nothing more than the env" in text

@@ -27,6 +27,8 @@ from tests.web.sample import EVAL, RUN
 
 ARM, ATTACK = "coevolve", "<script>alert(1)</script>\u202e\x00"
 PATH = f"runs/{RUN}/arms/{ARM}/notes"
+VERSIONS = {1: 1, 3: 3, 4: 1}
+"""By the step that has a note of it."""
 SECRET = "sk-abcdefghijklmnop1234"
 
 
@@ -47,10 +49,11 @@ def folder(sample_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
         about: dict[str, Any] = {"task_id": task_id, "group_id": group_id, "index": position}
         label = ("pass", "empty", ATTACK)[position % 3]
         mine = by_step.setdefault(step, [])
-        if step in (1, 3) and not mine:
-            says = (f"Version of step {step}.", f"{ATTACK} {SECRET}", "x" * 5000)
-            evidence = FrozenDict(version=f"whole-{step}", says=says)
-            mine.append(Note(kind="interface", label=f"v{step}", evidence=evidence, **about))
+        version = VERSIONS.get(step)
+        if version and not mine:
+            says = (f"Version of step {version}.", f"{ATTACK} {SECRET}", "x" * 5000)
+            evidence = FrozenDict(version=f"whole-{version}", says=says)
+            mine.append(Note(kind="interface", label=f"v{version}", evidence=evidence, **about))
         turns = FrozenDict(turns=2)
         mine.append(Note(kind="turn", label=label, step=1, value=0.5, evidence=turns, **about))
         mine.append(Note(kind="credit", step=0, value=-1.0, source="model", **about))
@@ -92,7 +95,7 @@ def test_labels_are_counted_over_the_steps_of_an_arm(shelf: Shelf) -> None:
 def test_an_interface_is_told_once_with_what_it_says(shelf: Shelf) -> None:
     first, second = ask(shelf, PATH)["interfaces"]
     assert [(one["name"], one["step"]) for one in (first, second)] == [("v1", 1), ("v3", 3)]
-    assert first["version"] == "whole-1"
+    assert (first["version"], first["again"], second["again"]) == ("whole-1", [4], [])
     assert first["says"][0] == "Version of step 1."
     assert SECRET not in json.dumps(first)
     assert first["says"][1].startswith(ATTACK)

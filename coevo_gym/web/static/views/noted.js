@@ -81,7 +81,7 @@
 
   const INTERFACE_COLUMNS = (run) => [
     { label: "Version", cell: (row) => html`<code><${Words} text=${row.name || row.version} most=${20} /></code>` },
-    { label: "From step", num: true, cell: (row) => count(row.step) },
+    { label: "From step", num: true, cell: ({ step, again }) => html`${count(step)}${again.length > 0 && html`<small class="soft">, again ${again.map(count).join(", ")}</small>`}` },
     { label: "Env steps", num: true, cell: (row) => count(row.env_steps) },
     { label: "What it says", wide: true, cell: (row) => html`<${Lines} of=${row} />` },
     { label: "First shown in", cell: ({ episode }) => episode && html`<a href=${link(["runs", run, "trajectories", episode])}>an episode</a>` },
@@ -94,7 +94,7 @@
     return html`<${Loaded} of=${found}>${({ kinds, interfaces, left }) => html`
       ${kinds.length > 0 && html`<${Section} title="What went wrong" id="labels" note="What studies noted about its episodes of training, by label.">
         ${kinds.map((of) => html`<${Labels} key=${of.kind} run=${run} arm=${arm} of=${of} />`)}<//>`}
-      ${interfaces.length > 0 && html`<${Section} title="What the interface said" id="interfaces" note="Each interface from the step at which it was first shown, with what it adds to the env's own text.">
+      ${interfaces.length > 0 && html`<${Section} title="What the interface said" id="interfaces" note="Each interface with the step from which it was shown, and what it adds to the env's own text.">
         <${Table} label="Interfaces" rows=${interfaces} columns=${INTERFACE_COLUMNS(run)} keyOf=${(row) => row.version} keys=${false} />
         ${left > 0 && html`<p class="note">${plural(left, "interface")} between these left out.</p>`}<//>`}`}<//>`;
   };

@@ -7,7 +7,7 @@ import math
 from coevo_gym.core.notes import Note
 from coevo_gym.core.task import Split
 from coevo_gym.report.data import ArmLabels
-from coevo_gym.report.noted import INTERFACE, arm_labels, is_failure, said_in
+from coevo_gym.report.noted import INTERFACE, arm_labels, is_failure, shown_in
 from coevo_gym.report.words import spread
 from coevo_gym.web.view.answers.briefs import checked_arm
 from coevo_gym.web.view.reader import ViewReader
@@ -23,6 +23,8 @@ from coevo_gym.web.view.shelf import ShownRun, told_as_damaged
 
 MOST_INTERFACES = 200
 MOST_LINES = 100
+MOST_RETURNS = 20
+"""Times that an interface came back."""
 MOST_CHARACTERS = 2_000
 """Of a line; the rest is cut."""
 MOST_LABELLED = 12
@@ -135,22 +137,22 @@ def _kind(reader: ViewReader, found: ArmLabels) -> KindOfNotes:
 
 
 def _interfaces(reader: ViewReader, arm: str, spent: dict[int, float]) -> list[InterfaceRow]:
-    found: dict[str, InterfaceRow] = {}
-    for at, note in reader.notes_when(arm, INTERFACE):
-        said = said_in(note)
-        if said.version in found:
-            continue
+    rows = []
+    for said, (at, note), again in shown_in(reader.notes_when(arm, INTERFACE)):
         stored = reader.stores(arm, note.group_id, note.index)
-        found[said.version] = InterfaceRow(
-            version=said.version,
-            name=said.name,
-            step=at,
-            env_steps=spent.get(at),
-            says=tuple(map(_bounded, said.lines[:MOST_LINES])),
-            left=max(0, len(said.lines) - MOST_LINES),
-            episode=_id(arm, note.group_id, note.index) if stored else None,
+        rows.append(
+            InterfaceRow(
+                version=said.version,
+                name=said.name,
+                step=at,
+                env_steps=spent.get(at),
+                again=again[:MOST_RETURNS],
+                says=tuple(map(_bounded, said.lines[:MOST_LINES])),
+                left=max(0, len(said.lines) - MOST_LINES),
+                episode=_id(arm, note.group_id, note.index) if stored else None,
+            )
         )
-    return list(found.values())
+    return rows
 
 
 def _bounded(line: str) -> str:
