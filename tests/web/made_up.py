@@ -205,8 +205,8 @@ def arm_notes(arm: str = "coevolve", n: int = 20) -> dict[str, Any]:
         "interfaces": [
             {
                 "version": f"{i}f9a1c07" * 8, "name": f"{i}f9a1c07", "step": 13 * i + 1,
-                "env_steps": 26_000 * i, "says": lines[: 4 * i], "again": [40, 66][: 2 - i],
-                "left": 2 * (i == 2),
+                "env_steps": 26_000 * i, "says": lines[: 4 * i], "left": 2 * (i == 2),
+                "again": [40, 66, 79, 92][: 4 - 2 * i],
                 "episode": f"{arm}.g7.0" if i else None,
             }
             for i in range(3)

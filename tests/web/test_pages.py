@@ -421,6 +421,7 @@ def test_an_arm_shows_its_failures_by_label_and_what_its_interfaces_say(visit: V
     interfaces = page.locator("#interfaces tbody tr")
     expect(interfaces).to_have_count(3)
     expect(interfaces.nth(0)).to_contain_text("Nothing more than the env")
+    expect(interfaces.nth(0)).to_contain_text("1, again 40, 66, 79, …")
     expect(interfaces.nth(1).locator("li")).to_have_count(4)
     last = interfaces.nth(2)
     expect(last.locator("li:visible")).to_have_count(6)

@@ -81,7 +81,7 @@
 
   const INTERFACE_COLUMNS = (run) => [
     { label: "Version", cell: (row) => html`<code><${Words} text=${row.name || row.version} most=${20} /></code>` },
-    { label: "From step", num: true, cell: ({ step, again }) => html`${count(step)}${again.length > 0 && html`<small class="soft">, again ${again.map(count).join(", ")}</small>`}` },
+    { label: "From step", num: true, cell: ({ step, again }) => html`${count(step)}${again.length > 0 && html`<small class="soft" title=${`again from steps ${again.map(count).join(", ")}`}>, again ${again.slice(0, 3).map(count).join(", ")}${again.length > 3 && ", …"}</small>`}` },
     { label: "Env steps", num: true, cell: (row) => count(row.env_steps) },
     { label: "What it says", wide: true, cell: (row) => html`<${Lines} of=${row} />` },
     { label: "First shown in", cell: ({ episode }) => episode && html`<a href=${link(["runs", run, "trajectories", episode])}>an episode</a>` },

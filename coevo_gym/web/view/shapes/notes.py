@@ -67,7 +67,7 @@ class InterfaceRow(Shape):
         name: the version, short.
         step: step of the learner at which it was first shown.
         env_steps: env steps spent by the end of that step.
-        again: steps from which it was shown again after others.
+        again: the first steps, up to 20, from which it was shown again after others.
         says: what it says beyond the env's own text, in lines.
         left: lines that are left out, as there are too many.
         episode: id of an episode that was shown it first; null if that is not stored.
