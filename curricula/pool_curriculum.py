@@ -269,7 +269,11 @@ class CurriculumConfig(GrowthConfig):
         return self.selector.cap if isinstance(self.selector, BandConfig) else CAP
 
     def make(
-        self, tasks: Iterable[Task] = (), *, native: Sequence[Task] | None = None
+        self,
+        tasks: Iterable[Task] = (),
+        *,
+        native: Sequence[Task] | None = None,
+        selector: Selector | None = None,
     ) -> PoolCurriculum:
         """The curriculum.
 
@@ -277,12 +281,14 @@ class CurriculumConfig(GrowthConfig):
             tasks: training tasks to start from.
             native: training tasks that targets are planned from, where rounds look for targets;
                 None for all of the pool's benchmark, once there is a pool.
+            selector: one of a method's own; None for that of the settings.
 
         Raises:
             SplitLeakError: if a task is not a training task.
         """
         growth = SignalGrowth(self, cap=self.cap, native=native)
-        return PoolCurriculum(tasks, selector=self.selector.make(), growth=growth, cap=self.cap)
+        selector = self.selector.make() if selector is None else selector
+        return PoolCurriculum(tasks, selector=selector, growth=growth, cap=self.cap)
 
 
 def _signals_in(counts: Mapping[str, int]) -> dict[str, int]:

@@ -37,7 +37,7 @@ def told(kit: Kit) -> Method:
 '''
 STEPS, GROUPS, SIZE = 4, 4, 4
 SETS = (
-    *("arms=static,told", f"loop.max_steps={STEPS}", "store.record=all"),
+    *(f"loop.max_steps={STEPS}", "store.record=all"),
     *("evaluation.n_tasks=3", "loop.evaluate_every_steps=0"),
 )
 
@@ -62,13 +62,15 @@ def sets(tmp_path: Path) -> list[str]:
     return [f"--set={item}" for item in (*SETS, f"plugins.methods={folder}")]
 
 
-def test_one_that_was_killed_ends_as_if_it_had_not(
-    child: Callable[..., Child], tmp_path: Path, sets: list[str]
-) -> None:
+def killed_and_whole(
+    child: Callable[..., Child], tmp_path: Path, arm: str, *sets: str
+) -> tuple[RunFolder, RunReader]:
+    """A run of two arms, after one that was killed in the second has ended just as it did."""
+    sets = (f"--set=arms=static,{arm}", *sets)
     whole = child("train", TOY, "--name=whole", *sets)
     assert whole.end() == 0, whole.text
     killed = child("train", TOY, "--name=killed", *sets)
-    killed.wait_for(f"train told: 2/{STEPS}")
+    killed.wait_for(f"train {arm}: 2/{STEPS}")
     killed.process.kill()
     assert killed.end() == -signal.SIGKILL
     resumed = child("resume", "killed")
@@ -79,18 +81,25 @@ def test_one_that_was_killed_ends_as_if_it_had_not(
     assert {arm: found["weights"] for arm, found in one.items()} == {
         arm: found["weights"] for arm, found in other.items()
     }
-    assert one["told"]["weights"] != one["static"]["weights"]
+    assert one[arm]["weights"] != one["static"]["weights"]
     stores = [RunReader(folder.database) for folder in folders]
-    assert stores[0].notes("told") == stores[1].notes("told")
+    assert stores[0].notes(arm) == stores[1].notes(arm)
     assert stores[0].note_counts() == stores[1].note_counts()
-    assert stores[0].trajectories("told") == stores[1].trajectories("told")
-    lines = [[without_times(line) for line in steps_of(f, "told")] for f in folders]
+    assert stores[0].trajectories(arm) == stores[1].trajectories(arm)
+    lines = [[without_times(line) for line in steps_of(f, arm)] for f in folders]
     assert lines[0] == lines[1]
+    return folders[0], stores[0]
+
+
+def test_one_that_was_killed_ends_as_if_it_had_not(
+    child: Callable[..., Child], tmp_path: Path, sets: list[str]
+) -> None:
+    folder, store = killed_and_whole(child, tmp_path, "told", *sets)
 
     # What is there, is what happened.
-    notes, episodes = stores[0].notes("told"), stores[0].trajectories("told")
+    notes, episodes = store.notes("told"), store.trajectories("told")
     assert len(notes) == len(episodes) == STEPS * GROUPS * SIZE
-    assert not stores[0].notes("static")
+    assert not store.notes("static")
     for number, episode in enumerate(episodes):
         step, place = number // (GROUPS * SIZE), number % SIZE
         assert episode.interface == f"remark:({step} so far)"
@@ -99,9 +108,26 @@ def test_one_that_was_killed_ends_as_if_it_had_not(
         (note,) = notes.of("outcome", episode.group_id, place)
         assert note.label == ("solved" if episode.success else "failed")
         assert note.evidence["shown"] == tuple(s.shown[-12:] for s in episode.steps)
-    assert all(not episode.interface for episode in stores[0].trajectories("static"))
-    numbers = steps_of(folders[0], "told")
+    assert all(not episode.interface for episode in store.trajectories("static"))
+    numbers = steps_of(folder, "told")
     assert [line["memory.tally.told"] for line in numbers] == [1, 2, 3, 4]
     assert all(line["notes.outcome"] == GROUPS * SIZE for line in numbers)
     assert all({"guide_s", "study_s"} <= line.keys() for line in numbers)
-    assert not [k for line in steps_of(folders[0], "static") for k in line if k.startswith("notes")]
+    assert not [k for line in steps_of(folder, "static") for k in line if k.startswith("notes")]
+
+
+def test_a_method_of_ours_with_all_that_it_remembers(
+    child: Callable[..., Child], tmp_path: Path, sets: list[str]
+) -> None:
+    method = {
+        "utility": "ema",
+        "task_weights": "true",
+        "profile.evolve_every_steps": "1",
+        "profile.count": "1",
+    }
+    own = (f"--set=arm.seal.set.method.{key}={value}" for key, value in method.items())
+    folder, store = killed_and_whole(child, tmp_path, "seal", *sets, *own)
+    numbers = steps_of(folder, "seal")
+    assert [line["memory.profile.evolutions"] for line in numbers] == [1, 2, 3, 4]
+    assert all(line["notes.turn_label"] == GROUPS * SIZE for line in numbers)
+    assert len({episode.interface for episode in store.trajectories("seal")}) > 1

@@ -15,6 +15,7 @@ from coevo_gym.core.task import FrozenModel
 from coevo_gym.methods.coevolve import static
 from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import Method, NoSettings, method
+from coevo_gym.methods.seal.last_failure import LastFailure
 from coevo_gym.methods.seal.profile import FailureProfile, ProfileConfig
 from coevo_gym.methods.seal.reweighted import Reweighted, Utility, Weighing
 from coevo_gym.methods.seal.shown.coach import InterfaceCoach
@@ -44,6 +45,8 @@ class SEALSettings(FrozenModel):
     """Share of a weight's distance from 1 that is kept."""
     normalise_mean: bool = False
     """Divide weights by their mean over the group's trajectories with labels."""
+    task_weights: bool = False
+    """Draw tasks by what failed in them last, in place of ``curriculum.selector``."""
     native: bool = False
     """Practise all native training tasks, as the paper does, in place of the first tasks."""
     profile: ProfileConfig = ProfileConfig()
@@ -77,9 +80,14 @@ def seal(settings: SEALSettings, kit: Kit) -> Method:
         studies=(TurnLabels(kit.benchmark),),
         memories={"profile": profile},
     )
-    if settings.native:
-        pool = kit.curriculum.make(kit.native_tasks, native=kit.starts)
-        found = replace(found, curriculum=pool, first_round=None)
+    if settings.native or settings.task_weights:
+        pool = kit.curriculum.make(
+            kit.native_tasks if settings.native else (),
+            native=kit.starts,
+            selector=LastFailure(profile) if settings.task_weights else None,
+        )
+        first_round = None if settings.native else found.first_round
+        found = replace(found, curriculum=pool, first_round=first_round)
     if settings.guides:
         shown = {"schema_notes": settings.schema_notes, "error_hints": settings.error_hints}
         found = replace(
