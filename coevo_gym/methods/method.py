@@ -51,7 +51,8 @@ class MethodSpec:
 
     Attributes:
         name: what an arm calls it.
-        settings: model of its own settings, which an arm sets as ``method.KEY``.
+        settings: model of its own settings, which an arm sets as ``method.KEY``. One called
+            ``native``, if there is one, says that all native training tasks are practised.
         assemble: makes its parts.
         sets: settings of the run's parts that define it, by dotted key. They go over the run's,
             and what the arm sets goes over them.

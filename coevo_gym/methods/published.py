@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,15 +36,15 @@ _REMARKS = {
 }
 
 
-def published(benchmark: str, model: str) -> str | None:
-    """What is published for a benchmark and a model, in words; None if nothing is.
+def published(benchmark: str, model: str, methods: Collection[str]) -> str | None:
+    """What is published for a benchmark, a model and methods, in words; None if nothing is.
 
     Args:
         benchmark: name of the benchmark.
         model: its path; it is known by its name, wherever its folder lies.
+        methods: names of the methods that a run compares.
     """
     found = _COEVOLVE.get((benchmark, Path(model).name))
-    if found is None:
-        return None
-    numbers = f"static {found.static} %, coevolve {found.coevolve} % (arXiv 2604.15840)"
-    return numbers + _REMARKS.get(benchmark, "")
+    numbers = {} if found is None else found._asdict()
+    told = ", ".join(f"{name} {rate} %" for name, rate in numbers.items() if name in methods)
+    return f"{told} (arXiv 2604.15840){_REMARKS.get(benchmark, '')}" if told else None

@@ -15,7 +15,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
 from coevo_gym.agents.lm.model_shape import ModelShape, shape_of
-from coevo_gym.config import ArmConfig, RunConfig
+from coevo_gym.config import ArmConfig, RunConfig, arm_configs
 from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.methods.published import published
@@ -91,14 +91,14 @@ class ModelPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one arm of a run will do.
+    """What one arm of a run will do; the one that does most, where arms differ.
 
     Attributes:
         steps: steps of the learner; None where env steps are the limit.
         groups_per_step: tasks in a step.
         group_size: episodes of a task.
         max_env_steps: most env steps of training episodes.
-        initial_tasks: tasks to find before the first step.
+        initial_tasks: tasks to find before the first step; 0 if all arms practise native ones.
         rounds: rounds of evolution that something trains on; None where env steps are the limit.
         evaluations: evaluations of the policy; likewise.
         evaluation_tasks: episodes in each.
@@ -136,6 +136,7 @@ def plan(config: RunConfig, card: Accelerator = H200) -> Plan:
         card: what its hours are estimated for.
     """
     loop, steps = config.loop, config.loop.max_steps
+    arms = arm_configs(config).values()
     per_step = loop.groups_per_step * config.rollout.group_size
     limit = math.inf if loop.max_env_steps is None else loop.max_env_steps
     played = math.inf if steps is None else steps * per_step * max_steps(config)
@@ -145,8 +146,8 @@ def plan(config: RunConfig, card: Accelerator = H200) -> Plan:
         groups_per_step=loop.groups_per_step,
         group_size=config.rollout.group_size,
         max_env_steps=int(min(limit, played)),
-        initial_tasks=config.curriculum.initial_size,
-        rounds=None if steps is None else _rounds(config, steps),
+        initial_tasks=max(map(_initial_tasks, arms)),
+        rounds=None if steps is None else max(most_rounds(config, arm) for arm in arms),
         evaluations=None if steps is None else _evaluations(config, steps),
         evaluation_tasks=config.evaluation.n_tasks,
         max_sampled_tokens=sampled,
@@ -164,21 +165,22 @@ def max_steps(config: RunConfig) -> int:
 
 
 def most_rounds(config: RunConfig, arm: ArmConfig) -> int:
-    """Rounds of an arm after its first task set, at most.
+    """Rounds of an arm after its first task set, if signals make every one of them worth it.
 
     Where env steps are the limit, as if each training episode took a single one.
     """
-    if config.loop.max_steps is not None:
-        return _rounds(config, config.loop.max_steps, arm)
-    groups = (config.loop.max_env_steps or 0) // config.rollout.group_size
-    return groups // arm.curriculum.evolve_every_groups
+    if arm.curriculum.evolve == "off":
+        return 0
+    loop, every = config.loop, arm.curriculum.evolve_every_groups
+    if loop.max_steps is None:
+        return (loop.max_env_steps or 0) // config.rollout.group_size // every
+    last = loop.max_steps if loop.evolve_at_last_step else loop.max_steps - 1
+    return last // max(math.ceil(every / loop.groups_per_step), loop.evolve_every_steps, 1)
 
 
-def _rounds(config: RunConfig, steps: int, arm: ArmConfig | None = None) -> int:
-    """Rounds that come due, if signals make every one of them worth it."""
-    every = math.ceil((arm or config).curriculum.evolve_every_groups / config.loop.groups_per_step)
-    last = steps if config.loop.evolve_at_last_step else steps - 1
-    return last // max(every, config.loop.evolve_every_steps, 1)
+def _initial_tasks(arm: ArmConfig) -> int:
+    """Tasks to find; none for a method with a setting ``native`` that is on."""
+    return 0 if getattr(arm.settings, "native", False) else arm.curriculum.initial_size
 
 
 def _evaluations(config: RunConfig, steps: int) -> int:
@@ -358,7 +360,10 @@ def _updates(config: RunConfig) -> UpdateConfig:
 def rows(config: RunConfig, planned: Plan, card: Accelerator = H200) -> Iterator[tuple[str, str]]:
     """The plan in words: what, and how much."""
     yield "arms, one after the other", ", ".join(config.arms)
-    yield "initial tasks, explored without guidance", f"{planned.initial_tasks}"
+    if planned.initial_tasks:
+        yield "initial tasks, explored without guidance", f"{planned.initial_tasks}"
+    else:
+        yield "initial tasks", "all native training tasks"
     if planned.steps is None:
         yield (
             "training",
@@ -372,13 +377,14 @@ def rows(config: RunConfig, planned: Plan, card: Accelerator = H200) -> Iterator
         )
         yield "episodes", f"{planned.rollouts:,}"
         yield "env steps", f"at most {planned.max_env_steps:,}, exploration not counted"
-        yield "rounds of evolution", f"at most {planned.rounds}"
+        yield "rounds of evolution", f"at most {planned.rounds}" if planned.rounds else "none"
         yield "evaluations", f"{planned.evaluations} x {planned.evaluation_tasks} tasks at most"
     if planned.max_sampled_tokens is not None:
         yield "sampled tokens", f"at most {planned.max_sampled_tokens:,}"
     said = None
     if config.policy.kind in ("transformers", "vllm"):
-        said = published(config.benchmark.name, config.policy.model.path)
+        methods = [arm.method for arm in arm_configs(config).values()]
+        said = published(config.benchmark.name, config.policy.model.path, methods)
     if said is not None:
         yield "published", said
     if isinstance(config.learner, GRPOConfig) and config.learner.clips_never_act:

@@ -139,6 +139,20 @@ def test_every_preset_tells_what_is_published_of_its_model(preset: str) -> None:
         assert "published" not in dict(rows(config, plan(config)))
 
 
+def test_of_what_no_arm_does_nothing_is_said() -> None:
+    config = settings("seal")
+    planned = plan(config)
+    told = dict(rows(config, planned))
+    assert (planned.initial_tasks, planned.rounds) == (0, 0)
+    assert told["initial tasks"] == "all native training tasks"
+    assert told["rounds of evolution"] == "none"
+    assert "published" not in told
+    mixed = settings("seal", "arms=grpo,coevolve")
+    planned = plan(mixed)
+    assert (planned.initial_tasks, planned.rounds) == (100, 7)
+    assert dict(rows(mixed, planned))["published"].startswith("coevolve 63.0 % (arXiv")
+
+
 @pytest.mark.parametrize("preset", PAPER)
 def test_every_preset_fits_the_card(preset: str) -> None:
     model = plan(settings(preset)).model
