@@ -173,7 +173,7 @@
       <figcaption class="chart-title">${spec.title}</figcaption>
       ${empty
         ? html`<p class="note">${spec.none || "There is nothing to draw yet."}</p>`
-        : html`<${Legend} parts=${kind.parts(spec)} hidden=${hidden} toggle=${spec.kind === "lines" && toggle} />
+        : html`<${Legend} parts=${kind.parts(spec)} alone=${spec.stacked} hidden=${hidden} toggle=${spec.kind === "lines" && toggle} />
             <${Drawing} kind=${kind} spec=${spec} hidden=${hidden} />
             ${spec.note && html`<p class="note">${spec.note}</p>`}
             <${Numbers} kind=${kind} spec=${spec} />`}
@@ -200,9 +200,10 @@
     return html`<div class="chart-drawing" ref=${box}></div>`;
   };
 
-  /** Names of a chart's parts, each with a sample; of lines, buttons that take one away. */
-  const Legend = ({ parts, hidden, toggle }) => {
-    if (parts.length < 2) return null;
+  /** Names of a chart's parts, each with a sample; of lines, buttons that take one away. A single
+      part is named where it is one `alone` of what could be stacked. */
+  const Legend = ({ parts, alone, hidden, toggle }) => {
+    if (parts.length < (alone ? 1 : 2)) return null;
     return html`<ul class="chart-legend">
       ${parts.map((part) => {
         const inner = html`<${Sample} ...${part} /><${Words} text=${part.label} most=${48} />`;
