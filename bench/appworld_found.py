@@ -1,0 +1,138 @@
+"""AppWorld's built-in world: does what is practised hold in scenarios that were set aside?
+
+The tiny policy chooses between calls that it makes up from what it has seen so far. Native tasks
+ask for more than that, so it solves none of them, and a table of them says nothing about practice.
+So this asks it for what it can express: tasks that a scripted explorer found, without guidance, in
+all training scenarios. 30 % of the scenarios are set aside. The policy imitates the tasks that were
+found in the others, each arm practises there, with first tasks of its own, and all are tried on the
+tasks that were found in those set aside, in words that no imitated one has.
+
+It goes on where it was stopped, in `runs/appworld_found` unless --folder says otherwise.
+
+Run: python bench/appworld_found.py [--seeds 3] [--env-steps 8000]     # about 40 minutes a seed
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from statistics import mean
+
+from rich.console import Console
+
+from coevo_gym.cli.progress import RunProgress
+from coevo_gym.config import load_config
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.task_file import read_tasks, write_tasks
+from coevo_gym.envs.held_out import benchmark_of
+from coevo_gym.episodes.evaluation import evaluate
+from coevo_gym.run.assembly import Assembly, load_evaluated
+from coevo_gym.run.manifest import read_manifest
+from coevo_gym.run.table import RANDOM, WARMUP
+from coevo_gym.run.train import resume, train
+from coevo_gym.store.checkpoint import Checkpoints
+from coevo_gym.store.folder import RunFolder, read_json
+
+HOLD_OUT = 0.3
+N_FOUND = 110
+ARMS = ("static", "coevolve_rbc")
+
+
+def found_tasks(path: Path, progress: RunProgress) -> Sequence[Task]:
+    """Tasks that an explorer finds in all training scenarios; kept in a file."""
+    if not path.is_file():
+        progress.say(f"exploring, until {N_FOUND} tasks are found (about 10 minutes) ...")
+        config = load_config("quickstart", sets=["benchmark.name=appworld", "seed=77"]).config
+        assembly = Assembly(config)
+        parts = assembly.rounds(None)
+        result = parts.evolver(parts.explorer()).run(assembly.first_round(N_FOUND))
+        write_tasks(path, result.accepted)
+    return read_tasks(path)
+
+
+def practised(
+    folder: RunFolder, seed: int, shown: Path, env_steps: int, progress: RunProgress
+) -> None:
+    """A run of all arms, in the scenarios that are not set aside."""
+    if folder.manifest.is_file():
+        resume(folder, progress, lambda: False)  # type: ignore[arg-type]
+        return
+    sets = {
+        "benchmark.name": "appworld",
+        "benchmark.hold_out": HOLD_OUT,
+        "evaluation.split": "held_out",
+        "evaluation.n_tasks": 57,
+        "warmup.n_tasks": 0,
+        "warmup.demonstrations": shown,
+        "curriculum.initial_size": len(read_tasks(shown)),
+        "curriculum.max_contexts_per_round": 8,
+        "curriculum.drafts_per_round": 24,
+        "curriculum.evolve_every_groups": 48,
+        "loop.max_env_steps": env_steps,
+        "loop.groups_per_step": 8,
+        "loop.evaluate_every_steps": 0,
+        "arms": ",".join(ARMS),
+        "seed": seed,
+    }
+    resolved = load_config("quickstart", sets=[f"{key}={value}" for key, value in sets.items()])
+    train(folder, resolved, progress, lambda: False)  # type: ignore[arg-type]
+
+
+def successes(folder: RunFolder, tasks: Sequence[Task]) -> Iterator[tuple[str, float, float]]:
+    """Name, success on found tasks set aside, and on native ones, of each policy of a run."""
+    config = read_manifest(folder)[1]
+    assembly = Assembly(config)
+    everywhere = config.benchmark.model_copy(update={"hold_out": 0.0})
+    native = {row["name"]: row["success"] for row in read_json(folder.summary)["table"]}
+    with closing(Assembly(config.model_copy(update={"benchmark": everywhere})).envs()) as envs:
+        floor = evaluate(assembly.random_agent(), tasks, envs, seed=config.seed)
+        yield RANDOM, floor.success_rate, native[RANDOM]
+        for name in (WARMUP, *ARMS):
+            saved = Checkpoints(folder.checkpoints / name).latest()
+            assert saved is not None
+            load_evaluated(assembly.policy, saved.state)
+            agent = assembly.agent(assembly.policy).greedy()
+            rate = evaluate(agent, tasks, envs, seed=config.seed).success_rate
+            yield name, rate, native[name]
+
+
+def main() -> None:
+    """Run all seeds that were not run, and print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=3, help="runs, seeds 1 to this")
+    parser.add_argument("--env-steps", type=int, default=8_000, help="of each arm")
+    parser.add_argument("--folder", type=Path, default=Path("runs/appworld_found"))
+    arguments = parser.parse_args()
+    folder: Path = arguments.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    rates: dict[str, list[tuple[float, float]]] = {}
+    with RunProgress(Console()) as progress:
+        tasks = found_tasks(folder / "found.jsonl", progress)
+        side_of = benchmark_of("appworld", HOLD_OUT).side_of
+        shown = [task for task in tasks if side_of(task) is Split.TRAIN]
+        told = {task.instruction for task in shown}
+        aside = [
+            task
+            for task in tasks
+            if side_of(task) is Split.HELD_OUT and task.instruction not in told
+        ]
+        write_tasks(folder / "shown.jsonl", shown)
+        for seed in range(1, arguments.seeds + 1):
+            run = RunFolder(folder / f"seed-{seed}")
+            practised(run, seed, folder / "shown.jsonl", arguments.env_steps, progress)
+            for name, found, native in successes(run, aside):
+                rates.setdefault(name, []).append((found, native))
+    scenarios = len({task.scenario for task in aside})
+    print(f"{len(shown)} tasks to imitate, {len(aside)} in {scenarios} scenarios set aside")
+    print("| policy | found tasks set aside | each seed | native ones set aside |")
+    print("|---|---|---|---|")
+    for name, of in rates.items():
+        each = ", ".join(f"{found:.1%}" for found, _ in of)
+        of_found, of_native = mean(found for found, _ in of), mean(native for _, native in of)
+        print(f"| {name} | {of_found:.1%} | {each} | {of_native:.1%} |")
+
+
+if __name__ == "__main__":
+    main()
