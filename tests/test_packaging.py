@@ -58,8 +58,9 @@ def test_sdist_to_wheel_to_empty_venv(tmp_path: Path) -> None:
     run(sys.executable, "-m", "pip", "install", "--no-deps", "--target", site, wheel, cwd=tmp_path)
     top = {path.name for path in Path(site).iterdir()}
     assert not top & {"agents", "curricula", "trainers", "prompts", "tests"}
-    prompts = [str(file.relative_to(PROMPTS)) for file in PROMPTS.rglob("*.j2")]
-    assert "coevolve/judge.j2" in prompts
+    texts = (file for kind in ("*.j2", "*.toml") for file in PROMPTS.rglob(kind))
+    prompts = [str(file.relative_to(PROMPTS)) for file in texts]
+    assert {"coevolve/judge.j2", "seal/cues.toml", "seal/hints.toml"} <= {*prompts}
     own = [path for path in sys.path if path.endswith("site-packages")]  # the dependencies
     assert (
         run(python, "-c", USE.format(extra=own, site=site, prompts=prompts), cwd=tmp_path).strip()
