@@ -72,7 +72,7 @@ def load_report_data(folder: RunFolder) -> ReportData:
     arms, held_out = _arm_tasks(config, rounds), _held_out(config)
     spreads = tuple(spread_of(tasks) for tasks in arms)
     spent = {arm: _env_steps(arm, lines) for arm in config.arms}
-    noted = reader.note_counts()
+    noted, turns = reader.note_counts(), reader.turn_counts()
     return ReportData(
         title=config.name,
         subtitle=f"{config.benchmark.name}, {manifest['model']}, seed {config.seed}",
@@ -87,7 +87,9 @@ def load_report_data(folder: RunFolder) -> ReportData:
         spreads=spreads,
         maps=maps_of(arms, held_out),
         lengths=lengths_of(reader, (RANDOM, WARMUP, *config.arms)),
-        labels=tuple(row for arm in config.arms for row in arm_labels(noted, arm, spent[arm])),
+        labels=tuple(
+            row for arm in config.arms for row in arm_labels(noted, arm, spent[arm], turns)
+        ),
         versions=tuple(
             row
             for arm in config.arms

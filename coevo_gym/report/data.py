@@ -277,6 +277,8 @@ class ArmLabels:
         labels: the most frequent labels, the most frequent first.
         bins: from the first step of the learner to the last.
         left: how many other labels there are.
+        thirds: of each label, how many notes are about a turn in the first, the middle and the last
+            third of an episode with several turns; () where no note is.
     """
 
     arm: str
@@ -284,6 +286,7 @@ class ArmLabels:
     labels: tuple[str, ...]
     bins: tuple[LabelBin, ...]
     left: int = 0
+    thirds: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True)

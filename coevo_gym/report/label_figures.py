@@ -41,6 +41,8 @@ class LabelRow(NamedTuple):
         share: of the notes of the kind that carry a label, how many carry this one.
         early: that share in the first part of the steps that has such notes.
         late: that share in the last such part.
+        thirds: the shares of its notes about turns that are in the first, the middle and the last
+            third of their episodes; () if none is known.
     """
 
     arm: str
@@ -50,6 +52,7 @@ class LabelRow(NamedTuple):
     share: str
     early: str
     late: str
+    thirds: tuple[str, ...] = ()
 
 
 def in_words(name: str) -> str:
@@ -122,10 +125,15 @@ def label_rows(data: ReportData) -> list[LabelRow]:
             n = sum(part.counts[at] for part in parts)
             ends = [percent(part.counts[at] / part.n) for part in (parts[0], parts[-1])]
             share = percent(n / all_notes)
-            rows.append(
-                LabelRow(arm.arm, in_words(arm.kind), in_words(label), count(n), share, *ends)
-            )
+            names = (arm.arm, in_words(arm.kind), in_words(label))
+            rows.append(LabelRow(*names, count(n), share, *ends, thirds=_thirds(arm, at)))
     return rows
+
+
+def _thirds(arm: ArmLabels, at: int) -> tuple[str, ...]:
+    """Where in their episodes a label's turns lie."""
+    found = arm.thirds[at] if arm.thirds else ()
+    return tuple(percent(n / sum(found)) for n in found) if sum(found) else ()
 
 
 def shown_versions(data: ReportData) -> list[VersionRow]:

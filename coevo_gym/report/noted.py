@@ -5,13 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
 from coevo_gym.core.notes import Note
-from coevo_gym.envs.diagnosis import NO_FAILURES
+from coevo_gym.envs.diagnosis import NO_FAILURES, Position, position
 from coevo_gym.report.data import NAN, ArmLabels, LabelBin, VersionRow
-from coevo_gym.store.noted import NoteCount, StoredNote
+from coevo_gym.store.noted import NoteCount, StoredNote, TurnCount
 
 INTERFACE = "interface"
 """Kind of the notes that say which versions of an interface a step showed, and what they say."""
@@ -21,6 +22,8 @@ MAX_BINS = 20
 
 MAX_LABELS = 40
 """Labels of a kind that are told apart; the others are only counted."""
+
+_THIRDS: tuple[Position, ...] = ("early", "middle", "late")
 
 EnvSteps = Mapping[int, float]
 """Env steps that an arm had spent by the end of each of the learner's steps."""
@@ -54,7 +57,12 @@ class ShownVersion(NamedTuple):
     again: tuple[int, ...] = ()
 
 
-def arm_labels(counts: Iterable[NoteCount], arm: str, env_steps: EnvSteps) -> list[ArmLabels]:
+def arm_labels(
+    counts: Iterable[NoteCount],
+    arm: str,
+    env_steps: EnvSteps,
+    turns: Iterable[TurnCount] = (),
+) -> list[ArmLabels]:
     """How often an arm's notes carry each label over its steps, by kind of notes.
 
     Notes without a label, and those about interfaces, do not count.
@@ -63,6 +71,7 @@ def arm_labels(counts: Iterable[NoteCount], arm: str, env_steps: EnvSteps) -> li
         counts: of any arms.
         arm: name of the arm.
         env_steps: of its steps.
+        turns: those of the notes that are about turns, of any arms.
 
     Example:
         >>> counts = [NoteCount("a", 1, "turn", "pass", 3), NoteCount("a", 2, "turn", "late", 1)]
@@ -71,10 +80,26 @@ def arm_labels(counts: Iterable[NoteCount], arm: str, env_steps: EnvSteps) -> li
     """
     mine = [one for one in counts if one.arm == arm and one.label and one.kind != INTERFACE]
     last = max((*env_steps, *(one.step for one in mine)), default=0)
+    placed = [one for one in turns if one.arm == arm]
     return [
-        _of_kind(arm, kind, [one for one in mine if one.kind == kind], last, env_steps)
+        _with_thirds(
+            _of_kind(arm, kind, [one for one in mine if one.kind == kind], last, env_steps),
+            (one for one in placed if one.kind == kind),
+        )
         for kind in sorted({one.kind for one in mine})
     ]
+
+
+def _with_thirds(found: ArmLabels, turns: Iterable[TurnCount]) -> ArmLabels:
+    thirds = {label: Counter[Position]() for label in found.labels}
+    for one in turns:
+        if one.label in thirds and one.turns > 1:
+            thirds[one.label][position(one.turn, one.turns)] += one.n
+    if not any(thirds.values()):
+        return found
+    first, middle, last = _THIRDS
+    of = tuple((n[first], n[middle], n[last]) for n in thirds.values())
+    return replace(found, thirds=of)
 
 
 def _of_kind(

@@ -22,6 +22,17 @@ class NoteCount(NamedTuple):
     n: int
 
 
+class TurnCount(NamedTuple):
+    """How many notes of a kind and label an arm had about a turn of episodes with so many turns."""
+
+    arm: str
+    kind: str
+    label: str
+    turn: int
+    turns: int
+    n: int
+
+
 class StoredNote(NamedTuple):
     """A note with the learner's step at which it was written."""
 

@@ -18,7 +18,7 @@ from coevo_gym.core.trajectory import EvalTrajectory, Trajectory
 from coevo_gym.core.trajectory_json import eval_trajectory_from_json, trajectory_from_json
 from coevo_gym.store.evaluated import Evaluated, EvaluatedTask
 from coevo_gym.store.folder import DAMAGED, storing
-from coevo_gym.store.noted import COLUMNS, NoteCount, StoredNote, note_from_row
+from coevo_gym.store.noted import COLUMNS, NoteCount, StoredNote, TurnCount, note_from_row
 from coevo_gym.store.rows import (
     Decision,
     HeldTask,
@@ -237,6 +237,23 @@ class RunReader:
             f"GROUP BY {which} ORDER BY {which}"
         )
         return [NoteCount(*row) for row in self._rows(query, arm, arm)]
+
+    def turn_counts(self, arm: str | None = None) -> list[TurnCount]:
+        """Notes about turns by arm, kind, label and turn, of one arm or all.
+
+        A note is about a turn if its evidence says how many ``turns`` its episode has.
+        """
+        if not self._has("notes"):
+            return []
+        turns = "json_extract(evidence, '$.turns')"
+        which = f"arm, kind, label, step_of_episode, {turns}"
+        query = (
+            f"SELECT {which}, count(*) FROM notes "  # noqa: S608 (constants)
+            f"WHERE (? IS NULL OR arm = ?) AND json_type(evidence, '$.turns') = 'integer' "
+            f"AND step_of_episode >= 0 AND step_of_episode < {turns} "
+            f"GROUP BY {which} ORDER BY {which}"
+        )
+        return [TurnCount(*row) for row in self._rows(query, arm, arm)]
 
     def task_counts(self) -> list[TaskCount]:
         """How often each arm practised each task."""

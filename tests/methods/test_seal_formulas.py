@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coevo_gym.envs.diagnosis import NO_FAILURES, TurnFacts, TurnLabel, turn_label
+from coevo_gym.envs.diagnosis import NO_FAILURES, TurnFacts, TurnLabel, position, turn_label
 from coevo_gym.methods.seal.dynamic import moved_utilities
 from coevo_gym.methods.seal.evolve import cues_on
-from coevo_gym.methods.seal.positions import position
 from coevo_gym.methods.seal.schema import schema_note
 from coevo_gym.methods.seal.targets import task_target
 from coevo_gym.methods.seal.utilities import CLIP, FAILURES, UTILITIES, trajectory_weight

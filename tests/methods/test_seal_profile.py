@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,10 +30,6 @@ def test_labels_are_counted_with_the_success_of_their_episodes() -> None:
     as_memory.note(told((["pass", "state_mismatch", "not_reached"], False), (["pass"], True)))
     expected = {"pass": Seen(2, 0.5), "state_mismatch": Seen(1, 0.0)}
     assert profile.window == profile.total == expected
-    assert profile.positions == {
-        "pass": {"early": 1, "only": 1},
-        "state_mismatch": {"middle": 1},
-    }
     assert profile.metrics()["labelled_turns"] == 3
     assert profile.metrics()["share_pass"] == 2 / 3
 
@@ -46,20 +41,6 @@ def test_notes_of_other_kinds_and_labels_that_count_nowhere_are_passed_over() ->
     profile.note(Notes([other, unheard]))
     assert profile.total == {}
     assert profile.metrics() == {"evolutions": 0.0, "cues_on": 0.0, "labelled_turns": 0.0}
-
-
-@pytest.mark.parametrize(
-    ("step", "evidence"), [(-1, {"turns": 2}), (2, {"turns": 2}), (0, {}), (0, {"turns": "two"})]
-)
-def test_a_turn_without_a_place_is_counted_without_one(step: int, evidence: dict[str, int]) -> None:
-    profile = FailureProfile()
-    note = Note(
-        kind="turn_label", task_id="t", group_id="g", index=0, step=step, label="pass",
-        evidence=evidence,
-    )  # fmt: skip
-    profile.note(Notes([note]))
-    assert profile.total == {"pass": Seen(1, 0.0)}
-    assert profile.positions == {}
 
 
 def test_a_common_failure_turns_its_cue_on_and_a_rare_one_goes_off() -> None:
@@ -108,7 +89,6 @@ def test_a_loaded_state_goes_on_as_if_it_had_never_stopped(
     assert second.metrics() == whole.metrics()
     assert (second.on, second.utilities) == (whole.on, whole.utilities)
     assert (second.window, second.total) == (whole.window, whole.total)
-    assert second.positions == whole.positions
 
 
 @given(steps)
@@ -121,5 +101,4 @@ def test_nothing_is_lost_or_counted_twice(episodes: list[list[tuple[list[str], b
     )
     assert {label: seen.turns for label, seen in profile.total.items()} == counted
     assert all(0.0 <= seen.mean <= 1.0 for seen in profile.total.values())
-    assert {label: sum(n.values()) for label, n in profile.positions.items()} == counted
     assert profile.evolutions == len(episodes) // 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,31 @@ def test_an_interface_is_listed_from_where_it_was_first_shown(tmp_path: Path) ->
     assert [row.again for row in rows] == [(9, 15), (10,)]
     assert {row.label for row in store.note_counts("a")} == {"empty", "late", "v1", "v2"}
     assert {row.arm for row in store.note_counts()} == {"a", "b"}
+    assert store.turn_counts() == []
+    store.close()
+
+
+def test_turns_are_counted_by_the_third_of_their_episode(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "run.db")
+    of_three, alone = FrozenDict(turns=3), FrozenDict(turns=1)
+    for step, label in enumerate(("pass", "empty", "empty")):
+        store.add_notes("a", 1 + step, [note(label=label, step=step, evidence=of_three)])
+    odd = [(-1, of_three), (3, of_three), (0, FrozenDict()), (0, FrozenDict(turns="two"))]
+    store.add_notes("a", 4, [note(step=step, evidence=evidence) for step, evidence in odd])
+    store.add_notes("a", 5, [note(step=0, label="late", evidence=alone)])
+    store.add_notes("b", 1, [note(step=1, evidence=of_three)])
+    counted = store.turn_counts()
+    assert [tuple(one) for one in counted] == [
+        ("a", "turn", "empty", 1, 3, 1), ("a", "turn", "empty", 2, 3, 1),
+        ("a", "turn", "late", 0, 1, 1), ("a", "turn", "pass", 0, 3, 1),
+        ("b", "turn", "empty", 1, 3, 1),
+    ]  # fmt: skip
+    assert store.turn_counts("b") == counted[-1:]
+    (found,) = arm_labels(store.note_counts(), "a", {}, counted)
+    thirds = dict(zip(found.labels, found.thirds, strict=True))
+    assert thirds == {"empty": (0, 1, 1), "pass": (1, 0, 0), "late": (0, 0, 0)}
+    (nowhere,) = arm_labels(store.note_counts(), "a", {}, [])
+    assert nowhere.thirds == ()
     store.close()
 
 
@@ -141,6 +167,15 @@ def test_bars_are_the_shares_of_failures_by_env_steps() -> None:
     assert "pass A turn label 13 72.2\u202f% 50.0\u202f% 90.0\u202f%" in re.sub(
         r"\s*<[^>]+>\s*", " ", html
     ).replace("  ", " ")
+
+
+def test_where_turns_lie_is_told_if_it_is_known() -> None:
+    placed = replace(LABELS, thirds=((6, 2, 0), (0, 0, 0), (1, 1, 2)))
+    text = text_of(ReportData("t", labels=(placed,)))
+    assert "in early turnsmiddlelate" in text
+    assert "75.0 %25.0 %0.0 %" in text
+    assert "–––" in text
+    assert "in early turns" not in text_of(ReportData("t", labels=(LABELS,)))
 
 
 def test_rare_labels_share_a_bar_and_no_label_of_a_success_is_drawn() -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from coevo_gym.envs.diagnosis import TurnFacts, turn_label
+from coevo_gym.envs.diagnosis import TurnFacts, position, turn_label
 from coevo_gym.methods.seal.dynamic import moved_utilities
 from coevo_gym.methods.seal.evolve import cues_on
-from coevo_gym.methods.seal.positions import position
 from coevo_gym.methods.seal.schema import schema_note
 from coevo_gym.methods.seal.targets import task_target
 from coevo_gym.methods.seal.utilities import UTILITIES, trajectory_weight

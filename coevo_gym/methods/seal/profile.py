@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import Field
 
@@ -12,13 +12,11 @@ from coevo_gym.core.notes import Note, Notes
 from coevo_gym.core.task import FrozenDict, FrozenModel
 from coevo_gym.methods.seal.dynamic import moved_utilities
 from coevo_gym.methods.seal.evolve import cues_on
-from coevo_gym.methods.seal.positions import Position, position
 from coevo_gym.methods.seal.utilities import CLIP, UTILITIES, Clip
 from coevo_gym.methods.seal.window import Seen, Window
 
 TURN_LABEL = "turn_label"
 """Kind of the notes that the memory grows from, one a user turn."""
-_POSITIONS: tuple[Position, ...] = get_args(Position)
 
 
 class ProfileConfig(FrozenModel):
@@ -118,7 +116,6 @@ class FailureProfile:
         self.evolutions = 0
         self._steps = 0
         self._window, self._total = _Tally(), _Tally()
-        self._positions: dict[str, Counter[str]] = {}
 
     @property
     def window(self) -> Window:
@@ -129,14 +126,6 @@ class FailureProfile:
     def total(self) -> Window:
         """What was seen so far."""
         return self._total.seen()
-
-    @property
-    def positions(self) -> dict[str, dict[Position, int]]:
-        """Of each label, how many of its turns lay where in their episodes."""
-        return {
-            label: {place: found[place] for place in _POSITIONS if found[place]}
-            for label, found in self._positions.items()
-        }
 
     def note(self, notes: Notes) -> None:
         """Take in the labels of a learner's step; the last step of a window ends it."""
@@ -150,10 +139,6 @@ class FailureProfile:
     def _add(self, note: Note) -> None:
         self._window.add(note.label, note.value)
         self._total.add(note.label, note.value)
-        turns = note.evidence.get("turns")
-        if isinstance(turns, int) and 0 <= note.step < turns:
-            place = position(note.step, turns)
-            self._positions.setdefault(note.label, Counter())[place] += 1
 
     def _evolve(self) -> None:
         seen, config = self.window, self.config
@@ -197,7 +182,6 @@ class FailureProfile:
             "utilities": dict(self.utilities),
             "window": self._window.state_dict(),
             "total": self._total.state_dict(),
-            "positions": {label: dict(found) for label, found in self._positions.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -206,4 +190,3 @@ class FailureProfile:
         self.on = tuple(state["on"])
         self.utilities = {label: float(value) for label, value in state["utilities"].items()}
         self._window, self._total = _Tally.of(state["window"]), _Tally.of(state["total"])
-        self._positions = {label: Counter(n) for label, n in state["positions"].items()}
