@@ -123,10 +123,10 @@ def label_rows(data: ReportData) -> list[LabelRow]:
         all_notes = sum(part.n for part in parts)
         for at, label in enumerate(arm.labels):
             n = sum(part.counts[at] for part in parts)
-            ends = [percent(part.counts[at] / part.n) for part in (parts[0], parts[-1])]
-            share = percent(n / all_notes)
+            first, last = (percent(part.counts[at] / part.n) for part in (parts[0], parts[-1]))
             names = (arm.arm, in_words(arm.kind), in_words(label))
-            rows.append(LabelRow(*names, count(n), share, *ends, thirds=_thirds(arm, at)))
+            share = percent(n / all_notes)
+            rows.append(LabelRow(*names, count(n), share, first, last, _thirds(arm, at)))
     return rows
 
 
