@@ -162,7 +162,7 @@ def suggest_key(model: type[BaseModel], key: str) -> str:
     """A sentence that helps on from a key that there is not."""
     of_arm = ARM_KEY.fullmatch(key)
     before, inner = "", key
-    if key.startswith("method."):
+    if key.partition(".")[0] == "method":
         return f"A method's own settings are an arm's: arm.NAME.set.{key}."
     if of_arm and of_arm[2]:
         before, inner = key.removesuffix(of_arm[2]), of_arm[2]

@@ -14,6 +14,9 @@ from pydantic import Field
 
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, Text
 
+INTERFACE = "interface"
+"""Kind of the notes that say which versions of an interface a step showed, and what they say."""
+
 
 class Note(FrozenModel):
     """One finding about a trajectory.

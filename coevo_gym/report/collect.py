@@ -9,7 +9,7 @@ from typing import Any
 from coevo_gym.config import RunConfig
 from coevo_gym.core.errors import BenchmarkNotInstalled, StoreError
 from coevo_gym.core.evolution import Verdict
-from coevo_gym.core.notes import NO_USAGE, Usage
+from coevo_gym.core.notes import INTERFACE, NO_USAGE, Usage
 from coevo_gym.core.task import Task
 from coevo_gym.curricula.metrics import (
     conversion,
@@ -35,7 +35,7 @@ from coevo_gym.report.data import (
     Similarity,
     UsageRow,
 )
-from coevo_gym.report.noted import INTERFACE, arm_labels, versions_of
+from coevo_gym.report.noted import arm_labels, env_steps_of, versions_of
 from coevo_gym.report.task_sets import ArmTasks, lengths_of, maps_of, spread_of
 from coevo_gym.run.assembly import Assembly
 from coevo_gym.run.manifest import read_manifest
@@ -71,7 +71,7 @@ def load_report_data(folder: RunFolder) -> ReportData:
     later = [applied for applied in rounds if not applied.is_first]
     arms, held_out = _arm_tasks(config, rounds), _held_out(config)
     spreads = tuple(spread_of(tasks) for tasks in arms)
-    spent = {arm: _env_steps(arm, lines) for arm in config.arms}
+    spent = {arm: env_steps_of(lines, arm) for arm in config.arms}
     noted, turns = reader.note_counts(), reader.turn_counts()
     return ReportData(
         title=config.name,
@@ -285,11 +285,6 @@ def _latest(arm: str, name: str, lines: Lines) -> float:
     """A number of the arm's latest step; NaN for runs that did not write it down yet."""
     found = [line[name] for line in lines if _is(line, "step", arm) and name in line]
     return float(found[-1]) if found else NAN
-
-
-def _env_steps(arm: str, lines: Lines) -> dict[int, float]:
-    """Env steps that an arm had spent by the end of each of its steps."""
-    return {line["step"]: line["env_steps"] for line in lines if _is(line, "step", arm)}
 
 
 def _each_once(rounds: Sequence[StoredRound]) -> Iterator[tuple[str, StoredRound]]:

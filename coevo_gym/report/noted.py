@@ -7,15 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from coevo_gym.core.notes import Note
+from coevo_gym.core.notes import INTERFACE, Note
 from coevo_gym.envs.diagnosis import NO_FAILURES, Position, position
 from coevo_gym.report.data import NAN, ArmLabels, LabelBin, VersionRow
 from coevo_gym.store.noted import NoteCount, StoredNote, TurnCount
-
-INTERFACE = "interface"
-"""Kind of the notes that say which versions of an interface a step showed, and what they say."""
 
 MAX_BINS = 20
 """Parts of an arm's steps in which labels are counted."""
@@ -55,6 +52,20 @@ class ShownVersion(NamedTuple):
     said: Said
     first: StoredNote
     again: tuple[int, ...] = ()
+
+
+def env_steps_of(lines: Iterable[Mapping[str, Any]], arm: str) -> dict[int, float]:
+    """Env steps that an arm had spent by the end of each of its steps, where that was written.
+
+    Args:
+        lines: of the run's metrics.
+        arm: name of the arm.
+    """
+    return {
+        int(line["step"]): float(line["env_steps"])
+        for line in lines
+        if line["event"] == "step" and line.get("arm") == arm and line.get("env_steps") is not None
+    }
 
 
 def arm_labels(

@@ -238,8 +238,8 @@ class RunReader:
         )
         return [NoteCount(*row) for row in self._rows(query, arm, arm)]
 
-    def turn_counts(self, arm: str | None = None) -> list[TurnCount]:
-        """Notes about turns by arm, kind, label and turn, of one arm or all.
+    def turn_counts(self) -> list[TurnCount]:
+        """Notes about turns by arm, kind, label and turn.
 
         A note is about a turn if its evidence says how many ``turns`` its episode has.
         """
@@ -249,11 +249,11 @@ class RunReader:
         which = f"arm, kind, label, step_of_episode, {turns}"
         query = (
             f"SELECT {which}, count(*) FROM notes "  # noqa: S608 (constants)
-            f"WHERE (? IS NULL OR arm = ?) AND json_type(evidence, '$.turns') = 'integer' "
+            f"WHERE json_type(evidence, '$.turns') = 'integer' "
             f"AND step_of_episode >= 0 AND step_of_episode < {turns} "
             f"GROUP BY {which} ORDER BY {which}"
         )
-        return [TurnCount(*row) for row in self._rows(query, arm, arm)]
+        return [TurnCount(*row) for row in self._rows(query)]
 
     def task_counts(self) -> list[TaskCount]:
         """How often each arm practised each task."""

@@ -121,10 +121,6 @@ class TestWeights:
         found, _ = weigh([1.5, -0.5, -0.5, -0.5], *self.LABELS, **settings)
         assert found == pytest.approx([1.5, -0.652173913, -0.4130434783, -0.5])
 
-    def test_nothing_is_weighed(self) -> None:
-        advantages = [0.1, -0.7, 0.3, 1e-9]
-        assert weigh([*advantages], *self.LABELS, utility="none")[0] == advantages
-
     def test_moving_utilities_are_the_profiles(self) -> None:
         profile = FailureProfile(ProfileConfig(evolve_every_steps=1))
         profile.note(labelled(*["state_mismatch"] * 40))

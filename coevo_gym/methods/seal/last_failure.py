@@ -46,7 +46,7 @@ class LastFailure(TableSelector):
                 self.table["failure"][row] = 1 + FAILURES.index(note.label)
 
     def weights(self) -> Numbers:
-        """(n,) weights within SEAL's clip, 0.5 to 2."""
+        """(n,) weights, from 1 to 2."""
         seen, config = self._profile.total, self._profile.config
         targets = [
             task_target(label, seen[label], alpha=config.alpha, confident=config.confident)

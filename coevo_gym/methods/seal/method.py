@@ -6,7 +6,7 @@ Without its interface and its weights it is ``static``, bit for bit.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -35,7 +35,7 @@ class SEALSettings(FrozenModel):
     """After an action that failed stands a line about its class of error."""
     cues: bool = True
     """The system text has a line about each failure that is common."""
-    utility: Utility = "fixed"
+    utility: Utility | Literal["none"] = "fixed"
     """What a label weighs: always the same, a moving value (``ema``), or nothing (``none``)."""
     clip: Clip = CLIP
     """Lowest and highest weight of a trajectory."""
@@ -95,10 +95,13 @@ def seal(settings: SEALSettings, kit: Kit) -> Method:
             studies=(*found.studies, InterfaceVersions(**shown)),
             coach=InterfaceCoach(profile, **shown, cues=settings.cues),
         )
-    return found if settings.utility == "none" else _weighing(found, profile, settings)
+    utility = settings.utility
+    return found if utility == "none" else _weighing(found, profile, settings, utility)
 
 
-def _weighing(found: Method, profile: FailureProfile, settings: SEALSettings) -> Method:
+def _weighing(
+    found: Method, profile: FailureProfile, settings: SEALSettings, utility: Utility
+) -> Method:
     """The method with a credit that weighs by labels."""
     if not isinstance(found.learner, GRPOConfig):
         raise ConfigError(
@@ -109,7 +112,7 @@ def _weighing(found: Method, profile: FailureProfile, settings: SEALSettings) ->
     transform = Reweighted(
         profile,
         weighing,
-        utility=settings.utility,
+        utility=utility,
         clip=settings.clip,
         apply_to=settings.apply_to,
         budget=settings.budget,

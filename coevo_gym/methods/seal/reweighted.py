@@ -13,8 +13,8 @@ from coevo_gym.methods.seal.profile import TURN_LABEL, FailureProfile
 from coevo_gym.methods.seal.utilities import CLIP, UTILITIES, Clip, trajectory_weight
 from coevo_gym.methods.seal.weights import ApplyTo, Budget, weights_of
 
-Utility = Literal["fixed", "ema", "none"]
-"""What labels are worth: always the same, what they have moved to, or all the same."""
+Utility = Literal["fixed", "ema"]
+"""What labels are worth: always the same, or what they have moved to."""
 _UNCLIPPED: Clip = (-math.inf, math.inf)
 
 
@@ -102,8 +102,6 @@ class Reweighted:
     @property
     def utilities(self) -> Mapping[str, float]:
         """What each label that counts is worth now."""
-        if self._utility == "none":
-            return {}
         return self._profile.utilities if self._utility == "ema" else UTILITIES
 
     def __call__(

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coevo_gym.core.benchmark import Benchmark
-from coevo_gym.core.notes import Findings, Note
+from coevo_gym.core.notes import INTERFACE, Findings, Note
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.envs.diagnosis import diagnosable
 from coevo_gym.methods.seal.profile import TURN_LABEL, turn_notes
 from coevo_gym.methods.seal.shown.interface import FailureInterface
-
-INTERFACE = "interface"
-"""Kind of the notes that say what an interface shows."""
 
 
 class TurnLabels:

@@ -157,11 +157,10 @@ def _name(config: RunConfig, model: ExplorerModelSettings) -> str:
 def _estimate(config: RunConfig, arm: ArmConfig, name: str, *, with_first: bool) -> Estimate:
     curriculum, model = arm.curriculum, arm.explorer.model
     n_first = 4 * curriculum.initial_size  # as many contexts as it may try drafts
-    n_later = 0 if curriculum.evolve == "off" else curriculum.most_places
-    rounds = most_rounds(config, arm) if n_later else 0
+    rounds = most_rounds(config, arm)
     first = _round(config, arm, n_first, n_first, guided=False)
     studies = curriculum.evolve not in ("random", "coverage")
-    later = _round(config, arm, n_later, curriculum.drafts_per_round, guided=studies)
+    later = _round(config, arm, curriculum.most_places, curriculum.drafts_per_round, guided=studies)
     whole = later.times(rounds) + (first if with_first else Cost())
     priced = model.kind == "openai" and model.endpoint.cost_usd(1, 1) > 0
     usd = model.endpoint.cost_usd(whole.prompt_tokens, whole.completion_tokens)

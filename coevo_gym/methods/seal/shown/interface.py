@@ -13,7 +13,7 @@ from coevo_gym.core.evolution import digest
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import Cue, View
 from coevo_gym.methods.seal.schema import document_note, schema_note
-from coevo_gym.methods.seal.shown.texts import cues, hint_after, hints, tools_of
+from coevo_gym.methods.seal.shown.texts import Hint, cues, hint_after, hints, tools_of
 from coevo_gym.methods.seal.utilities import FAILURES
 
 _DOCUMENT = re.compile(r'\{\s*"app_name"')
@@ -70,7 +70,7 @@ class FailureInterface:
         return (*(text for shown, text in parts if shown), *(cue.text for cue in self.cues))
 
     @property
-    def _hints(self) -> tuple[Any, ...]:
+    def _hints(self) -> tuple[Hint, ...]:
         return hints() if self.error_hints else ()
 
     def show(self, view: View) -> View:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from coevo_gym.core.notes import Note
+from coevo_gym.core.notes import INTERFACE, Note
 from coevo_gym.core.task import Split
 from coevo_gym.report.data import ArmLabels
-from coevo_gym.report.noted import INTERFACE, arm_labels, is_failure, shown_in
+from coevo_gym.report.noted import arm_labels, env_steps_of, is_failure, shown_in
 from coevo_gym.report.words import spread
 from coevo_gym.web.view.answers.briefs import checked_arm
 from coevo_gym.web.view.reader import ViewReader
@@ -43,11 +43,7 @@ def arm_notes(run: ShownRun, arm: str) -> ArmNotes:
     checked_arm(run, arm)
     if not run.folder.database.is_file():
         return ArmNotes(arm=arm)  # it has stored nothing yet
-    spent = {
-        int(line["step"]): float(line["env_steps"])
-        for line in run.lines
-        if line["event"] == "step" and line.get("arm") == arm and line.get("env_steps") is not None
-    }
+    spent = env_steps_of(run.lines, arm)
     with told_as_damaged():
         reader = run.reader
         kinds = arm_labels(reader.note_counts(arm), arm, spent)
