@@ -75,7 +75,7 @@ class DataError(EnvBackendError):
 
 
 class WorkersFailed(CoevoError):
-    """Worker processes of an env went on failing, each new one like the one before."""
+    """Worker processes were lost, or went on failing, each new one like the one before."""
 
 
 class TrainingDiverged(CoevoError, FloatingPointError):

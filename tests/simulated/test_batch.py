@@ -15,15 +15,23 @@ from coevo_gym.testing.simulated.batch import Cell, Numbers, run_seeds
 
 CELL = Cell(world="tiny", curriculum={"evolve": "random", "drafts_per_round": 5})
 LIFE = """
+import multiprocessing
 import sys
 from pathlib import Path
 from tests.simulated.test_batch import CELL, add_tiny
 from coevo_gym.testing.simulated.batch import run_seeds
 add_tiny()
+
+def say(seed, numbers):
+    print(seed, flush=True)
+    if len(sys.argv) > 2:
+        for child in multiprocessing.active_children()[:1]:
+            child.terminate()
+
 if __name__ == "__main__":
-    run_seeds(Path(sys.argv[1]), CELL, range(200), workers=2,
-              on_seed=lambda seed, numbers: print(seed, flush=True))
+    run_seeds(Path(sys.argv[1]), CELL, range(200), workers=2, on_seed=say)
 """
+ROOT = Path(__file__).parents[2]
 
 
 def add_tiny() -> None:
@@ -98,9 +106,8 @@ def test_killed_seeds_go_on(tmp_path: Path) -> None:
     script = tmp_path / "life.py"
     script.write_text(LIFE)
     command = [sys.executable, str(script), str(tmp_path / "cell")]
-    root = Path(__file__).parents[2]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, cwd=root, env={"PYTHONPATH": str(root)}
+        command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}
     ) as life:
         assert life.stdout is not None
         life.stdout.readline()
@@ -114,3 +121,16 @@ def test_killed_seeds_go_on(tmp_path: Path) -> None:
     went_on = run_seeds(tmp_path / "cell", CELL, few, on_seed=lambda seed, _: ran.append(seed))
     assert not done & set(ran)
     assert went_on == run_seeds(tmp_path / "anew", CELL, few)
+
+
+def test_a_worker_that_is_ended_from_outside_is_told(tmp_path: Path) -> None:
+    script = tmp_path / "life.py"
+    script.write_text(LIFE)
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "cell", "and end a worker"],
+        capture_output=True, text=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("coevo_gym.core.errors.WorkersFailed: A worker process was ended from")
+    assert 1 <= len((tmp_path / "cell" / "seeds.jsonl").read_text().splitlines()) < 200

@@ -14,12 +14,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.errors import ConfigError, WorkersFailed
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, thaw
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.store.folder import append_line, read_json, read_lines, write_json
@@ -82,6 +83,7 @@ def run_seeds(
     Raises:
         ConfigError: if the folder holds seeds of other settings.
         StoreError: if the folder cannot be written.
+        WorkersFailed: if something ended a worker process; the seeds that are done stay.
     """
     done = {int(line["seed"]): line for line in _kept(folder, cell)}
     missing = [seed for seed in dict.fromkeys(seeds) if seed not in done]
@@ -141,6 +143,11 @@ def _run(cell: Cell, seeds: Sequence[int], workers: int) -> Iterator[tuple[int, 
         runs = {pool.submit(cell.run, seed): seed for seed in seeds}
         for run in as_completed(runs):
             yield runs[run], run.result()
+    except BrokenProcessPool as error:
+        raise WorkersFailed(
+            "A worker process was ended from outside, for want of memory perhaps. The seeds that "
+            "are done are kept; the same command goes on."
+        ) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
