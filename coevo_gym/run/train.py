@@ -18,6 +18,7 @@ from coevo_gym.config import ArmConfig, Resolved, RunConfig
 from coevo_gym.core.errors import CoevoError
 from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.task import FrozenDict
+from coevo_gym.episodes.garbage import rare_full_collections
 from coevo_gym.run.arm import Arm
 from coevo_gym.run.assembly import Assembly, one_thread
 from coevo_gym.run.evals.types import evaluated_task
@@ -161,7 +162,8 @@ def resume(folder: RunFolder, progress: Progress, stop: StopRequest) -> Summary:
 
 def _go(folder: RunFolder, assembly: Assembly, progress: Progress, stop: StopRequest) -> Summary:
     """Carry out what is left of a run, and keep in its folder how far it is."""
-    with ProgressFile(progress, folder.path, "train", assembly.config.name) as told:
+    progress_file = ProgressFile(progress, folder.path, "train", assembly.config.name)
+    with rare_full_collections(), progress_file as told:
         return _Run(folder, assembly, told, stop).go()
 
 

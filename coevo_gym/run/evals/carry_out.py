@@ -13,6 +13,7 @@ from coevo_gym.core.seams import Agent
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.episodes.episode import EvalEpisode, Finished, Lost, Outcome
+from coevo_gym.episodes.garbage import rare_full_collections
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import Runner
 from coevo_gym.run.assembly import one_thread
@@ -101,7 +102,7 @@ def carry_out(job: EvalJob, kept: Kept, progress: Progress) -> None:
     lost: list[Lost] = []
     cost = sum((_cost(line) for line in kept.lines.values()), Cost())
     scope = one_thread(job.assembly.config) if job.model else nullcontext()
-    with scope, closing(job.assembly.envs(job.split)) as envs:
+    with scope, rare_full_collections(), closing(job.assembly.envs(job.split)) as envs:
         for task, sample, outcome in _outcomes(job, kept, envs):
             place = {"id": task.id, "sample": sample, "name": task.name}
             if isinstance(outcome, Finished):
