@@ -144,10 +144,12 @@ def table_of(
 
 
 def columns_of(experiment: Experiment, lines: Sequence[TableLine]) -> tuple[str, ...]:
-    """The columns that some row has a number in, the table's own first."""
-    wanted = dict.fromkeys([*experiment.columns, *USUAL])
+    """The columns that some row has a number in, the table's own first, without its metric."""
+    wanted = [name for name in (*experiment.columns, *USUAL) if name != experiment.metric]
     return tuple(
-        name for name in wanted if any(line.columns.get(name) is not None for line in lines)
+        name
+        for name in dict.fromkeys(wanted)
+        if any(line.columns.get(name) is not None for line in lines)
     )
 
 

@@ -305,6 +305,7 @@ def test_rows_can_be_compared_by_another_number(copied: Path, coevo: Coevo) -> N
     printed = coevo(*CHEAP, "--metric", "pool_size", "--md")
     assert "0 new cells, 0 resumed, 4 were there" in printed
     assert "| tasks ± sd |" in printed
+    assert "| tasks |" not in printed
     lines = {line["key"]: line for line in table_of(copied)["lines"]}
     assert lines["static"]["mean"] == 8
     assert lines["blind"]["comparisons"][0]["mean"] == lines["blind"]["mean"] - 8 > 0
