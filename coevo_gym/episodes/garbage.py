@@ -16,8 +16,8 @@ def rare_full_collections() -> Iterator[None]:
 
     Envs and policies keep hundreds of thousands of objects and let go of many, which are freed at
     once, without a cycle. Python counts these as if they were still there, and looks through all
-    others again and again: on ALFWorld that was nearly half of a run's time (CPython 3.11). Young
-    cycles are collected as before.
+    others again and again: on ALFWorld that took a third of a run's time (CPython 3.11, see
+    ``bench/full_collections.py``). Young cycles are collected as before.
     """
     first, second, third = gc.get_threshold()
     gc.set_threshold(first, second, max(third, SELDOM))

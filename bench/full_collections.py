@@ -1,0 +1,88 @@
+"""What Python's full garbage collections take of a run on ALFWorld, as they come and made rare.
+
+Each way trains the tiny policy with the same settings in a process of its own: 80 imitated
+walkthroughs, then 12,000 env steps of GRPO. The first run of all also fills the cache of what the
+planner translates, so one is made beforehand.
+
+Run: python bench/full_collections.py     # official games if installed; about 4 minutes
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+SETS = (
+    "arms=static", "warmup.n_tasks=80", "warmup.max_epochs=2", "evaluation.n_tasks=40",
+    "benchmark.hold_out=0.2", "evaluation.split=held_out", "loop.max_env_steps=12000",
+)  # fmt: skip
+USUAL = gc.get_threshold()[2]
+
+
+def trained(seldom: int) -> dict[str, float]:
+    """Train, with a full collection at most after so many of the middle generation."""
+    from rich.console import Console
+
+    from coevo_gym.cli.progress import RunProgress
+    from coevo_gym.config import load_config
+    from coevo_gym.episodes import garbage
+    from coevo_gym.run.train import train
+    from coevo_gym.store.folder import RunFolder
+
+    garbage.SELDOM = seldom
+    n, spent, began = 0, 0.0, 0.0
+
+    def watch(phase: str, info: dict[str, Any]) -> None:
+        nonlocal n, spent, began
+        if info["generation"] == 2 and phase == "start":
+            began = time.process_time()
+        elif info["generation"] == 2:
+            n, spent = n + 1, spent + time.process_time() - began
+
+    gc.callbacks.append(watch)
+    started = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        resolved = load_config("alfworld", sets=list(SETS), environ={})
+        progress = RunProgress(Console(stderr=True, quiet=True))
+        summary = train(RunFolder(Path(folder) / "run"), resolved, progress, lambda: False)
+    cpu = time.process_time() - started
+    weights = int(summary.arms["static"]["weights"][:12], 16)
+    return {"cpu_s": cpu, "full": n, "full_s": spent, "weights": weights}
+
+
+def in_a_process(seldom: int) -> dict[str, float]:
+    done = subprocess.run(
+        [sys.executable, __file__, "--seldom", str(seldom)], check=True, stdout=subprocess.PIPE
+    )
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seldom", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.seldom is not None:
+        print(json.dumps(trained(arguments.seldom)))
+        return
+    from coevo_gym.episodes.garbage import SELDOM
+
+    in_a_process(SELDOM)
+    ways = {"as Python has it": in_a_process(USUAL), "made rare": in_a_process(SELDOM)}
+    print("| full collections | CPU of the run | of it in them | how many |\n|---|---|---|---|")
+    for name, way in ways.items():
+        share = way["full_s"] / way["cpu_s"]
+        print(f"| {name} | {way['cpu_s']:.0f} s | {share:.0%} | {way['full']:.0f} |")
+    same = len({way["weights"] for way in ways.values()}) == 1
+    print(f"The weights are {'equal' if same else 'NOT equal'}.")
+
+
+if __name__ == "__main__":
+    main()
