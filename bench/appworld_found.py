@@ -7,9 +7,10 @@ all training scenarios. 30 % of the scenarios are set aside. The policy imitates
 found in the others, each arm practises there, with first tasks of its own, and all are tried on the
 tasks that were found in those set aside, in words that no imitated one has.
 
-It goes on where it was stopped, in `runs/appworld_found` unless --folder says otherwise.
+It goes on where it was stopped, in `runs/appworld_found` unless --folder says otherwise. Two processes
+may each have seeds of their own there, once the tasks are found.
 
-Run: python bench/appworld_found.py [--seeds 3] [--env-steps 8000]     # about 40 minutes a seed
+Run: python bench/appworld_found.py [--seeds 1-3] [--env-steps 8000]     # about 40 minutes a seed
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from coevo_gym.core.task import Split, Task
 from coevo_gym.core.task_file import read_tasks, write_tasks
 from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.episodes.evaluation import evaluate
+from coevo_gym.experiments.seeds import read_seeds
 from coevo_gym.run.assembly import Assembly, load_evaluated
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.table import RANDOM, WARMUP
@@ -101,7 +103,7 @@ def successes(folder: RunFolder, tasks: Sequence[Task]) -> Iterator[tuple[str, f
 def main() -> None:
     """Run all seeds that were not run, and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seeds", type=int, default=3, help="runs, seeds 1 to this")
+    parser.add_argument("--seeds", default="1-3", help="how many, or which (1-2 or 3,)")
     parser.add_argument("--env-steps", type=int, default=8_000, help="of each arm")
     parser.add_argument("--folder", type=Path, default=Path("runs/appworld_found"))
     arguments = parser.parse_args()
@@ -119,7 +121,7 @@ def main() -> None:
             if side_of(task) is Split.HELD_OUT and task.instruction not in told
         ]
         write_tasks(folder / "shown.jsonl", shown)
-        for seed in range(1, arguments.seeds + 1):
+        for seed in read_seeds(arguments.seeds, (1, 2, 3)):
             run = RunFolder(folder / f"seed-{seed}")
             practised(run, seed, folder / "shown.jsonl", arguments.env_steps, progress)
             for name, found, native in successes(run, aside):
