@@ -7,10 +7,10 @@ all training scenarios. 30 % of the scenarios are set aside. The policy imitates
 found in the others, each arm practises there, with first tasks of its own, and all are tried on the
 tasks that were found in those set aside, in words that no imitated one has.
 
-It goes on where it was stopped, in `runs/appworld_found` unless --folder says otherwise. Two processes
-may each have seeds of their own there, once the tasks are found.
+It goes on where it was stopped, in `runs/appworld_found` unless --folder says otherwise. Two
+processes may each have seeds of their own there, once the tasks are found.
 
-Run: python bench/appworld_found.py [--seeds 1-3] [--env-steps 8000]     # about 40 minutes a seed
+Run: python bench/appworld_found.py [--seeds 1-8] [--env-steps 8000]     # 20 minutes a seed
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from rich.console import Console
 
 from coevo_gym.cli.progress import RunProgress
 from coevo_gym.config import load_config
+from coevo_gym.core.stats import paired, sign_flip
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.task_file import read_tasks, write_tasks
 from coevo_gym.envs.held_out import benchmark_of
@@ -36,6 +37,9 @@ from coevo_gym.run.table import RANDOM, WARMUP
 from coevo_gym.run.train import resume, train
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.folder import RunFolder, read_json
+
+Rates = list[tuple[float, float]]
+"""Of each seed, success on found tasks set aside and on native ones."""
 
 HOLD_OUT = 0.3
 N_FOUND = 110
@@ -103,13 +107,13 @@ def successes(folder: RunFolder, tasks: Sequence[Task]) -> Iterator[tuple[str, f
 def main() -> None:
     """Run all seeds that were not run, and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seeds", default="1-3", help="how many, or which (1-2 or 3,)")
+    parser.add_argument("--seeds", default="1-8", help="how many, or which (1-2 or 3,)")
     parser.add_argument("--env-steps", type=int, default=8_000, help="of each arm")
     parser.add_argument("--folder", type=Path, default=Path("runs/appworld_found"))
     arguments = parser.parse_args()
     folder: Path = arguments.folder
     folder.mkdir(parents=True, exist_ok=True)
-    rates: dict[str, list[tuple[float, float]]] = {}
+    rates: dict[str, Rates] = {}
     with RunProgress(Console()) as progress:
         tasks = found_tasks(folder / "found.jsonl", progress)
         side_of = benchmark_of("appworld", HOLD_OUT).side_of
@@ -121,7 +125,7 @@ def main() -> None:
             if side_of(task) is Split.HELD_OUT and task.instruction not in told
         ]
         write_tasks(folder / "shown.jsonl", shown)
-        for seed in read_seeds(arguments.seeds, (1, 2, 3)):
+        for seed in read_seeds(arguments.seeds, range(1, 9)):
             run = RunFolder(folder / f"seed-{seed}")
             practised(run, seed, folder / "shown.jsonl", arguments.env_steps, progress)
             for name, found, native in successes(run, aside):
@@ -134,6 +138,22 @@ def main() -> None:
         each = ", ".join(f"{found:.1%}" for found, _ in of)
         of_found, of_native = mean(found for found, _ in of), mean(native for _, native in of)
         print(f"| {name} | {of_found:.1%} | {each} | {of_native:.1%} |")
+    for one, other in ((ARMS[0], WARMUP), (ARMS[1], WARMUP), (ARMS[1], ARMS[0])):
+        print(f"{one} against {other}: {_compared(rates[one], rates[other])}")
+
+
+def _compared(ours: Rates, others: Rates) -> str:
+    """The difference on found tasks, in points and paired by seed."""
+    ours_found, others_found = [found for found, _ in ours], [found for found, _ in others]
+    if len(ours) < 2:
+        return f"{100 * (ours_found[0] - others_found[0]):+.1f} points, of one seed"
+    difference = paired(ours_found, others_found)
+    p = sign_flip([one - other for one, other in zip(ours_found, others_found, strict=True)])
+    low, high = 100 * difference.low, 100 * difference.high
+    return (
+        f"{100 * difference.mean:+.1f} points [{low:+.1f}, {high:+.1f}], "
+        f"ahead in {difference.wins} of {len(ours)} seeds, p = {p:.3f}"
+    )
 
 
 if __name__ == "__main__":
