@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+import coevo_gym.curricula.signals.kinds  # noqa: F401 (registered before a test takes a copy)
+from coevo_gym.core.kinds import kinds
 from coevo_gym.envs.appworld.builtin import builtin_root
 from coevo_gym.provision import benchmark_home, home, locked, staged
 from tests import needs, toy
@@ -107,6 +109,12 @@ def _own_home(coevo_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COEVO_ALFWORLD_DATA", raising=False)
     monkeypatch.delenv("COEVO_APPWORLD_DATA", raising=False)
     monkeypatch.delenv("COEVO_WEBSHOP_DATA", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _own_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test leaves behind a kind of signal that it registers."""
+    monkeypatch.setattr("coevo_gym.core.kinds._KINDS", {kind.name: kind for kind in kinds()})
 
 
 @pytest.fixture

@@ -20,12 +20,10 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-import coevo_gym.curricula.signals.kinds  # noqa: F401 (registered before a test takes a copy)
 from coevo_gym.cli import app
 from coevo_gym.config import RunConfig, load_config
 from coevo_gym.config.keys import annotation_of
 from coevo_gym.core.benchmark import benchmark_specs
-from coevo_gym.core.kinds import kinds
 
 ROOT = Path(__file__).parents[1]
 AT_THE_ROOT = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "AGENTS.md")]
@@ -52,7 +50,6 @@ def test_the_python_of_a_page_runs(
     engine: Callable[[str], None],
 ) -> None:
     engine(page.stem)
-    monkeypatch.setattr("coevo_gym.core.kinds._KINDS", {kind.name: kind for kind in kinds()})
     monkeypatch.chdir(tmp_path)
     scope: dict[str, object] = {"__name__": "page"}
     for block in _PYTHON.findall(page.read_text()):

@@ -21,8 +21,7 @@ def test_a_kind_nobody_registered_is_shown_by_its_name_in_grey() -> None:
     assert kind_of("unheard_of") == Kind("unheard_of", "unheard_of", GREY)
 
 
-def test_the_last_registration_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coevo_gym.core.kinds._KINDS", {kind.name: kind for kind in kinds()})
+def test_the_last_registration_counts() -> None:
     register_kind(Kind("test_kind", "one"))
     register_kind(Kind("test_kind", "two", "#000000", "#ffffff"))
     assert kind_of("test_kind").label == "two"

@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from coevo_gym.core.kinds import Kind, kinds, register_kind
+from coevo_gym.core.kinds import Kind, register_kind
 from coevo_gym.report import render
 from coevo_gym.report.data import (
     ArmCount,
@@ -198,10 +198,7 @@ def test_stacked_signals_stand_on_one_another() -> None:
     assert (h0 / h2, h1 / h2) == (pytest.approx(2, abs=0.01), pytest.approx(3, abs=0.01))
 
 
-def test_a_kind_of_ones_own_has_its_label_and_its_colour(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("coevo_gym.core.kinds._KINDS", {kind.name: kind for kind in kinds()})
+def test_a_kind_of_ones_own_has_its_label_and_its_colour() -> None:
     register_kind(Kind("stuck", "goes in circles", "#123456", "#abcdef"))
     signals = {"nobodys": 1, "stuck": 2, "rare": 3}
     row = LineageRow("t", "Buy it.", arm="A", signal="stuck")
