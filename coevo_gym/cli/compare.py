@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Column, Table
 
-from coevo_gym.cli.output import AsJson, cell, print_json, print_table, say, say_aside
+from coevo_gym.cli.output import (
+    MOST_TYPES,
+    AsJson,
+    cell,
+    print_json,
+    print_table,
+    say,
+    say_aside,
+)
 
 if TYPE_CHECKING:
-    from coevo_gym.run.evals.comparison import ChangedTask, Comparison
+    from coevo_gym.run.evals.comparison import ChangedTask, ComparedType, Comparison
 
 Side = Annotated[str, typer.Argument(help="Name of a run or of an evaluation, or its folder.")]
 
@@ -37,8 +47,9 @@ def compare(
     """Compare two policies on the tasks that both were evaluated on: B against A.
 
     Prints the difference with its interval, how sure it is, who solves what that the other does
-    not, and the tasks that changed sides. Of a run it takes the last evaluation of an arm, or as
-    many of the last ones as evaluation.last says.
+    not, by type of task, and the tasks that changed sides. With --arm warm-up first, that is what
+    training has taught and what it has made the policy forget. Of a run it takes the last
+    evaluation of an arm, or as many of the last ones as evaluation.last says.
 
     For example:
 
@@ -60,6 +71,8 @@ def compare(
     for line in _in_words(found):
         say(line)
     print_table(_cross(found))
+    for table in _by_type(found.types):
+        print_table(table)
     for title, tasks in (("B alone solves", found.won), ("A alone solves", found.lost)):
         _print_tasks(title, tasks, limit)
 
@@ -100,6 +113,27 @@ def _cross(found: Comparison) -> Table:
     table.add_row("A solves", str(found.both), str(len(found.lost)))
     table.add_row("A fails", str(len(found.won)), str(found.neither))
     return table
+
+
+def _by_type(types: Sequence[ComparedType]) -> Iterator[Table]:
+    """Both sides by the types of tasks: a table for each kind that tells some of them apart."""
+    for kind, group in groupby(types, key=lambda one: one.kind):
+        rows = list(group)
+        if not 1 < len(rows) <= MOST_TYPES:
+            continue
+        numbers = ("tasks", "A", "B", "B - A", "B alone", "A alone")
+        table = Table(Column(kind, overflow="fold"), *(Column(n, justify="right") for n in numbers))
+        for one in rows:
+            table.add_row(
+                escape(one.value),
+                str(one.tasks),
+                f"{one.success_a:.1%}",
+                f"{one.success_b:.1%}",
+                f"{100 * (one.success_b - one.success_a):+.1f}",
+                str(one.won),
+                str(one.lost),
+            )
+        yield table
 
 
 def _print_tasks(title: str, tasks: Sequence[ChangedTask], limit: int) -> None:

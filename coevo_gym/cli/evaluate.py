@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from coevo_gym.cli.output import (
+    MOST_TYPES,
     AsJson,
     errors,
     print_json,
@@ -128,7 +129,6 @@ def evaluate(
 
 
 _GO_ON = "What is done is in {}; the same command goes on."
-_MOST_TYPES = 12
 
 
 def _going_on(done: int, total: int) -> None:
@@ -158,7 +158,7 @@ def _check_options(
 def type_tables(types: Mapping[str, Mapping[str, Rate]]) -> Iterator[Table]:
     """Success by the types of tasks: a table for each kind that tells some of them apart."""
     for kind, rates in types.items():
-        if not 1 < len(rates) <= _MOST_TYPES:
+        if not 1 < len(rates) <= MOST_TYPES:
             continue
         table = Table(Column(kind, overflow="fold"), "success", "95 % interval", "tasks")
         for value, rate in rates.items():
@@ -172,7 +172,7 @@ def remarks(summary: EvalSummary, folder: EvalFolder) -> Iterator[str]:
     if summary.pass_at:
         passed = (f"pass@{k} {share:.1%}" for k, share in summary.pass_at.items())
         yield f"Of {summary.samples} samples a task: {', '.join(passed)}."
-    fine = [kind for kind, rates in summary.types.items() if len(rates) > _MOST_TYPES]
+    fine = [kind for kind, rates in summary.types.items() if len(rates) > MOST_TYPES]
     if fine:
         yield f"Success by {', '.join(fine)} is in {folder.summary}."
     if summary.lost:

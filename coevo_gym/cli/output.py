@@ -24,6 +24,9 @@ errors = Console(stderr=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
+MOST_TYPES = 12
+"""Types of tasks that a table lists: of a kind with more of them there is none."""
+
 _PIPE_WIDTH = 200
 
 

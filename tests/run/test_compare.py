@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,22 @@ def test_several_episodes_are_shares_and_half_of_them_is_solved() -> None:
     assert (found.won[0].success_a, found.won[0].success_b) == (0.0, pytest.approx(2 / 3))
 
 
+def test_types_are_those_of_the_tasks_that_both_have() -> None:
+    tags = {"x": ("goal:heat", "scene:1"), "y": ("goal:heat",), "z": ("goal:cool",)}
+
+    def tagged(name: str, outcomes: Mapping[str, Sequence[bool]]) -> Side:
+        plain = side(name, outcomes)
+        known = {id: task._replace(tags=tags.get(id, ())) for id, task in plain.tasks.items()}
+        return replace(plain, tasks=known)
+
+    a = tagged("A", {"x": [True], "y": [True, True], "z": [False]})
+    b = tagged("B", {"x": [False], "y": [True, False, False, False], "w": [True]})
+    heat, scene = compare(a, b).types
+    assert heat == ("goal", "heat", 2, 1.0, 0.125, 0, 2)
+    assert scene == ("scene", "1", 1, 1.0, 0.0, 0, 1)
+    assert compare(b, a).types[0] == ("goal", "heat", 2, 0.125, 1.0, 2, 0)
+
+
 def test_what_makes_it_uneven_is_said() -> None:
     a = side("A", {"x": [True]}, settings={"max_steps": 8, "greedy": True, "only a": 1})
     b = side("B", {"x": [True]}, settings={"max_steps": 9, "greedy": True})
@@ -136,6 +153,12 @@ def test_the_arms_of_a_run(coevo: Coevo, finished: Path) -> None:
     assert "A: runs/toy-run, warm-up solves" in text
     assert "B: runs/toy-run, static at step 6 solves" in text
     assert "McNemar's exact test" in text
+    lines = coevo("compare", "toy-run").splitlines()
+    rows = [[part.strip() for part in line.split("│")[1:-1]] for line in lines if "│" in line]
+    for one in (one for one in found["types"] if one["kind"] == "first"):
+        shares = [f"{one['success_a']:.1%}", f"{one['success_b']:.1%}"]
+        row = [one["value"], str(one["tasks"]), *shares]
+        assert [str(one["won"]), str(one["lost"])] in [r[5:] for r in rows if r[:4] == row]
     assert compared(coevo, "toy-run", "--arm=random")["b"] == found["b"]
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.stats import paired_shares_interval, sign_test
+from coevo_gym.envs.tags import kind_of_tag, value_of_tag
 from coevo_gym.store.evaluated import EvaluatedTask
 
 
@@ -54,6 +55,28 @@ class ChangedTask(NamedTuple):
     success_b: float
 
 
+class ComparedType(NamedTuple):
+    """Both sides on the tasks of one type.
+
+    Attributes:
+        kind: what is told apart.
+        value: which of it.
+        tasks: tasks that both have.
+        success_a: mean over them of the share of A's episodes that succeeded.
+        success_b: the same of B.
+        won: tasks that B alone solves.
+        lost: tasks that A alone solves.
+    """
+
+    kind: str
+    value: str
+    tasks: int
+    success_a: float
+    success_b: float
+    won: int
+    lost: int
+
+
 @dataclass(frozen=True)
 class Comparison:
     """B against A, task by task. A task counts as solved if half of its episodes succeed.
@@ -81,6 +104,7 @@ class Comparison:
         neither: tasks that none solves.
         won: tasks that B alone solves.
         lost: tasks that A alone solves.
+        types: both sides by kind and value of the tasks' tags, in their order.
         uneven: settings that differ, each as ``what: one in A, another in B``.
     """
 
@@ -105,14 +129,16 @@ class Comparison:
     neither: int
     won: tuple[ChangedTask, ...]
     lost: tuple[ChangedTask, ...]
+    types: tuple[ComparedType, ...]
     uneven: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
         """It as a JSON object."""
-        changed = {
-            which: [task._asdict() for task in getattr(self, which)] for which in ("won", "lost")
+        listed = {
+            which: [one._asdict() for one in getattr(self, which)]
+            for which in ("won", "lost", "types")
         }
-        return {**asdict(self), **changed}
+        return {**asdict(self), **listed}
 
 
 def compare(a: Side, b: Side) -> Comparison:
@@ -135,13 +161,14 @@ def compare(a: Side, b: Side) -> Comparison:
     shares = {id: (_share(a.outcomes[id]), _share(b.outcomes[id])) for id in common}
     differences = [of_b - of_a for of_a, of_b in shares.values()]
     solved = {id: (of_a >= 0.5, of_b >= 0.5) for id, (of_a, of_b) in shares.items()}
+    known = {id: a.tasks.get(id) or b.tasks[id] for id in common}
     low, high = paired_shares_interval(differences)
 
     def changed(how: tuple[bool, bool]) -> tuple[ChangedTask, ...]:
-        known = (a.tasks.get(id) or b.tasks[id] for id in common if solved[id] == how)
         return tuple(
-            ChangedTask(task.id, task.name, task.instruction, task.tags, *shares[task.id])
-            for task in known
+            ChangedTask(id, task.name, task.instruction, task.tags, *shares[id])
+            for id, task in known.items()
+            if solved[id] == how
         )
 
     n = len(common)
@@ -167,8 +194,28 @@ def compare(a: Side, b: Side) -> Comparison:
         neither=sum(how == (False, False) for how in solved.values()),
         won=changed((False, True)),
         lost=changed((True, False)),
+        types=tuple(_types(known, shares)),
         uneven=tuple(_uneven(a.settings, b.settings)),
     )
+
+
+def _types(
+    tasks: Mapping[str, EvaluatedTask], shares: Mapping[str, tuple[float, float]]
+) -> Iterator[ComparedType]:
+    of_tag: dict[str, list[tuple[float, float]]] = {}
+    for id, task in tasks.items():
+        for tag in task.tags:
+            of_tag.setdefault(tag, []).append(shares[id])
+    for tag, pairs in sorted(of_tag.items()):
+        yield ComparedType(
+            kind=kind_of_tag(tag),
+            value=value_of_tag(tag),
+            tasks=len(pairs),
+            success_a=sum(of_a for of_a, _ in pairs) / len(pairs),
+            success_b=sum(of_b for _, of_b in pairs) / len(pairs),
+            won=sum(of_b >= 0.5 > of_a for of_a, of_b in pairs),
+            lost=sum(of_a >= 0.5 > of_b for of_a, of_b in pairs),
+        )
 
 
 def _uneven(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:

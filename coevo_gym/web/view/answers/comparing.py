@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.envs.tags import kind_of_tag, value_of_tag
 from coevo_gym.run.evals.comparison import ChangedTask, Comparison, Side, compare
 from coevo_gym.run.evals.sides import find_sides
 from coevo_gym.run.table import RANDOM, WARMUP
@@ -146,32 +145,8 @@ def _told(
         won=changed(found.won),
         lost=changed(found.lost),
         uneven=found.uneven,
-        types=_types(*sides),
+        types=tuple(ComparedType(**one._asdict()) for one in found.types),
         places=tuple(others),
-    )
-
-
-def _types(a: Side, b: Side) -> tuple[ComparedType, ...]:
-    """Both sides on the tasks of each type that both have."""
-    of_tag: dict[str, list[tuple[float, float]]] = {}
-    for id, outcomes in a.outcomes.items():
-        if id not in b.outcomes:
-            continue
-        task = a.tasks.get(id) or b.tasks.get(id)
-        pair = (_share(outcomes), _share(b.outcomes[id]))
-        for tag in task.tags if task else ():
-            of_tag.setdefault(tag, []).append(pair)
-    return tuple(
-        ComparedType(
-            kind=kind_of_tag(tag),
-            value=value_of_tag(tag),
-            tasks=len(pairs),
-            success_a=sum(of_a for of_a, _ in pairs) / len(pairs),
-            success_b=sum(of_b for _, of_b in pairs) / len(pairs),
-            won=sum(of_b >= 0.5 > of_a for of_a, of_b in pairs),
-            lost=sum(of_a >= 0.5 > of_b for of_a, of_b in pairs),
-        )
-        for tag, pairs in sorted(of_tag.items())
     )
 
 
@@ -196,7 +171,3 @@ def _places(shelf: Shelf, found: Comparison) -> list[str]:
         except Damaged:
             continue
     return places
-
-
-def _share(outcomes: Sequence[bool]) -> float:
-    return sum(outcomes) / len(outcomes)
