@@ -22,7 +22,7 @@ from coevo_gym.envs.alfworld import builder, trial
 from coevo_gym.envs.alfworld.builtin import builtin_domain, builtin_games, builtin_grammar
 from coevo_gym.envs.alfworld.data import UNKNOWN, open_games
 from coevo_gym.envs.alfworld.engine.game import Game, open_scene
-from coevo_gym.envs.alfworld.goals import HEAT, KINDS, LOOK, PICK, Goal, plan, words
+from coevo_gym.envs.alfworld.goals import HEAT, KINDS, LOOK, PICK, WORDINGS, Goal, plan, words
 from coevo_gym.envs.alfworld.tasks import BUILTIN, goal_of, scene_problem
 from coevo_gym.envs.alfworld.trial import Trial, try_out
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
@@ -111,7 +111,7 @@ def test_what_does_not_prove_a_task(goal: Goal, changes: dict[str, Any], reason:
 def test_a_goal_s_own_words_are_words_for_it(kind: str) -> None:
     place = {"toggle" if kind == LOOK else "receptacle": "Shelf"}
     goal = Goal.model_validate({"kind": kind, "object": "Egg", **place})
-    for variant in range(builder.VARIANTS):
+    for variant in range(WORDINGS):
         with pytest.raises(BuildError, match=NO_DIFFERENCE):  # there is no shelf in the kitchen
             ALFWORLD.build(draft_of(goal, instruction=words(goal, variant), solution=("look",)))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from coevo_gym.core.task import Split
 from coevo_gym.envs.alfworld.data import open_games
 from coevo_gym.envs.alfworld.engine.game import Game, open_scene
 from coevo_gym.envs.alfworld.goals import (
@@ -16,6 +17,7 @@ from coevo_gym.envs.alfworld.goals import (
     LOOK,
     PICK,
     TWO,
+    WORDINGS,
     Facts,
     Goal,
     conditions,
@@ -25,6 +27,8 @@ from coevo_gym.envs.alfworld.goals import (
     with_goal,
     words,
 )
+from coevo_gym.envs.alfworld.tasks import goal_of, native_tasks
+from coevo_gym.envs.alfworld.world import ALFWorldWorld
 
 # The side table and the bin stand in one spot.
 SPOTS = {
@@ -99,10 +103,19 @@ def test_a_problem_without_a_goal_section_is_refused(problem: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_words_are_plain_and_differ_by_variant(kind: str) -> None:
-    said = [words(goal(kind, "Apple"), variant) for variant in range(2)]
-    assert said[0] == words(goal(kind, "Apple")) != said[1]
-    assert all(is_plain(text) and "apple" in text for text in said)
-    assert not any(" a apple" in text for text in said)
+    first, second, again = (words(goal(kind, "Apple"), variant) for variant in range(3))
+    assert first == words(goal(kind, "Apple")) == again != second
+    assert all(is_plain(text) and "apple" in text for text in (first, second))
+
+
+@pytest.mark.usefixtures("official_games")
+def test_every_official_game_is_asked_for_in_these_words() -> None:
+    tasks = [t for s in (Split.TRAIN, Split.VAL, Split.TEST) for t in native_tasks(s)]
+    assert len(tasks) == 3553 + 140 + 134
+    for task in tasks:
+        assert isinstance(task.world, ALFWorldWorld)
+        its = goal_of(task.world)
+        assert task.instruction in [words(its, variant) for variant in range(WORDINGS)]
 
 
 @pytest.mark.parametrize(

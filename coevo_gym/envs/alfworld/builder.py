@@ -25,6 +25,7 @@ from coevo_gym.envs.alfworld.goals import (
     KINDS,
     LOOK,
     TWO,
+    WORDINGS,
     Facts,
     Goal,
     is_plain,
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
 DRAFTS_PER_TRACE = 2
 MIN_COMMANDS = 3
 """Of a draft from a walk."""
-VARIANTS = 6
-"""How many ways of saying a goal are drawn from."""
 _TRIES = 40
 _PREFERENCE = 4.0
 """How much likelier a goal is drawn for each of its two types that the walk has met."""
@@ -279,7 +278,7 @@ def _draft(goal: Goal, commands: Sequence[str], context: Context, rng: Generator
     assert isinstance(world, ALFWorldWorld)
     return draft_of(
         context,
-        instruction=words(goal, int(rng.integers(VARIANTS))),
+        instruction=words(goal, int(rng.integers(WORDINGS))),
         world=world.model_copy(update={"goal": goal}),
         solution=commands,
     )

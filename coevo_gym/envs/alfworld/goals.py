@@ -10,7 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import field_validator, model_validator
 
@@ -111,10 +111,7 @@ class Goal(FrozenModel):
 
 def pddl(goal: Goal) -> str:
     """The goal as a ``(:goal ...)`` section, from ALFWorld's own templates."""
-    fast_downward()  # says how to install what is missing
-    from alfworld.gen.goal_library import gdict
-
-    text: str = gdict[goal.kind]["pddl"].replace("#", "-")
+    text: str = _in_library(goal)["pddl"].replace("#", "-")
     filled = text.format(obj=goal.object, recep=goal.receptacle, toggle=goal.toggle)
     return filled[_goal_section(filled)]
 
@@ -136,46 +133,36 @@ def _goal_section(text: str) -> slice:
     raise ValueError("The problem has no complete (:goal ...) section")
 
 
-_WORDS = {
-    PICK: ("put {a} {object} {there}", "move {a} {object} so that it is {there}"),
-    LOOK: (
-        "look at {a} {object} under the {toggle}",
-        "use the {toggle} to look at {a} {object}",
-        "hold {a} {object} in the light of the {toggle}",
-    ),
-    CLEAN: ("put a clean {object} {there}", "wash {a} {object}, then put it {there}"),
-    HEAT: ("put a hot {object} {there}", "heat {a} {object}, then put it {there}"),
-    COOL: ("put a cold {object} {there}", "chill {a} {object}, then put it {there}"),
-    TWO: (
-        "put {a} {object} and a second one {there}",
-        "find {a} {object} and another, and put both {there}",
-    ),
-}
-_INSIDE = (
-    *("bathtubbasin", "box", "cabinet", "drawer", "fridge", "garbagecan", "laundryhamper"),
-    *("microwave", "safe", "sinkbasin"),
-)
+WORDINGS = 2
+"""Ways in which ALFWorld says a goal of each kind."""
 
 
 def words(goal: Goal, variant: int = 0) -> str:
-    """The goal as a user asks for it.
+    """The goal as ALFWorld's games ask for it, from its own templates.
+
+    New tasks are said as the benchmark says its own, so that a policy which is trained on them
+    reads the words that it is evaluated on.
 
     Args:
         goal: what is wanted.
-        variant: any number; neighbours say it differently.
+        variant: which of the :data:`WORDINGS`, counted on from any number.
 
     Example:
         >>> words(Goal(kind="pick_clean_then_place_in_recep", object="Mug", receptacle="Cabinet"))
-        'put a clean mug in the cabinet'
+        'put a clean mug in cabinet'
     """
-    thing, place = goal.object.lower(), goal.receptacle.lower()
-    templates = _WORDS[goal.kind]
-    return templates[variant % len(templates)].format(
-        a="an" if thing[0] in "aeiou" else "a",
-        object=thing,
-        there=f"{'in' if place in _INSIDE else 'on'} the {place}",
-        toggle=goal.toggle.lower(),
-    )
+    template: str = _in_library(goal)["templates"][variant % WORDINGS]
+    names = {"obj": goal.object, "recep": goal.receptacle, "toggle": goal.toggle}
+    return template.format(**{part: name.lower() for part, name in names.items()})
+
+
+def _in_library(goal: Goal) -> dict[str, Any]:
+    """What ALFWorld knows of a kind of goal."""
+    fast_downward()  # says how to install what is missing
+    from alfworld.gen.goal_library import gdict
+
+    found: dict[str, Any] = gdict[goal.kind]
+    return found
 
 
 def is_plain(text: str) -> bool:
