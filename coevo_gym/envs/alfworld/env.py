@@ -59,8 +59,9 @@ class ALFWorldEnv(TaskEnv):
         By scene. With the official games: ``train`` (3,553 games), ``val`` = ``valid_seen`` (140),
         whose scenes occur in training by design, ``test`` = ``valid_unseen`` (134), in four scenes
         of its own. Evolved tasks that repeat the scene, initial state and goal of one of these are
-        refused. ``valid_train`` (200) is in use only if named. Without them, or with
-        ``subset="builtin"``: built-in scenes, generated from the layouts that ALFWorld ships.
+        refused; they are said as the games say theirs, by ALFWorld's own templates, unless a model
+        has put them into words. ``valid_train`` (200) is in use only if named. Without them, or
+        with ``subset="builtin"``: built-in scenes, generated from the layouts that ALFWorld ships.
         v0: first version.
 
     Installation:

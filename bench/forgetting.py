@@ -1,0 +1,136 @@
+"""What do the policies of an experiment learn, what do they forget, and what do they overfit?
+
+Reads the cells of a `coevo experiment` that lie in `runs/` here, and runs nothing. By row, as means
+over its cells: success in training (first and last fifth of the steps); on the tasks that a cell is
+judged by, after the warm-up and in the end, with the share that training has won and lost; and on
+tasks of the warm-up and of the pool, where evaluations tried those as well
+(`evaluation.n_trained`). Then the same by type of task, and the worst change of a cell in points.
+
+Run: python bench/forgetting.py rbc_alfworld --kind goal
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+from coevo_gym.run.evals.comparison import ComparedType, Comparison, compare
+from coevo_gym.run.evals.sides import find_sides
+from coevo_gym.run.table import WARMUP
+from coevo_gym.store.folder import RUNS, read_json, read_lines
+
+TRIED = ("warmup_tasks_success", "pool_tasks_success")
+
+
+class Cell(NamedTuple):
+    """What one run says.
+
+    Attributes:
+        row: which row of the table it is a cell of.
+        training: success in the first and in the last fifth of its steps.
+        judged: the arm against the warm-up, on what it is judged by.
+        tried: success on tasks of the warm-up and of the pool, at first and last; {} if not tried.
+    """
+
+    row: str
+    training: tuple[float, float]
+    judged: Comparison
+    tried: dict[str, tuple[float, float]]
+
+
+def cells(folder: Path) -> Iterator[Cell]:
+    """The cells that have ended."""
+    for path in sorted(folder.glob("*-*/summary.json")):
+        ((arm, its),) = read_json(path)["arms"].items()
+        steps = [e["success"] for e in read_lines(path.parent / "metrics.jsonl") if _is_step(e)]
+        fifth = max(len(steps) // 5, 1)
+        yield Cell(
+            row=path.parent.name.rpartition("-")[0],
+            training=(fmean(steps[:fifth]), fmean(steps[-fifth:])),
+            judged=compare(*find_sides(str(path.parent), None, (WARMUP, arm))),
+            tried={
+                name: (its["evaluations"][0][name], its["evaluations"][-1][name])
+                for name in TRIED
+                if name in its["evaluations"][0]
+            },
+        )
+
+
+def _is_step(event: dict[str, object]) -> bool:
+    return event["event"] == "step" and event.get("success") is not None
+
+
+def overall(rows: dict[str, list[Cell]]) -> str:
+    """The first table: from where to where each row goes."""
+    tried = any(cell.tried for each in rows.values() for cell in each)
+    names = ["row", "cells", "training: first, last fifth", "judged: warm-up, end"]
+    names += ["won", "lost", *["tasks of the warm-up", "tasks of the pool"] * tried]
+    lines = [names, ["---"] * len(names)]
+    for row, each in rows.items():
+        n = each[0].judged.tasks
+        judged = [(cell.judged.success_a, cell.judged.success_b) for cell in each]
+        cells_ = [row, str(len(each)), _from_to([c.training for c in each]), _from_to(judged)]
+        cells_ += [
+            f"{100 * fmean(len(getattr(cell.judged, side)) for cell in each) / n:.1f} %"
+            for side in ("won", "lost")
+        ]
+        if tried:
+            cells_ += [_from_to([c.tried[name] for c in each if c.tried]) for name in TRIED]
+        lines.append(cells_)
+    return _table(lines)
+
+
+def by_type(rows: dict[str, list[Cell]], kind: str) -> str:
+    """The second: success by type of task after the warm-up and in the end, and what is lost."""
+    types = {one.value: one.tasks for c in next(iter(rows.values())) for one in _types(c, kind)}
+    if not types:
+        raise SystemExit(f"No task that these cells are judged by has a tag of the kind {kind!r}.")
+    lines = [["row", *(f"{value} ({tasks})" for value, tasks in types.items())]]
+    lines.append(["---"] * len(lines[0]))
+    for row, each in rows.items():
+        found = [{one.value: one for one in _types(cell, kind)} for cell in each]
+        entries = []
+        for value in types:
+            there = [by_value[value] for by_value in found]
+            lost = 100 * fmean(one.lost / one.tasks for one in there)
+            pairs = [(one.success_a, one.success_b) for one in there]
+            worst = 100 * min(b - a for a, b in pairs)
+            entries.append(f"{_from_to(pairs)}; lost {lost:.0f}; worst {worst:+.0f}")
+        lines.append([row, *entries])
+    return _table(lines)
+
+
+def _types(cell: Cell, kind: str) -> list[ComparedType]:
+    return [one for one in cell.judged.types if one.kind == kind]
+
+
+def _from_to(pairs: Sequence[tuple[float, float]]) -> str:
+    first, last = (100 * fmean(values) for values in zip(*pairs, strict=True))
+    return f"{first:.1f} → {last:.1f} %"
+
+
+def _table(lines: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def main() -> None:
+    """Print both tables of an experiment."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("experiment", help="name of its folder in runs/")
+    parser.add_argument("--kind", default="goal", help="kind of tag that types are told apart by")
+    arguments = parser.parse_args()
+    rows: dict[str, list[Cell]] = {}
+    for cell in cells(RUNS / arguments.experiment):
+        rows.setdefault(cell.row, []).append(cell)
+    if not rows:
+        raise SystemExit(f"{RUNS / arguments.experiment} holds no cell that has ended.")
+    print(overall(rows))
+    print()
+    print(by_type(rows, arguments.kind))
+
+
+if __name__ == "__main__":
+    main()
