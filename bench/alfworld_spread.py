@@ -21,29 +21,33 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import forgetting  # beside this file
+
 from coevo_gym import cli
 from coevo_gym.core.task import canonical_json
 from coevo_gym.envs.alfworld.engine import game
 from coevo_gym.store.folder import RUNS, read_json
 
+ANNEAL = {"learner.lr_decay": "linear", "learner.average": 0.9}
+STEADY = {**ANNEAL, "learner.kl_coef": 0.01}
 SETTINGS: dict[str, dict[str, Any]] = {
     "today": {},
-    "steady": {"learner.lr_decay": "linear", "learner.average": 0.9, "learner.kl_coef": 0.01},
-    "anneal": {"learner.lr_decay": "linear", "learner.average": 0.9},
-    "anneal_higher": {"learner.lr_decay": "linear", "learner.average": 0.9, "learner.lr": 2e-3},
-    "anneal_lower": {"learner.lr_decay": "linear", "learner.average": 0.9, "learner.lr": 5e-4},
-    "anneal_groups": {
-        "learner.lr_decay": "linear",
-        "learner.average": 0.9,
-        "loop.groups_per_step": 16,
-    },
+    "steady": STEADY,
+    "steadier": {**ANNEAL, "learner.kl_coef": 0.03},
+    "steady_warm": {**STEADY, "warmup.n_tasks": 2_000},
+    "steady_long": {**STEADY, "loop.max_env_steps": 160_000},
+    "anneal": ANNEAL,
+    "anneal_kl": {**ANNEAL, "learner.kl_coef": 0.003},
+    "anneal_higher": {**ANNEAL, "learner.lr": 2e-3},
+    "anneal_lower": {**ANNEAL, "learner.lr": 5e-4},
+    "anneal_groups": {**ANNEAL, "loop.groups_per_step": 16},
     "decay": {"learner.lr_decay": "linear"},
     "average": {"learner.average": 0.9},
     "kl": {"learner.kl_coef": 0.03},
     "lower_rate": {"learner.lr": 3e-4},
     "more_groups": {"loop.groups_per_step": 16},
 }
-OF_RUN = ("loop.groups_per_step",)
+OF_RUN = ("loop.groups_per_step", "loop.max_env_steps", "warmup.n_tasks")
 """What the whole run of a row sets, because arms of one run may not differ in it."""
 SHARED = {
     "benchmark.hold_out": 0.2,
@@ -168,6 +172,10 @@ def main() -> None:
     if arguments.out:
         arguments.out.write_text("".join(f"{canonical_json(cell)}\n" for cell in cells))
     print(spreads(cells))
+    by_setting: dict[str, list[forgetting.Cell]] = {}
+    for cell in forgetting.cells(RUNS / name):
+        by_setting.setdefault(cell.row.rpartition("_")[0], []).append(cell)
+    print(f"\n{forgetting.overall(by_setting)}\n\n{forgetting.by_type(by_setting, 'goal')}")
 
 
 if __name__ == "__main__":
