@@ -64,7 +64,7 @@ def test_words_that_ask_to_look() -> None:
 
 def test_words_are_kept_as_a_user_of_this_benchmark_would_write_them() -> None:
     kept = draft("Please put a  hot Potato 2 on the counter top 1!", "look")
-    assert kept.instruction == "put a hot potato in countertop"
+    assert kept.instruction == "put a hot potato on the countertop"
 
 
 def test_where_the_words_do_not_tell_the_deeds_do() -> None:
