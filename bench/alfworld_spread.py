@@ -41,11 +41,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "anneal_higher": {**ANNEAL, "learner.lr": 2e-3},
     "anneal_lower": {**ANNEAL, "learner.lr": 5e-4},
     "anneal_groups": {**ANNEAL, "loop.groups_per_step": 16},
-    "decay": {"learner.lr_decay": "linear"},
-    "average": {"learner.average": 0.9},
-    "kl": {"learner.kl_coef": 0.03},
-    "lower_rate": {"learner.lr": 3e-4},
-    "more_groups": {"loop.groups_per_step": 16},
 }
 OF_RUN = ("loop.groups_per_step", "loop.max_env_steps", "warmup.n_tasks")
 """What the whole run of a row sets, because arms of one run may not differ in it."""
@@ -172,9 +167,9 @@ def main() -> None:
     if arguments.out:
         arguments.out.write_text("".join(f"{canonical_json(cell)}\n" for cell in cells))
     print(spreads(cells))
-    by_setting: dict[str, list[forgetting.Cell]] = {}
-    for cell in forgetting.cells(RUNS / name):
-        by_setting.setdefault(cell.row.rpartition("_")[0], []).append(cell)
+    by_setting = forgetting.by_row(
+        cell._replace(row=cell.row.rpartition("_")[0]) for cell in forgetting.cells(RUNS / name)
+    )
     print(f"\n{forgetting.overall(by_setting)}\n\n{forgetting.by_type(by_setting, 'goal')}")
 
 

@@ -12,7 +12,7 @@ Run: python bench/forgetting.py rbc_alfworld --kind goal
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -41,6 +41,14 @@ class Cell(NamedTuple):
     tried: dict[str, tuple[float, float]]
 
 
+def by_row(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
+    """Cells by the name of their row."""
+    rows: dict[str, list[Cell]] = {}
+    for cell in cells:
+        rows.setdefault(cell.row, []).append(cell)
+    return rows
+
+
 def cells(folder: Path) -> Iterator[Cell]:
     """The cells that have ended."""
     for path in sorted(folder.glob("*-*/summary.json")):
@@ -65,7 +73,7 @@ def _is_step(event: dict[str, object]) -> bool:
 
 def overall(rows: dict[str, list[Cell]]) -> str:
     """The first table: from where to where each row goes."""
-    tried = any(cell.tried for each in rows.values() for cell in each)
+    tried = all(cell.tried for each in rows.values() for cell in each)
     names = ["row", "cells", "training: first, last fifth", "judged: warm-up, end"]
     names += ["won", "lost", *["tasks of the warm-up", "tasks of the pool"] * tried]
     lines = [names, ["---"] * len(names)]
@@ -78,7 +86,7 @@ def overall(rows: dict[str, list[Cell]]) -> str:
             for side in ("won", "lost")
         ]
         if tried:
-            cells_ += [_from_to([c.tried[name] for c in each if c.tried]) for name in TRIED]
+            cells_ += [_from_to([c.tried[name] for c in each]) for name in TRIED]
         lines.append(cells_)
     return _table(lines)
 
@@ -122,9 +130,7 @@ def main() -> None:
     parser.add_argument("experiment", help="name of its folder in runs/")
     parser.add_argument("--kind", default="goal", help="kind of tag that types are told apart by")
     arguments = parser.parse_args()
-    rows: dict[str, list[Cell]] = {}
-    for cell in cells(RUNS / arguments.experiment):
-        rows.setdefault(cell.row, []).append(cell)
+    rows = by_row(cells(RUNS / arguments.experiment))
     if not rows:
         raise SystemExit(f"{RUNS / arguments.experiment} holds no cell that has ended.")
     print(overall(rows))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
@@ -73,6 +74,9 @@ def compare(
     print_table(_cross(found))
     for table in _by_type(found.types):
         print_table(table)
+    counts = Counter(one.kind for one in found.types)
+    if fine := [kind for kind, n in counts.items() if n > MOST_TYPES]:
+        say_aside(f"By {', '.join(fine)}: --json.")
     for title, tasks in (("B alone solves", found.won), ("A alone solves", found.lost)):
         _print_tasks(title, tasks, limit)
 

@@ -155,7 +155,9 @@ def test_the_arms_of_a_run(coevo: Coevo, finished: Path) -> None:
     assert "McNemar's exact test" in text
     lines = coevo("compare", "toy-run").splitlines()
     rows = [[part.strip() for part in line.split("│")[1:-1]] for line in lines if "│" in line]
-    for one in (one for one in found["types"] if one["kind"] == "first"):
+    types = [one for one in found["types"] if one["kind"] == "first"]
+    assert len(types) > 1
+    for one in types:
         shares = [f"{one['success_a']:.1%}", f"{one['success_b']:.1%}"]
         row = [one["value"], str(one["tasks"]), *shares]
         assert [str(one["won"]), str(one["lost"])] in [r[5:] for r in rows if r[:4] == row]
