@@ -177,19 +177,19 @@ def test_a_straggler_goes_on_over_updates_and_its_tokens_keep_their_versions() -
 
 
 def test_what_is_too_stale_is_recorded_and_not_learned_from() -> None:
-    hold = Hold(0)
+    hold = Hold(0, awaited=True)
     log = Ends(step_3=hold.may_go_on.set)
     loop = make_loop(EnvPool(hold.make, max_envs=4), log, **(STALE | QUIET | {"max_steps": 8}))
     loop.learner = learner = Batches()
     loop.agent = Signed(learner)
     loop.run()
-    assert "group-0" not in [g.id for groups in learner.groups for g in groups]
     assert [len(groups) for groups in learner.groups] == [3] * 8
-    assert sum(metrics["stale_groups"] for metrics in log.metrics) == 1
     recorded = loop.session.curriculum.recorded  # type: ignore[attr-defined]
-    (late,) = [group for group in recorded if group.id == "group-0"]
-    assert late.staleness > 1
-    assert not late.comparable(1)
+    late = {group.id for group in recorded if not group.comparable(1)}
+    assert "group-0" in late, "others are late where their threads were slow"
+    assert all(group.staleness > 1 for group in recorded if group.id in late)
+    assert not late & {g.id for groups in learner.groups for g in groups}
+    assert sum(metrics["stale_groups"] for metrics in log.metrics) == len(late)
 
 
 def test_no_more_is_begun_ahead_than_staleness_allows(envs: EnvPool) -> None:

@@ -3,7 +3,7 @@
 "use strict";
 
 (() => {
-  const { useEffect, useRef } = coevo;
+  const { useLayoutEffect, useRef } = coevo;
   const layers = [];
 
   const inField = (target) =>
@@ -35,7 +35,7 @@
   coevo.useKeys = (keys, { alone = false } = {}) => {
     const layer = useRef({ keys, alone });
     layer.current = { keys, alone };
-    useEffect(() => {
+    useLayoutEffect(() => { // before the page is painted, so that no key comes too early
       layers.push(layer);
       return () => layers.splice(layers.indexOf(layer), 1);
     }, []);
