@@ -30,11 +30,14 @@ from coevo_gym.store.folder import RUNS, read_json
 
 ANNEAL = {"learner.lr_decay": "linear", "learner.average": 0.9}
 STEADY = {**ANNEAL, "learner.kl_coef": 0.01}
+STEADIER = {**ANNEAL, "learner.kl_coef": 0.03}
+WARM = {"warmup.n_tasks": 2_000}
 SETTINGS: dict[str, dict[str, Any]] = {
     "today": {},
     "steady": STEADY,
-    "steadier": {**ANNEAL, "learner.kl_coef": 0.03},
-    "steady_warm": {**STEADY, "warmup.n_tasks": 2_000},
+    "steadier": STEADIER,
+    "steady_warm": {**STEADY, **WARM},
+    "steadier_warm": {**STEADIER, **WARM},
     "steady_long": {**STEADY, "loop.max_env_steps": 160_000},
     "anneal": ANNEAL,
     "anneal_kl": {**ANNEAL, "learner.kl_coef": 0.003},

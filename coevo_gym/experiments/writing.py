@@ -75,13 +75,14 @@ def grid(table: ResultTable, *, grey: str = "{}") -> tuple[list[str], list[list[
         grey: a format for what a paper printed.
     """
     of_metric, points = column(table.metric), _is_share(table.metric)
-    heads = ["row", "seeds", f"{of_metric.title} ± sd", *HEADS]
+    heads = ["row", "seeds", f"{of_metric.title} ± sd", "against", *HEADS]
     heads += [column(name).title for name in table.columns]
     with_paper = any(line.paper is not None for line in table.lines)
     rows = []
     for line in table.lines:
         comparison = line.comparisons[0] if line.comparisons else None
         cells = [_label(line), str(len(line.values)), _spread(line, of_metric.form, points=points)]
+        cells += [comparison.baseline if comparison else NOTHING]
         cells += compared(comparison, points=points)
         cells += [shown(name, line.columns[name]) for name in table.columns]
         if with_paper:

@@ -24,6 +24,7 @@ WANTED = {
         "rbc_noisy",
         "rbc_webshop",
         "rbc_alfworld",
+        "rbc_alfworld_few",
         "appworld",
         "simulated",
         "seal_table3",

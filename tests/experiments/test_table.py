@@ -138,6 +138,7 @@ def test_all_files_and_the_screen_say_the_same(finished: Path) -> None:
         mine = next(part for part in text.splitlines() if part.startswith(f"| {line['label']} |"))
         cells = [f"{line['mean']:.1%} ± {100 * line['sd']:.1f}"]
         first = line["comparisons"][0] if line["comparisons"] else None
+        assert mine.split(" | ")[3] == (first["baseline"] if first else "–")
         if first:
             cells += [
                 f"{100 * first['mean']:+.1f}",
