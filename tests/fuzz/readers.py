@@ -68,7 +68,7 @@ ANSWER = (
     '<think>Hm.</think>```json\n{"name": "a", "numbers": [1, 2], "inner": {"a": {"b": 1}}}\n```'
 )
 COMPLETION = {
-    "text": "Hi.", "finish": "stop", "usage": {"requests": 1},
+    "text": "Hi.", "finish": "stop", "usage": {"calls": 1},
     "decision": {"prompt_ids": [1], "ids": [2, 3], "logprobs": [-0.5, -0.1]},
 }  # fmt: skip
 SHAPE = {
@@ -79,10 +79,8 @@ LINE = {
     "task": "webshop/1", "id": "0123", "sample": 0, "score": 1.0, "success": True, "steps": 3,
     "end_reason": "solved",
 }  # fmt: skip
-GAME = [
-    {"pddl_domain": "(define)", "grammar": "g"},
-    {"id": "train/a/b", "task": "put", "pddl_problem": "(define)", "walkthrough": ["look"]},
-]
+GAMES_SHARE = {"pddl_domain": "(define)", "grammar": "g"}
+GAME = {"id": "train/a/b", "task": "put", "pddl_problem": "(define)", "walkthrough": ["look"]}
 PRODUCT = {
     "asin": "B000000000", "name": "Mug", "category": "a", "query": "mug", "pricing": "$10.00",
     "small_description": ["Red."], "full_description": "A mug.", "product_category": "a › b",
@@ -137,6 +135,10 @@ def _shop(path: Path) -> object:
 def _games(path: Path) -> object:
     path.write_bytes(lzma.compress(path.read_bytes(), preset=0))
     return list(read_official(path))
+
+
+def _after_the_first(games: bytes) -> bytes:
+    return json.dumps(GAMES_SHARE).encode() + b"\n" + games
 
 
 TOOL_CALL = '<tool_call>{"name": "cd", "arguments": {"folder": "a"}}</tool_call>'
@@ -228,7 +230,11 @@ READERS = {
         objects(SHAPE).map(json.dumps).map(str.encode) | files(json.dumps(SHAPE)),
         (ModelError,),
     ),
-    "ALFWorld's games": Reader(at("games.jsonl.xz", _games), lines(*GAME), (DataError,)),
+    "ALFWorld's games": Reader(
+        at("games.jsonl.xz", _games),
+        lines(GAME).map(_after_the_first) | lines(GAMES_SHARE, GAME),
+        (DataError,),
+    ),
     "WebShop's products": Reader(
         at("items_shuffle_1000.json", _shop),
         objects([PRODUCT]).map(json.dumps).map(str.encode) | files(json.dumps([PRODUCT])),
