@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from coevo_gym.config import arm_configs
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.experiments.cells import resolve
+from coevo_gym.experiments.cells import resolve, shared
 from coevo_gym.experiments.definition import Budget, load, names, usual_budgets
 from coevo_gym.experiments.making import choose, size_of
 from coevo_gym.experiments.measures import MEASURES
@@ -65,6 +66,23 @@ def test_all_rows_have_settings_that_hold(name: str) -> None:
                     assert config.benchmark.name == benchmark
                     assert row.printed(size)
                     assert "default" not in row.printed(size)
+
+
+def test_few_first_tasks_are_asked_of_again_with_the_same_settings() -> None:
+    asked, again = load("rbc_alfworld"), load("rbc_alfworld_few")
+    rows = {row.name: row for row in asked.rows}
+    assert set(asked.seeds).isdisjoint(again.seeds)
+    for row in again.rows:
+        pair = [(again, row), (asked, rows[f"{row.name}_few"])]
+        one, other = (
+            resolve(table, its, 1, benchmark="alfworld", budget="small", environ={}).config
+            for table, its in pair
+        )
+        (arm,), (its_arm,) = arm_configs(one).values(), arm_configs(other).values()
+        assert arm.curriculum.initial_size == 30
+        assert arm.model_copy(update={"name": its_arm.name}) == its_arm
+        # What the arm may set stands in the arm.
+        assert shared(one) | {"curriculum": None} == shared(other) | {"curriculum": None}
 
 
 @pytest.mark.parametrize("name", names())

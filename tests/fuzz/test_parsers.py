@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.readers import READERS
@@ -32,6 +32,14 @@ def read(name: str, n: int, folder: Path) -> None:
     feed()
     assert taken, "nothing of what it was fed was right"
     assert told or not reader.errors, "nothing of what it was fed was wrong, or it was not told"
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_what_is_right_is_read(name: str, tmp_path: Path) -> None:
+    """The simplest that a reader is fed has nothing wrong in it."""
+    reader = READERS[name]
+    simplest = find(reader.fed, lambda _: True, settings=settings(database=None))
+    reader.read(simplest, tmp_path)
 
 
 @pytest.mark.parametrize("name", READERS)
