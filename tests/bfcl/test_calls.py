@@ -1,11 +1,11 @@
-"""Function calls as text: what is read, what is refused with a reason, and how long it takes."""
+"""Function calls as text: what is read, what is refused with a reason, and how much work it is."""
 
 from __future__ import annotations
 
 import json
 import keyword
 import math
-import time
+import sys
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from coevo_gym.core.errors import TaskError
 from coevo_gym.envs.bfcl.engine.calls import (
     Call,
     Malformed,
+    _Unnumbered,
     hermes,
     parse_message,
     parse_truth,
@@ -264,23 +265,58 @@ SHAPES = {
 }
 
 
+class Watched(str):
+    """A text that counts how many of its characters are searched or copied."""
+
+    read = 0
+
+    def find(self, wanted: str, start: int = 0) -> int:
+        found = super().find(wanted, start)
+        self.read += (len(self) if found < 0 else found) - start
+        return found
+
+    def count(self, wanted: str, start: int, end: int) -> int:
+        self.read += end - start
+        return super().count(wanted, start, end)
+
+    def rfind(self, wanted: str, start: int, end: int) -> int:
+        self.read += end - start
+        return super().rfind(wanted, start, end)
+
+    def __getitem__(self, part: Any) -> str:
+        piece = super().__getitem__(part)
+        self.read += len(piece)
+        return piece
+
+
+def work(monkeypatch: pytest.MonkeyPatch, text: str) -> int:
+    """How many functions are called, and characters between tags read, to parse a message."""
+    called = 0
+    watched: list[Watched] = []
+
+    class Fed(_Unnumbered, Watched):
+        """What the parser makes of a message; its own methods come before those that count."""
+
+        def __init__(self, _: str) -> None:
+            watched.append(self)
+
+    def count(*_: Any) -> None:
+        nonlocal called
+        called += 1
+
+    with monkeypatch.context() as patch:
+        patch.setattr("coevo_gym.envs.bfcl.engine.calls._Unnumbered", Fed)
+        sys.setprofile(count)
+        try:
+            parse_message(text)
+        finally:
+            sys.setprofile(None)
+    return called + sum(text.read for text in watched)
+
+
 @pytest.mark.parametrize("form", ["{}", "<tool_call>{}", "[{}]", "[f('{}')]"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
-def test_reading_takes_linear_time(shape: str, form: str) -> None:
-    """Eight times the text may take 24 times as long; quadratic time would be 64 times.
-
-    It is the time of this thread on the processor, so that other work there does not count.
-    """
-
-    def seconds(length: int) -> float:
-        text = form.replace("{}", shape * (length // len(shape)))
-        return min(_timed(text) for _ in range(3))
-
-    noise = 0.005
-    assert seconds(320_000) < 24 * (seconds(40_000) + noise)
-
-
-def _timed(text: str) -> float:
-    begin = time.thread_time()
-    parse_message(text)
-    return time.thread_time() - begin
+def test_reading_is_linear_work(monkeypatch: pytest.MonkeyPatch, shape: str, form: str) -> None:
+    """Eight times the text is at most nine times the work; quadratic work would be 64 times."""
+    short, long = (form.replace("{}", shape * (n // len(shape))) for n in (20_000, 160_000))
+    assert work(monkeypatch, long) <= 9 * work(monkeypatch, short)

@@ -1,7 +1,5 @@
 """From words to ranked products."""
 
-import time
-
 import pytest
 
 from coevo_gym.envs.webshop.engine.analysis import analyze, words
@@ -54,11 +52,15 @@ def test_analyze_drops_possessives_and_stop_words() -> None:
     assert analyze("The women's and WOMEN’S shoes") == ["women", "women", "shoe"]
 
 
-@pytest.mark.parametrize("text", ["_" * 300_000, "\u200d" * 300_000, "a:" * 150_000])
-def test_analysis_takes_linear_time(text: str) -> None:
-    start = time.process_time()
-    analyze(text)
-    assert time.process_time() - start < 10
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [("_" * 2_000_000, 0), ("\u200d" * 2_000_000, 0), ("a:" * 1_000_000, 7_844)],
+    ids=["connectors", "joiners", "letters and colons"],
+)
+def test_analysis_of_a_long_text_comes_to_an_end(text: str, terms: int) -> None:
+    """It takes seconds; if its time were quadratic in the length, it would be hours."""
+    assert len(analyze(text)) == terms
 
 
 @pytest.mark.parametrize(("length", "expected"), [(0, 0), (39, 39), (41, 40), (57, 56), (300, 280)])
