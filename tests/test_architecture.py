@@ -239,11 +239,15 @@ def test_a_checkout_without_symbolic_links_is_explained(tmp_path: Path) -> None:
         _check_wings(tmp_path)
 
 
-def test_no_property_test_depends_on_how_busy_the_machine_is() -> None:
+def test_no_test_depends_on_how_busy_the_machine_is() -> None:
+    """No property test has a deadline, and none reads a stopwatch."""
     assert settings.default is not None
     assert settings.default.deadline is None
     assert HealthCheck.too_slow in settings.default.suppress_health_check
+    stopwatch = re.compile(r"time\.(perf_counter|process_time|thread_time|monotonic)(_ns)?")
     for path in (ROOT / "tests").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.keyword) and node.arg == "deadline":
                 assert path.name == "conftest.py", f"{path.name}:{node.value.lineno} sets one"
+            if isinstance(node, ast.Call) and stopwatch.fullmatch(ast.unparse(node.func)):
+                pytest.fail(f"{path.name}:{node.lineno} reads {ast.unparse(node.func)}")
