@@ -39,9 +39,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"Tests were skipped. {line}", yellow=True)
 
 
+def forget_user_settings() -> None:
+    """Drop the user's ``COEVO_*`` variables, which would change what the tests see.
+
+    Those that are meant for tests stay, and so does COEVO_HOME, which says where engines are
+    installed; while tests run, it is a folder of their own.
+    """
+    for name in list(os.environ):
+        if name.startswith("COEVO_") and not name.startswith(("COEVO_TEST_", "COEVO_HOME")):
+            del os.environ[name]
+
+
+forget_user_settings()
+
+
 def official_webshop() -> Path | None:
     """A folder with the official WebShop files, if this machine has one."""
-    chosen = os.environ.get("COEVO_TEST_WEBSHOP_DATA") or os.environ.get("COEVO_WEBSHOP_DATA")
+    chosen = os.environ.get("COEVO_TEST_WEBSHOP_DATA")
     beside = Path(__file__).parents[2] / "shared" / "data" / "webshop"
     folder = Path(chosen) if chosen else beside
     return folder if folder.is_dir() else None
@@ -49,7 +63,7 @@ def official_webshop() -> Path | None:
 
 def official_alfworld() -> Path | None:
     """Where this machine has the official ALFWorld games, installed or not, if it has them."""
-    chosen = os.environ.get("COEVO_TEST_ALFWORLD_DATA") or os.environ.get("COEVO_ALFWORLD_DATA")
+    chosen = os.environ.get("COEVO_TEST_ALFWORLD_DATA")
     beside = Path(__file__).parents[2] / "shared" / "data" / "alfworld" / "alfworld_games.jsonl.xz"
     source = Path(chosen) if chosen else beside
     return source if source.exists() else None
@@ -102,13 +116,12 @@ def engine(request: pytest.FixtureRequest) -> Callable[[str], None]:
     return ready
 
 
-@pytest.fixture(autouse=True)
-def _own_home(coevo_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads what the user has installed."""
-    monkeypatch.setenv("COEVO_HOME", str(coevo_home))
-    monkeypatch.delenv("COEVO_ALFWORLD_DATA", raising=False)
-    monkeypatch.delenv("COEVO_APPWORLD_DATA", raising=False)
-    monkeypatch.delenv("COEVO_WEBSHOP_DATA", raising=False)
+@pytest.fixture(scope="session", autouse=True)
+def _own_home(coevo_home: Path) -> Iterator[None]:
+    """No test, and no fixture, reads what the user has installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COEVO_HOME", str(coevo_home))
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +134,7 @@ def _own_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
 def official_data(monkeypatch: pytest.MonkeyPatch) -> Path:
     """The official WebShop files, in use for this test."""
     if OFFICIAL_WEBSHOP is None:
-        pytest.skip("the official WebShop files are not on this machine (COEVO_WEBSHOP_DATA)")
+        pytest.skip("the official WebShop files are not on this machine (COEVO_TEST_WEBSHOP_DATA)")
     monkeypatch.setenv("COEVO_WEBSHOP_DATA", str(OFFICIAL_WEBSHOP))
     return OFFICIAL_WEBSHOP
 
@@ -132,7 +145,7 @@ def alfworld_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from coevo_gym.envs.alfworld import data
 
     if OFFICIAL_ALFWORLD is None:
-        pytest.skip("the official ALFWorld games are not on this machine (COEVO_ALFWORLD_DATA)")
+        pytest.skip("the official ALFWorld games are not on this machine (COEVO_TEST_ALFWORLD_DATA)")
     if (OFFICIAL_ALFWORLD / data.STORE).is_file():
         return OFFICIAL_ALFWORLD
     base = tmp_path_factory.getbasetemp()

@@ -1,7 +1,7 @@
 """Our engine against recordings of the original one.
 
 The recordings hold a shop's texts without a licence, so they are no part of the project: these
-tests look for them in ``COEVO_WEBSHOP_DATA`` or beside the checkout.
+tests look for them in ``COEVO_TEST_WEBSHOP_DATA`` or beside the checkout.
 """
 
 import gzip
@@ -21,11 +21,11 @@ from coevo_gym.envs.webshop.judge import judge
 from coevo_gym.envs.webshop.official import load_official
 
 _BESIDE = Path(__file__).parents[3] / "shared" / "data" / "webshop"
-DATA = Path(os.environ.get("COEVO_WEBSHOP_DATA", _BESIDE))
+DATA = Path(os.environ.get("COEVO_TEST_WEBSHOP_DATA", _BESIDE))
 
 pytestmark = pytest.mark.skipif(
     not (DATA / "expected_episodes_100.jsonl").is_file(),
-    reason=f"no recordings of the original WebShop in {DATA} (set COEVO_WEBSHOP_DATA)",
+    reason=f"no recordings of the original WebShop in {DATA} (set COEVO_TEST_WEBSHOP_DATA)",
 )
 
 
