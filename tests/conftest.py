@@ -134,7 +134,7 @@ def _own_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
 def official_data(monkeypatch: pytest.MonkeyPatch) -> Path:
     """The official WebShop files, in use for this test."""
     if OFFICIAL_WEBSHOP is None:
-        pytest.skip("the official WebShop files are not on this machine (COEVO_TEST_WEBSHOP_DATA)")
+        pytest.skip("there are no official WebShop files here (COEVO_TEST_WEBSHOP_DATA)")
     monkeypatch.setenv("COEVO_WEBSHOP_DATA", str(OFFICIAL_WEBSHOP))
     return OFFICIAL_WEBSHOP
 
@@ -145,7 +145,9 @@ def alfworld_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from coevo_gym.envs.alfworld import data
 
     if OFFICIAL_ALFWORLD is None:
-        pytest.skip("the official ALFWorld games are not on this machine (COEVO_TEST_ALFWORLD_DATA)")
+        pytest.skip(
+            "the official ALFWorld games are not on this machine (COEVO_TEST_ALFWORLD_DATA)"
+        )
     if (OFFICIAL_ALFWORLD / data.STORE).is_file():
         return OFFICIAL_ALFWORLD
     base = tmp_path_factory.getbasetemp()

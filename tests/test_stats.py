@@ -15,6 +15,7 @@ from coevo_gym.core import stats
 from coevo_gym.core.stats import (
     at_k,
     efficiency,
+    holm,
     mean_and_sd,
     paired,
     paired_shares_interval,
@@ -92,6 +93,24 @@ def test_students_t(df: int, at_975: float, at_995: float) -> None:
     assert student_t_quantile(0.995, df) == pytest.approx(at_995, abs=1e-6)
     assert student_t_quantile(0.025, df) == pytest.approx(-at_975, abs=1e-6)
     assert student_t_quantile(0.5, df) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_holm() -> None:
+    """The adjusted p-values of R's ``p.adjust(p, "holm")``."""
+    found = holm([0.01, 0.04, 0.03, 0.005, 0.2])
+    assert found == pytest.approx([0.04, 0.09, 0.09, 0.025, 0.2])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
+    with pytest.raises(ValueError, match=r"in \[0, 1\], got 1.5"):
+        holm([0.5, 1.5])
+
+
+@given(st.lists(st.floats(0, 1), max_size=8))
+def test_holm_never_lowers_a_p_value_and_keeps_their_order(ps: list[float]) -> None:
+    found = holm(ps)
+    assert all(p <= adjusted <= 1 for p, adjusted in zip(ps, found, strict=True))
+    ranked = sorted(zip(ps, found, strict=True))
+    assert [adjusted for _, adjusted in ranked] == sorted(found)
 
 
 def test_one_pair_has_no_interval() -> None:

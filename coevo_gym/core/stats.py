@@ -218,6 +218,34 @@ def sign_flip(differences: Sequence[float], *, n_samples: int = 100_000, seed: i
     return (1 + as_large) / (1 + n_samples)
 
 
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjust the p-values of several questions, so that a threshold holds for all of them together.
+
+    Args:
+        p_values: one of each question, in [0, 1].
+
+    Returns:
+        The adjusted p-values, in the same order.
+
+    Raises:
+        ValueError: if a p-value is outside [0, 1].
+
+    Source: Holm (1979), the step-down Bonferroni method.
+
+    Example:
+        >>> holm([0.25, 0.125, 0.5])
+        [0.5, 0.375, 0.5]
+    """
+    if wrong := [p for p in p_values if not 0 <= p <= 1]:
+        raise ValueError(f"holm needs p-values in [0, 1], got {wrong[0]}")
+    adjusted = [0.0] * len(p_values)
+    highest = 0.0
+    for rank, i in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        adjusted[i] = highest
+    return adjusted
+
+
 def paired_shares_interval(differences: Sequence[float], *, z: float = Z_95) -> tuple[float, float]:
     """Interval of the mean difference of two success rates on the same tasks (adjusted Wald).
 

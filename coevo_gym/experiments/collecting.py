@@ -50,7 +50,7 @@ def collect(
         lines,
         benchmark,
         budget,
-        parts=parts_of(experiment, rows, measured),
+        parts=parts_of(experiment, rows, lines, measured),
         notes=_notes(cells, finished, budget),
     )
 

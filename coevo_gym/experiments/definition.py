@@ -119,6 +119,8 @@ class Experiment(FrozenModel):
         others: for the measure ``transfer``: on which benchmark a policy is tried, by the one that
             it practised.
         baselines: rows that the others are compared with; the main table shows the first one.
+        questions: comparisons fixed beforehand, as pairs of a row and one of its baselines. Once
+            each has a p-value, these are also printed adjusted for their number.
         cross: whether to print who solves which held-out tasks, beside each row's first baseline.
         settings: of all cells, by dotted key.
         budgets: over the usual ones, by size and benchmark; ``any`` is for all benchmarks.
@@ -140,6 +142,7 @@ class Experiment(FrozenModel):
     measures: tuple[str, ...] = ()
     others: Mapping[str, str] = FrozenDict()
     baselines: tuple[Name, ...]
+    questions: tuple[tuple[Name, Name], ...] = ()
     cross: bool = False
     settings: JsonObject = FrozenDict()
     budgets: Mapping[Size, Mapping[str, Budget]] = Field(default_factory=dict)
@@ -161,6 +164,10 @@ class Experiment(FrozenModel):
                     raise ValueError(f"there is no row {baseline!r} to compare {row.name!r} with")
             if row.of and row.of not in names:
                 raise ValueError(f"there is no row {row.of!r} for {row.name!r} to show")
+        compared = {(row.name, other) for row in self.rows for other in self.baselines_of(row)}
+        for question in self.questions:
+            if question not in compared:
+                raise ValueError(f"question {question} is no comparison of this table")
         if all(row.shows for row in self.rows):
             raise ValueError("no row has runs of its own")
         if self.budget not in self.sizes:

@@ -1,4 +1,4 @@
-"""What some tables show beside their rows: who solves which tasks, and rounds one by one."""
+"""Parts of a table beside its rows: its questions, who solves which tasks, and each round."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coevo_gym.core.stats import mean_and_sd
+from coevo_gym.core.stats import holm, mean_and_sd
 from coevo_gym.curricula.metrics import cross_table
 from coevo_gym.experiments.definition import Experiment, Row
+from coevo_gym.experiments.results import TableLine
 
 Measured = Mapping[str, Mapping[int, Mapping[str, Any]]]
 """What was measured of finished cells: by the row's key, then by seed."""
 
-CROSS, ROUNDS = "cross", "rounds"
+CROSS, QUESTIONS, ROUNDS = "cross", "questions", "rounds"
 
 
-def parts_of(experiment: Experiment, rows: Sequence[Row], measured: Measured) -> dict[str, Any]:
-    """The parts of a table by name; those that nothing is known for are left out."""
+def parts_of(
+    experiment: Experiment, rows: Sequence[Row], lines: Sequence[TableLine], measured: Measured
+) -> dict[str, Any]:
+    """Make the parts of a table, by name, without those that have no numbers yet."""
+    questions = _questions(experiment, lines)
     cross = [
         found
         for row in rows
@@ -27,9 +31,24 @@ def parts_of(experiment: Experiment, rows: Sequence[Row], measured: Measured) ->
     ]
     rounds = [line for row in rows for line in _rounds(row, measured)]
     return {
+        **({QUESTIONS: questions} if questions else {}),
         **({CROSS: cross} if cross else {}),
         **({ROUNDS: rounds} if rounds else {}),
     }
+
+
+def _questions(experiment: Experiment, lines: Sequence[TableLine]) -> list[dict[str, Any]]:
+    """The questions with their p-values as they are and by Holm; none until all have a p-value."""
+    found = {(line.key, one.baseline): one.p for line in lines for one in line.comparisons}
+    known = [p for question in experiment.questions if (p := found.get(question)) is not None]
+    if len(known) < len(experiment.questions):
+        return []
+    return [
+        {"row": row, "baseline": baseline, "p": p, "p_holm": adjusted}
+        for (row, baseline), p, adjusted in zip(
+            experiment.questions, known, holm(known), strict=True
+        )
+    ]
 
 
 def _cross(row: Row, baseline: str, measured: Measured) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from coevo_gym.experiments.numbers import column
-from coevo_gym.experiments.parts import CROSS, ROUNDS
+from coevo_gym.experiments.parts import CROSS, QUESTIONS, ROUNDS
 from coevo_gym.experiments.results import Comparison, ResultTable, TableLine
 from coevo_gym.store.folder import finite, write_atomic
 
@@ -100,6 +100,17 @@ def more_grids(table: ResultTable) -> Iterator[tuple[str, tuple[list[str], list[
             [_label(line), one.baseline, *compared(one, points=points)] for line, one in further
         ]
         yield "Against others", (["row", "against", *HEADS], rows)
+    if QUESTIONS in table.parts:
+        yield (
+            "Questions fixed beforehand",
+            (
+                ["row", "against", "p", "p, Holm"],
+                [
+                    [one["row"], one["baseline"], f"{one['p']:.3f}", f"{one['p_holm']:.3f}"]
+                    for one in table.parts[QUESTIONS]
+                ],
+            ),
+        )
     if CROSS in table.parts:
         names = ("both", "only_row", "only_baseline", "neither")
         heads = ["row", "against", "both", "only the row", "only the other", "neither"]

@@ -23,6 +23,7 @@ WANTED = {
     *(
         "controls",
         "rbc_noisy",
+        "rbc_noisy_again",
         "rbc_webshop",
         "rbc_alfworld",
         "rbc_alfworld_few",
@@ -85,6 +86,13 @@ def test_few_first_tasks_are_asked_of_again_with_the_same_settings() -> None:
         assert shared(one) | {"curriculum": None} == shared(other) | {"curriculum": None}
 
 
+def test_the_replication_differs_in_its_seeds_alone() -> None:
+    first, again = load("rbc_noisy"), load("rbc_noisy_again")
+    assert set(first.seeds).isdisjoint(again.seeds)
+    theirs = {"name", "title", "about", "seeds", "questions"}
+    assert first.model_dump(exclude=theirs) == again.model_dump(exclude=theirs)
+
+
 @pytest.mark.parametrize("name", names())
 def test_tables_of_the_first_kind_can_be_had_in_a_shop(name: str) -> None:
     experiment = load(name)
@@ -133,6 +141,10 @@ WRONG = [
     ("colour = 1", "colour: Extra inputs are not permitted"),
     ('baselines = ["none"]', "no row 'none' to compare 'static' with"),
     ("baselines = [", "cannot be read as TOML"),
+    (
+        'baselines = []\nquestions = [["static", "other"]]',
+        "question ('static', 'other') is no comparison of this table",
+    ),
     ('baselines = []\nbudget = "small"\nsizes = ["tiny"]', "its budget 'small' is not among"),
 ]
 

@@ -315,6 +315,18 @@ def test_rows_can_be_compared_by_another_number(copied: Path, coevo: Coevo) -> N
     assert "No cell has a number 'pool_sice' to compare rows by. Did you mean 'pool_size'" in wrong
 
 
+def test_questions_are_adjusted_for_their_number(
+    finished: Path, copied: Path, coevo: Coevo
+) -> None:
+    (question,) = table_of(finished)["parts"]["questions"]
+    blind = next(line for line in table_of(finished)["lines"] if line["key"] == "blind")
+    assert (question["row"], question["baseline"]) == ("blind", "static")
+    assert question["p"] == question["p_holm"] == blind["comparisons"][0]["p"]
+    assert "Questions fixed beforehand" in (finished / "table.md").read_text()
+    some = json.loads(coevo(*CHEAP, "--rows", "blind", "--json", only_out=True))
+    assert "questions" not in some["parts"]
+
+
 def test_rounds_and_who_solves_what(finished: Path) -> None:
     parts = table_of(finished)["parts"]
     (cross,) = parts["cross"]
