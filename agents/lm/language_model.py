@@ -42,6 +42,9 @@ class ModelConfig(FrozenModel):
             memory.
         max_context: most tokens in a sequence; None for the model's own limit.
         pack_tokens: most tokens in one forward pass; a longer sequence has a pass of its own.
+        prefix_cache_gib: memory for keys and values of past conversations when sampling with
+            transformers, so that only new tokens are read. The least recently used are dropped
+            first; 0 reads whole conversations at every turn.
     """
 
     path: str = Field(default="smollm2", min_length=1)
@@ -52,6 +55,7 @@ class ModelConfig(FrozenModel):
     gradient_checkpointing: bool = False
     max_context: int | None = Field(default=None, ge=2)
     pack_tokens: int = Field(default=16_384, ge=1)
+    prefix_cache_gib: float = Field(default=4.0, ge=0)
 
 
 class LanguageModel:

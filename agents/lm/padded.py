@@ -8,9 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel
+from transformers import PreTrainedModel
+
+from coevo_gym.agents.lm.prefix_cache import (
+    LEAST_SHARED,
+    Ids,
+    PrefixCache,
+    Start,
+    batch_cache,
+    can_be_cut_back,
+    shared_beginnings,
+)
 
 _CPU_CACHE_BYTES = 2**30
 _GPU_SHARE = 0.5  # of the memory that is free
@@ -26,7 +37,7 @@ class Ask(NamedTuple):
         max_tokens: most tokens to sample, at least 1.
     """
 
-    prompt: tuple[int, ...]
+    prompt: Ids
     temperature: float
     max_tokens: int
 
@@ -39,37 +50,27 @@ class Sampled(NamedTuple):
         logprobs: of each, under softmax(logits / temperature); 0 if greedy.
     """
 
-    ids: tuple[int, ...]
+    ids: Ids
     logprobs: tuple[float, ...]
 
 
-class _Rows:
-    """The live rows of a batch."""
+class _Row(NamedTuple):
+    """A prompt in a batch.
 
-    def __init__(self, model: PreTrainedModel, asks: Sequence[Ask]) -> None:
-        longest = max(len(ask.prompt) for ask in asks)
-        pads = [longest - len(ask.prompt) for ask in asks]
-        ids = [[0] * pad + list(ask.prompt) for pad, ask in zip(pads, asks, strict=True)]
-        seen = [[0] * pad + [1] * len(ask.prompt) for pad, ask in zip(pads, asks, strict=True)]
-        self.index = torch.arange(len(asks), device=model.device)  # (B,) place among the asks
-        self.ids = torch.tensor(ids, device=model.device)  # (B, L), then (B, 1)
-        self.seen = torch.tensor(seen, device=model.device)  # (B, tokens in the cache)
-        self.positions = (self.seen.cumsum(1) - 1).clamp(min=0)  # as ids
-        self.limits = torch.tensor([ask.max_tokens for ask in asks], device=model.device)
-        self.temperatures = torch.tensor([ask.temperature for ask in asks], device=model.device)
-        self.cache = DynamicCache(config=model.config)
+    Attributes:
+        ask: the prompt.
+        start: where its reading begins.
+        seed: of its draws.
+    """
 
-    def append(self, tokens: Tensor) -> None:
-        """Go on to the next position with these tokens, (B,)."""
-        self.ids = tokens.unsqueeze(1)
-        self.seen = torch.cat([self.seen, self.seen.new_ones(len(tokens), 1)], dim=1)
-        self.positions = self.positions[:, -1:] + 1
+    ask: Ask
+    start: Start
+    seed: tuple[int, int] = (0, 0)
 
-    def keep(self, rows: Tensor) -> None:
-        """Drop all rows but these."""
-        for name in ("index", "ids", "seen", "positions", "limits", "temperatures"):
-            setattr(self, name, getattr(self, name)[rows])
-        self.cache.batch_select_indices(rows)
+    @property
+    def rest(self) -> Ids:
+        """What is still to be read of it."""
+        return self.ask.prompt[self.start.n :]
 
 
 def sample_padded(
@@ -79,94 +80,196 @@ def sample_padded(
     stop_ids: Sequence[int],
     seed: int,
     max_prompt_tokens: int,
+    prefixes: PrefixCache,
 ) -> list[Sampled]:
     """Sample an answer to each prompt.
 
-    Nothing of the model's ``generation_config`` is used, and no global generator.
+    A prompt is read from where a stored sequence leaves it, and what several prompts begin with is
+    read once. Each answer has its own generator, seeded by ``seed`` and the place of its prompt, so
+    draws do not depend on how prompts are batched. Nothing of the model's ``generation_config`` is
+    used, and no global generator.
 
     Args:
         model: in evaluation mode.
         asks: prompts and how to draw.
         stop_ids: ids that end an answer.
         seed: of the draws.
-        max_prompt_tokens: most tokens of a batch's prompts, padding included; a longer prompt has
-            a batch of its own.
+        max_prompt_tokens: most tokens to read at once, padding included; a longer prompt has a
+            batch of its own.
+        prefixes: sequences that the model has read with these weights. Those that it reads now are
+            added, unless its cache cannot be cut back.
 
     Returns:
         One for each prompt, in order.
     """
-    generator = torch.Generator(model.device).manual_seed(seed)
-    stops = torch.tensor(stop_ids, device=model.device)
+    limits = max_prompt_tokens, _cache_tokens(model)
+    stored = prefixes if prefixes.max_bytes and can_be_cut_back(model) else None
+    if stored is not None:
+        for beginnings in shared_beginnings([ask.prompt for ask in asks]):
+            _read(model, beginnings, limits, stored)
+    rows = [
+        _Row(ask, stored.find(ask.prompt) if stored is not None else Start(), (seed, place))
+        for place, ask in enumerate(asks)
+    ]
+    prefixes.read += sum(len(row.rest) for row in rows)
+    prefixes.reused += sum(row.start.n for row in rows)
+    stops = frozenset(stop_ids)
     found: dict[int, Sampled] = {}
-    for batch in _batches(asks, max_prompt_tokens, _cache_tokens(model)):
-        sampled = _sample_batch(model, [asks[i] for i in batch], stops, generator)
+    for batch in _batches(rows, *limits):
+        sampled = _sample_batch(model, [rows[i] for i in batch], stops, stored)
         found.update(zip(batch, sampled, strict=True))
     return [found[i] for i in range(len(asks))]
 
 
 @torch.no_grad()
+def _read(
+    model: PreTrainedModel, sequences: Sequence[Ids], limits: tuple[int, int], stored: PrefixCache
+) -> None:
+    """Read and store sequences, except where only a few tokens are not stored yet."""
+    rows = [_Row(Ask(ids, 0.0, 0), stored.find(ids)) for ids in sequences]
+    rows = [row for row in rows if len(row.rest) >= LEAST_SHARED]
+    stored.read += sum(len(row.rest) for row in rows)
+    for places in _batches(rows, *limits):
+        batch = _Batch(model, [rows[i] for i in places])
+        batch.read()
+        for number, i in enumerate(places):
+            batch.store(number, rows[i].ask.prompt, stored)
+
+
+@torch.no_grad()
 def _sample_batch(
-    model: PreTrainedModel, asks: Sequence[Ask], stops: Tensor, generator: torch.Generator
+    model: PreTrainedModel,
+    rows: Sequence[_Row],
+    stops: frozenset[int],
+    stored: PrefixCache | None,
 ) -> list[Sampled]:
-    rows = _Rows(model, asks)
-    live = torch.ones_like(rows.limits, dtype=torch.bool)
-    # (steps) of what was drawn: the rows' places, tokens, log-probabilities, and what counts
-    drawn: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+    batch = _Batch(model, rows)
+    ids: list[list[int]] = [[] for _ in rows]
+    logprobs: list[list[float]] = [[] for _ in rows]
+    places = list(range(len(rows)))  # of the rows that are still in the batch
+    live = [True] * len(rows)
     while True:
-        output: Any = model(
-            input_ids=rows.ids,
-            attention_mask=rows.seen,
-            position_ids=rows.positions,
-            past_key_values=rows.cache,
+        for number, (token, logprob) in enumerate(zip(*batch.draw(), strict=True)):
+            if not live[number]:
+                continue
+            place = places[number]
+            ask, answer = rows[place].ask, ids[place]
+            answer.append(token)
+            logprobs[place].append(logprob)
+            if token in stops or len(answer) == ask.max_tokens:
+                live[number] = False
+                if stored is not None:  # the last token is not read any more
+                    batch.store(number, ask.prompt + tuple(answer[:-1]), stored)
+        if not any(live):
+            return [Sampled(tuple(i), tuple(p)) for i, p in zip(ids, logprobs, strict=True)]
+        kept = range(len(live))
+        if sum(live) <= _COMPACT * len(live):
+            kept = [number for number in kept if live[number]]
+        places, live = [places[i] for i in kept], [live[i] for i in kept]
+        batch.go_on(kept)
+
+
+class _Batch:
+    """Rows that are read and drawn together.
+
+    Shorter ones are padded to the left, both in what is read already and in what is still to be
+    read of the prompt.
+    """
+
+    def __init__(self, model: PreTrainedModel, rows: Sequence[_Row]) -> None:
+        asks, starts, rest = zip(*((row.ask, row.start, row.rest) for row in rows), strict=True)
+        begun, longest = max(start.n for start in starts), max(map(len, rest))
+        most = max(ask.max_tokens for ask in asks)
+        seen = [
+            _padded([1] * start.n, begun) + _padded([1] * len(ids), longest)
+            for start, ids in zip(starts, rest, strict=True)
+        ]
+        uniforms = np.zeros((len(rows), most))
+        for row, draws in zip(rows, uniforms, strict=True):
+            draws[: row.ask.max_tokens] = np.random.default_rng(row.seed).random(row.ask.max_tokens)
+        self._model = model
+        self._ids, self._seen, self._temperatures, self._uniforms = (
+            torch.tensor(part, device=model.device)
+            for part in (
+                [_padded(ids, longest) for ids in rest],  # (B, tokens to be read next)
+                seen,  # (B, tokens in the cache)
+                [ask.temperature for ask in asks],  # (B,)
+                uniforms,  # (B, tokens still to be drawn)
+            )
+        )
+        self._positions = (self._seen.cumsum(1) - 1).clamp(min=0)[:, begun:]  # as _ids
+        self._cache = batch_cache(model, starts, room=longest + most)
+
+    def read(self) -> Tensor:
+        """Read what is to be read next; return the logits (B, V) of what follows."""
+        output: Any = self._model(
+            input_ids=self._ids,
+            attention_mask=self._seen,
+            position_ids=self._positions,
+            past_key_values=self._cache,
             use_cache=True,
             logits_to_keep=1,
         )
-        tokens, logprobs = _draw(output.logits[:, -1], rows.temperatures, generator)
-        drawn.append((rows.index, tokens, logprobs, live))
-        live = live & ~torch.isin(tokens, stops) & (rows.limits > len(drawn))
-        n_live = int(live.sum())
-        if not n_live:
-            return _collect(len(asks), drawn)
-        rows.append(tokens)
-        if n_live <= _COMPACT * len(live):
-            rows.keep(live.nonzero().squeeze(1))
-            live = live[live]
+        logits: Tensor = output.logits[:, -1]
+        return logits
+
+    def draw(self) -> tuple[list[int], list[float]]:
+        """Read on; return a token for each row, and its log-probability.
+
+        At temperature 0 it is the likeliest token, and 0.
+        """
+        logits = self.read()
+        greedy = self._temperatures == 0
+        scale = torch.where(greedy, 1.0, self._temperatures).unsqueeze(1)
+        precise = torch.promote_types(logits.dtype, torch.float32)
+        logps = torch.log_softmax(logits.to(precise) / scale, dim=1)  # (B, V)
+        shares = logps.double().exp().cumsum(dim=1)
+        points = self._uniforms[:, :1] * shares[:, -1:]
+        drawn = torch.searchsorted(shares, points, right=True).squeeze(1)
+        drawn = drawn.clamp(max=shares.shape[1] - 1)
+        tokens = torch.where(greedy, logits.argmax(dim=1), drawn)
+        picked = logps.gather(1, tokens.unsqueeze(1)).squeeze(1)
+        self._ids, self._uniforms = tokens.unsqueeze(1), self._uniforms[:, 1:]
+        return tokens.tolist(), torch.where(greedy, 0.0, picked).tolist()
+
+    def go_on(self, rows: Sequence[int]) -> None:
+        """Have what was drawn read next; keep these rows alone."""
+        self._seen = torch.cat([self._seen, self._seen.new_ones(len(self._seen), 1)], dim=1)
+        self._positions = self._positions[:, -1:] + 1
+        if len(rows) < len(self._seen):
+            kept = torch.tensor(rows, device=self._seen.device)
+            for name in ("_ids", "_seen", "_positions", "_temperatures", "_uniforms"):
+                setattr(self, name, getattr(self, name)[kept])
+            self._cache.batch_select_indices(kept)
+
+    def store(self, row: int, ids: Ids, stored: PrefixCache) -> None:
+        """Store what was read of a row: these ids."""
+        slots = self._seen[row].nonzero().squeeze(1)
+        stored.put(ids, [layer.of_row(row, slots) for layer in self._cache.layers])
 
 
-def _draw(
-    logits: Tensor, temperatures: Tensor, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Tokens (B,) and their log-probabilities (B,); at temperature 0 the best, and 0."""
-    greedy = temperatures == 0
-    scale = torch.where(greedy, 1.0, temperatures).unsqueeze(1)
-    logps = torch.log_softmax(logits.float() / scale, dim=1)  # (B, V)
-    sampled = torch.multinomial(logps.exp(), 1, generator=generator).squeeze(1)
-    tokens = torch.where(greedy, logits.argmax(dim=1), sampled)
-    picked = logps.gather(1, tokens.unsqueeze(1)).squeeze(1)
-    return tokens, torch.where(greedy, 0.0, picked)
+def _padded(ids: Sequence[int], length: int) -> list[int]:
+    return [0] * (length - len(ids)) + list(ids)
 
 
-def _collect(n: int, drawn: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]) -> list[Sampled]:
-    ids: list[list[int]] = [[] for _ in range(n)]
-    logprobs: list[list[float]] = [[] for _ in range(n)]
-    for step in drawn:
-        for row, token, logprob, counts in zip(*(part.tolist() for part in step), strict=True):
-            if counts:
-                ids[row].append(token)
-                logprobs[row].append(logprob)
-    return [Sampled(tuple(i), tuple(p)) for i, p in zip(ids, logprobs, strict=True)]
+def _batches(rows: Sequence[_Row], max_read: int, max_cache: int) -> Iterator[list[int]]:
+    """Places of the rows of each batch: about as much to be read, within both limits.
 
-
-def _batches(asks: Sequence[Ask], max_prompt: int, max_cache: int) -> Iterator[list[int]]:
-    """Places of the asks of each batch: prompts of about one length, within both limits."""
+    Args:
+        rows: prompts.
+        max_read: most tokens that a batch reads at once, padding included.
+        max_cache: most tokens in its cache in the end, padding included.
+    """
     batch: list[int] = []
-    longest = most = 0
-    for place in sorted(range(len(asks)), key=lambda i: -len(asks[i].prompt)):
-        length, most = len(asks[place].prompt), max(most, asks[place].max_tokens)
-        longest, n = max(longest, length), len(batch) + 1
-        if batch and (n * longest > max_prompt or n * (longest + most) > max_cache):
+    begun = longest = most = 0
+    for place in sorted(range(len(rows)), key=lambda i: -len(rows[i].rest)):
+        row, n = rows[place], len(batch) + 1
+        begun, most = max(begun, row.start.n), max(most, row.ask.max_tokens)
+        longest = max(longest, len(row.rest))
+        if batch and (n * longest > max_read or n * (begun + longest + most) > max_cache):
             yield batch
-            batch, longest, most = [], length, asks[place].max_tokens
+            batch = []
+            begun, longest, most = row.start.n, len(row.rest), row.ask.max_tokens
         batch.append(place)
     if batch:
         yield batch

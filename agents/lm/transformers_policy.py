@@ -19,6 +19,7 @@ from coevo_gym.core.trajectory import TokenDecision
 
 if TYPE_CHECKING:
     from coevo_gym.agents.lm.padded import Ask, Sampled
+    from coevo_gym.agents.lm.prefix_cache import PrefixCache
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +68,8 @@ class TransformersPolicy(LanguageModel):
         self._continuous: bool | None = None  # unknown until the first call
         self._half_copy: Any = None
         self._half_version = -1
+        self._prefixes: PrefixCache | None = None
+        self._prefixes_of = (-1, -1)
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer prompts; the decision has the temperature of its request.
@@ -129,12 +132,18 @@ class TransformersPolicy(LanguageModel):
             return None
         return TokenDecision(prompt_ids, ids, (0.0,) * len(ids))
 
+    def train(self, mode: bool = True) -> None:
+        """Prepare for an update, or end it; an update needs the memory of what was read."""
+        super().train(mode)
+        if mode and self._prefixes is not None:
+            self._prefixes.clear()
+
     def frozen_copy(self) -> LanguageModel | FrozenAdapter:
         """The model as it is now, without gradients; see :meth:`LanguageModel.frozen_copy`."""
         frozen = super().frozen_copy()
         if isinstance(frozen, TransformersPolicy):
             frozen._rng = copy.deepcopy(self._rng)
-            frozen._half_copy = None
+            frozen._half_copy = frozen._prefixes = None
         return frozen
 
     @contextmanager
@@ -158,7 +167,7 @@ class TransformersPolicy(LanguageModel):
         """
         super().load_state_dict(state)
         self._rng.bit_generator.state = state["rng"]
-        self._half_copy = None
+        self._half_copy = self._prefixes = None
         return self
 
     def _sample(self, asks: Sequence[Ask]) -> list[Sampled]:
@@ -180,7 +189,27 @@ class TransformersPolicy(LanguageModel):
                     self._continuous = False
                     logger.warning("sampling engine=%s reason=%s", _engine(False), error)
             most = _PROMPT_PASSES * self.config.pack_tokens
-            return sample_padded(model, asks, stop_ids=stop_ids, seed=seed, max_prompt_tokens=most)
+            return sample_padded(
+                model,
+                asks,
+                stop_ids=stop_ids,
+                seed=seed,
+                max_prompt_tokens=most,
+                prefixes=self._current_prefixes(),
+            )
+
+    def _current_prefixes(self) -> PrefixCache:
+        """What the weights of today have read."""
+        from coevo_gym.agents.lm.prefix_cache import PrefixCache
+
+        # In-place changes of weights are counted by PyTorch, whoever makes them.
+        state = self.version, sum(weight._version for weight in self.parameters())
+        if self._prefixes is None:
+            self._prefixes = PrefixCache(int(self.config.prefix_cache_gib * 2**30))
+        elif self._prefixes_of != state:
+            self._prefixes.clear()
+        self._prefixes_of = state
+        return self._prefixes
 
     def _sampler(self) -> Any:
         """The model to sample with: a copy in bf16 where fp32 weights are trained on a GPU."""

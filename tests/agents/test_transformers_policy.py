@@ -16,7 +16,8 @@ pytest.importorskip("transformers")
 
 from coevo_gym.agents.lm import continuous, half_copy  # noqa: E402
 from coevo_gym.agents.lm.language_model import ModelConfig  # noqa: E402
-from coevo_gym.agents.lm.padded import Ask, _batches, sample_padded  # noqa: E402
+from coevo_gym.agents.lm.padded import Ask, _batches, _Row, sample_padded  # noqa: E402
+from coevo_gym.agents.lm.prefix_cache import PrefixCache, Start  # noqa: E402
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy  # noqa: E402
 from coevo_gym.core.errors import ConfigError, ModelError, ModelNotFetched  # noqa: E402
 from coevo_gym.core.notes import Usage  # noqa: E402
@@ -360,7 +361,8 @@ def test_a_fetched_models_name(folder: Path, tmp_path: Path, monkeypatch: Any) -
 
 def test_batches_keep_to_both_limits() -> None:
     asks = [Ask((1,) * n, 1.0, most) for n, most in [(3, 5), (9, 1), (4, 30), (4, 2), (20, 1)]]
-    batches = list(_batches(asks, max_prompt=16, max_cache=40))
+    rows = [_Row(ask, Start()) for ask in asks]
+    batches = list(_batches(rows, 16, 40))
     assert sorted(i for batch in batches for i in batch) == [0, 1, 2, 3, 4]
     for batch in batches:
         longest = max(len(asks[i].prompt) for i in batch)
@@ -369,13 +371,20 @@ def test_batches_keep_to_both_limits() -> None:
             len(batch) * longest <= 16 and len(batch) * (longest + most) <= 40
         )
     assert len(batches) == 4
-    assert len(list(_batches(asks, max_prompt=1000, max_cache=1000))) == 1
+    assert len(list(_batches(rows, 1000, 1000))) == 1
+    begun = [_Row(Ask((1,) * 30, 1.0, 2), Start(28)) for _ in range(4)]
+    assert len(list(_batches(begun, 8, 1000))) == 1  # two tokens each are to be read
+    assert len(list(_batches(begun, 8, 64))) == 2
 
 
 def test_small_batches_give_the_same_greedy_answers(folder: Path) -> None:
     made = policy(folder)
     asks = [Ask(made.format.prompt_ids(p.messages), 0.0, 12) for p in MIXED]
-    settings: dict[str, Any] = {"stop_ids": made.format.stop_ids, "seed": 0}
+    settings: dict[str, Any] = {
+        "stop_ids": made.format.stop_ids,
+        "seed": 0,
+        "prefixes": PrefixCache(0),
+    }
     whole = sample_padded(made.model, asks, max_prompt_tokens=10**6, **settings)
     alone = sample_padded(made.model, asks, max_prompt_tokens=1, **settings)
     assert [one.ids for one in whole] == [one.ids for one in alone]
@@ -394,7 +403,12 @@ def test_a_copy_in_half_precision(folder: Path) -> None:
     assert torch.equal(half.lm_head.weight, made.parameters()[0].to(torch.bfloat16))
     asks = [Ask(made.format.prompt_ids(p.messages), 1.0, 5) for p in MIXED]
     sampled = sample_padded(
-        half, asks, stop_ids=made.format.stop_ids, seed=0, max_prompt_tokens=10**6
+        half,
+        asks,
+        stop_ids=made.format.stop_ids,
+        seed=0,
+        max_prompt_tokens=10**6,
+        prefixes=PrefixCache(10**6),
     )
     assert all(one.ids for one in sampled)
 
