@@ -1,0 +1,254 @@
+"""Sampling from what has been read before is the same as reading all of it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from coevo_gym.agents.lm.padded import Ask, Sampled, sample_padded  # noqa: E402
+from coevo_gym.agents.lm.prefix_cache import (  # noqa: E402
+    PrefixCache,
+    can_be_cut_back,
+    shared_beginnings,
+)
+
+VOCABULARY = 40
+STOP = 0
+CLOSE = 1e-4
+"""A distance in probability within which rounding may decide in fp32."""
+SHAPE: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.4,
+}
+MODELS: dict[str, Callable[[], Any]] = {
+    "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SHAPE)),
+    "qwen3": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(head_dim=8, **SHAPE)),
+    "sliding window": lambda: transformers.MistralForCausalLM(
+        transformers.MistralConfig(sliding_window=12, **SHAPE)
+    ),
+}
+_MADE: dict[tuple[str, Any], Any] = {}
+
+
+def model(name: str, dtype: Any) -> Any:
+    if (name, dtype) not in _MADE:
+        with torch.random.fork_rng():
+            torch.manual_seed(5)
+            _MADE[name, dtype] = MODELS[name]().eval().to(dtype)
+    return _MADE[name, dtype]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def sample(made: Any, asks: Sequence[Ask], prefixes: PrefixCache, **changed: Any) -> list[Sampled]:
+    usual = {"stop_ids": [STOP], "seed": 3, "max_prompt_tokens": 200, "prefixes": prefixes}
+    return sample_padded(made, asks, **{**usual, **changed})
+
+
+ids = st.integers(1, VOCABULARY - 1)
+
+
+class Call(NamedTuple):
+    """What happens to some conversations before their next answers, and how these are drawn."""
+
+    changes: dict[int, tuple[str, list[int]]]
+    temperature: float
+    max_tokens: int
+    seed: int
+
+
+calls = st.builds(
+    Call,
+    st.dictionaries(
+        st.integers(0, 3),
+        st.tuples(
+            st.sampled_from(["append", "append", "append", "rewrite", "cut", "begin anew"]),
+            st.lists(ids, min_size=1, max_size=25),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.sampled_from([0.0, 0.7, 1.0]),
+    st.integers(1, 9),
+    st.integers(0, 2**62),
+)
+
+
+def changed(history: list[int], how: str, new: list[int], beginning: list[int]) -> list[int]:
+    middle = max(1, len(history) // 2)
+    if how == "append":
+        return history + new
+    if how == "rewrite":
+        return history[:middle] + new + history[middle + len(new) :]
+    return history[:middle] if how == "cut" else beginning + new
+
+
+class Played(NamedTuple):
+    """Answers to one call, with a cache and without."""
+
+    asks: list[Ask]
+    cached: list[Sampled]
+    plain: list[Sampled]
+
+
+def play(name: str, dtype: Any, script: Sequence[Call], max_bytes: int) -> list[Played]:
+    """Run a script of calls on conversations that begin alike, with and without a cache."""
+    made, prefixes = model(name, dtype), PrefixCache(max_bytes)
+    beginning = [1 + i % (VOCABULARY - 1) for i in range(30)]
+    histories = [list(beginning) for _ in range(4)]
+    played = []
+    for call in script:
+        asks = []
+        for place, (how, new) in call.changes.items():
+            histories[place] = changed(histories[place], how, new, beginning)
+            asks.append(Ask(tuple(histories[place]), call.temperature, call.max_tokens))
+        cached = sample(made, asks, prefixes, seed=call.seed)
+        plain = sample(made, asks, PrefixCache(0), seed=call.seed)
+        played.append(Played(asks, cached, plain))
+        for place, answer in zip(call.changes, plain, strict=True):
+            histories[place] += answer.ids
+        assert prefixes.n_bytes <= max_bytes
+    if not can_be_cut_back(made):
+        assert prefixes.reused == 0
+        assert prefixes.n_bytes == 0
+    return played
+
+
+scripts = st.lists(calls, min_size=1, max_size=8)
+memories = st.sampled_from([10**9, 40_000, 8_000])
+"""Room for all that is read, for some conversations, and for less than one."""
+
+
+def check_double(name: str, script: Sequence[Call], max_bytes: int) -> None:
+    for played in play(name, torch.float64, script, max_bytes):
+        for cached, plain in zip(played.cached, played.plain, strict=True):
+            assert cached.ids == plain.ids
+            assert cached.logprobs == pytest.approx(plain.logprobs, abs=1e-9)
+
+
+def check_single(name: str, script: Sequence[Call], max_bytes: int) -> int:
+    """Check that answers agree up to the first draw that rounding may decide; count those."""
+    decided = 0
+    for call, played in zip(script, play(name, torch.float32, script, max_bytes), strict=True):
+        for place, (ask, cached, plain) in enumerate(zip(*played, strict=True)):
+            pairs = enumerate(zip(cached.ids, plain.ids, strict=False))
+            n = next((i for i, (one, other) in pairs if one != other), None)
+            if n is None:
+                assert cached.ids == plain.ids
+                assert cached.logprobs == pytest.approx(plain.logprobs, abs=1e-4)
+                continue
+            prompt = (*ask.prompt, *plain.ids[:n])
+            assert margin(name, prompt, ask, (call.seed, place), n) < CLOSE
+            decided += 1
+    return decided
+
+
+def margin(name: str, prompt: Sequence[int], ask: Ask, seed: tuple[int, int], n: int) -> float:
+    """Distance to another token: of the two best, or of the draw from the end of its share."""
+    import numpy as np
+
+    with torch.no_grad():
+        logits = model(name, torch.float64)(torch.tensor([prompt])).logits[0, -1]
+    if not ask.temperature:
+        best = torch.log_softmax(logits, 0).topk(2).values
+        return float(best[0] - best[1])
+    ends = torch.softmax(logits / ask.temperature, 0).cumsum(0)
+    draw = np.random.default_rng(seed).random(ask.max_tokens)[n]
+    return float((ends - draw).abs().min())
+
+
+@pytest.mark.parametrize("name", MODELS)
+@given(script=scripts, max_bytes=memories)
+@settings(max_examples=12)
+def test_ids_are_the_same(name: str, script: list[Call], max_bytes: int) -> None:
+    check_double(name, script, max_bytes)
+    note(f"draws decided by rounding: {check_single(name, script, max_bytes)}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_ids_are_the_same_in_500_conversations(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decided = []
+
+    @given(script=scripts, max_bytes=memories)
+    @settings(max_examples=500)
+    def run(script: list[Call], max_bytes: int) -> None:
+        check_double(name, script, max_bytes)
+        decided.append(check_single(name, script, max_bytes))
+
+    run()
+    with capsys.disabled():
+        print(f"\n{name}: {len(decided)} scripts, {sum(decided)} draws decided by rounding in fp32")
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3"])
+def test_each_token_is_read_once(name: str) -> None:
+    made, prefixes = model(name, torch.float32), PrefixCache(10**9)
+    asks = [Ask(tuple(range(1, 31)) + (place % 2 + 1,) * 20, 1.0, 4) for place in range(8)]
+    sample(made, asks, prefixes)
+    # What all begin with, what each half of them shares, and then one token each.
+    assert prefixes.read == 30 + 2 * 19 + 8
+    for _ in range(3):
+        read = prefixes.read
+        answers = sample(made, asks, prefixes)
+        assert prefixes.read - read == 8  # nothing but the last token of each prompt
+        asks = [
+            Ask(ask.prompt + answer.ids + (7,) * 5, 1.0, 4)
+            for ask, answer in zip(asks, answers, strict=True)
+        ]
+        read = prefixes.read
+        sample(made, asks, prefixes)
+        assert prefixes.read - read == 8 * 6  # the answer's last token and five new ones
+
+
+def test_an_answer_does_not_depend_on_its_batch() -> None:
+    made = model("llama", torch.float64)
+    asks = [Ask((1, 2, 3) * n, 1.0, 9) for n in (1, 9, 4, 20)]
+    whole = sample(made, asks, PrefixCache(0))
+    alone = sample(made, asks, PrefixCache(0), max_prompt_tokens=1)
+    assert [one.ids for one in whole] == [one.ids for one in alone]
+    assert len({one.ids for one in sample(made, [asks[0]] * 6, PrefixCache(0))}) > 1
+
+
+def test_what_was_used_last_stays() -> None:
+    layers = [(torch.zeros(1, 5, 2), torch.zeros(1, 5, 2))]
+    prefixes = PrefixCache(3 * 80)
+    for first in (1, 2, 3):
+        prefixes.put((first, 9, 9, 9, 9), layers)
+    assert prefixes.find((1, 9, 9, 9, 9, 9)).n == 5
+    prefixes.put((4, 9, 9, 9, 9), layers)
+    assert [prefixes.find((first, 9, 8)).n for first in (1, 2, 3, 4)] == [2, 0, 2, 2]
+    prefixes.put((5,), [(torch.zeros(1, 1, 99), torch.zeros(1, 1, 99))])  # larger than all
+    assert prefixes.n_bytes == 240
+    prefixes.clear()
+    assert prefixes.n_bytes == 0
+
+
+def test_what_prompts_share() -> None:
+    root, left, right = tuple(range(20)), (1,) * 20, (2,) * 20
+    prompts = [root + left + (3,), root + left + (4,), root + right, root + right]
+    assert list(shared_beginnings(prompts)) == [[root], [root + left, (root + right)[:-1]]]
+    assert list(shared_beginnings([root])) == []
+    assert list(shared_beginnings([(1, 2, 3), (1, 2, 4)])) == []  # too short to be worth it
+    assert list(shared_beginnings([])) == []
