@@ -1,0 +1,105 @@
+"""Processor time of sampling in conversations that are read whole at every turn, or only once.
+
+A model of SmolLM2-135M's shape with random weights, since what is measured does not depend on them,
+answers with 7 tokens at each turn of 4 conversations at once. Each begins with 150 tokens and grows
+by 55 a turn, the answer among them. Both ways draw from the same seeds, and both must give the same
+answers, or the exit code is 1. fp32, one thread.
+
+    python bench/lm_sampling.py                  # 6 turns: about a minute
+    python bench/lm_sampling.py --turns 6 30     # about a quarter of an hour
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from coevo_gym.agents.lm.padded import Ask, sample_padded
+from coevo_gym.agents.lm.prefix_cache import PrefixCache
+
+SMOLLM2 = {
+    "vocab_size": 49_152,
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": True,
+}
+CONVERSATIONS, FIRST, A_TURN, ANSWER = 4, 150, 55, 7
+WANTED = {6: 2.6, 30: 8.0}
+"""Least ratio of the processor times, by turns."""
+
+
+class Measured(NamedTuple):
+    """What one way of sampling took.
+
+    Attributes:
+        cpu_s: processor time of all turns, in seconds.
+        read: tokens of prompts read.
+        answers: token ids of all answers.
+    """
+
+    cpu_s: float
+    read: int
+    answers: list[tuple[int, ...]]
+
+
+def converse(model: Any, turns: int, max_bytes: int) -> Measured:
+    """Answer in all conversations, turn by turn."""
+    rng = np.random.default_rng(0)
+    vocabulary = model.config.vocab_size
+    prefixes = PrefixCache(max_bytes)
+    histories = rng.integers(vocabulary, size=(CONVERSATIONS, FIRST)).tolist()
+    news = rng.integers(vocabulary, size=(turns, CONVERSATIONS, A_TURN - ANSWER)).tolist()
+    answers: list[tuple[int, ...]] = []
+    started = time.process_time()
+    for turn in range(turns):
+        asks = [Ask(tuple(history), 1.0, ANSWER) for history in histories]
+        limits: dict[str, Any] = {"stop_ids": (), "max_prompt_tokens": 4 * 16_384}
+        sampled = sample_padded(model, asks, seed=turn, prefixes=prefixes, **limits)
+        answers += [one.ids for one in sampled]
+        for history, answer, new in zip(histories, sampled, news[turn], strict=True):
+            history += [*answer.ids, *new]
+    return Measured(time.process_time() - started, prefixes.read, answers)
+
+
+def main() -> int:
+    """Print a table; say whether the bounds hold."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--turns", type=int, nargs="+", default=[6], help="turns (default: 6)")
+    parser.add_argument("--layers", type=int, default=30, help="layers of the model (default: 30)")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(**{**SMOLLM2, "num_hidden_layers": options.layers})).eval()
+    converse(model, 1, 0)  # the first passes of a process take longer
+    print("| turns | read | CPU s, whole histories | CPU s, new tokens only | ratio | wanted |")
+    print("|---|---|---|---|---|---|")
+    good = True
+    for turns in options.turns:
+        whole, new = converse(model, turns, 0), converse(model, turns, 8 * 2**30)
+        ratio, wanted = whole.cpu_s / new.cpu_s, WANTED.get(turns)
+        same = whole.answers == new.answers
+        good &= same and (wanted is None or ratio >= wanted)
+        print(
+            f"| {turns} | {whole.read:,} and {new.read:,} | {whole.cpu_s:.1f} | {new.cpu_s:.1f} "
+            f"| {ratio:.2f} | {wanted or '–'} |",
+            flush=True,
+        )
+        if not same:
+            print("The answers differ.", file=sys.stderr)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
