@@ -104,6 +104,7 @@ class _Objective(NamedTuple):
         old: a row for each sample; None where those of the only step are the old ones.
         reference: a row for each sample; None if no term needs them.
         corrected: (D,) bool, whether a sample is weighted for a sampler that is not the old policy.
+        idle: (D,) bool, whether a sample has no gradient, and is not read.
         weight: (D,) of the samples' positions.
         total: what each step divides by: the batch's number, over the minibatches. So the mean of
             their gradients is the gradient of the batch, however it is split.
@@ -112,6 +113,7 @@ class _Objective(NamedTuple):
     old: Sequence[Tensor] | None
     reference: Sequence[Tensor] | None
     corrected: Tensor
+    idle: Tensor
     weight: Tensor
     total: float
 
@@ -177,6 +179,8 @@ class GRPO:
 
         Returns:
             Every term of the loss, averaged over the steps that the optimiser took, and counts.
+            ``idle_share`` is the share of samples that were not read because nothing acts on them;
+            ``importance`` and the like are means over the positions of the others.
             If it took none, because none was finite, there are counts only.
 
         Raises:
@@ -240,6 +244,7 @@ class GRPO:
         means |= shares(batch, stale, self.config.max_staleness)
         if any(isinstance(sample, Segment) for sample in batch.samples):
             means |= times | {"step_s": perf_counter() - started}
+            means["idle_share"] = float(objective.idle.float().mean())
         return means | batch_metrics(batch)
 
     def _objective(
@@ -248,7 +253,8 @@ class GRPO:
         """What all steps share, and the wall times of finding it."""
         config, started = self.config, perf_counter()
         recomputed = config.old_logprobs == "recomputed"
-        corrected = torch.ones_like(stale) if recomputed else stale
+        idle = self._idle(batch)
+        corrected = (torch.ones_like(stale) if recomputed else stale) & ~idle
         only_step = recomputed and config.epochs * minibatches == 1
         old: Sequence[Tensor] | None = None
         if not only_step:
@@ -262,16 +268,31 @@ class GRPO:
             weight = trajectory_weights(batch.owner, batch.lengths)
         elif config.loss_mean == "constant":
             total = float(config.constant_tokens * (int(batch.owner.max()) + 1))
-        return _Objective(old, reference, corrected, weight, total / minibatches), times
+        return _Objective(old, reference, corrected, idle, weight, total / minibatches), times
+
+    def _idle(self, batch: Batch) -> Tensor:
+        """(D,) bool: whether a sample's advantages are all 0, and no other term acts on it.
+
+        Choices are always read: noise such as dropout is drawn for each of them in turn, so that
+        leaving some out would change what the others draw.
+        """
+        if self.config.kl_coef:
+            return torch.zeros(len(batch.samples), dtype=torch.bool)
+        both = zip(batch.samples, batch.advantage, strict=True)
+        return torch.tensor([isinstance(s, Segment) and not bool(a.any()) for s, a in both])
 
     def _step(
         self, batch: Batch, objective: _Objective, rows: NDArray[np.int64]
     ) -> dict[str, float]:
         """One step of the optimiser on the samples at ``rows``; {} if it was skipped."""
         self._optimizer.zero_grad()
-        positions = float(batch.lengths[rows].sum())
+        read = rows[~objective.idle[rows].numpy()]
+        positions = float(batch.lengths[read].sum())
         sums = dict.fromkeys(LossTerms._fields, 0.0)
-        for part in parts(rows, batch.tokens, self.config.microbatch_tokens):
+        if not len(read):  # a step all the same: the optimiser's averages go on
+            for weight in self.policy.parameters():
+                weight.grad = torch.zeros_like(weight)
+        for part in parts(read, batch.tokens, self.config.microbatch_tokens) if len(read) else ():
             logp, mask = logprobs(self.policy, batch, part)
             clip_high = self.config.clip_high if batch.clip_high is None else batch.clip_high[part]
             old_logp = ref_logp = logp.detach()

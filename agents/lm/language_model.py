@@ -32,8 +32,10 @@ class ModelConfig(FrozenModel):
     Attributes:
         path: folder or hub id of a transformers model, or the name of a fetched one.
         device: where it runs; ``auto`` is the GPU if there is one.
-        dtype: ``auto`` is fp32 on the CPU; on a GPU fp32 weights computed with in bf16, or with
-            LoRA bf16 weights and an adapter in fp32. ``float32`` is fp32 everywhere.
+        dtype: ``bfloat16`` computes in bf16 with fp32 weights, or with LoRA with bf16 weights and
+            an adapter in fp32; on a CPU it pays where the processor has instructions for bf16
+            (``avx512_bf16`` or ``amx_bf16``). ``float32`` computes in fp32. ``auto`` is
+            ``bfloat16`` on a GPU and ``float32`` on a CPU.
         lora_rank: rank of a LoRA adapter on all linear layers but the head; 0 trains all weights.
             In a mixture of experts that is attention: experts and routers stay as they are.
         lora_alpha: the adapter is scaled by ``lora_alpha / lora_rank``.
@@ -49,7 +51,7 @@ class ModelConfig(FrozenModel):
 
     path: str = Field(default="smollm2", min_length=1)
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    dtype: Literal["auto", "float32"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     lora_rank: int = Field(default=0, ge=0)
     lora_alpha: int = Field(default=32, ge=1)
     gradient_checkpointing: bool = False
@@ -100,7 +102,8 @@ class LanguageModel:
         self.config = config
         self.version = 0
         device = causal_lm.pick_device(config.device)
-        self._half = device.type == HALF_ON and config.dtype == "auto"
+        by_device = "bfloat16" if device.type == HALF_ON else "float32"
+        self._half = (by_device if config.dtype == "auto" else config.dtype) == "bfloat16"
         dtype = torch.bfloat16 if self._half and config.lora_rank else torch.float32
         loaded = causal_lm.load(config.path, device, dtype)
         with self._precision(device):

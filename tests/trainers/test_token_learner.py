@@ -530,7 +530,7 @@ def test_reference_costs_nothing_without_a_kl_term() -> None:
 def test_metrics_have_their_names() -> None:
     metrics = GRPO(FakeLanguageModel(), GRPOConfig(epochs=1)).update(batch(FakeLanguageModel()))
     names = "loss policy_loss kl clip_fraction grad_norm entropy advantage_std reward success"
-    shares = "degenerate_share broken_groups masked_share"
+    shares = "degenerate_share broken_groups masked_share idle_share"
     counts = "groups decisions samples tokens tokens_sampled old_s reference_s step_s"
     counts += " nonfinite_steps lr"
     assert set(metrics) == {*names.split(), *shares.split(), *counts.split()}
@@ -579,3 +579,60 @@ def test_pieces_hold_at_most_so_many_tokens_or_one_sample() -> None:
     found = parts(np.array([0, 1, 2, 3, 4, 5]), tokens, 6)
     assert [part.tolist() for part in found] == [[0, 1], [2], [3, 4], [5]]
     assert [part.tolist() for part in parts(np.array([2, 5]), tokens, 6)] == [[2], [5]]
+
+
+class TestIdleSamples:
+    """Samples with advantage 0 are not read where no other term acts on them."""
+
+    def groups(self) -> list[Group]:
+        _, mixed = drawn([2, 4], [3], seed=1)
+        _, other = drawn([3], [5, 2], [1], seed=2)
+        failed = [dataclasses.replace(t, success=False, score=0.0) for t in other]
+        return [group(*mixed), group(*failed)]
+
+    def updated(
+        self, reads_all: bool, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, **settings: Any
+    ) -> tuple[GRPO, FakeLanguageModel, list[torch.Tensor]]:
+        model = FakeLanguageModel()
+        model.table = torch.nn.Parameter(model.table.detach().to(dtype))
+        usual = {"epochs": 2, "minibatches": 3, "kl_coef": 0.0, "lr": 0.05}
+        learner = GRPO(model, GRPOConfig(**(usual | settings)), seed=4)
+        if reads_all:
+            none = lambda batch: torch.zeros(len(batch.samples), dtype=torch.bool)  # noqa: E731
+            monkeypatch.setattr(learner, "_idle", none)
+        seen = gradients_of(learner, model)
+        for _ in range(3):
+            learner.update(self.groups())
+        return learner, model, seen
+
+    @pytest.mark.parametrize("loss_mean", ["token", "trajectory", "constant"])
+    @pytest.mark.parametrize("old_logprobs", ["recorded", "recomputed"])
+    def test_change_no_weight(
+        self, loss_mean: str, old_logprobs: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        settings = {"loss_mean": loss_mean, "old_logprobs": old_logprobs}
+        for dtype, tolerance in ((torch.float64, 1e-7), (torch.float32, 1e-5)):
+            found = self.updated(False, monkeypatch, dtype, **settings)
+            expected = self.updated(True, monkeypatch, dtype, **settings)
+            assert found[0]._optimizer.steps == expected[0]._optimizer.steps == 18
+            torch.testing.assert_close(found[1].table, expected[1].table, atol=tolerance, rtol=0)
+            for one, other in zip(found[2], expected[2], strict=True):
+                torch.testing.assert_close(one, other, rtol=tolerance, atol=1e-8)
+            assert sum(map(len, found[1].calls)) < sum(map(len, expected[1].calls))
+
+    def test_are_read_where_a_kl_term_acts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        found = self.updated(False, monkeypatch, torch.float32, kl_coef=0.1)
+        expected = self.updated(True, monkeypatch, torch.float32, kl_coef=0.1)
+        assert found[1].calls == expected[1].calls
+
+    def test_a_minibatch_of_them_alone_takes_its_step(self) -> None:
+        model = FakeLanguageModel()
+        learner = GRPO(model, GRPOConfig(epochs=1, minibatches=1, kl_coef=0.0, lr=0.1))
+        mixed, failed = self.groups()
+        assert learner.update([mixed])["idle_share"] == 0.0
+        before, read = model.table.detach().clone(), len(model.calls)
+        metrics = learner.update([failed])
+        assert (metrics["idle_share"], metrics["grad_norm"]) == (1.0, 0.0)
+        assert len(model.calls) == read
+        assert learner._optimizer.steps == 2
+        assert not torch.equal(model.table, before)  # by the optimiser's averages alone
