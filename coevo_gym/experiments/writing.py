@@ -106,7 +106,7 @@ def more_grids(table: ResultTable) -> Iterator[tuple[str, tuple[list[str], list[
             (
                 ["row", "against", "p", "p, Holm"],
                 [
-                    [one["row"], one["baseline"], f"{one['p']:.3f}", f"{one['p_holm']:.3f}"]
+                    [one["row"], one["baseline"], _p_value(one["p"]), _p_value(one["p_holm"])]
                     for one in table.parts[QUESTIONS]
                 ],
             ),
@@ -141,13 +141,19 @@ def compared(comparison: Comparison | None, *, points: bool) -> list[str]:
         f"{scale * comparison.mean:+.1f}",
         interval,
         f"{comparison.wins} of {n}",
-        f"{comparison.p:.3f}",
+        _p_value(comparison.p),
     ]
 
 
 def shown(name: str, value: float | None) -> str:
     """A number as it is printed."""
     return NOTHING if value is None else column(name).form.format(value)
+
+
+def _p_value(p: float | None) -> str:
+    if p is None:
+        return NOTHING
+    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
 def _is_share(metric: str) -> bool:
