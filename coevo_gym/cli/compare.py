@@ -92,6 +92,7 @@ def _in_words(found: Comparison) -> Iterator[str]:
         f"tasks of {found.benchmark}: {found.better} better, {found.worse} worse, "
         f"{found.tasks - found.better - found.worse} equal."
     )
+    yield found.verdict
     for side, n in (("A", found.only_in_a), ("B", found.only_in_b)):
         if n:
             yield f"{n} tasks of {side} are left out: the other has no result of them."

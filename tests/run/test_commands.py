@@ -229,6 +229,7 @@ def test_a_task_that_evolved_can_be_played(coevo: Coevo, monkeypatch: pytest.Mon
 def test_resuming_a_finished_run_says_that_it_is_finished(coevo: Coevo, finished: Path) -> None:
     report = (finished / "report.html").read_bytes()
     text = coevo("resume", "toy-run")
+    assert "One seed: repeats can differ by more than these intervals." in text
     assert "toy-run is finished" in text
     assert "coevolve" in text
     assert (finished / "report.html").read_bytes() == report

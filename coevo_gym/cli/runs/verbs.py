@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -106,8 +106,7 @@ def resume(run: RunName) -> None:
             f"`coevo train … --name NAME` begins another run."
         )
         summary = read_json(folder.summary)
-        rows = [TableRow(**row) for row in summary["table"]]
-        print_numbers(result_table(rows, summary["split"]))
+        _print_results([TableRow(**row) for row in summary["table"]], summary["split"])
         say(f"Report: {write_report(folder)}")
         return
     _finish(folder, lambda progress, stop: resume_run(folder, progress, stop))
@@ -169,8 +168,13 @@ def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], Summar
             if folder.manifest.is_file():
                 error.add_note(f"Go on with: {hint}")
             raise
-    print_numbers(result_table(summary.table, summary.split))
+    _print_results(summary.table, summary.split)
     say(f"Report: {write_report(folder)}")
+
+
+def _print_results(rows: Sequence[TableRow], split: str) -> None:
+    print_numbers(result_table(rows, split))
+    say("One seed: repeats can differ by more than these intervals.")
 
 
 def _agree(config: RunConfig) -> bool:
