@@ -141,11 +141,14 @@ class Comparison:
         """The finding in words, about these two policies and not the methods that trained them."""
         if self.low > 0 or self.high < 0:
             found = f"On tasks like these, B does {'better' if self.low > 0 else 'worse'} than A."
-            seeds = "These two trained policies differ; whether the methods do takes several seeds."
+            differ = (
+                "These two trained policies differ; it takes several seeds to tell whether the "
+                "methods do."
+            )
         else:
             found = "The interval includes zero: either may do better on tasks like these."
-            seeds = "Whether the methods differ takes several seeds."
-        return f"{found} {seeds}" if self.trained else found
+            differ = "It takes several seeds to tell whether the methods differ."
+        return f"{found} {differ}" if self.trained else found
 
     def to_json(self) -> dict[str, Any]:
         """It as a JSON object."""

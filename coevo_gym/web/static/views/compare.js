@@ -116,9 +116,9 @@
         const beside = linked ? "A name leads to both episodes beside each other." : "What happened in these episodes is not kept here, so no name leads to it.";
         return html`
           <${Sides} found=${data} a=${a} b=${b} />
+          <p class="headline">${data.verdict}</p>
           <div class="cards"><${Side} name="A" side=${data.a} /><${Side} name="B" side=${data.b} /></div>
           ${data.uneven.length > 0 && html`<div class="notice" role="note"><p>They were not played alike:</p><ul>${data.uneven.map((one) => html`<li><${Words} text=${one} /></li>`)}</ul></div>`}
-          <p class="headline">${data.verdict}</p>
           <${Figures} of=${[
             ["B − A", `${points(data.difference)} points`, given(data.low) && `${points(data.low)} to ${points(data.high)}`],
             ["Tasks", count(data.tasks), `${data.benchmark}, ${data.split}`],
