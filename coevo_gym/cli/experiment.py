@@ -12,13 +12,13 @@ from rich.table import Column, Table
 from coevo_gym.cli.output import (
     INTERRUPTED,
     AsJson,
-    cell,
+    as_text,
     errors,
     print_json,
     print_numbers,
-    print_table,
     say,
     say_aside,
+    say_block,
     telling,
 )
 from coevo_gym.cli.progress import RunProgress
@@ -163,7 +163,7 @@ def _print(table: ResultTable, as_json: bool, as_csv: bool, as_md: bool) -> None
         drawn = Table(*columns, title=title or None)
         for row in rows:
             drawn.add_row(*map(escape, row))
-        print_numbers(drawn)
+        print_numbers(drawn, keys=writing.KEYS)
     for note in table.notes:
         say(note)
 
@@ -175,18 +175,17 @@ def _list(name: str | None, benchmark: str | None, budget: str | None, as_json: 
     if as_json:
         print_json(found)
         return
-    table = Table(
-        Column("table", no_wrap=True), "what it shows", "rows", "benchmarks", "budget", "needs",
-        "can run here", box=None,
-    )  # fmt: skip
     for row in found:
-        here = "yes" if row["ready"] else f"no: {'; '.join(row['missing'])}"
-        title = f"{row['title']} ({row['source']})" if row["source"] else row["title"]
-        table.add_row(
-            row["name"], escape(title), cell(row["rows"]), cell(row["benchmarks"]), row["budget"],
-            cell(row["needs"]) or "nothing", escape(here), style="" if row["ready"] else "dim",
-        )  # fmt: skip
-    print_table(table)
+        facts = [
+            ("", f"{row['title']} ({row['source']})" if row["source"] else row["title"]),
+            ("rows", as_text(row["rows"])),
+            ("benchmarks", as_text(row["benchmarks"])),
+            ("budget", row["budget"]),
+            ("needs", as_text(row["needs"]) or "nothing"),
+            ("runs here", "yes" if row["ready"] else "no"),
+            *(("missing", missing) for missing in row["missing"]),
+        ]
+        say_block(row["name"], facts, style="" if row["ready"] else "dim")
 
 
 def _listed(found: Experiment, benchmark: str | None, budget: str | None) -> dict[str, Any]:

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from coevo_gym.cli import output
 from coevo_gym.cli.tasks.listing import print_tasks
 from coevo_gym.core.evolution import Draft
 from coevo_gym.store.folder import read_json
@@ -283,13 +285,19 @@ def test_the_report_comes_with_a_picture(coevo: Coevo, finished: Path, tmp_path:
     assert picture.read_text().startswith("<svg")
 
 
-def test_config_show(coevo: Coevo) -> None:
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_config_show(coevo: Coevo, columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = json.loads(coevo("config", "show", TOY, "--set", "learner.lr=0.5", "--json"))
     by_key = {row["key"]: row for row in rows}
     assert by_key["learner.lr"] == {"key": "learner.lr", "value": 0.5, "origin": "command line"}
     assert by_key["warmup.n_tasks"]["origin"] == TOY
-    text = coevo("config", "show", TOY, "--set", "learner.lr=0.5")
-    assert "0.5 command line" in " ".join(text.split())  # a narrow terminal breaks it
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setattr(output, "console", Console(width=int(columns)))
+    lines = coevo("config", "show", "quickstart", "--set", "learner.lr=0.5").splitlines()
+    assert "learner.lr = 0.5  (command line)" in lines
+    assert "name = quickstart  (preset quickstart)" in lines
+    assert "sinks = (empty)" in lines
+    assert len(lines) == len({line.partition(" = ")[0] for line in lines}) > 150
 
 
 @pytest.mark.parametrize(
