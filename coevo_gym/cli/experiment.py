@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
+from coevo_gym.cli.completion import benchmarks, completing, tables
 from coevo_gym.cli.output import (
     INTERRUPTED,
     AsJson,
@@ -32,27 +34,48 @@ if TYPE_CHECKING:
     from coevo_gym.experiments.results import ResultTable
 
 
+class Budget(StrEnum):
+    """The budgets of tables, as an option takes them."""
+
+    TINY = "tiny"
+    SMALL = "small"
+    PAPER = "paper"
+
+
 def experiment(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME_OR_TOML", help="Name of a table, or a .toml file."),
+        typer.Argument(
+            metavar="[NAME_OR_TOML]",
+            help="Name of a table (see --list), or a .toml file.",
+            autocompletion=completing(tables),
+        ),
     ] = None,
     benchmark: Annotated[
-        str | None, typer.Option(help="What is practised; the table's first one by default.")
-    ] = None,
-    budget: Annotated[
         str | None,
         typer.Option(
-            help="tiny: minutes a cell on a CPU; small: what a table of ours is made with, or a "
-            "small language model; paper: the preset with the paper's numbers."
+            help="Benchmark to train on; the table's first one by default.",
+            autocompletion=completing(benchmarks),
+        ),
+    ] = None,
+    budget: Annotated[
+        Budget | None,
+        typer.Option(
+            help="tiny: minutes per cell on a CPU; small: the budget of our own tables, or a small "
+            "language model; paper: the preset with the paper's numbers. The table's by default."
         ),
     ] = None,
     seeds: Annotated[
         str | None,
-        typer.Option(help="How many (3), or which (401-420, or 1,4,); the table's by default."),
+        typer.Option(
+            help="How many (3), or which ones (401-420, or 1,4,); the table's by default."
+        ),
     ] = None,
     rows: Annotated[
-        str | None, typer.Option(help="Rows to run and print, with commas between; all by default.")
+        str | None,
+        typer.Option(
+            metavar="ROW,...", help="Rows to run and print, separated by commas; all by default."
+        ),
     ] = None,
     sets: Sets = None,
     run_name: Annotated[
@@ -95,13 +118,14 @@ def experiment(
         raise ConfigError("Choose one of --json, --csv and --md.")
     from coevo_gym.experiments.definition import load
 
+    size = None if budget is None else budget.value
     if listing:
-        _list(name, benchmark, budget, as_json)
+        _list(name, benchmark, size, as_json)
         return
     if name is None:
         raise ConfigError("Which table? `coevo experiment --list` says which there are.")
     found = load(name)
-    table = _make(found, benchmark, budget, seeds, rows, list(sets or ()), run_name, metric, yes)
+    table = _make(found, benchmark, size, seeds, rows, list(sets or ()), run_name, metric, yes)
     _print(table, as_json, as_csv, as_md)
 
 

@@ -163,7 +163,9 @@ def say_block(name: str, facts: Sequence[tuple[str, str]], *, style: str = "") -
     longest = max(len(label) for label, _ in facts)
     for label, text in facts:
         indent = 2 + (longest + 2) * bool(label)
-        say_wrapped(f"  {label:<{longest}}  {text}" if label else f"  {text}", hang=indent, style=style)
+        say_wrapped(
+            f"  {label:<{longest}}  {text}" if label else f"  {text}", hang=indent, style=style
+        )
 
 
 def say_aside(text: str) -> None:

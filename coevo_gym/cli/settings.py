@@ -6,10 +6,16 @@ from typing import Annotated
 
 import typer
 
+from coevo_gym.cli.completion import completing, presets
 from coevo_gym.cli.output import AsJson, as_text, print_json, say_wrapped
 
 Source = Annotated[
-    str, typer.Argument(metavar="PRESET_OR_TOML", help="Name of a preset, or a .toml file.")
+    str,
+    typer.Argument(
+        metavar="PRESET_OR_TOML",
+        help="Name of a preset (see `coevo train --list`), or a .toml file.",
+        autocompletion=completing(presets),
+    ),
 ]
 Sets = Annotated[
     list[str] | None,
