@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
+from coevo_gym.cli.completion import completing, evaluations, runs
 from coevo_gym.cli.output import (
     MOST_TYPES,
     AsJson,
@@ -24,14 +25,20 @@ from coevo_gym.cli.output import (
 if TYPE_CHECKING:
     from coevo_gym.run.evals.comparison import ChangedTask, ComparedType, Comparison
 
-Side = Annotated[str, typer.Argument(help="Name of a run or of an evaluation, or its folder.")]
+_NAMES = completing(runs, evaluations)
+Side = Annotated[
+    str,
+    typer.Argument(help="Name of a run or of an evaluation, or its folder.", autocompletion=_NAMES),
+]
 
 
 def compare(
     a: Side,
     b: Annotated[
         str | None,
-        typer.Argument(metavar="[B]", help="Likewise; left out to compare two arms of a run."),
+        typer.Argument(
+            help="Likewise; left out to compare two arms of a run.", autocompletion=_NAMES
+        ),
     ] = None,
     arm: Annotated[
         list[str] | None,
@@ -92,6 +99,7 @@ def _in_words(found: Comparison) -> Iterator[str]:
         f"tasks of {found.benchmark}: {found.better} better, {found.worse} worse, "
         f"{found.tasks - found.better - found.worse} equal."
     )
+    yield found.verdict
     for side, n in (("A", found.only_in_a), ("B", found.only_in_b)):
         if n:
             yield f"{n} tasks of {side} are left out: the other has no result of them."

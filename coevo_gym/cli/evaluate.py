@@ -25,6 +25,7 @@ from coevo_gym.cli.settings import Sets
 from coevo_gym.cli.sources import BenchmarkOrRun, find_benchmark, find_source
 from coevo_gym.core.benchmark import BenchmarkSpec
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
+from coevo_gym.core.task import Split
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder, finite
 
@@ -43,9 +44,9 @@ def evaluate(
         ),
     ] = None,
     split: Annotated[
-        str,
-        typer.Option(help="train, val or test; held_out where scenarios were set aside for it."),
-    ] = "val",
+        Split,
+        typer.Option(help="Tasks to play; held_out where scenarios were set aside for it."),
+    ] = Split.VAL,
     samples: Annotated[
         int,
         typer.Option(
@@ -103,10 +104,10 @@ def evaluate(
     with RunProgress(errors) as progress, telling(progress.say):
         if isinstance(found, RunFolder):
             elsewhere = find_benchmark(on).name if on is not None else None
-            job = run_job(found, policy, split, samples=samples, on=elsewhere)
+            job = run_job(found, policy, split.value, samples=samples, on=elsewhere)
         else:
             given = {"sets": sets or (), "env": env or ()}
-            job = model_job(found.name, policy, split, progress, samples=samples, **given)
+            job = model_job(found.name, policy, split.value, progress, samples=samples, **given)
         named = default_name(job, identity(job)) if name is None else name
         folder = EvalFolder.named(named)
         try:
@@ -121,7 +122,7 @@ def evaluate(
     if as_json:
         print_json({**finite(summary.to_json()), "folder": str(folder.path)})
         return
-    print_numbers(result_table([summary.row], split, samples=samples))
+    print_numbers(result_table([summary.row], split.value, samples=samples))
     for table in type_tables(summary.types):
         print_table(table)
     for line in remarks(summary, folder):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -40,14 +41,18 @@ def print_table(table: Table) -> None:
     _printer().print(table)
 
 
-def print_numbers(table: Table) -> None:
-    """Print a table whose cells are never broken; its first column names the rows.
+def print_numbers(table: Table, *, keys: Collection[str] = ()) -> None:
+    """Print a table without breaking its cells.
 
-    Where it is wider than the terminal, its columns stand in several tables, one below the other,
-    each with the names.
+    A table wider than the terminal is split by columns into several, one below the other. Each
+    repeats the key columns, so that its rows can be identified.
+
+    Args:
+        table: the table.
+        keys: headers of key columns; the first column always is one.
     """
     printer = _printer()
-    for part in _parts(table, printer.width):
+    for part in _parts(table, keys, printer.width):
         printer.print(part)
 
 
@@ -56,13 +61,18 @@ def _printer() -> Console:
     return Console(width=_PIPE_WIDTH) if piped else console
 
 
-def _parts(table: Table, width: int) -> Iterator[Table]:
-    names, *others = table.columns
-    part, left = [names], width - 1 - _width(names)
-    for column in others:
-        if len(part) > 1 and _width(column) > left:
+def _parts(table: Table, keys: Collection[str], width: int) -> Iterator[Table]:
+    if 1 + sum(map(_width, table.columns)) <= width:
+        yield table
+        return
+    first, *rest = table.columns
+    repeated = [first, *(column for column in rest if column.header in keys)]
+    room = width - 1 - sum(map(_width, repeated))
+    part, left = [*repeated], room
+    for column in (column for column in rest if column.header not in keys):
+        if len(part) > len(repeated) and _width(column) > left:
             yield _with_columns(table, part)
-            part, left = [names], width - 1 - _width(names)
+            part, left = [*repeated], room
         part.append(column)
         left -= _width(column)
     yield _with_columns(table, part)
@@ -81,11 +91,16 @@ def _with_columns(table: Table, columns: Sequence[Column]) -> Table:
     return part
 
 
-def cell(value: Any) -> str:
-    """A value as the text of a cell."""
+def as_text(value: Any) -> str:
+    """Format a value for people."""
     if isinstance(value, (list, tuple)):
-        return escape(", ".join(str(item) for item in value))
-    return "none" if value is None else escape(str(value))
+        return ", ".join(str(item) for item in value)
+    return "none" if value is None else str(value)
+
+
+def cell(value: Any) -> str:
+    """Format a value for a cell of a table, with markup escaped."""
+    return escape(as_text(value))
 
 
 class _Teller(logging.Handler):
@@ -114,6 +129,43 @@ def telling(say: Callable[[str], None]) -> Iterator[None]:
 def say(text: str) -> None:
     """Print a line as it is; no path in it is broken."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def say_wrapped(text: str, *, hang: int = 2, style: str = "") -> None:
+    """Print a paragraph, broken between words only; in a pipe, on one line.
+
+    Args:
+        text: the paragraph; the first line keeps the blanks it begins with.
+        hang: indentation of all lines but the first.
+        style: style of the text.
+    """
+    width = console.width if _printer() is console else max(1, len(text))
+    lines = textwrap.wrap(
+        text,
+        width,
+        subsequent_indent=" " * hang,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    for line in lines:
+        console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def say_block(name: str, facts: Sequence[tuple[str, str]], *, style: str = "") -> None:
+    """Print a name, and indented below it what there is to say, each under its label if it has one.
+
+    Args:
+        name: heads the block.
+        facts: pairs of a label, or "", and a text.
+        style: style of the texts.
+    """
+    console.print(name, style="bold", markup=False, highlight=False, soft_wrap=True)
+    longest = max(len(label) for label, _ in facts)
+    for label, text in facts:
+        indent = 2 + (longest + 2) * bool(label)
+        say_wrapped(
+            f"  {label:<{longest}}  {text}" if label else f"  {text}", hang=indent, style=style
+        )
 
 
 def say_aside(text: str) -> None:

@@ -18,6 +18,8 @@ from coevo_gym.store.folder import finite, write_atomic
 NOTHING = "–"
 HEADS = ("difference", "95 % interval", "wins", "p")
 """Heads of what is printed of a comparison."""
+KEYS = ("row", "against", "round")
+"""Heads of the columns that identify a line."""
 
 
 def write(folder: Path, table: ResultTable) -> None:

@@ -214,6 +214,7 @@ def test_two_sides_are_compared_as_the_command_does(shelf: Shelf) -> None:
     for task in (*found["won"], *found["lost"]):
         assert ask(shelf, task["link_b"])["task"]["id"] == task["id"]
     assert f"evals/{EVAL}" in found["places"]
+    assert "takes several seeds" in found["verdict"]
     assert ask(shelf, "compare", f"a=runs/{RUN}/random")["b"]["policy"] == "coevolve"
 
 

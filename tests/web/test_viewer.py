@@ -119,10 +119,12 @@ def test_how_do_two_arms_differ_on_one_task(stranger: Stranger) -> None:
 
 
 def test_the_arms_of_a_run_are_compared(stranger: Stranger) -> None:
+    main = stranger.page.locator("main")
     stranger.link(RUN)
+    expect(main.locator(".headline")).to_contain_text("one seed; repeats can differ by more")
     stranger.link("Compare its arms")
     assert stranger.clicks == 2
-    main = stranger.page.locator("main")
+    expect(main.locator(".headline")).to_contain_text("takes several seeds")
     expect(main.locator(".chart-of-intervals svg")).to_be_visible()
     cells = [int(text) for text in main.locator(".cross b").all_inner_texts()]
     assert len(cells) == 4

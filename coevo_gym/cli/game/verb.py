@@ -9,9 +9,10 @@ from typing import Annotated, cast
 
 import typer
 
+from coevo_gym.cli.completion import benchmarks, completing, runs
 from coevo_gym.cli.game.terminal import play_episode
 from coevo_gym.cli.output import busy, console, say_aside
-from coevo_gym.cli.sources import find_benchmark
+from coevo_gym.cli.sources import NativeSplit, find_benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason
@@ -25,18 +26,24 @@ from coevo_gym.web.play.source import Source, benchmark_source, run_source
 def play(
     benchmark: Annotated[
         str | None,
-        typer.Argument(metavar="[BENCHMARK]", help="Name of a benchmark; see `coevo envs`."),
+        typer.Argument(
+            metavar="[BENCHMARK]",
+            help="Name of a benchmark; see `coevo envs`.",
+            autocompletion=completing(benchmarks),
+        ),
     ] = None,
     task: Annotated[str | None, typer.Option(help="Name or id of a task.")] = None,
     split: Annotated[
-        str | None, typer.Option(help="train, val or test.", show_default="train")
+        NativeSplit | None, typer.Option(help="Split of the task.", show_default="train")
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Picks the task, the same one again.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed that picks the task.")] = None,
     run: Annotated[
         str | None,
-        typer.Option(metavar="RUN", help="Play a task that evolved in this run."),
+        typer.Option(
+            metavar="RUN",
+            help="Play a task that evolved in this run.",
+            autocompletion=completing(runs),
+        ),
     ] = None,
     web: Annotated[bool, typer.Option("--web", help="Play in the browser.")] = False,
     port: Annotated[
@@ -109,7 +116,7 @@ def play(
 def _check_options(
     benchmark: str | None,
     task: str | None,
-    split: str | None,
+    split: NativeSplit | None,
     seed: int | None,
     run: str | None,
     name: str | None,

@@ -28,6 +28,7 @@ def serve(
     db: Annotated[
         Path | None,
         typer.Option(
+            metavar="FILE",
             help="File that keeps the session; the same file goes on with it.",
             show_default="served/BENCHMARK-CURRICULUM.db",
         ),
@@ -37,6 +38,7 @@ def serve(
     token_file: Annotated[
         Path | None,
         typer.Option(
+            metavar="FILE",
             help="Tokens, one a line: the first opens both faces, others the envs face only. "
             "Needed for any --host but this machine's own.",
             show_default="none",
@@ -63,17 +65,26 @@ def serve(
     ] = None,
     lease: Annotated[
         float,
-        typer.Option(min=1, help="Seconds that a worker may be silent before it is given up."),
+        typer.Option(
+            min=1, metavar="SECONDS", help="How long a worker may be silent before it is given up."
+        ),
     ] = 900.0,
-    sessions: Annotated[int, typer.Option(min=1, help="Most envs that clients may have.")] = 64,
+    sessions: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Most envs that clients may have.")
+    ] = 64,
     idle: Annotated[
-        float, typer.Option(min=1, help="Seconds that a client's env may be left alone.")
+        float,
+        typer.Option(
+            min=1, metavar="SECONDS", help="How long a client's env may be idle before it closes."
+        ),
     ] = 600.0,
     body_mb: Annotated[
-        float, typer.Option(min=0.001, help="Largest request of the tickets face, in MiB.")
+        float,
+        typer.Option(min=0.001, metavar="MIB", help="Largest request of the tickets face, in MiB."),
     ] = 64.0,
     message_kb: Annotated[
-        float, typer.Option(min=1, help="Largest message of the envs face, in KiB.")
+        float,
+        typer.Option(min=1, metavar="KIB", help="Largest message of the envs face, in KiB."),
     ] = 256.0,
 ) -> None:
     """Serve a curriculum and its envs to trainers of other processes, venvs and machines.

@@ -10,6 +10,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.run.assembly import Assembly
 from coevo_gym.run.evals.comparison import Side
 from coevo_gym.run.manifest import read_manifest
+from coevo_gym.run.policies import model_setting
 from coevo_gym.run.table import RANDOM, WARMUP
 from coevo_gym.store.eval_folder import EVALS, EvalFolder
 from coevo_gym.store.evaluated import EvaluatedTask
@@ -129,6 +130,7 @@ def _arm(run: RunFolder, arm: str | None) -> Side:
             "env": {},
             "actions": "greedy",
         },
+        trained=arm != RANDOM,
     )
 
 
@@ -165,6 +167,7 @@ def _evaluation(folder: EvalFolder) -> Side:
             "env": config["env"],
             "actions": "sampled" if config["temperature"] else "greedy",
         },
+        trained=bool(config["model"]) and model_setting(config["policy"]) is None,
     )
 
 
