@@ -7,7 +7,6 @@ import fcntl
 import json
 import math
 import os
-import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.store.deleting import check_deletable, delete, written_by_us
 
 RUNS = Path("runs")
 
@@ -117,16 +117,23 @@ class RunFolder:
         """The runs of a table, by name; none if it is no table."""
         return [cls(path.parent) for path in sorted(table.glob("*/manifest.json"))]
 
+    def is_run(self) -> bool:
+        """Return whether the folder holds a run, damaged or not."""
+        if not self.manifest.is_file():
+            return False
+        return self.database.is_file() or written_by_us(self.manifest, "config")
+
     def check_free(self, *, overwrite: bool = False) -> list[str]:
-        """Make sure that a new run may take the folder; returns what is to be deleted for it.
+        """Make sure that a new run may use the folder; return the names of what it replaces.
 
         Raises:
-            ConfigError: if there is something in it, and it is no run or may not go.
+            ConfigError: if the folder holds something else, or a run that may not be overwritten,
+                or if it is reached through a link.
         """
         if not self.path.is_dir():
             return []
         there = sorted(item.name for item in self.path.iterdir() if item.name != LOCK)
-        if there and not self.manifest.is_file():
+        if there and not self.is_run():
             raise ConfigError(
                 f"{self.path} is not empty and holds no run ({there[0]}, …). Choose another --name."
             )
@@ -135,6 +142,8 @@ class RunFolder:
                 f"{self.path} holds a run already. Go on with `coevo resume {self.path.name}`, "
                 "choose another --name, or pass --overwrite to delete it."
             )
+        if there:
+            check_deletable(self.path, RUNS)
         return there
 
     def create(self, *, overwrite: bool = False) -> None:
@@ -150,8 +159,7 @@ class RunFolder:
         with storing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             for name in self.check_free(overwrite=overwrite):
-                item = self.path / name
-                shutil.rmtree(item) if item.is_dir() and not item.is_symlink() else item.unlink()
+                delete(self.path / name)
 
     def locked(self) -> AbstractContextManager[None]:
         """A scope in which no other process writes to this run; see :func:`locked`."""
