@@ -92,10 +92,11 @@ def export_model(
 
 
 def _load(model: TransformersPolicy, saved: Checkpoint, folder: RunFolder, name: str) -> ModelCard:
-    from coevo_gym.run.assembly import load_evaluated, weights_hash
+    from coevo_gym.run.assembly import load_evaluated, restoring, weights_hash
 
     policy = cast("Learnable", model)
-    load_evaluated(policy, saved.state)
+    with restoring(saved, policy):
+        load_evaluated(policy, saved.state)
     return card_of(folder, name, saved, weights=weights_hash(policy))
 
 

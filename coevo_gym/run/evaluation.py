@@ -113,6 +113,7 @@ def opened(
         else:
             _check_same(folder, wanted, progress)
         with closing(open_database(folder.database, job)) as database:
+            database.check()
             yield KeptInFolder(folder, job.policy, database)
 
 

@@ -169,10 +169,12 @@ def _load(step: int, path: Path) -> Checkpoint:
     # Nothing but tensors and plain values is ever unpickled.
     try:
         state = torch.load(path, weights_only=True, map_location="cpu")
-    except (pickle.UnpicklingError, RuntimeError) as error:
+    except (pickle.UnpicklingError, RuntimeError, EOFError, LookupError, ValueError) as error:
         raise StoreError(
             f"{path} is whole but cannot be loaded: {error}. Was it written by another version?"
         ) from error
+    if not isinstance(state, dict):
+        raise StoreError(f"{path} is no checkpoint: it holds a {type(state).__name__}.")
     return Checkpoint(step, state, path)
 
 

@@ -9,11 +9,13 @@ import math
 import os
 import sqlite3
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, BinaryIO
 
 from coevo_gym.core.errors import ConfigError, StoreError
@@ -229,9 +231,22 @@ def storing(path: Path) -> Iterator[None]:
         reason = error.strerror or str(error)
         raise StoreError(f"Cannot write {path}: {reason}. {_ADVICE[full]}") from error
     except sqlite3.Error as error:
-        damaged = type(error) is sqlite3.DatabaseError  # not one of its kinds
+        # Damage is no kind of error of its own, or text that is not UTF-8.
+        damaged = type(error) is sqlite3.DatabaseError or "decode" in str(error)
         advice = DAMAGED if damaged else _ADVICE["full" in str(error)]
         raise StoreError(f"Cannot use {path}: {error}. {advice}") from error
+    except UnicodeDecodeError as error:  # an error of SQLite that quotes damaged text
+        raise StoreError(f"Cannot use {path}: {error}. {DAMAGED}") from error
+
+
+@contextmanager
+def decoding(path: Path) -> Iterator[None]:
+    """Turn a failure to decode a row of a database into a :class:`StoreError`."""
+    try:
+        yield
+    except (zlib.error, ValueError, LookupError, TypeError) as error:
+        reason = shorten(str(error), 300)
+        raise StoreError(f"A row of {path} cannot be read: {reason}. {DAMAGED}") from error
 
 
 DAMAGED = "The file is damaged. Put back a copy of it, or begin anew with --overwrite."
