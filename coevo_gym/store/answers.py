@@ -18,6 +18,7 @@ from coevo_gym.core.inquiry import StoredAnswer
 from coevo_gym.core.notes import Usage
 from coevo_gym.core.seams import Completion, Finish
 from coevo_gym.core.trajectory import TokenDecision
+from coevo_gym.reading import check_plain
 from coevo_gym.store.folder import append_lines, decoding, read_lines, storing
 
 _SCHEMA = """
@@ -115,6 +116,8 @@ class AnswerFile:
         self._lock = threading.Lock()
         self._kept: dict[str, StoredAnswer] = {}
         with storing(path):
+            if path.exists():
+                check_plain(path)
             lines = read_lines(path)
         for line in lines:
             try:
