@@ -247,7 +247,7 @@ class OpenAIPolicy:
         times = f" {attempts} times" if attempts > 1 else ""
         said = (
             f"{self.config.model} at {self.config.base_url} gave no answer{times}: "
-            f"{fault.what} {fault.advice}"
+            f"{fault.what.rstrip('. ')}. {fault.advice}"
         )
         down = self._lost_in_a_row is None or self._lost_in_a_row + 1 >= _MAX_LOST_IN_A_ROW
         if not fault.retry or down:

@@ -28,6 +28,7 @@ from coevo_gym.config.keys import (
 from coevo_gym.config.staleness import TOLERATE
 from coevo_gym.config.tree import RunConfig
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.reading import read_file
 
 ENVIRONMENT = "COEVO_CFG__"
 Sets = Sequence[str] | Mapping[str, Any]
@@ -176,7 +177,7 @@ def _from_file(source: str) -> dict[str, Setting]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_file(path).decode()
     except OSError as error:
         raise ConfigError(f"Cannot read {path}: {error.strerror}.") from error
     except UnicodeDecodeError as error:

@@ -16,6 +16,9 @@ from coevo_gym.experiments.results import Comparison, ResultTable, TableLine
 from coevo_gym.store.folder import finite, write_atomic
 
 NOTHING = "–"
+TOO_FEW = "too few seeds"
+FEWEST = 3
+"""Seeds from which an interval is printed: with two, Student's t makes it wider than the scale."""
 HEADS = ("difference", "95 % interval", "wins", "p")
 """Heads of what is printed of a comparison."""
 KEYS = ("row", "against", "round")
@@ -136,8 +139,8 @@ def compared(comparison: Comparison | None, *, points: bool) -> list[str]:
     if comparison is None or comparison.mean is None:
         return [NOTHING] * len(HEADS)
     scale = 100.0 if points else 1.0
-    n, interval = len(comparison.seeds), NOTHING
-    if comparison.low is not None and comparison.high is not None:
+    n, interval = len(comparison.seeds), TOO_FEW
+    if n >= FEWEST and comparison.low is not None and comparison.high is not None:
         interval = f"[{scale * comparison.low:+.1f}, {scale * comparison.high:+.1f}]"
     return [
         f"{scale * comparison.mean:+.1f}",

@@ -14,7 +14,7 @@ from coevo_gym.curricula.session.seeds import Seeds
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.episodes.pool import EnvPool
-from coevo_gym.run.assembly import Assembly, weights_hash
+from coevo_gym.run.assembly import Assembly, restoring, weights_hash
 from coevo_gym.run.events import ArmEvents
 from coevo_gym.run.evolving.parts import OnVerdict, aside
 from coevo_gym.run.rounds import StoredEvolver, StoredLandings, carried_out_by
@@ -170,7 +170,8 @@ class Arm:
         """Restore :meth:`save`.
 
         Raises:
-            StoreError: if the arm had begun with other weights, which are its reference.
+            StoreError: if the arm had begun with other weights, which are its reference, or the
+                checkpoint does not fit.
         """
         # One that an older version wrote does not say its start, and holds the reference itself.
         if saved.state.get("start", self.start) != self.start:
@@ -179,9 +180,10 @@ class Arm:
                 f"now: the checkpoint in {saved.path.parent.with_name(WARMUP)} was lost or "
                 "replaced. Bring it back, or train anew with --overwrite."
             )
-        self.policy.load_state_dict(saved.state["policy"])
-        self.learner.load_state_dict(saved.state["learner"])
-        self.loop.load_state_dict(json.loads(saved.state["loop"]))
-        self.events.evaluation = dict(saved.state["evaluation"])
-        if self.asked is not None and saved.state.get("asked"):
-            self.asked.load_state_dict(saved.state["asked"])
+        with restoring(saved, self.policy):
+            self.policy.load_state_dict(saved.state["policy"])
+            self.learner.load_state_dict(saved.state["learner"])
+            self.loop.load_state_dict(json.loads(saved.state["loop"]))
+            self.events.evaluation = dict(saved.state["evaluation"])
+            if self.asked is not None and saved.state.get("asked"):
+                self.asked.load_state_dict(saved.state["asked"])

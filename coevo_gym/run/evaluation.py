@@ -104,6 +104,8 @@ def opened(
         StoreError: if it is in use, damaged, or cannot be written.
     """
     wanted = identity(job)
+    if overwrite or not folder.config.is_file():
+        folder.contents()  # what is not ours is refused before a lock file is put beside it
     with folder.locked():
         if overwrite or not folder.config.is_file():
             folder.empty()
@@ -111,6 +113,7 @@ def opened(
         else:
             _check_same(folder, wanted, progress)
         with closing(open_database(folder.database, job)) as database:
+            database.check()
             yield KeptInFolder(folder, job.policy, database)
 
 

@@ -158,7 +158,10 @@ class ArmEvents(Events):
         return self.stop()
 
     def rewind(self, step: int) -> None:
-        """Forget what was written down after a step; -1 forgets all."""
+        """Forget what was recorded after a step; -1 forgets all.
+
+        Steps up to it that have no record, because the file was damaged or deleted, are reported.
+        """
         self.store.rewind(self.arm, step)
 
         def keep(line: Mapping[str, Any]) -> bool:
@@ -166,6 +169,21 @@ class ArmEvents(Events):
 
         if self.folder.metrics.exists():
             keep_lines(self.folder.metrics, keep)
+        if missing := self._without_record(step):
+            self.progress.say(
+                f"warning: {self.folder.metrics} has no record of {self.arm} at step "
+                f"{_ranges(missing)}: the file was damaged or deleted. The run goes on, but its "
+                "report and its table lack these numbers."
+            )
+
+    def _without_record(self, last: int) -> list[int]:
+        """Return the steps up to ``last`` that lack the line of the step or of its evaluation."""
+        events: dict[str, set[int]] = {"step": set(), "eval": set()}
+        for line in read_lines(self.folder.metrics):
+            if line.get("arm") == self.arm and line.get("event") in events:
+                events[line["event"]].add(line["step"])
+        evaluated = set(self.store.evaluation_steps(self.arm))
+        return sorted((set(range(1, last + 1)) - events["step"]) | (evaluated - events["eval"]))
 
     def _log(self, event: str, **numbers: Any) -> None:
         state = self.loop.state
@@ -173,3 +191,14 @@ class ArmEvents(Events):
         whole = line | numbers | line
         append_line(self.folder.metrics, whole)
         self.send(whole)
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Return ascending numbers as text, such as ``"1-3, 7"``."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(f"{part[0]}-{part[-1]}" if part[1:] else str(part[0]) for part in parts)

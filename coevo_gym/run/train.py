@@ -20,7 +20,7 @@ from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.episodes.garbage import rare_full_collections
 from coevo_gym.run.arm import Arm
-from coevo_gym.run.assembly import Assembly, one_thread
+from coevo_gym.run.assembly import Assembly, one_thread, restoring
 from coevo_gym.run.evals.types import evaluated_task
 from coevo_gym.run.events import ArmEvents, outcomes_of
 from coevo_gym.run.evolving.cost import require_consent
@@ -168,9 +168,9 @@ def _go(folder: RunFolder, assembly: Assembly, progress: Progress, stop: StopReq
 
 
 def _check_whole(folder: RunFolder, config: RunConfig) -> None:
-    """Refuse to go on without what arms have stored: the report would lack it."""
+    """Refuse to resume if what the arms stored is missing or damaged: the report would lack it."""
     if any((folder.checkpoints / arm).is_dir() for arm in config.arms):
-        RunReader(folder.database)
+        RunReader(folder.database).check()
 
 
 class _Run:
@@ -227,7 +227,10 @@ class _Run:
             start = self._warm_up()
             checkpoints.save(0, asdict(start))
             return start
-        return Start(**saved.state)
+        with restoring(saved, self.assembly.policy):
+            start = Start(**saved.state)
+            self.assembly.policy.load_state_dict(start.policy)
+        return start
 
     def _warm_up(self) -> Start:
         """Evaluate the random agent, imitate references, evaluate again."""

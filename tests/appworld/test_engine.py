@@ -95,6 +95,17 @@ class TestStock:
         assert not all(test.passed for test in world.grade())
 
 
+def test_a_refused_step_leaves_a_completed_task_completed(world: World, task_id: str) -> None:
+    world.begin(task_id)
+    assert not world.step("(").completed
+    assert world.step("apis.supervisor.complete_task()").completed
+    refused = world.step("(")
+    assert refused.kind is ErrorKind.SYNTAX
+    assert refused.completed
+    world.begin(task_id)
+    assert not world.step("(").completed
+
+
 class TestBrief:
     def test_it_tells_what_the_task_says(self, root: Path, world: World, task_id: str) -> None:
         specs = json.loads((root / "data" / "tasks" / task_id / "specs.json").read_text())

@@ -15,7 +15,13 @@ from coevo_gym.core.evolution import digest
 from coevo_gym.core.seams import Agent, Policy
 from coevo_gym.core.task import Task
 from coevo_gym.episodes.runner import episode_seed
-from coevo_gym.run.assembly import Assembly, load_evaluated, one_thread, weights_hash
+from coevo_gym.run.assembly import (
+    Assembly,
+    load_evaluated,
+    one_thread,
+    restoring,
+    weights_hash,
+)
 from coevo_gym.run.env_arguments import read_arguments
 from coevo_gym.run.evals.weights import files_hash
 from coevo_gym.run.manifest import model_id, read_manifest
@@ -117,11 +123,12 @@ def run_job(
     _check_samples(assembly.config, samples)
     with one_thread(config):
         learnable = trained.policy
-    load_evaluated(learnable, saved.state)
-    if name == WARMUP:
-        env_steps = int(saved.state["env_steps"])
-    else:
-        env_steps = int(json.loads(saved.state["loop"])["state"]["env_steps"])
+    with restoring(saved, learnable):
+        load_evaluated(learnable, saved.state)
+        if name == WARMUP:
+            env_steps = int(saved.state["env_steps"])
+        else:
+            env_steps = int(json.loads(saved.state["loop"])["state"]["env_steps"])
     return replace(
         job,
         playing=_sampler(assembly, learnable, samples),

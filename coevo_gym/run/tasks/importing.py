@@ -26,6 +26,7 @@ from coevo_gym.core.errors import (
 )
 from coevo_gym.core.evolution import Context, Draft, Proposal, Verdict
 from coevo_gym.core.task import Task
+from coevo_gym.core.task_file import task_lines
 from coevo_gym.curricula.explore.evolver import MAX_ATTEMPTS
 from coevo_gym.curricula.gates.candidate import Gate
 from coevo_gym.curricula.gates.gates import GateResult, default_gates, run_gates
@@ -110,16 +111,8 @@ class Importer:
             TaskError: if the file cannot be read.
             BenchmarkNotInstalled: if the benchmark of a line is not there to try it on.
         """
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise TaskError(f"Cannot read tasks from {path}: {error.strerror}.") from error
-        except ValueError as error:
-            raise TaskError(f"No file can be called {str(path)!r}: {error}.") from error
-        # Only b"\n" ends a line: str.splitlines would also split on U+2028 inside a text.
-        for number, line in enumerate(data.split(b"\n"), start=1):
-            if line.strip():
-                yield self._judge(number, line)
+        for number, line in task_lines(path):
+            yield self._judge(number, line)
 
     def _judge(self, number: int, line: bytes) -> Judged:
         try:

@@ -13,8 +13,8 @@ from coevo_gym.core.evolution import Signal
 from coevo_gym.core.notes import Note
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json
-from coevo_gym.store.folder import storing
-from coevo_gym.store.noted import COLUMNS, note_from_row
+from coevo_gym.store.folder import decoding, storing
+from coevo_gym.store.noted import COLUMNS
 from coevo_gym.store.reader import RunReader
 from coevo_gym.store.sampled import ChoicesMade, Sampled, sampled_from_json
 
@@ -96,7 +96,7 @@ class ViewReader(RunReader):
             f"SELECT {COLUMNS} FROM notes WHERE arm = ? AND step = ? AND group_id = ? "  # noqa: S608
             "AND position = ? ORDER BY number"
         )
-        return [note_from_row(row) for row in self._rows(query, arm, step, group, position)]
+        return [self._note(row) for row in self._rows(query, arm, step, group, position)]
 
     def episodes_noted(
         self, arm: str, kind: str, label: str, most: int = 3
@@ -146,7 +146,8 @@ class ViewReader(RunReader):
             "SELECT body FROM advantages WHERE arm = ? AND group_id = ? AND position = ?",
             *(arm, group, position),
         )
-        found: float | Sequence[float] | None = json.loads(rows[0][0]) if rows else None
+        with decoding(self.path):
+            found: float | Sequence[float] | None = json.loads(rows[0][0]) if rows else None
         return found
 
     def eval_episodes_kept(self, policy: str) -> set[tuple[str, int]]:
