@@ -18,7 +18,7 @@ from coevo_gym.curricula.registry import make_curriculum
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.provision import extra_advice
-from coevo_gym.serve.limits import Limits
+from coevo_gym.serve.limits import Limits, connection_bounds
 from coevo_gym.serve.session import JournaledSession
 from coevo_gym.serve.shelf import EnvShelf
 
@@ -163,6 +163,7 @@ def serve(
             ws_per_message_deflate=False,
             timeout_graceful_shutdown=10,
             server_header=False,
+            **connection_bounds(limits.sessions),
         )
         ready(session)
         uvicorn.Server(config).run(sockets=[listening])
