@@ -45,10 +45,9 @@ def warnings(asked_by: Mapping[str, Mapping[str, Answers]]) -> Iterator[str]:
         asked_by: answers by purpose, for each arm or task set.
 
     Example:
-        >>> list(warnings({"coevolve": {"abstract": {"used": 0, "repaired": 0, "by_rule": 32}}}))
-        ['Most model answers for "abstract" were unusable, and a rule took their place: coevolve 32 \
-of 32. The model has hardly contributed; try a stronger one, or raise \
-explorer.max_answer_tokens.']
+        >>> (one,) = warnings({"mine": {"judge": {"used": 1, "repaired": 0, "by_rule": 3}}})
+        >>> one[:79]
+        'Most model answers for "judge" were unusable, and a rule took their place: mine'
     """
     found: dict[str, list[str]] = {}
     for who, answers in asked_by.items():
