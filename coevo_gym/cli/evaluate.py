@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,10 +27,12 @@ from coevo_gym.cli.sources import BenchmarkOrRun, find_benchmark, find_source
 from coevo_gym.core.benchmark import BenchmarkSpec
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
 from coevo_gym.core.task import Split
+from coevo_gym.envs.tags import kind_of_tag
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder, finite
 
 if TYPE_CHECKING:
+    from coevo_gym.run.evals.job import EvalJob
     from coevo_gym.run.evals.summary import EvalSummary, Rate
     from coevo_gym.run.table import TableRow
 
@@ -73,6 +76,13 @@ def evaluate(
         list[str] | None,
         typer.Option("--env", metavar="NAME=VALUE", help="Pass the env an argument; repeatable."),
     ] = None,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TAG",
+            help="Also print success by a kind of tag, such as goal; repeatable, or all.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a policy of a run, a language model as it is, or a baseline, on a split.
@@ -89,7 +99,7 @@ def evaluate(
 
       coevo eval quickstart --on alfworld
 
-      coevo eval webshop --policy transformers:smollm2 --set evaluation.n_tasks=20
+      coevo eval webshop --policy transformers:smollm2 --set evaluation.n_tasks=3
 
       coevo eval alfworld --policy openai:my-model --set policy.endpoint.base_url=http://localhost/v1
 
@@ -108,6 +118,7 @@ def evaluate(
         else:
             given = {"sets": sets or (), "env": env or ()}
             job = model_job(found.name, policy, split.value, progress, samples=samples, **given)
+        _check_by(by or (), job)
         named = default_name(job, identity(job)) if name is None else name
         folder = EvalFolder.named(named)
         try:
@@ -122,13 +133,18 @@ def evaluate(
     if as_json:
         print_json({**finite(summary.to_json()), "folder": str(folder.path)})
         return
-    print_numbers(result_table([summary.row], split.value, samples=samples))
-    for table in type_tables(summary.types):
+    for table in type_tables(summary.types, by or ()):
         print_table(table)
-    for line in remarks(summary, folder):
+    for line in remarks(summary, folder, by or ()):
         say(line)
+    row = replace(summary.row, env_steps=round(summary.steps * summary.episodes))
+    print_numbers(result_table([row], split.value, samples=samples))
 
 
+ALL = "all"
+"""Stands for all kinds of tags in ``--by``."""
+FEWEST = 5
+"""Fewest tasks of a type whose success is shown: with fewer the interval says nothing."""
 _GO_ON = "What is done is in {}; the same command goes on."
 
 
@@ -156,26 +172,57 @@ def _check_options(
         )
 
 
-def type_tables(types: Mapping[str, Mapping[str, Rate]]) -> Iterator[Table]:
-    """Success by the types of tasks: a table for each kind that tells some of them apart."""
+def _check_by(by: Sequence[str], job: EvalJob) -> None:
+    """Refuse kinds of tags that no task has, before anything is played."""
+    from coevo_gym.run.evals.types import types_of
+
+    known = sorted({kind_of_tag(tag) for task in job.tasks for tag in types_of(task)})
+    for kind in by:
+        if kind not in (*known, ALL):
+            raise ConfigError(
+                f"No {job.split} task has a tag of the kind {kind!r}. Pass --by with one of: "
+                f"{', '.join((*known, ALL))}."
+            )
+
+
+def type_tables(types: Mapping[str, Mapping[str, Rate]], by: Sequence[str]) -> Iterator[Table]:
+    """Yield a table of success by tag for each kind that is asked for.
+
+    Args:
+        types: success by kind and value of the tasks' tags.
+        by: kinds; ``all`` for those that tell tasks apart and have few enough values to read.
+    """
     for kind, rates in types.items():
-        if not 1 < len(rates) <= MOST_TYPES:
+        if kind not in by and not (ALL in by and 1 < len(rates) <= MOST_TYPES):
             continue
-        table = Table(Column(kind, overflow="fold"), "success", "95 % interval", "tasks")
-        for value, rate in rates.items():
+        shown = {value: rate for value, rate in rates.items() if rate.tasks >= FEWEST}
+        few = len(rates) - len(shown)
+        left_out = f"{few} of {len(rates)} with fewer than {FEWEST} tasks are not shown"
+        table = Table(
+            Column(kind, overflow="fold"),
+            "success",
+            "95 % interval",
+            "tasks",
+            caption=left_out if few else None,
+        )
+        for value, rate in shown.items():
             cells = (f"{rate.success:.1%}", f"{rate.low:.1%} – {rate.high:.1%}", str(rate.tasks))
             table.add_row(escape(value), *cells)
         yield table
 
 
-def remarks(summary: EvalSummary, folder: EvalFolder) -> Iterator[str]:
-    """What else there is to say of an evaluation, a line each."""
+def remarks(summary: EvalSummary, folder: EvalFolder, by: Sequence[str]) -> Iterator[str]:
+    """Yield what else there is to say about an evaluation, a line each."""
     if summary.pass_at:
         passed = (f"pass@{k} {share:.1%}" for k, share in summary.pass_at.items())
         yield f"Of {summary.samples} samples a task: {', '.join(passed)}."
     fine = [kind for kind, rates in summary.types.items() if len(rates) > MOST_TYPES]
-    if fine:
+    if ALL in by and (fine := [kind for kind in fine if kind not in by]):
         yield f"Success by {', '.join(fine)} is in {folder.summary}."
+    if summary.types and not by:
+        yield f"Success by type of task: --by {', --by '.join(summary.types)}, or --by {ALL}."
+    if summary.row.env_steps:
+        yield f"{summary.row.name} was trained for {summary.row.env_steps:,} env steps."
     if summary.lost:
         yield (
             f"{summary.lost} of {summary.lost + summary.episodes} episodes were lost to a fault "

@@ -118,9 +118,17 @@ class _Told:
         """See :class:`~coevo_gym.run.progress.Progress`."""
         self.progress.phase(f"{self.name}: {name}", total, done, similar=similar)
 
+    def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
+        """See :class:`~coevo_gym.run.progress.Progress`."""
+        self.progress.expect(steps, words, whole=whole)
+
     def update(self, done: int, **facts: str) -> None:
         """See :class:`~coevo_gym.run.progress.Progress`."""
         self.progress.update(done, **facts)
+
+    def acted(self, steps: int, tokens: int) -> None:
+        """See :class:`~coevo_gym.run.progress.Progress`."""
+        self.progress.acted(steps, tokens)
 
     def spent(self, cost: Cost) -> None:
         """See :class:`~coevo_gym.run.progress.Progress`."""

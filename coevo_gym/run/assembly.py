@@ -116,6 +116,12 @@ class Assembly:
         entry_point = cast(str, gym.spec(self.benchmark.env_id).entry_point)
         return cast(type[TaskEnv], load_env_creator(entry_point))
 
+    @property
+    def max_steps(self) -> int:
+        """The most steps of an episode."""
+        given = self.env_arguments.get("max_steps", self.config.benchmark.max_steps)
+        return given or self.env_class.default_max_steps
+
     def make_env(self, split: str = "train") -> gym.Env[str, str]:
         """One raw env."""
         settings = self.config.benchmark
@@ -197,7 +203,7 @@ class Assembly:
             benchmark=self.benchmark,
             native_tasks=self.train_tasks,
             starts=parts.starts,
-            max_steps=self.config.benchmark.max_steps or self.env_class.default_max_steps,
+            max_steps=self.max_steps,
             curriculum=arm.curriculum,
             learner=arm.learner,
             make_env=self.make_env,

@@ -64,8 +64,34 @@ def test_success_is_told_by_type_of_task(coevo: Coevo) -> None:
         mine = [line.success for line in lines if f"first:{colour}" in line.tags]
         assert (rate["tasks"], rate["success"]) == (len(mine), sum(mine) / len(mine))
         assert [rate["low"], rate["high"]] == list(wilson_interval(sum(mine), len(mine)))
-    text = coevo("eval", "toy", "--policy", "random", "--split", "train")
-    assert all(colour in text for colour in found["types"]["first"])
+    every = ("eval", "toy", "--policy", "random", "--split", "train")
+    plain, text = coevo(*every), coevo(*every, "--by", "first")
+    assert "--by first" in plain
+    assert not any(f"│ {colour}" in plain for colour in found["types"]["first"])
+    few = 0
+    for colour, rate in found["types"]["first"].items():
+        assert (f"│ {colour}" in text) == (rate["tasks"] >= 5)
+        few += rate["tasks"] < 5
+    told = f"{few} of {len(found['types']['first'])} with fewer than 5 tasks are not shown"
+    assert few
+    assert told in text
+    assert text.splitlines()[-2].startswith("│ random")  # the headline comes last
+    assert "│ policy" in text.splitlines()[-4]
+    assert told in coevo(*every, "--by", "all")
+
+
+def test_a_kind_of_tag_that_no_task_has_is_refused_before_anything_is_played(coevo: Coevo) -> None:
+    given = ("eval", "toy", "--policy", "random", "--name", "unplayed", "--by", "frist")
+    assert "Pass --by with one of: first, " in coevo(*given, code=2)
+    assert not Path("evals/unplayed").exists()
+
+
+def test_the_env_steps_are_those_of_the_whole_evaluation_also_if_it_is_done(coevo: Coevo) -> None:
+    given = ("eval", "toy", "--policy", "random", "--split", "train")
+    found = json.loads(coevo(*given, "--json"))
+    text = coevo(*given)
+    assert "are done already" in text
+    assert text.splitlines()[-2].split("│")[-2].strip() == f"{round(found['steps'] * found['episodes']):,}"
 
 
 def uncut(coevo: Coevo, *arguments: str) -> tuple[dict[str, Any], list[str]]:

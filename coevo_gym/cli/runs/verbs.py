@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -118,7 +118,6 @@ def resume(run: RunName) -> None:
 
     For example: coevo resume quickstart
     """
-    from coevo_gym.report.write import write_report
     from coevo_gym.run.train import resume as resume_run
 
     folder = RunFolder.of(run)
@@ -128,8 +127,8 @@ def resume(run: RunName) -> None:
             f"`coevo train … --name NAME` begins another run."
         )
         summary = read_json(folder.summary)
-        _print_results([TableRow(**row) for row in summary["table"]], summary["split"])
-        say(f"Report: {write_report(folder)}")
+        rows = [TableRow(**row) for row in summary["table"]]
+        _end(folder, rows, summary["split"], summary["arms"])
         return
     _finish(folder, lambda progress, stop: resume_run(folder, progress, stop))
 
@@ -181,8 +180,6 @@ def report(
 
 def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], Summary]) -> None:
     """Do the work of a run, and end with its table and report, or with how to go on."""
-    from coevo_gym.report.write import write_report
-
     hint = f"coevo resume {folder.path.name}"
     with RunProgress(console) as progress, telling(progress.say), StopRequest() as stop:
         try:
@@ -196,13 +193,26 @@ def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], Summar
             if folder.manifest.is_file():
                 error.add_note(f"Go on with: {hint}")
             raise
-    _print_results(summary.table, summary.split)
-    say(f"Report: {write_report(folder)}")
+    _end(folder, summary.table, summary.split, summary.arms)
 
 
-def _print_results(rows: Sequence[TableRow], split: str) -> None:
+def _end(
+    folder: RunFolder, rows: Sequence[TableRow], split: str, arms: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Print how a finished run did, and where to look next."""
+    from coevo_gym.report.write import write_report
+    from coevo_gym.run.evolving.answers import in_words, warnings
+
     print_numbers(result_table(rows, split))
     say("One seed: repeats can differ by more than these intervals.")
+    # Runs of earlier versions did not count answers.
+    answers = {arm: asked for arm, told in arms.items() if (asked := told.get("answers"))}
+    for arm, asked in answers.items():
+        say(f"Model answers in {arm}: {in_words(asked)}")
+    for warning in warnings(answers):
+        say_aside(f"warning: {warning}")
+    say(f"Report: {write_report(folder)}")
+    say(f"Look inside: coevo view {folder.path.name}")
 
 
 def _list_presets(as_json: bool) -> None:

@@ -13,7 +13,7 @@ from coevo_gym.agents.advice.budget import AdvisorConfig, Budget, Budgeted
 from coevo_gym.agents.advice.reading import MAX_CHARS, Unreadable, read_answer
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.inquiry import Answer
-from coevo_gym.core.notes import NO_USAGE, Usage
+from coevo_gym.core.notes import ANSWERS, NO_USAGE, Usage
 from coevo_gym.core.seams import Completion, Finish, Message, Policy, Request
 from coevo_gym.testing.models import HOSTILE, HostilePolicy, ScriptedPolicy
 from tests.agents.advice.kettle import GOOD, Summary, inquiry, load
@@ -69,6 +69,30 @@ def test_an_answer_that_cannot_be_used_is_asked_for_once_more() -> None:
         Message("assistant", "It boiled."),
         Message("user", "Unusable, since there is no JSON object in it. Tell it again: steam"),
     )
+
+
+def test_it_counts_answers_that_were_used_repaired_or_of_no_use() -> None:
+    policy = ScriptedPolicy(
+        [
+            ("Tell it again: hail", "No."),
+            ("Unusable", GOOD),
+            ("steam", GOOD),
+            ("fog|hail", "It boiled."),
+            ("rain", LOST),
+        ]
+    )
+    counted: list[tuple[str, Usage]] = []
+    given = {"load": load, "count": lambda purpose, usage: counted.append((purpose, usage))}
+    questions = [inquiry(story) for story in ("steam", "fog", "hail", "rain")]
+    answers = ModelAdvisor(policy, **given).ask(questions)  # type: ignore[arg-type]
+    ends = [Usage(used=1), Usage(repaired=1), Usage(by_rule=1), Usage(by_rule=1)]
+    assert counted == [("kettle/summary", end) for end in ends]
+    for answer, end in zip(answers, ends, strict=True):
+        assert answer.usage.model_dump(include=set(ANSWERS)) == end.model_dump(include=set(ANSWERS))
+    broke = Budgeted(policy, Budget(AdvisorConfig(max_tokens_per_round=1)))
+    counted.clear()
+    (unsent,) = ModelAdvisor(broke, **given).ask([inquiry("steam")])  # type: ignore[arg-type]
+    assert (unsent.problem, counted) == ("budget", [("kettle/summary", NO_USAGE)])
 
 
 def test_what_repairing_does_not_mend_keeps_its_first_error() -> None:
