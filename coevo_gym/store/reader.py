@@ -266,12 +266,13 @@ class RunReader:
         )
         return [TurnCount(*row) for row in self._rows(query)]
 
-    def task_counts(self) -> list[TaskCount]:
-        """How often each arm practised each task."""
+    def task_counts(self, task_id: str | None = None) -> list[TaskCount]:
+        """Return how often each arm trained on each task, or on one task."""
         query = (
-            "SELECT arm, task_id, sum(episodes), sum(successes) FROM groups GROUP BY arm, task_id"
+            "SELECT arm, task_id, sum(episodes), sum(successes) FROM groups "
+            "WHERE ? IS NULL OR task_id = ? GROUP BY arm, task_id"
         )
-        return [TaskCount(*row) for row in self._rows(query)]
+        return [TaskCount(*row) for row in self._rows(query, task_id, task_id)]
 
     def trajectories(self, arm: str, task_id: str | None = None) -> list[Trajectory]:
         """Stored episodes of an arm in order, of one task or all.

@@ -289,13 +289,21 @@ def test_functions_by_form_and_by_name(desk: Callable[..., Desk], visit: Visit) 
         box.fill("touch TeamNotes.txt")
         box.press("Enter")
         expect(page.locator(".refusal")).to_contain_text("call it as touch(file_name)")
+        box.fill("tuch(file_name='TeamNotes.txt')")
+        page.get_by_role("button", name="Send").click()
+        expect(page.locator(".refusal")).to_contain_text("Did you mean touch?")
+        page.get_by_role("button", name="End the turn").click()  # the box still holds it
+        expect(page.locator(".refusal")).to_contain_text("looks like a call")
         box.fill("touch(file_name='TeamNotes.txt')")
         box.press("Enter")
         at_step(page, 3)
         for step, action in enumerate(task.solution[1:], start=3):
             at_step(page, step)
-            box.fill(action)
-            box.press("Enter")
+            if action == "Done.":
+                page.get_by_role("button", name="End the turn").click()
+            else:
+                box.fill(action)
+                box.press("Enter")
         solved(page)
         expect(page.locator(".checks li")).to_have_count(5)
 

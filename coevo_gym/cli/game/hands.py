@@ -102,7 +102,7 @@ class ShopHand(Hand):
 class ToolsHand(Hand):
     """Functions: their documentation, and calls by name."""
 
-    hint = "a call such as ls(), ? for the functions, words to end the turn, or q to leave"
+    hint = "a call such as ls(), ? for the functions, end to end the turn, or q to leave"
 
     def draw(self, view: View, choices: Sequence[str], console: Console) -> None:
         """Show what was said, and the names of the functions where they are new."""
