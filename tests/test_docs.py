@@ -33,9 +33,7 @@ RUN = [pytest.param(p, marks=_THEIRS) if p.name == "trainers.md" else p for p in
 _SHELL = re.compile(r"^```(?:bash|sh)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _DATA = re.compile(r"^```(json|toml)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _QUOTED = re.compile(r"^```text\n(.*?)\n```", re.DOTALL | re.MULTILINE)
-_PYTHON = re.compile(
-    r"^```python\n(.*?)^```(?:\n+```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE
-)
+_PYTHON = re.compile(r"^```python\n(.*?)^```(?:\n+```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
 """A block that runs, and the block right below it: the end of what it prints."""
 _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 WINGS = ("agents", "curricula", "prompts", "trainers")
@@ -122,6 +120,20 @@ def test_the_commands_of_a_page_are_those_there_are(page: Path) -> None:
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for words in commands("make", page.read_text()):
         assert set(words) - set(targets) <= {word for word in words if "=" in word}, words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_extras_that_a_page_names_are_those_there_are(page: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = re.findall(r"pip install [^`\n]*\[([\w,-]+)\]", page.read_text())
+    assert {name for names in named for name in names.split(",")} <= {
+        *project["optional-dependencies"]
+    }
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/install.md", "llms.txt"])
+def test_who_installs_as_told_can_train_and_open_the_viewer(page: str) -> None:
+    assert "pip install -c constraints.txt -e '.[train,serve]'" in (ROOT / page).read_text()
 
 
 def check_command(command: Any, words: list[str]) -> None:

@@ -137,12 +137,8 @@ def tiny_chat_model(
     )
     inner.train_from_iterator([chat_template, *texts] * 2, trainer)
     inner.add_tokens(list(CHAT_MARKS))
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=inner,
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        padding_side="left",
-    )
+    ends = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, padding_side="left", **ends)
     tokenizer.chat_template = chat_template
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
