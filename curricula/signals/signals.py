@@ -248,8 +248,11 @@ class SignalDetector:
         self._warned = True
         logger.warning(
             "rare_share=%.2f distinct_patterns=%d: most episodes are called rare, so the signal "
-            "says nothing. Give the benchmark coarser step symbols, or set "
-            "curriculum.min_support=2 (in code: make_curriculum(..., min_support=2)).",
+            "says nothing. Describe behaviour more coarsely (curriculum.pattern='set', or coarser "
+            "step symbols of the benchmark), lower curriculum.theta (now %g) or raise "
+            "curriculum.min_support (now %d). In code: make_curriculum(..., pattern='set').",
             self._flagged / self._tested,
             len(self._counts),
+            self.theta,
+            self.min_support,
         )
