@@ -180,6 +180,8 @@ class Benchmark(Protocol):
         """The step's symbols in a behaviour pattern (for rare signals), separated by spaces.
 
         Most benchmarks give one; "" for a step that shows no behaviour, "!" for one that failed.
+        It must return a string for any step, also for one without calls or extras: workers of a
+        served session report steps that no env of this process has seen.
         """
         ...
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from coevo_gym.core.errors import ConfigError, SplitLeakError, TaskError
+from coevo_gym.core.errors import CoevoError, ConfigError, SplitLeakError, TaskError
 from coevo_gym.core.seams import ClosedStep, Curriculum, Ticket
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
@@ -134,7 +134,9 @@ class GroupLedger:
 
         Raises:
             ConfigError: if ``n_groups`` is below 1, or the curriculum does not give that many.
-            SplitLeakError, TaskError: if it gives a task that nobody may practise; none is begun.
+            SplitLeakError, TaskError: if it gives a task that nobody may practise.
+
+        After any of these errors nothing has changed.
         """
         if n_groups < 1:
             raise ConfigError(f"A step needs a positive number of groups, actual: {n_groups}")
@@ -194,7 +196,7 @@ class GroupLedger:
                 "Evaluation episodes are never recorded."
             )
         group = self._group_of(ticket)
-        _check_fit(group, ticket, trajectory)
+        group.check_fit(ticket, trajectory)
         self._take_in(group, ticket)
         if not trajectory.group_id:  # a trainer of somebody else's need not know of groups
             trajectory = replace(trajectory, group_id=group.id)
@@ -348,16 +350,21 @@ class GroupLedger:
         return group, group.n_begun - 1
 
     def _draw(self, n_groups: int, *, in_step: bool) -> list[OpenGroup]:
-        """Begin groups of the next tasks, all or none."""
-        tasks = [
-            require_practised(task, "practise")
-            for task in self.curriculum.next(n_groups, self._rng)
-        ]
-        if len(tasks) != n_groups:
-            raise ConfigError(
-                f"The curriculum was asked for {n_groups} tasks and gave {len(tasks)}: its next(n) "
-                "must return n."
-            )
+        """Begin groups of the next tasks, all or none; a refused draw leaves the generator alone."""
+        before = self._rng.bit_generator.state
+        try:
+            tasks = [
+                require_practised(task, "practise")
+                for task in self.curriculum.next(n_groups, self._rng)
+            ]
+            if len(tasks) != n_groups:
+                raise ConfigError(
+                    f"The curriculum was asked for {n_groups} tasks and gave {len(tasks)}: its "
+                    "next(n) must return n."
+                )
+        except CoevoError:
+            self._rng.bit_generator.state = before
+            raise
         numbers = range(self._n_groups, self._n_groups + n_groups)
         groups = [
             OpenGroup(f"group-{number}", task, [Place() for _ in range(self.group_size)], in_step)
@@ -429,21 +436,3 @@ def group_trajectories(
         Group(id, found[task_id], group_size, tuple(group))
         for (task_id, id), group in members.items()
     ]
-
-
-def _check_fit(group: OpenGroup, ticket: Ticket, trajectory: Trajectory) -> None:
-    if trajectory.task_id != group.task.id:
-        raise TaskError(
-            f"Ticket {ticket.id} is for task {group.task.name}, but the trajectory is of task "
-            f"{trajectory.task_id}."
-        )
-    if trajectory.group_id not in ("", group.id):
-        raise TaskError(
-            f"Ticket {ticket.id} belongs to {group.id}, but the trajectory says "
-            f"{trajectory.group_id!r}."
-        )
-    if trajectory.end_reason.lost:
-        raise TaskError(
-            f"An episode that ended {str(trajectory.end_reason)!r} says nothing about the agent. "
-            "Use give_back() instead of finish()."
-        )

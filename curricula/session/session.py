@@ -132,6 +132,12 @@ class CurriculumSession:
             return self._ledger.n_open
 
     @property
+    def in_step(self) -> bool:
+        """Whether a learner's step is open."""
+        with self._lock:
+            return self._ledger.in_step
+
+    @property
     def evolving(self) -> bool:
         """Whether a round is being run, or waits to be applied."""
         return self.round_under_way is not None

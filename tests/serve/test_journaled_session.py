@@ -15,7 +15,7 @@ from coevo_gym.core.seams import Later, Ticket
 from coevo_gym.core.trajectory import EndReason, Trajectory
 from coevo_gym.core.trajectory_json import trajectory_to_json
 from coevo_gym.methods.coevolve import CoEvolve
-from coevo_gym.serve import session as sessions
+from coevo_gym.serve import recorded
 from coevo_gym.serve.session import JournaledSession
 from tests.curricula.episodes import TRAIN, trajectory
 from tests.serve.standing import CONFIG, Clock, FindsTasks, opened
@@ -34,8 +34,8 @@ def played(ticket: Ticket, outcome: float = 1.0) -> Trajectory:
 def killed(session: JournaledSession) -> None:
     """End it as a kill -9 would: nothing is written any more, and the file is free again."""
     session._stop.set()
-    session._broken = StoreError("killed")
-    session._journal.close()
+    session._kept.broken = StoreError("killed")
+    session._kept._journal.close()
 
 
 def test_it_goes_on_where_it_was_killed(tmp_path: Path) -> None:
@@ -112,12 +112,12 @@ def test_what_ran_in_the_lost_process_is_given_back(tmp_path: Path) -> None:
 def test_a_snapshot_takes_the_place_of_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "SNAPSHOT_BYTES", 1)
+    monkeypatch.setattr(recorded, "SNAPSHOT_BYTES", 1)
     first = opened(tmp_path / "a.db")
     for _ in range(40):
         ticket = take(first)
         first.report(ticket.id, played(ticket))
-    n_calls = len(list(first._journal.calls()))
+    n_calls = first._kept._journal.n_calls
     assert n_calls < 80
     state = first.state_dict()
     killed(first)
@@ -130,7 +130,7 @@ def test_a_take_that_comes_again_after_the_report_changes_nothing(tmp_path: Path
     first = opened(tmp_path / "a.db")
     ticket = take(first, request="r")
     first.report(ticket.id, played(ticket))
-    first._snapshot()
+    first._kept._snapshot()
     assert take(first, request="r") == ticket
     out = take(first)
     killed(first)
@@ -148,11 +148,13 @@ def test_rounds_are_applied_again_and_not_carried_out_again(tmp_path: Path) -> N
 
     counted = threading.Event()
     evolver = Counting()
-    first = JournaledSession(CoEvolve(CONFIG), evolver, tmp_path / "a.db", lease_s=60.0)
+    first = JournaledSession(lambda: CoEvolve(CONFIG), evolver, tmp_path / "a.db", lease_s=60.0)
     ticket = waiting(first)
     assert counted.is_set()
     killed(first)
-    with JournaledSession(CoEvolve(CONFIG), evolver, tmp_path / "a.db", lease_s=60.0) as second:
+    with JournaledSession(
+        lambda: CoEvolve(CONFIG), evolver, tmp_path / "a.db", lease_s=60.0
+    ) as second:
         assert second.outstanding == (ticket,)
         assert second.metrics()["pool_size"] == 4
         assert evolver.n_runs == 1
@@ -166,7 +168,7 @@ def test_a_round_that_fails_is_tried_again(tmp_path: Path) -> None:
                 raise OSError("no engine")
             return super().run(round)
 
-    session = JournaledSession(CoEvolve(CONFIG), Fails(), tmp_path / "a.db")
+    session = JournaledSession(lambda: CoEvolve(CONFIG), Fails(), tmp_path / "a.db")
     told = set()
     while isinstance(found := session.take(), Later):
         told.add(found.reason)
@@ -193,7 +195,7 @@ def test_a_load_makes_earlier_tickets_void_for_ever(tmp_path: Path) -> None:
         assert session.report(old.id, played(old)) == ""
         assert session.counts["unknown"] == 1
         assert session.outstanding == (new,)
-        with pytest.raises(ConfigError, match="no state of a session"):
+        with pytest.raises(ConfigError, match="cannot be loaded"):
             session.load_state_dict({"curriculum": {}, "ledger": {}, "rng": {}})
         assert session.outstanding == (new,)
     with opened(tmp_path / "a.db") as second:
@@ -223,10 +225,10 @@ def test_a_full_disk_stops_it_before_it_answers(
     def full(calls: Any, *, synced: bool) -> None:
         raise StoreError("The disk is full.")
 
-    monkeypatch.setattr(first._journal, "add", full)
+    monkeypatch.setattr(first._kept._journal, "add", full)
     with pytest.raises(StoreError, match="disk is full"):
         first.report(ticket.id, played(ticket))
-    with pytest.raises(StoreError, match="Start it again when that is mended"):
+    with pytest.raises(StoreError, match="Restart the server to go on"):
         first.take()
     killed(first)
     with opened(tmp_path / "a.db") as second:

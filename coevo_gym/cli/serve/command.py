@@ -11,6 +11,7 @@ import typer
 
 from coevo_gym.cli.output import say, say_aside
 from coevo_gym.cli.sources import BenchmarkName, find_benchmark
+from coevo_gym.core.errors import StoreError
 from coevo_gym.core.registry import METHODS
 
 if TYPE_CHECKING:
@@ -33,6 +34,14 @@ def serve(
             show_default="served/BENCHMARK-CURRICULUM.db",
         ),
     ] = None,
+    recover: Annotated[
+        bool,
+        typer.Option(
+            "--recover",
+            help="If a call in that file cannot be replayed, continue from the state before it. "
+            "A copy of the whole file is kept.",
+        ),
+    ] = False,
     host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 for one that is free.")] = 8765,
     token_file: Annotated[
@@ -133,6 +142,8 @@ def serve(
         stopped = threading.Event()
 
         def ready(session: JournaledSession) -> None:
+            if session.recovered:
+                say(session.recovered)
             begun = "goes on from" if session.replayed else "is kept in"
             say(f"serving {spec.name} at {url}; the session {begun} {path}")
             say_aside("tickets: POST /tickets/take … · envs: WebSocket /ws · Ctrl-C stops it")
@@ -147,6 +158,7 @@ def serve(
                 hosts=allow_host or (),
                 limits=limits,
                 ready=ready,
+                recover=recover,
             )
         finally:
             stopped.set()
@@ -157,7 +169,11 @@ def _tell(session: JournaledSession, stopped: threading.Event, tell: Callable[[s
     """Say now and then how far it is, if anything has happened."""
     told = ""
     while not stopped.wait(_EVERY_S):
-        now = session.metrics()
+        try:
+            now = session.metrics()
+        except StoreError as error:
+            tell(str(error))
+            return
         line = " · ".join(
             f"{label} {now.get(name, 0):.0f}"
             for label, name in (
