@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import cached_property
@@ -213,6 +215,39 @@ def canonical_json(value: Any) -> str:
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
+
+
+# Whitespace, control characters, and Unicode's Default_Ignorable_Code_Point: nothing is drawn.
+_INVISIBLE = re.compile(
+    r"[\s\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    r"\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8"
+    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
+)
+
+
+def folded(value: Any) -> Any:
+    r"""Return a JSON value with every text reduced to what distinguishes it from other texts.
+
+    Two texts that differ only in case, whitespace, invisible characters or Unicode compatibility
+    forms (NFKC) fold to the same text. Use it to recognize copies, never to display text.
+
+    Args:
+        value: a text, or texts in mappings and sequences; other values are returned unchanged.
+
+    Example:
+        >>> folded("Move  the FILE "), folded("move\u200b the \uff46ile")
+        ('movethefile', 'movethefile')
+    """
+    if isinstance(value, str):
+        if value.isascii():
+            return _INVISIBLE.sub("", value.lower())
+        visible = _INVISIBLE.sub("", unicodedata.normalize("NFKC", value)).casefold()
+        return unicodedata.normalize("NFKC", visible)
+    if isinstance(value, Mapping):
+        return {folded(key): folded(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return tuple(map(folded, value))
+    return value
 
 
 class Task(FrozenModel):

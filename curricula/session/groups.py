@@ -280,6 +280,7 @@ class GroupLedger:
 
         Raises:
             ConfigError: if it was saved with another group size.
+            SplitLeakError, TaskError: if a group's task may not be practised; nothing is loaded.
         """
         if state["group_size"] != self.group_size:
             raise ConfigError(
@@ -287,6 +288,8 @@ class GroupLedger:
                 f"made with group_size={self.group_size}. Use the saved size."
             )
         groups = [OpenGroup.from_json(data) for data in state["groups"]]
+        for group in groups:
+            require_practised(group.task, "practise")
         self._groups = {group.id: group for group in groups}
         self._returned, self._out = deque(), {}
         self._n_groups = state["n_groups"]

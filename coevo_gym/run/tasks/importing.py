@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from coevo_gym.core.benchmark import Benchmark, check_claim, find_any_task
+from coevo_gym.core.benchmark import Benchmark, find_any_task
 from coevo_gym.core.errors import (
     BenchmarkNotInstalled,
     ConfigError,
@@ -31,7 +31,7 @@ from coevo_gym.curricula.explore.evolver import MAX_ATTEMPTS
 from coevo_gym.curricula.gates.candidate import Gate
 from coevo_gym.curricula.gates.gates import GateResult, default_gates, run_gates
 from coevo_gym.curricula.pool.known import KnownTasks
-from coevo_gym.curricula.pool.pool import require_train
+from coevo_gym.curricula.pool.pool import require_trainable
 from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.tasks.review import timestamp
@@ -165,9 +165,10 @@ class Importer:
         task = Task.model_validate(data)
         if task.origin == "open":
             raise TaskError("is an open task, which asks for nothing")
-        require_train(task, "import")
+        benchmark = self._benchmark_of(task.benchmark)
+        require_trainable(task, "import", benchmark)
         # A reference may do several things in one action; the gates count what it does.
-        solution = self._benchmark_of(task.benchmark).demonstration(task)
+        solution = benchmark.demonstration(task)
         draft = Draft(
             benchmark=task.benchmark,
             scenario=task.scenario,
@@ -197,9 +198,8 @@ class Importer:
             id = self._reader.task_id(name) if self._reader else None
             task = self._reader.task(id) if self._reader and id else None
             self._sources[name] = task or find_any_task(name)
-        source = require_train(self._sources[name], "draft from")
-        check_claim(source, self._benchmark_of(source.benchmark).side_of(source), "draft from")
-        return source
+        source = self._sources[name]
+        return require_trainable(source, "draft from", self._benchmark_of(source.benchmark))
 
     def _benchmark_of(self, name: str) -> Benchmark:
         """A benchmark, with the scenarios set aside that the run sets aside."""
