@@ -21,6 +21,7 @@ from coevo_gym.core.errors import ConfigError, SplitLeakError
 from coevo_gym.core.evolution import Round, RoundResult, Signal
 from coevo_gym.core.kinds import kinds
 from coevo_gym.core.notes import Notes
+from coevo_gym.core.saved import Count, read
 from coevo_gym.core.seams import Growth, Selector
 from coevo_gym.core.task import Task, canonical_json
 from coevo_gym.core.trajectory import Group, Trajectory
@@ -229,6 +230,10 @@ class PoolCurriculum:
 
         Before outcomes were kept, nothing was counted by outcome; those counts begin there. Still
         earlier, curricula were not made of parts.
+
+        Raises:
+            ConfigError: if its parts do not fit together.
+            ValueError: if a value is of another type.
         """
         self.pool.load_state_dict(state["pool"])
         if "growth" in state:
@@ -243,12 +248,18 @@ class PoolCurriculum:
             self._outcomes.load_state_dict(state["outcomes"])
         else:
             self._outcomes.added(self.pool.tasks)
-        self._initial_ids = set(state["initial_ids"])
+        self._initial_ids = set(read(list[str], state["initial_ids"]))
         planned = state["planned"] and Round.model_validate_json(state["planned"])
         self._planned = planned and planned.model_copy(update={"known": tuple(self.pool)})
-        self._applied = dict.fromkeys(state["applied"])
-        self._counts = {name: state["counts"].get(name, 0) for name in _COUNTS}
-        self._signals = dict(state.get("signals", {})) or _signals_in(state["counts"])
+        self._applied = dict.fromkeys(read(list[str], state["applied"]))
+        counts = read(dict[str, Count], state["counts"])
+        self._counts = {name: counts.get(name, 0) for name in _COUNTS}
+        self._signals = read(dict[str, Count], state.get("signals", {})) or _signals_in(counts)
+        weights = self.selector.weights()
+        if weights is not None and len(weights) != len(self.pool):
+            raise ConfigError(
+                f"The saved selector has {len(weights)} tasks, and the pool {len(self.pool)}."
+            )
 
     def _round_id(self) -> str:
         number = len(self._applied)

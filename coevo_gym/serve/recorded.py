@@ -117,6 +117,7 @@ class Recorded:
                     raise
                 refusal = error
             else:
+                self.session.plan()  # when chance is asked is part of what is replayed
                 if changes(answer):
                     if what == "take":
                         body = {**body, "ticket": answer.id, "task": answer.task.id}
@@ -210,7 +211,6 @@ class Recorded:
             session.take_in_lapsed()
         else:
             raise StoreError(f"there is no call {what!r}")
-        session.plan()  # the order in which chance is asked is part of what is replayed
         return answer
 
     # Opening a journal.
@@ -274,6 +274,7 @@ class Recorded:
                 doing = f"{call.what} {call.body.get('ticket', '')}".strip()
                 self.now = call.at
                 answer = self._carry_out(call.what, call.body)
+                self.session.plan()
                 if call.what == "take":
                     _check_ticket(answer, call.body)
                 done, doing = done + 1, "it could not be read"

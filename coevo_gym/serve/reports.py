@@ -10,12 +10,10 @@ from pydantic import ValidationError
 
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import TaskError
+from coevo_gym.core.saved import MOST
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json
-
-MOST = 2**63 - 1
-"""Largest number that is stored of anything that is counted."""
 
 
 def read_trajectory(data: dict[str, Any]) -> Trajectory:

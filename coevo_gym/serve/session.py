@@ -208,13 +208,15 @@ class JournaledSession:
             TaskError: if it is not a trajectory, does not fit the ticket, or could not be
                 recorded with its group. The ticket stays out.
         """
-        id, episode, body = self._own(ticket_id), None, {}
+        id = self._own(ticket_id)
+        episode: Trajectory | None = None
+        body: dict[str, Any] = {}
         ticket = self._ticket(id)
         if ticket is not None:  # otherwise it is dropped, whatever it is
             if isinstance(trajectory, Trajectory):
-                episode, body = trajectory, trajectory_to_json(trajectory)
-            else:
-                episode, body = read_trajectory(trajectory), trajectory
+                trajectory = trajectory_to_json(trajectory)
+            body = trajectory
+            episode = read_trajectory(body)  # as a restart will read it
             check_report(episode, body, ticket.task)
         with self._lock:
             self._do(

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.random import Generator
 
+from coevo_gym.core.saved import read
 from coevo_gym.core.evolution import Context
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group
@@ -226,7 +227,7 @@ class ByCoverage:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`."""
-        self._explored = dict.fromkeys(state["explored"])
+        self._explored = dict.fromkeys(read(list[str], state["explored"]))
 
 
 class Mixed(ByCoverage):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from coevo_gym.core.saved import Count, read
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.growth.when import Due
@@ -82,7 +83,7 @@ class Reserve:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`; from one that only counts, tasks begin as never visited."""
-        self._groups_since_look = state["groups_since_round"]
+        self._groups_since_look = read(Count, state["groups_since_round"])
         self.stats = TaskStats()
         if "stats" in state:
             self.stats.load_state_dict(state["stats"])

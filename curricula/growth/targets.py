@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
+from coevo_gym.core.saved import Count, read
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Context, Round
@@ -133,8 +134,8 @@ class Coverage:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`, also that of a choice without state."""
-        self._aimed = {context: tuple(tags) for context, tags in state.get("aimed", {}).items()}
-        self._in_vain = Counter(state.get("in_vain", {}))
+        self._aimed = read(dict[str, tuple[str, ...]], state.get("aimed", {}))
+        self._in_vain = Counter(read(dict[str, Count], state.get("in_vain", {})))
 
 
 def plans(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from coevo_gym.core.saved import Count, Share, read
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.pool.table import Numbers, TaskTable
@@ -169,5 +170,5 @@ class TaskStats:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`."""
         self.table.load_state_dict(state["table"])
-        self._recent = deque(state["recent"], maxlen=RECENT)
-        self.group_size = state["group_size"]
+        self._recent = deque(read(list[Share], state["recent"]), maxlen=RECENT)
+        self.group_size = read(Count, state["group_size"])

@@ -21,6 +21,7 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
 from coevo_gym.curricula.pool.pool import require_practised
 from coevo_gym.curricula.session.open_group import OpenGroup, Place
+from coevo_gym.curricula.session.saved import SavedLedger
 from coevo_gym.envs.checks import is_positive_int
 
 logger = logging.getLogger(__name__)
@@ -279,33 +280,34 @@ class GroupLedger:
         under way closes here. States of older versions are read, too: they know no steps and slots.
 
         Raises:
-            ConfigError: if it was saved with another group size.
+            ConfigError: if it was saved with another group size, or does not fit together.
             SplitLeakError, TaskError: if a group's task may not be practised; nothing is loaded.
+            ValueError: if a value is of another type.
         """
-        if state["group_size"] != self.group_size:
+        saved = SavedLedger.model_validate(state)
+        if saved.group_size != self.group_size:
             raise ConfigError(
-                f"The saved groups have {state['group_size']} episodes each, but this session was "
+                f"The saved groups have {saved.group_size} episodes each, but this session was "
                 f"made with group_size={self.group_size}. Use the saved size."
             )
-        groups = [OpenGroup.from_json(data) for data in state["groups"]]
-        for group in groups:
+        groups = saved.open_groups()
+        for group in groups.values():
             require_practised(group.task, "practise")
-        self._groups = {group.id: group for group in groups}
+        self._groups = groups
         self._returned, self._out = deque(), {}
-        self._n_groups = state["n_groups"]
-        self._in_step = state.get("in_step", False)
-        self._version = state.get("policy_version", 0)
-        self._rng.bit_generator.state = state["rng"]
-        for id, group_id, index, version in state.get("out", ()):
+        self._n_groups, self._in_step = saved.n_groups, saved.in_step
+        self._version = saved.policy_version
+        self._rng.bit_generator.state = saved.rng
+        for id, group_id, index, version in saved.out:
             group = self._groups[group_id]
             self._out[id] = Ticket(id, group.task, group_id, index, version)
             group.out.add(index)
-        for id, index in state["returned"]:
+        for id, index in saved.returned:
             if self._groups[id].slot is None:
                 self._returned.append((id, index))
             else:
                 self._groups[id].broken = True
-        for group in groups:
+        for group in list(self._groups.values()):
             if group.slot is not None:
                 self._close_if_over(group)
 

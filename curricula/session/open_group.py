@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coevo_gym.core.errors import TaskError
+from coevo_gym.core.saved import Count, read
 from coevo_gym.core.seams import Ticket
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group, Trajectory
@@ -125,18 +126,18 @@ class OpenGroup:
         """Read :meth:`to_json`; older states know no steps and no slots."""
         places = [
             Place(
-                place["issued"],
-                place["lost"],
+                read(Count, place["issued"]),
+                read(Count, place["lost"]),
                 place["trajectory"] and trajectory_from_json(place["trajectory"]),
             )
-            for place in data["places"]
+            for place in read(list[dict[str, Any]], data["places"])
         ]
         return cls(
-            data["id"],
+            read(str, data["id"]),
             Task.from_json(data["task"]),
             places,
-            data.get("in_step", False),
-            data["n_begun"],
-            data["broken"],
-            data.get("slot"),
+            read(bool, data.get("in_step", False)),
+            read(Count, data["n_begun"]),
+            read(bool, data["broken"]),
+            read(str | None, data.get("slot")),
         )

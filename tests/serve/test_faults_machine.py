@@ -242,15 +242,19 @@ class Faults(RuleBasedStateMachine):
         self.model.out = {id: until + base - self.session._base for id, until in out.items()}
 
     @rule(
-        place=st.sampled_from(IN_MEMORY + ON_DISK),
-        after=st.integers(0, 3),
+        place=st.sampled_from(IN_MEMORY),
+        after=st.sampled_from([0, 0, 0, 1, 2]),
         late=st.booleans(),
-        ours=st.booleans(),
+        error=st.sampled_from([RuntimeError, ConfigError]),
     )
-    def something_is_to_fail(self, place: str, after: int, late: bool, ours: bool) -> None:
-        error: type[Exception] = ConfigError if ours else RuntimeError
-        self.fault.error = StoreError if place in ON_DISK else error
-        self.fault.place, self.fault.after, self.fault.late = place, after, late
+    def a_part_is_to_fail(self, place: str, after: int, late: bool, error: type[Exception]) -> None:
+        self.fault.place, self.fault.after = place, after
+        self.fault.late, self.fault.error = late, error
+
+    @rule(place=st.sampled_from(ON_DISK), late=st.booleans())
+    def the_disk_is_to_fail(self, place: str, late: bool) -> None:
+        self.fault.place, self.fault.after = place, 0
+        self.fault.late, self.fault.error = late, StoreError
 
     @rule(
         version=st.integers(0, 3), slot=st.sampled_from([None, None, "a", "b"]), n=st.integers(1, 4)

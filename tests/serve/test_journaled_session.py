@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from numpy.random import Generator
 
+from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError, StoreError, TaskError
-from coevo_gym.core.evolution import Round, RoundResult
+from coevo_gym.core.evolution import Round, RoundResult, Signal
 from coevo_gym.core.seams import Later, Ticket
-from coevo_gym.core.trajectory import EndReason, Trajectory
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
 from coevo_gym.core.trajectory_json import trajectory_to_json
+from coevo_gym.envs.webshop import WebShopBenchmark
 from coevo_gym.methods.coevolve import CoEvolve
 from coevo_gym.serve import recorded
 from coevo_gym.serve.session import JournaledSession
@@ -244,3 +252,158 @@ def test_a_file_is_for_one_session_and_one_process(tmp_path: Path) -> None:
     (tmp_path / "b.db").write_text("no database" * 1000)
     with pytest.raises(StoreError, match=r"b\.db"):
         opened(tmp_path / "b.db")
+
+
+class Breaks(CoEvolve):
+    """A curriculum that breaks as it records a group, as long as it is told to."""
+
+    broken = True
+
+    def record(self, groups: Sequence[Group]) -> list[Signal]:
+        found = super().record(groups)
+        if self.broken:
+            raise IndexError("tuple index out of range")
+        return found
+
+
+def breaking(path: Path, **fields: Any) -> JournaledSession:
+    make = partial(Breaks, CONFIG, TRAIN[:8])
+    return JournaledSession(make, FindsTasks(), path, group_size=2, lease_s=60.0, **fields)
+
+
+def test_a_call_that_fails_half_way_stops_the_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = breaking(tmp_path / "a.db")
+    done, last = take(first), take(first)
+    assert first.report(done.id, played(done)) == "reported"
+    with pytest.raises(StoreError, match="The call 'report' was not recorded: IndexError"):
+        first.report(last.id, played(last))
+    for call in (first.take, first.metrics, first.state_dict, first.take_in_lapsed):
+        with pytest.raises(StoreError, match=r"has stopped.*tuple index out of range.*Restart"):
+            call()
+    first.close()
+    monkeypatch.setattr(Breaks, "broken", False)
+    with breaking(tmp_path / "a.db") as second:
+        assert second.outstanding == (last,)
+        assert second.report(last.id, played(last)) == "reported"
+        assert (second.counts["reported"], second.metrics()["groups"]) == (2, 1)
+
+
+def test_a_report_that_could_not_be_recorded_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = partial(CoEvolve, CONFIG, get_benchmark("webshop").tasks(Split.TRAIN)[:4])
+    with JournaledSession(make, FindsTasks(), tmp_path / "a.db", group_size=2) as session:
+        for _ in range(2):  # a step without calls is odd, and can be recorded
+            ticket = take(session)
+            odd = replace(played(ticket), steps=(Step("", "", "search[mug]"),))
+            assert session.report(ticket.id, odd) == "reported"
+        assert session.metrics()["groups"] == 1
+        ticket = take(session)
+        endless = (Step("", "", "buy", reward=math.nan),)
+        with pytest.raises(TaskError, match="cannot be stored as JSON"):
+            session.report(ticket.id, replace(played(ticket), steps=endless))
+        with monkeypatch.context() as patched:
+            patched.setattr(WebShopBenchmark, "symbol", lambda _, step: step.calls[9])
+            with pytest.raises(TaskError, match="Step 0 of the trajectory is not one that webshop"):
+                session.report(ticket.id, played(ticket))
+        with pytest.raises(TaskError, match="policy version"):
+            session.report(ticket.id, replace(played(ticket), policy_version=10**30))
+        assert session.outstanding == (ticket,)
+        assert session.report(ticket.id, played(ticket)) == "reported"
+
+
+def test_a_call_that_cannot_be_replayed_is_told_and_may_be_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.db"
+    monkeypatch.setattr(Breaks, "broken", False)
+    first = breaking(path)
+    kept = take(first)
+    first.report(kept.id, played(kept))
+    ticket = take(first)
+    state = first.state_dict()
+    first.report(ticket.id, played(ticket))
+    for _ in range(3):
+        ticket = take(first)
+        first.report(ticket.id, played(ticket))
+    out = take(first)
+    killed(first)
+    monkeypatch.setattr(Breaks, "broken", True)
+    for _ in range(2):  # and nothing is changed by trying
+        with pytest.raises(
+            StoreError,
+            match=r"a\.db cannot be replayed: call 4 of 11 failed, report group-0/1: IndexError.*"
+            r"--recover to continue.*drops the last 8 calls \(4 reports\)",
+        ):
+            breaking(path)
+    with breaking(path, recover=True) as second:
+        assert "Dropped the last 8 calls (4 reports)" in second.recovered
+        assert second.state_dict() == state
+        assert second.counts["reported"] == 1
+        assert second.report(out.id, played(out)) == ""  # its id may be another ticket's by now
+    monkeypatch.setattr(Breaks, "broken", False)
+    with breaking(tmp_path / "a.db.copy-1") as whole:
+        assert whole.counts["reported"] == 5
+        assert whole.outstanding == (out,)
+    with breaking(path, recover=True) as third:
+        assert (third.recovered, third.counts["reported"]) == ("", 1)
+
+
+def test_a_refused_draw_leaves_no_trace(tmp_path: Path) -> None:
+    class Draws(CoEvolve):
+        refuses = False
+
+        def next(self, n: int, rng: Generator) -> list[Task]:
+            drawn = super().next(n, rng)
+            if self.refuses:
+                raise ConfigError("There is no task.")
+            return drawn
+
+    streams = []
+    for refuses in (False, True):
+        make = partial(Draws, CONFIG, TRAIN[:8])
+        with JournaledSession(make, FindsTasks(), tmp_path / f"{refuses}.db") as session:
+            session.curriculum.refuses = refuses  # type: ignore[attr-defined]
+            if refuses:
+                with pytest.raises(ConfigError, match="no task"):
+                    session.take()
+                session.curriculum.refuses = False  # type: ignore[attr-defined]
+            streams.append([take(session).task.id for _ in range(17)])
+    assert streams[0] == streams[1]
+
+
+def test_a_round_that_cannot_be_applied_stops_the_session(tmp_path: Path) -> None:
+    class Unable(CoEvolve):
+        def apply(self, result: RoundResult) -> None:
+            super().apply(result)
+            raise KeyError("half applied")
+
+    make = partial(Unable, CONFIG)
+    session = JournaledSession(make, FindsTasks(), tmp_path / "a.db", lease_s=60.0)
+    with pytest.raises(StoreError, match=r"has stopped.*'landed' was not recorded: KeyError"):
+        waiting(session)
+    session.close()
+    with JournaledSession(
+        partial(CoEvolve, CONFIG), FindsTasks(), tmp_path / "a.db", lease_s=60.0
+    ) as second:
+        waiting(second)
+        assert second.metrics()["pool_size"] == 4
+
+
+def test_a_full_disk_at_a_load_stops_it_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = opened(tmp_path / "a.db")
+    saved, ticket = first.state_dict(), take(first)
+
+    def full(at: float, state: Any) -> int:
+        raise StoreError("The disk is full.")
+
+    monkeypatch.setattr(first._kept._journal, "put_snapshot", full)
+    with pytest.raises(StoreError, match="disk is full"):
+        first.load_state_dict(saved)
+    killed(first)
+    with opened(tmp_path / "a.db") as second:
+        assert second.outstanding == (ticket,)
