@@ -134,7 +134,8 @@ class Benchmark(Protocol):
         reset, so it has to be quick from the second time on.
 
         Raises:
-            TaskError: if the task is malformed, or its scenario unknown.
+            TaskError: if the task is malformed, its scenario is unknown, or its content belongs to
+                another scenario.
         """
         ...
 

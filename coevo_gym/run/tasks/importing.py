@@ -31,7 +31,7 @@ from coevo_gym.curricula.explore.evolver import MAX_ATTEMPTS
 from coevo_gym.curricula.gates.candidate import Gate
 from coevo_gym.curricula.gates.gates import GateResult, default_gates, run_gates
 from coevo_gym.curricula.pool.known import KnownTasks
-from coevo_gym.curricula.pool.pool import require_trainable
+from coevo_gym.curricula.pool.pool import require_train, require_trainable
 from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.tasks.review import timestamp
@@ -165,10 +165,9 @@ class Importer:
         task = Task.model_validate(data)
         if task.origin == "open":
             raise TaskError("is an open task, which asks for nothing")
-        benchmark = self._benchmark_of(task.benchmark)
-        require_trainable(task, "import", benchmark)
+        require_train(task, "import")  # a gate checks the content of what is built from it
         # A reference may do several things in one action; the gates count what it does.
-        solution = benchmark.demonstration(task)
+        solution = self._benchmark_of(task.benchmark).demonstration(task)
         draft = Draft(
             benchmark=task.benchmark,
             scenario=task.scenario,
