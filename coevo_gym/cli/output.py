@@ -12,16 +12,39 @@ from typing import Annotated, Any
 
 import typer
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape, render
+from rich.segment import Segment
 from rich.table import Column, Table
+from rich.text import Text
 
 from coevo_gym.core import waiting
+from coevo_gym.core.spaces import HIDDEN, visible
 
 DONE, FAILED, USAGE, MISSING, INTERRUPTED = 0, 1, 2, 3, 130
 
-console = Console()
-errors = Console(stderr=True)
+
+class SafeConsole(Console):
+    """A console that shows control characters by name, whatever is printed.
+
+    Task names, instructions, pages and error messages come from elsewhere; their escape sequences
+    must not reach the terminal. Only what Rich itself adds (colours, cursor movements) does.
+    """
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Convert a string to text; before its width is measured, so that tables stay aligned."""
+        return super().render_str(visible(text), **options)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        """Render to segments; this also covers titles and texts that were styled before."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
+
+
+console = SafeConsole()
+errors = SafeConsole(stderr=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
@@ -32,8 +55,14 @@ _PIPE_WIDTH = 200
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON for programs."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    """Print a value as JSON for programs; characters that are not printable are escaped."""
+    written = json.dumps(value, indent=2, ensure_ascii=False)
+    typer.echo(HIDDEN.sub(lambda found: _as_json(found[0]), written))
+
+
+def _as_json(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def print_table(table: Table) -> None:
@@ -58,7 +87,7 @@ def print_numbers(table: Table, *, keys: Collection[str] = ()) -> None:
 
 def _printer() -> Console:
     piped = not console.is_terminal and "COLUMNS" not in os.environ
-    return Console(width=_PIPE_WIDTH) if piped else console
+    return SafeConsole(width=_PIPE_WIDTH) if piped else console
 
 
 def _parts(table: Table, keys: Collection[str], width: int) -> Iterator[Table]:
@@ -81,7 +110,7 @@ def _parts(table: Table, keys: Collection[str], width: int) -> Iterator[Table]:
 def _width(column: Column) -> int:
     """How wide a column is with its line and the blanks around it."""
     texts = [column.header, *column.cells]
-    return 3 + max(cell_len(render(str(text)).plain) for text in texts)
+    return 3 + max(cell_len(render(visible(str(text))).plain) for text in texts)
 
 
 def _with_columns(table: Table, columns: Sequence[Column]) -> Table:

@@ -9,9 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from rich.console import Console
-
-from coevo_gym.cli.output import telling
+from coevo_gym.cli.output import SafeConsole, telling
 from coevo_gym.cli.progress import RunProgress
 from coevo_gym.cli.sources import find_benchmark, find_source
 from coevo_gym.config import Resolved, RunConfig, Sets, load_config
@@ -152,10 +150,10 @@ def evaluate(
 @contextmanager
 def _shown(progress: bool | None) -> Iterator[RunProgress]:
     """Progress for a person, or for nobody."""
-    console = Console(file=sys.stdout)
+    console = SafeConsole(file=sys.stdout)
     if progress is None:
         progress = console.is_terminal or console.is_jupyter
-    with RunProgress(console if progress else Console(file=io.StringIO())) as shown:
+    with RunProgress(console if progress else SafeConsole(file=io.StringIO())) as shown:
         if not progress:  # warnings go where the program sends them
             yield shown
             return

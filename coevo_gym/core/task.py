@@ -29,6 +29,7 @@ from pydantic import (
 )
 
 from coevo_gym.core.errors import TaskError
+from coevo_gym.core.spaces import visible
 
 SCHEMA_VERSION = 1
 OPEN = "open"
@@ -131,6 +132,14 @@ def encodable(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(encodable)]
 """A string without lone surrogates as a pydantic field."""
+
+
+def _on_a_line(name: str) -> str:
+    return name if name.isprintable() else visible(" ".join(encodable(name).split()))
+
+
+Name = Annotated[str, AfterValidator(_on_a_line)]
+"""A name as a pydantic field: one line, with control characters replaced by their names."""
 
 
 class FrozenModel(BaseModel):
@@ -256,7 +265,7 @@ class Task(FrozenModel):
     Attributes:
         benchmark: name of the benchmark, such as ``"webshop"``.
         name: unique and for people; taken wherever an id is. Evolved and open tasks are named by
-            their id.
+            their id. Control characters in it are replaced by their names.
         split: side of the train / validation / test border.
         subset: the benchmark's own name for a part, or "".
         scenario: the unit that stays on one side of a split (a product, a scene, a seed world).
@@ -271,7 +280,7 @@ class Task(FrozenModel):
     """
 
     benchmark: str
-    name: Text = ""
+    name: Name = ""
     split: Split
     subset: str = ""
     scenario: Text
