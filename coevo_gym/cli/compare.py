@@ -70,12 +70,18 @@ def compare(
       coevo compare quickstart evals/gpt-on-webshop --json
     """
     from coevo_gym.run.evals.comparison import compare as compare_sides
-    from coevo_gym.run.evals.sides import find_sides
+    from coevo_gym.run.evals.sides import find_sides, other_arms
 
     found = compare_sides(*find_sides(a, b, arm or ()))
     if as_json:
         print_json(found.to_json())
         return
+    if b is None and not arm and (others := other_arms(a)):
+        say_aside(
+            f"{a} has {len(others) + 2} arms; this is the first against the last. For {others[0]}: "
+            f"coevo compare {a} --arm {others[0]}"
+            + (f". Likewise for {', '.join(others[1:])}." if others[1:] else "")
+        )
     for line in _in_words(found):
         say(line)
     print_table(_cross(found))

@@ -91,6 +91,9 @@ def evaluate(
     episode as soon as it is over, and a summary. The same command goes on with an evaluation that
     was cut short, and tries again what was lost to a fault.
 
+    On a CPU even a small language model takes seconds for each step, so begin with a few tasks, as
+    below. How long it takes is printed after its first answers.
+
     For example:
 
       coevo eval quickstart --split test

@@ -49,6 +49,7 @@ class ArmEvents(Events):
         every_steps: steps between checkpoints.
         by: what the result of a round depends on beside it.
         max_steps: steps that the arm may take, or None.
+        evolves: whether the arm looks for tasks after its first set.
         on_trained: success on tasks that were trained on, by what they are; asked at evaluations.
         on_cost: called when the arm has cost more.
         send: is given each line of metrics, for sinks.
@@ -65,6 +66,7 @@ class ArmEvents(Events):
     every_steps: int
     by: Callable[[Round], str] = lambda round: ""
     max_steps: int | None = None
+    evolves: bool = True
     on_trained: Callable[[], Mapping[str, float]] = dict
     on_cost: Callable[[], None] = lambda: None
     send: Callable[[Mapping[str, Any]], None] = lambda line: None
@@ -147,11 +149,17 @@ class ArmEvents(Events):
         self.progress.update(
             done,
             success="unknown" if success is None else f"{success:.0%}",
-            pool=f"{metrics.get('curriculum.pool_size', 0.0):.0f}",
-            rounds=f"{metrics.get('curriculum.rounds', 0.0):.0f}",
+            **self._pool(metrics),
         )
         if state.step % self.every_steps == 0:
             self.save()
+
+    def _pool(self, metrics: Metrics) -> dict[str, str]:
+        """Describe what is practised; the round that finds a fixed set is no news."""
+        size = f"{metrics.get('curriculum.pool_size', 0.0):.0f}"
+        if not self.evolves:
+            return {"fixed_task_set": size}
+        return {"pool": size, "rounds": f"{metrics.get('curriculum.rounds', 0.0):.0f}"}
 
     def should_stop(self) -> bool:
         """See :class:`~coevo_gym.trainers.parts.Events`."""

@@ -186,6 +186,21 @@ def test_the_arms_of_a_run(coevo: Coevo, finished: Path) -> None:
     assert compared(coevo, "toy-run", "--arm=random")["b"] == found["b"]
 
 
+def test_arms_that_are_left_out_are_named(coevo: Coevo, beside: Path) -> None:
+    assert "arms" not in coevo("compare", "toy-run").splitlines()[0]
+    run = beside / "runs" / "toy-run"
+    copy = run.resolve()
+    run.unlink()
+    shutil.copytree(copy, run)
+    manifest = read_json(run / "manifest.json")
+    manifest["config"]["arms"][1:1] = ["plr", "adarft"]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    text = coevo("compare", "toy-run")
+    assert "toy-run has 4 arms; this is the first against the last." in text
+    assert "coevo compare toy-run --arm plr. Likewise for adarft." in text
+    assert "has 4 arms" not in coevo("compare", "toy-run", "--arm", "warm-up", "--arm", "static")
+
+
 def test_an_arm_whose_number_is_a_mean_is_compared_by_it(
     coevo: Coevo, finished: Path, beside: Path
 ) -> None:

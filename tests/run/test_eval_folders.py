@@ -12,11 +12,16 @@ from typing import Any
 import pytest
 
 from coevo_gym.core.errors import DataError
+from coevo_gym.core.notes import Usage
+from coevo_gym.core.seams import Completion, Prompt
 from coevo_gym.core.stats import wilson_interval
 from coevo_gym.core.task import Split
 from coevo_gym.episodes.runner import episode_seed
+from coevo_gym.run import progress as run_progress
+from coevo_gym.run.evals import job
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import read_json, read_lines
+from coevo_gym.store.progress import WorkProgress, read_progress
 from tests.run.conftest import Child, Coevo
 from tests.toy import BENCHMARK, ToyEnv
 
@@ -91,7 +96,35 @@ def test_the_env_steps_are_those_of_the_whole_evaluation_also_if_it_is_done(coev
     found = json.loads(coevo(*given, "--json"))
     text = coevo(*given)
     assert "are done already" in text
-    assert text.splitlines()[-2].split("│")[-2].strip() == f"{round(found['steps'] * found['episodes']):,}"
+    assert (
+        text.splitlines()[-2].split("│")[-2].strip()
+        == f"{round(found['steps'] * found['episodes']):,}"
+    )
+
+
+def test_an_evaluation_by_a_model_is_told_from_its_first_answers_on(
+    coevo: Coevo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = list[WorkProgress]()
+
+    class Llama:
+        def generate(self, requests: list[Prompt]) -> list[Completion]:
+            found = read_progress(Path("evals/early"))
+            assert found is not None
+            seen.append(found)
+            used = Usage(calls=1, prompt_tokens=90, completion_tokens=10)
+            return [Completion("<action>think</action>", None, usage=used) for _ in requests]
+
+    monkeypatch.setattr(run_progress, "_EVERY_S", 0.0)
+    monkeypatch.setattr(job, "make_policy", lambda *given, **named: Llama())
+    given = ("--name", "early", "--set", "evaluation.n_tasks=2", "--set", "benchmark.max_steps=4")
+    text = coevo("eval", "webshop", "--policy", "openai:llama", *given)
+    assert [(found.done, found.steps, found.tokens) for found in seen] == [
+        (0, 0, 0), (0, 2, 200), (0, 4, 400), (0, 6, 600),
+    ]  # fmt: skip
+    assert seen[1].left_s is not None
+    assert "openai:llama: 2 episodes × up to 4 steps: about 0 s" in text
+    assert "openai:llama: 0/2, 2 steps, 200 tokens" in text
 
 
 def uncut(coevo: Coevo, *arguments: str) -> tuple[dict[str, Any], list[str]]:

@@ -54,6 +54,12 @@ def find_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> tuple[Side, S
     return _two(found[0], found[1])
 
 
+def other_arms(run: str) -> Sequence[str]:
+    """Return the arms of a run that are left out when its first is compared with its last."""
+    _, config = read_manifest(RunFolder.of(run))
+    return config.arms[1:-1]
+
+
 def _find(name: str) -> Source:
     run, evaluation = RunFolder.find(name), EvalFolder.find(name)
     if run and evaluation:
