@@ -62,7 +62,7 @@ def test_products_and_options_have_their_numbers_beside_them() -> None:
     assert record is not None
     assert record.counted.success
     assert record.counted.actions == task.solution
-    assert "kind of product: 1" in shown
+    assert "✓ kind of product: right" in shown
 
 
 BFCL = "bfcl/multi_turn_base_2"
@@ -76,6 +76,9 @@ def test_functions_are_told_of_and_called_by_name() -> None:
     assert "cd(folder) " in shown
     assert "folder: string, needed." in shown
     assert "There is no function 'nothing' here" in shown
+    assert "tool_response" not in shown
+    assert "User: " in shown
+    assert 'Result: {"current_working_directory": "documents"}' in shown
     assert "cd is a function: call it as cd(folder)." in shown
     assert '"current_working_directory": "documents"' in shown
     assert "step 3 of 30" in shown

@@ -12,9 +12,9 @@ from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.task import Split, freeze
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, PastStep, View
 from coevo_gym.episodes import EnvPool, EvalEpisode, Finished, run_one
+from coevo_gym.web.grade import Check, grade_of
 from coevo_gym.web.play.api_docs import read_docs
 from coevo_gym.web.play.game import Game
-from coevo_gym.web.play.grade import Check, grade_of
 from coevo_gym.web.play.hands import is_unfinished
 from coevo_gym.web.play.shop import ShopPage, read_shop
 from coevo_gym.web.play.tools import NoCall, Tool, meant

@@ -94,6 +94,8 @@ def play(
         starting.enter_context(busy(f"starting {benchmark or run}"))
         if run is not None:
             source = run_source(RunFolder.of(run))
+            if benchmark is not None and find_benchmark(benchmark).name != source.benchmark:
+                raise ConfigError(f"{run} is a run of {source.benchmark}, not of {benchmark}.")
         else:
             source = benchmark_source(find_benchmark(cast(str, benchmark)).name, split or "train")
         scores = None
@@ -121,7 +123,7 @@ def _check_options(
     run: str | None,
     name: str | None,
 ) -> None:
-    if (benchmark is None) is (run is None):
+    if benchmark is None and run is None:
         raise ConfigError("What is to be played? Name a benchmark, or a run with --run.")
     if run is not None and split is not None:
         raise ConfigError("--split is for a benchmark; the tasks of a run are for training.")

@@ -129,9 +129,16 @@
     </form>`;
   };
 
+  const RESULT = /<tool_response>\n([\s\S]*?)\n<\/tool_response>\n?/;
+
+  /** What the env answered: the results of calls, or what the user says. */
+  const Told = ({ text, most, ...props }) => html`<div ...${props}>${text
+    .split(RESULT) // each result in an odd place
+    .map((part, i) => part && html`<p class="speaker soft small">${i % 2 ? "Result" : "User"}</p><${coevo.Prose} text=${part} most=${most} />`)}</div>`;
+
   play.boards.bfcl = ({ state, act, busy, over }) => html`<div class=${cls("board", { "two-columns": !over })}>
     <div>
-      <${play.Transcript} state=${state} />
+      <${play.Transcript} state=${state} Told=${Told} />
       ${!over && html`<${Say} act=${act} busy=${busy} />`}
     </div>
     ${!over && html`<${Tools} tools=${state.tools || []} act=${act} busy=${busy} />`}

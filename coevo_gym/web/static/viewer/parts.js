@@ -41,7 +41,7 @@
       ${all.slice(0, most).map(
         ([name, leaf]) => html`<div key=${name}>
           <dt><${coevo.Words} text=${name} /></dt>
-          <dd>${Array.isArray(leaf) && leaf.length
+          <dd>${Array.isArray(leaf) && leaf.length && !leaf.every((item) => typeof item === "number")
             ? html`<ul class="plain">${leaf.slice(0, 50).map((item) => html`<li><${coevo.Prose} text=${inline(item)} most=${600} /></li>`)}</ul>`
             : html`<${coevo.Prose} text=${inline(leaf)} most=${600} />`}</dd>
         </div>`,
