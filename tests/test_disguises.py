@@ -322,7 +322,9 @@ def test_an_unseen_key_and_blanks_hide_no_conversation(tmp_path: Path) -> None:
         benchmark.side_of(Task.model_validate(data))
 
 
-def test_a_scenario_is_that_of_its_content(benchmark: Benchmark) -> None:
+def test_a_world_belongs_to_its_scenario(benchmark: Benchmark) -> None:
+    if benchmark.name == "webshop":
+        return  # its worlds are whole shops
     first = benchmark.tasks(Split.TRAIN)[0]
     other = next(t for t in benchmark.tasks(Split.TRAIN) if t.scenario != first.scenario)
     with pytest.raises(TaskError, match=re.escape(repr(other.scenario).strip("'"))):

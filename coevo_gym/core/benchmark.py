@@ -134,7 +134,7 @@ class Benchmark(Protocol):
         reset, so it has to be quick from the second time on.
 
         Raises:
-            TaskError: if the task is malformed, its scenario is unknown, or its content belongs to
+            TaskError: if the task is malformed, its scenario is unknown, or its world belongs to
                 another scenario.
         """
         ...
