@@ -125,10 +125,11 @@ class EndpointUsage:
         return self.prompt_tokens + self.completion_tokens
 
     def __str__(self) -> str:
+        priced = self.cost_usd or not self.total_tokens
         return (
             f"{self.requests:,} requests, {self.retries:,} of them sent again, {self.lost:,} lost; "
             f"{self.prompt_tokens:,} tokens sent and {self.completion_tokens:,} answered, "
-            f"{self.cost_usd:.4f} USD"
+            + (f"{self.cost_usd:.4f} USD" if priced else "price not set")
         )
 
 

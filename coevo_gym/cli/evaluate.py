@@ -13,6 +13,7 @@ from rich.table import Column, Table
 from coevo_gym.cli.output import (
     MOST_TYPES,
     AsJson,
+    agree,
     errors,
     print_json,
     print_numbers,
@@ -71,6 +72,9 @@ def evaluate(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Delete an earlier evaluation of this name.")
     ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Agree to what asking a paid model may cost.")
+    ] = False,
     sets: Sets = None,
     env: Annotated[
         list[str] | None,
@@ -92,7 +96,8 @@ def evaluate(
     was cut short, and tries again what was lost to a fault.
 
     On a CPU even a small language model takes seconds for each step, so begin with a few tasks, as
-    below. How long it takes is printed after its first answers.
+    below. How long it takes is printed after its first answers. An endpoint on a public host, or
+    with prices set, may cost money: an estimate is printed, and you are asked to agree to it.
 
     For example:
 
@@ -114,7 +119,8 @@ def evaluate(
 
     found = find_source(source)
     _check_options(found, sets=sets, env=env, on=on)
-    with RunProgress(errors) as progress, telling(progress.say):
+    progress = RunProgress(errors)
+    with telling(progress.say):
         if isinstance(found, RunFolder):
             elsewhere = find_benchmark(on).name if on is not None else None
             job = run_job(found, policy, split.value, samples=samples, on=elsewhere)
@@ -124,8 +130,12 @@ def evaluate(
         _check_by(by or (), job)
         named = default_name(job, identity(job)) if name is None else name
         folder = EvalFolder.named(named)
+        agreed = yes or agree(job.estimates())
         try:
-            summary = evaluate_in(folder, job, progress, overwrite=overwrite, begun=_going_on)
+            with progress:
+                summary = evaluate_in(
+                    folder, job, progress, overwrite=overwrite, agreed=agreed, begun=_going_on
+                )
         except KeyboardInterrupt:
             progress.say(f"Stopped. {_GO_ON.format(folder.path)}")
             raise
@@ -257,7 +267,8 @@ def _of_practice(row: TableRow) -> tuple[str, ...]:
 
 
 def _of_models(row: TableRow) -> tuple[str, ...]:
-    return f"{row.tokens:,}", f"{row.usd:.2f}"
+    priced = row.usd or not row.tokens
+    return f"{row.tokens:,}", f"{row.usd:.2f}" if priced else "price not set"
 
 
 def _cells(row: TableRow) -> tuple[str, ...]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.cells import cell_len
@@ -20,6 +21,9 @@ from rich.text import Text
 
 from coevo_gym.core import waiting
 from coevo_gym.core.spaces import HIDDEN, visible
+
+if TYPE_CHECKING:
+    from coevo_gym.run.evolving.cost import Estimate
 
 DONE, FAILED, USAGE, MISSING, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -200,6 +204,17 @@ def say_block(name: str, facts: Sequence[tuple[str, str]], *, style: str = "") -
 def say_aside(text: str) -> None:
     """Print a line for people beside the output proper."""
     errors.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+def agree(asked: Sequence[Estimate]) -> bool:
+    """Ask the user to agree to what models may cost; False if there is no one to ask."""
+    from coevo_gym.run.evolving.cost import in_words
+
+    paid = [estimate for estimate in asked if estimate.paid]
+    if not paid or not (sys.stdin.isatty() and errors.is_terminal):
+        return False
+    say_aside(in_words(paid))
+    return typer.confirm("Go on?", err=True, abort=True)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.experiments.cells import Cell, Counts
 from coevo_gym.experiments.measures import measure
 from coevo_gym.experiments.sharing import beside, take_over
-from coevo_gym.run.evolving.cost import require_consent
+from coevo_gym.run.evolving.cost import estimates, require_consent
 from coevo_gym.run.progress import Progress
 from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.run.train import resume, train
@@ -26,7 +26,7 @@ def check_cells(cells: Sequence[Cell], *, agreed: bool = False) -> None:
     """
     for cell in cells:
         if cell.state != "finished" and not agreed:
-            require_consent(cell.config)
+            require_consent(estimates(cell.config))
 
 
 def run_cells(

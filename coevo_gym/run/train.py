@@ -26,7 +26,7 @@ from coevo_gym.run.assembly import Assembly, one_thread, restoring
 from coevo_gym.run.evals.types import evaluated_task
 from coevo_gym.run.events import ArmEvents, outcomes_of
 from coevo_gym.run.evolving.answers import answers_of, warnings
-from coevo_gym.run.evolving.cost import require_consent
+from coevo_gym.run.evolving.cost import estimates, require_consent
 from coevo_gym.run.evolving.parts import aside
 from coevo_gym.run.evolving.spending import Spending
 from coevo_gym.run.manifest import (
@@ -120,7 +120,7 @@ def train(
     """
     folder.check_free(overwrite=overwrite)
     if not agreed:
-        require_consent(resolved.config)
+        require_consent(estimates(resolved.config))
     assembly = Assembly(resolved.config, database=folder.database)
     assembly.check()  # settings that make no arms leave no folder behind, and no policy below
     check_sinks(resolved.config.sinks)

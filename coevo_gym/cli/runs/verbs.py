@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,8 +16,8 @@ from coevo_gym.cli.evaluate import result_table
 from coevo_gym.cli.output import (
     INTERRUPTED,
     AsJson,
+    agree,
     console,
-    errors,
     print_json,
     print_numbers,
     print_table,
@@ -104,7 +103,9 @@ def train(
     from coevo_gym.run.train import train as train_run
 
     folder = RunFolder(RUNS / resolved.config.name)
-    agreed = yes or _agree(resolved.config)
+    from coevo_gym.run.evolving.cost import estimates
+
+    agreed = yes or agree(estimates(resolved.config))
     _finish(
         folder,
         lambda progress, stop: train_run(
@@ -232,17 +233,6 @@ def _list_presets(as_json: bool) -> None:
         arms = f"arms: {', '.join(config.arms)}"
         say_block(name, [("", about_preset(name)), ("", arms)])
     say_aside("`coevo train NAME --dry-run` prints what a run would do and need.")
-
-
-def _agree(config: RunConfig) -> bool:
-    """Ask a person whether a run may cost what it may; where there is none, nobody agrees."""
-    from coevo_gym.run.evolving.cost import estimates, in_words
-
-    paid = [estimate for estimate in estimates(config) if estimate.paid]
-    if not paid or not (sys.stdin.isatty() and errors.is_terminal):
-        return False
-    say_aside(in_words(paid))
-    return typer.confirm("Go on?", err=True, abort=True)
 
 
 def _print_plan(config: RunConfig, as_json: bool) -> None:

@@ -24,6 +24,7 @@ from coevo_gym.run.assembly import (
 )
 from coevo_gym.run.env_arguments import read_arguments
 from coevo_gym.run.evals.weights import files_hash
+from coevo_gym.run.evolving.cost import Estimate, evaluation_estimate
 from coevo_gym.run.manifest import model_id, read_manifest
 from coevo_gym.run.policies import make_policy, model_setting
 from coevo_gym.run.progress import Progress
@@ -76,6 +77,10 @@ class EvalJob:
         if not self.model:
             return None
         return 0.0 if self.samples == 1 else _temperature(self.assembly.config)
+
+    def estimates(self, done: int = 0) -> list[Estimate]:
+        """Estimate what the policy's endpoint is asked after so many episodes are done."""
+        return evaluation_estimate(self.assembly.config, len(self.tasks) * self.samples - done)
 
     def seed_of(self, task: Task, sample: int) -> int:
         """The seed of an episode's env."""
