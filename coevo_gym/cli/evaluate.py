@@ -146,8 +146,11 @@ def evaluate(
     if as_json:
         print_json({**finite(summary.to_json()), "folder": str(folder.path)})
         return
-    for table in type_tables(summary.types, by or ()):
-        print_table(table)
+    for table, left_out in type_tables(summary.types, by or ()):
+        if table.row_count:
+            print_table(table)
+        if left_out:
+            say(left_out)
     for line in remarks(summary, folder, by or ()):
         say(line)
     row = replace(summary.row, env_steps=round(summary.steps * summary.episodes))
@@ -198,8 +201,10 @@ def _check_by(by: Sequence[str], job: EvalJob) -> None:
             )
 
 
-def type_tables(types: Mapping[str, Mapping[str, Rate]], by: Sequence[str]) -> Iterator[Table]:
-    """Yield a table of success by tag for each kind that is asked for.
+def type_tables(
+    types: Mapping[str, Mapping[str, Rate]], by: Sequence[str]
+) -> Iterator[tuple[Table, str]]:
+    """Yield a table of success by tag for each kind that is asked for, and what it leaves out.
 
     Args:
         types: success by kind and value of the tasks' tags.
@@ -209,19 +214,13 @@ def type_tables(types: Mapping[str, Mapping[str, Rate]], by: Sequence[str]) -> I
         if kind not in by and not (ALL in by and 1 < len(rates) <= MOST_TYPES):
             continue
         shown = {value: rate for value, rate in rates.items() if rate.tasks >= FEWEST}
-        few = len(rates) - len(shown)
-        left_out = f"{few} of {len(rates)} with fewer than {FEWEST} tasks are not shown"
-        table = Table(
-            Column(kind, overflow="fold"),
-            "success",
-            "95 % interval",
-            "tasks",
-            caption=left_out if few else None,
-        )
+        table = Table(Column(kind, overflow="fold"), "success", "95 % interval", "tasks")
         for value, rate in shown.items():
             cells = (f"{rate.success:.1%}", f"{rate.low:.1%} – {rate.high:.1%}", str(rate.tasks))
             table.add_row(escape(value), *cells)
-        yield table
+        few = len(rates) - len(shown)
+        left_out = f"{few} of {len(rates)} values of {kind} have fewer than {FEWEST} tasks and"
+        yield table, f"{left_out} are not shown." if few else ""
 
 
 def remarks(summary: EvalSummary, folder: EvalFolder, by: Sequence[str]) -> Iterator[str]:

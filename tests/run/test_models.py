@@ -45,6 +45,11 @@ def _no_proxy() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def beside(tmp_path: Path) -> Path:
+    return tmp_path
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[Endpoint]:
     with Endpoint(slowness=0.0) as made:
@@ -106,8 +111,8 @@ def test_a_model_all_of_whose_answers_are_useless_is_warned_of(
     rules = [("", Shopper()._act)]
     rules.insert(0, (r"That cannot be used|Walk 1\n\[step 1\]", "I am sorry."))
     sets = small("http://127.0.0.1:9/v1", **{"arms": ["static"], "name": "useless"})
+    sets |= {"loop.max_steps": 1}
     monkeypatch.setattr(models, "make_policy", lambda *given, **named: ScriptedPolicy(rules))
-    monkeypatch.chdir(tmp_path)
     text = coevo("train", "webshop_llm", *as_options(sets))
     (arm,) = read_json(tmp_path / "runs/useless/summary.json")["arms"].values()
     asked = arm["answers"]["abstract"]

@@ -317,6 +317,12 @@ def test_a_whole_run_is_told_of(finished: Path) -> None:
         "evaluate random", "warm-up", "evaluate warm-up", "first task set",
         "train static", "train coevolve",
     ]  # fmt: skip
+    lines = (finished.parents[1] / "output.txt").read_text().splitlines()
+    static = [line for line in lines if line.startswith("train static: ")]
+    assert static
+    assert all(", fixed task set " in line and ", rounds" not in line for line in static)
+    assert any(", rounds " in line for line in lines if line.startswith("train coevolve: "))
+    assert f"Look inside: coevo view {finished.name}" in lines
     summary = json.loads((finished / "summary.json").read_text())
     arms, first = summary["arms"].values(), summary["arms"]["static"]["curriculum"]
     shared = first.get("explore_steps")
