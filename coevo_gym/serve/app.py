@@ -75,7 +75,7 @@ async def _sweep(session: JournaledSession) -> None:
         try:
             await run_in_threadpool(session.take_in_lapsed)
         except StoreError as error:
-            logger.error("the journal cannot be written: %s", error)
+            logger.error("%s", error)
             return  # every call says so from now on
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from coevo_gym.core.benchmark import get_benchmark
-from coevo_gym.core.errors import BenchmarkNotInstalled, ConfigError, TaskError
+from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.seams import Ticket
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import (
@@ -112,10 +112,7 @@ def reopened(session: JournaledSession, path: Path, make: Any, **fields: Any) ->
 
 
 def check_reports(name: str, path: Path, seeds: range) -> None:
-    try:
-        tasks = get_benchmark(name).tasks(Split.TRAIN)[:4]
-    except BenchmarkNotInstalled as error:
-        pytest.skip(str(error))
+    tasks = get_benchmark(name).tasks(Split.TRAIN)[:4]
     config = CurriculumConfig(evolve_every_groups=10**6, n_min=4)
 
     def make() -> PoolCurriculum:
@@ -143,7 +140,8 @@ def test_damaged_reports(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(CALLS))
-def test_many_damaged_reports(name: str, tmp_path: Path) -> None:
+def test_many_damaged_reports(name: str, tmp_path: Path, engine: Callable[[str], None]) -> None:
+    engine(name)
     check_reports(name, tmp_path / "a.db", range(1000, 1150))
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from coevo_gym.core.errors import StoreError
 from coevo_gym.serve.journal import Call, Journal
+from coevo_gym.serve.server import Practice
 from tests.serve.standing import opened
 from tests.serve.test_journaled_session import killed, played, take
 
@@ -134,3 +135,19 @@ def test_an_old_journal_with_bytes_that_are_no_json_says_so(tmp_path: Path) -> N
             db.commit()
         with pytest.raises(StoreError, match=r"a\.db is damaged: call 1 is unreadable"):
             contents(path)
+
+
+def test_a_server_may_be_told_to_recover(tmp_path: Path) -> None:
+    practice = Practice(benchmark="toy", curriculum="coevolve", initial_size=2)
+    path = tmp_path / "a.db"
+    first = practice.open(path)
+    assert first.report("group-0/0@nowhere", {}) == ""
+    killed(first)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE calls SET at = at + 1 WHERE number = 1")
+        db.commit()
+    with pytest.raises(StoreError, match=r"call 1 of \d+ failed"):
+        practice.open(path)
+    with practice.open(path, recover=True) as second:
+        assert "Dropped the last" in second.recovered
+        assert second.counts["unknown"] == 0

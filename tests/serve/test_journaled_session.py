@@ -15,7 +15,7 @@ import pytest
 from numpy.random import Generator
 
 from coevo_gym.core.benchmark import get_benchmark
-from coevo_gym.core.errors import ConfigError, StoreError, TaskError
+from coevo_gym.core.errors import ConfigError, SplitLeakError, StoreError, TaskError
 from coevo_gym.core.evolution import Round, RoundResult, Signal
 from coevo_gym.core.seams import Later, Ticket
 from coevo_gym.core.task import Split, Task
@@ -258,11 +258,12 @@ class Breaks(CoEvolve):
     """A curriculum that breaks as it records a group, as long as it is told to."""
 
     broken = True
+    error: type[Exception] = IndexError
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
         found = super().record(groups)
         if self.broken:
-            raise IndexError("tuple index out of range")
+            raise self.error("tuple index out of range")
         return found
 
 
@@ -271,13 +272,16 @@ def breaking(path: Path, **fields: Any) -> JournaledSession:
     return JournaledSession(make, FindsTasks(), path, group_size=2, lease_s=60.0, **fields)
 
 
+@pytest.mark.parametrize("error", [IndexError, TaskError, SplitLeakError, KeyboardInterrupt])
 def test_a_call_that_fails_half_way_stops_the_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Breaks, "error", error)
     first = breaking(tmp_path / "a.db")
     done, last = take(first), take(first)
     assert first.report(done.id, played(done)) == "reported"
-    with pytest.raises(StoreError, match="The call 'report' was not recorded: IndexError"):
+    told = StoreError if issubclass(error, Exception) else error
+    with pytest.raises(told, match="tuple index out of range"):
         first.report(last.id, played(last))
     for call in (first.take, first.metrics, first.state_dict, first.take_in_lapsed):
         with pytest.raises(StoreError, match=r"has stopped.*tuple index out of range.*Restart"):
