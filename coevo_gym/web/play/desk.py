@@ -389,5 +389,11 @@ class Desk:
 
 
 def _row(task: Task) -> Json:
-    """A task in a list: what an agent is told at the start, and its names."""
-    return {"id": task.id, "name": task.name, "instruction": task.instruction}
+    """Return a task as a row: its names, its instruction, and what its variants share."""
+    stem = task.name.rpartition("_")[0]
+    return {
+        "id": task.id,
+        "name": task.name,
+        "instruction": task.instruction,
+        "family": f"{stem} in {task.scenario}" if stem else task.id,
+    }

@@ -156,7 +156,7 @@
       items,
       pointer({
         ...places, title: (item) => item, format: (item) => item.tip(), lineWidth: 34, fontSize: 12, textPadding: 7,
-        preferredAnchor: "left",
+        preferredAnchor: "top-left", // to the right of the point and below it
       }), // prettier-ignore
     );
 
