@@ -28,6 +28,7 @@ from coevo_gym.config.keys import (
 from coevo_gym.config.staleness import TOLERATE
 from coevo_gym.config.tree import RunConfig
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.store.folder import check_name
 
 ENVIRONMENT = "COEVO_CFG__"
 Sets = Sequence[str] | Mapping[str, Any]
@@ -49,7 +50,12 @@ class Resolved:
     origins: Mapping[str, str]
 
     def named(self, name: str) -> Resolved:
-        """The same settings under another name."""
+        """Return the same settings under another name.
+
+        Raises:
+            ConfigError: if it cannot be the name of a folder.
+        """
+        check_name(name)
         config = RunConfig.model_validate({**self.config.to_json(), "name": name})
         return Resolved(config, {**self.origins, "name": "name"})
 
@@ -272,7 +278,7 @@ def _typed(key: str, value: Any, origin: str) -> Any:
         annotation: Any = annotation_of(RunConfig, key)
         TypeAdapter(annotation).validate_json(text, strict=True)
     except ValidationError as error:
-        problem = error.errors()[0]["msg"]
+        problem = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise ConfigError(f"{key} = {value!r} (from {origin}): {problem}") from None
     return value
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import cached_property
@@ -135,6 +136,22 @@ class FrozenModel(BaseModel):
     """A pydantic model that cannot change and knows no field it does not declare."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def shaped(pattern: str, rule: str) -> AfterValidator:
+    """Create a validator of texts that answers a mismatch in words.
+
+    Args:
+        pattern: regular expression for the whole text.
+        rule: what the text takes, for the error message.
+    """
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(rule)
+        return text
+
+    return AfterValidator(check)
 
 
 class World(FrozenModel):

@@ -7,6 +7,7 @@ import fcntl
 import json
 import math
 import os
+import re
 import shutil
 import sqlite3
 import time
@@ -20,6 +21,19 @@ from typing import Any, BinaryIO
 from coevo_gym.core.errors import ConfigError, StoreError
 
 RUNS = Path("runs")
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+"""Pattern of the names of runs, tables and evaluations."""
+NAME_RULE = "takes letters, digits and . _ -, and begins with a letter or a digit"
+
+
+def check_name(name: str) -> None:
+    """Check a name that a user gave a folder.
+
+    Raises:
+        ConfigError: if it cannot be the name of a folder.
+    """
+    if not re.fullmatch(NAME, name):
+        raise ConfigError(f"--name {NAME_RULE}; actual: {name!r}.")
 
 
 @dataclass(frozen=True)
