@@ -29,6 +29,7 @@ from coevo_gym.config.staleness import TOLERATE
 from coevo_gym.config.tree import RunConfig
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.reading import read_file
+from coevo_gym.store.folder import check_name
 
 ENVIRONMENT = "COEVO_CFG__"
 Sets = Sequence[str] | Mapping[str, Any]
@@ -50,7 +51,12 @@ class Resolved:
     origins: Mapping[str, str]
 
     def named(self, name: str) -> Resolved:
-        """The same settings under another name."""
+        """Return the same settings under another name.
+
+        Raises:
+            ConfigError: if it cannot be the name of a folder.
+        """
+        check_name(name)
         config = RunConfig.model_validate({**self.config.to_json(), "name": name})
         return Resolved(config, {**self.origins, "name": "name"})
 
@@ -273,7 +279,7 @@ def _typed(key: str, value: Any, origin: str) -> Any:
         annotation: Any = annotation_of(RunConfig, key)
         TypeAdapter(annotation).validate_json(text, strict=True)
     except ValidationError as error:
-        problem = error.errors()[0]["msg"]
+        problem = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise ConfigError(f"{key} = {value!r} (from {origin}): {problem}") from None
     return value
 

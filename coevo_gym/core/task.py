@@ -148,6 +148,22 @@ class FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+def shaped(pattern: str, rule: str) -> AfterValidator:
+    """Create a validator of texts that answers a mismatch in words.
+
+    Args:
+        pattern: regular expression for the whole text.
+        rule: what the text takes, for the error message.
+    """
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(rule)
+        return text
+
+    return AfterValidator(check)
+
+
 class World(FrozenModel):
     """All that an engine needs to start one task. Each benchmark has its own subclass."""
 

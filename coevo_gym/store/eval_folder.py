@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,11 +15,10 @@ from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.store.deleting import check_deletable, delete, written_by_us
-from coevo_gym.store.folder import LOCK, locked, read_json, read_lines, storing
+from coevo_gym.store.folder import LOCK, check_name, locked, read_json, read_lines, storing
 from coevo_gym.store.reader import RunReader
 
 EVALS = Path("evals")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 Key = tuple[str, int]
 """Id of a task, and which of its episodes it is."""
 
@@ -106,11 +104,7 @@ class EvalFolder:
         Raises:
             ConfigError: if it cannot be the name of a folder.
         """
-        if not _NAME.fullmatch(name):
-            raise ConfigError(
-                "An evaluation's --name takes letters, digits and . _ -, and begins with a letter "
-                f"or a digit; actual: {name!r}."
-            )
+        check_name(name)
         return cls(EVALS / name)
 
     @classmethod

@@ -7,6 +7,7 @@ import fcntl
 import json
 import math
 import os
+import re
 import sqlite3
 import time
 import zlib
@@ -22,6 +23,19 @@ from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.store.deleting import check_deletable, delete, written_by_us
 
 RUNS = Path("runs")
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+"""Pattern of the names of runs, tables and evaluations."""
+NAME_RULE = "takes letters, digits and . _ -, and begins with a letter or a digit"
+
+
+def check_name(name: str) -> None:
+    """Check a name that a user gave a folder.
+
+    Raises:
+        ConfigError: if it cannot be the name of a folder.
+    """
+    if not re.fullmatch(NAME, name):
+        raise ConfigError(f"--name {NAME_RULE}; actual: {name!r}.")
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,16 @@ def test_mistakes_are_usage_errors(coevo: Coevo) -> None:
     assert "There is no preset" in coevo("train", "quickstrt", code=2)
     assert "Runs here: toy-run" in coevo("resume", "toy-rn", code=2)
     assert "has no policy 'x'" in coevo("eval", "toy-run", "--policy", "x", code=2)
+    for verb in (
+        "train quickstart --dry-run",
+        "eval toy --policy random",
+        "experiment controls",
+        "play toy",
+    ):
+        text = coevo(*verb.split(), "--name", "", code=2)
+        assert "takes letters, digits and . _ -, and begins with a letter" in text
+    text = coevo("train", "quickstart", "--set", "arms=a/b", code=2)
+    assert "the name of an arm takes letters, digits and _ -" in text
     splits = "'x' is not one of 'train', 'val', 'test'"
     assert f"--split': {splits}, 'held_out'. Try" in coevo("eval", "toy", "--split", "x", code=2)
     assert f"--split': {splits}. Try" in coevo("tasks", "toy", "--split", "x", code=2)
