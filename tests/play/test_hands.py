@@ -10,9 +10,10 @@ import pytest
 from rich.console import Console
 
 from coevo_gym import tasks
-from coevo_gym.cli.game.hands import CodeHand
+from coevo_gym.cli.game.hands import CodeHand, Hand
 from coevo_gym.cli.game.terminal import play_episode
 from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import View
 from coevo_gym.testing import make_env
 from coevo_gym.web.play.game import Played
 
@@ -132,3 +133,10 @@ def test_code_goes_on_until_it_is_finished(lines: tuple[str, ...], code: str) ->
 def test_who_ends_the_input_in_mid_code_leaves() -> None:
     with pytest.raises(EOFError):
         CodeHand().read(reader("for i in range(2):"))
+
+
+def test_a_page_does_not_repeat_the_task_of_the_panel() -> None:
+    shown = StringIO()
+    view = View("put a cup on the desk", "A room.\n\nYour task is to: put a cup on the desk.")
+    Hand().draw(view, (), Console(file=shown))
+    assert shown.getvalue().strip() == "A room."
