@@ -9,13 +9,13 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.random import Generator
 
-from coevo_gym.core.saved import read
 from coevo_gym.core.evolution import Context
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.growth.contexts import drawn, shared_out
 from coevo_gym.curricula.growth.coverage import farthest_first, quota
 from coevo_gym.curricula.pool.embed import HashingEmbedder
+from coevo_gym.curricula.saved import read
 from coevo_gym.curricula.selectors.base import TableSelector
 from coevo_gym.curricula.selectors.learnable import Learnable
 from coevo_gym.curricula.selectors.progress import Progress, progress_nearby

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from coevo_gym.core.saved import Count, read
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Context, Round
@@ -18,6 +17,7 @@ from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.growth.choice import Offer
 from coevo_gym.curricula.pool.pool import require_train
+from coevo_gym.curricula.saved import Count, read
 from coevo_gym.curricula.signals.kinds import TARGET
 from coevo_gym.envs.tags import kind_of_tag, tags_of, value_of_tag
 
