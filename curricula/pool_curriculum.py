@@ -21,7 +21,6 @@ from coevo_gym.core.errors import ConfigError, SplitLeakError
 from coevo_gym.core.evolution import Round, RoundResult, Signal
 from coevo_gym.core.kinds import kinds
 from coevo_gym.core.notes import Notes
-from coevo_gym.core.saved import Count, read
 from coevo_gym.core.seams import Growth, Selector
 from coevo_gym.core.task import Task, canonical_json
 from coevo_gym.core.trajectory import Group, Trajectory
@@ -31,6 +30,7 @@ from coevo_gym.curricula.pool.covered import CoveredTags
 from coevo_gym.curricula.pool.outcomes import Outcomes
 from coevo_gym.curricula.pool.pool import TaskPool, require_practised
 from coevo_gym.curricula.pool.task_stats import CAP
+from coevo_gym.curricula.saved import Count, read
 from coevo_gym.curricula.selectors.band import BandConfig
 from coevo_gym.curricula.selectors.draw import draw
 from coevo_gym.curricula.selectors.settings import SelectorConfig

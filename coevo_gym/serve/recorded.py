@@ -227,19 +227,19 @@ class Recorded:
         call, path = done + 1, self._journal.path
         n_calls, n_reports = self._journal.n_calls - done, self._journal.count("report", call)
         lost = f"the last {n_calls} calls ({n_reports} reports)"
-        said = f"{path} cannot be replayed: call {call} of {self._journal.n_calls} failed"
+        failed = f"call {call} of {self._journal.n_calls} failed, {problem}"
         if not recover:
             raise StoreError(
-                f"{said}, {problem}. The file was not changed. Open it with the version of "
-                "coevo_gym that wrote it, or add --recover to continue from the state before that "
-                f"call: this drops {lost} and keeps a copy of the file."
+                f"{path} cannot be replayed: {failed}. The file was not changed. Open it with the "
+                "version of coevo_gym that wrote it, or add --recover to continue from the state "
+                f"before that call: this drops {lost} and keeps a copy of the file."
             )
         self.session = self._new()
         self._play(at, state, done)
         session, kept = self._loaded(self.session.state_dict())
         copy = self._journal.copy()
         self._switch(session, kept)
-        self.recovered = f"{said}, {problem}. Dropped {lost}; {copy} has the whole journal."
+        self.recovered = f"{path}: {failed}. Dropped {lost}; the whole journal is in {copy}."
         logger.warning(self.recovered)
 
     def _play(

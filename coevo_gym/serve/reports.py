@@ -10,10 +10,10 @@ from pydantic import ValidationError
 
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import TaskError
-from coevo_gym.core.saved import MOST
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json
+from coevo_gym.curricula.saved import MOST
 
 
 def read_trajectory(data: dict[str, Any]) -> Trajectory:

@@ -184,7 +184,8 @@ class JournaledSession:
                     "take",
                     body,
                     changes=lambda _: self.counts["taken"] > taken,
-                    mark=lambda: self._session.in_step,  # opening the next step closes this one
+                    # Within a step, a take only fails after it has begun to close that step.
+                    mark=lambda: object() if self._session.in_step else None,
                 )
             except ConfigError:
                 if self._round is None:

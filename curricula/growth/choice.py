@@ -16,6 +16,7 @@ from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.growth.contexts import drawn, shared_out
 from coevo_gym.curricula.growth.coverage import farthest_first, quota
 from coevo_gym.curricula.pool.embed import HashingEmbedder
+from coevo_gym.curricula.saved import read
 from coevo_gym.curricula.selectors.base import TableSelector
 from coevo_gym.curricula.selectors.learnable import Learnable
 from coevo_gym.curricula.selectors.progress import Progress, progress_nearby

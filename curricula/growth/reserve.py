@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coevo_gym.core.saved import Count, read
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.growth.when import Due
 from coevo_gym.curricula.pool.task_stats import CAP, TaskStats, mixed_chance
+from coevo_gym.curricula.saved import Count, read
 
 LEAST_CHANCE = 0.15
 """A new task is expected to give a mixed group at least so often."""

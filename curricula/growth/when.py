@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from coevo_gym.core.saved import Count, read
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group
+from coevo_gym.curricula.saved import Count, read
 
 
 class Due(NamedTuple):

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from coevo_gym.core.saved import Count, read
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.pool.task_stats import CAP, RECENT, TaskStats
+from coevo_gym.curricula.saved import Count, read
 
 ALL_FAIL, MIXED, ALL_PASS = OUTCOMES = ("all_fail", "mixed", "all_pass")
 """What a group's episodes came to: none succeeded, some did, or all."""

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.saved import Finite, read
 from coevo_gym.core.task import Task
+from coevo_gym.curricula.saved import Finite, read
 
 Numbers = NDArray[np.float64]
 

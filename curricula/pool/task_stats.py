@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from coevo_gym.core.saved import Count, Share, read
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.pool.table import Numbers, TaskTable
+from coevo_gym.curricula.saved import Count, Share, read
 
 MEMORY = 0.5
 """What is kept of a task's counts at each visit: they were an earlier policy's."""

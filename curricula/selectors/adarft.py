@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
-from coevo_gym.core.saved import Finite, read
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.curricula.pool.table import Numbers
+from coevo_gym.curricula.saved import Finite, read
 from coevo_gym.curricula.selectors.rated import RatedSelector
 
 

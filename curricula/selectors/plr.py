@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import Field
 
-from coevo_gym.core.saved import Count, read
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.pool.table import Numbers, falling
+from coevo_gym.curricula.saved import Count, read
 from coevo_gym.curricula.selectors.base import TableSelector
 
 

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from coevo_gym.core.saved import Count, read
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.pool.table import Numbers
+from coevo_gym.curricula.saved import Count, read
 from coevo_gym.curricula.selectors.base import TableSelector
 
 

@@ -355,7 +355,7 @@ class GroupLedger:
         return group, group.n_begun - 1
 
     def _draw(self, n_groups: int, *, in_step: bool) -> list[OpenGroup]:
-        """Begin groups of the next tasks, all or none; a refusal leaves the generator alone."""
+        """Begin groups of the next tasks, all or none; if refused, the generator is as before."""
         before = self._rng.bit_generator.state
         try:
             tasks = [

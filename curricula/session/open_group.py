@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coevo_gym.core.errors import TaskError
-from coevo_gym.core.saved import Count, read
 from coevo_gym.core.seams import Ticket
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
+from coevo_gym.curricula.saved import Count, read
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.saved import Count, Version
+from coevo_gym.curricula.saved import Count, Version
 from coevo_gym.curricula.session.open_group import OpenGroup
 
 _PREFIX = "group-"

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.evolution import Signal
-from coevo_gym.core.saved import Count, Share, read
 from coevo_gym.core.trajectory import Group, Trajectory
+from coevo_gym.curricula.saved import Count, Share, read
 from coevo_gym.curricula.signals.kinds import ALL_SIGNALS, BOUNDARY, FORGETTING, RARE, SignalName
 from coevo_gym.curricula.signals.patterns import Pattern, PatternOf, sequence_pattern
 

@@ -411,3 +411,22 @@ def test_a_full_disk_at_a_load_stops_it_as_it_was(
     killed(first)
     with opened(tmp_path / "a.db") as second:
         assert second.outstanding == (ticket,)
+
+
+def test_a_take_that_fails_to_close_a_step_is_no_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Breaks, "error", ConfigError)
+    monkeypatch.setattr(Breaks, "broken", False)
+    first = breaking(tmp_path / "a.db", groups_per_step=2)
+    tickets = [take(first) for _ in range(4)]
+    for ticket in tickets[:2]:
+        first.report(ticket.id, played(ticket))
+    monkeypatch.setattr(Breaks, "broken", True)
+    with pytest.raises(StoreError, match="'take' was not recorded: tuple index out of range"):
+        first.take()  # closes the step, which records a group
+    killed(first)
+    monkeypatch.setattr(Breaks, "broken", False)
+    with breaking(tmp_path / "a.db", groups_per_step=2) as second:
+        take(second)
+        assert second.metrics()["groups"] == 1
