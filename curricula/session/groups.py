@@ -286,8 +286,6 @@ class GroupLedger:
                 f"made with group_size={self.group_size}. Use the saved size."
             )
         groups = [OpenGroup.from_json(data) for data in state["groups"]]
-        for group in groups:
-            require_practised(group.task, "practise")
         self._groups = {group.id: group for group in groups}
         self._returned, self._out = deque(), {}
         self._n_groups = state["n_groups"]

@@ -9,6 +9,7 @@ from typing import Any
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
+from coevo_gym.curricula.pool.pool import require_practised
 
 
 @dataclass(slots=True)
@@ -97,7 +98,11 @@ class OpenGroup:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OpenGroup:
-        """Read :meth:`to_json`; older states know no steps and no slots."""
+        """Read :meth:`to_json`; older states know no steps and no slots.
+
+        Raises:
+            SplitLeakError, TaskError: if its task may not be practised.
+        """
         places = [
             Place(
                 place["issued"],
@@ -108,7 +113,7 @@ class OpenGroup:
         ]
         return cls(
             data["id"],
-            Task.from_json(data["task"]),
+            require_practised(Task.from_json(data["task"]), "practise"),
             places,
             data.get("in_step", False),
             data["n_begun"],
