@@ -266,8 +266,8 @@ def folded(value: Any) -> Any:
     if isinstance(value, str):
         if value.isascii():
             return _INVISIBLE.sub("", value.lower())
-        visible = _INVISIBLE.sub("", unicodedata.normalize("NFKC", value)).casefold()
-        return unicodedata.normalize("NFKC", visible)
+        shown = _INVISIBLE.sub("", unicodedata.normalize("NFKC", value)).casefold()
+        return unicodedata.normalize("NFKC", shown)
     if isinstance(value, Mapping):
         return {folded(key): folded(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

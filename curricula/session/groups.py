@@ -290,10 +290,7 @@ class GroupLedger:
                 f"The saved groups have {saved.group_size} episodes each, but this session was "
                 f"made with group_size={self.group_size}. Use the saved size."
             )
-        groups = saved.open_groups()
-        for group in groups.values():
-            require_practised(group.task, "practise")
-        self._groups = groups
+        self._groups = saved.open_groups()
         self._returned, self._out = deque(), {}
         self._n_groups, self._in_step = saved.n_groups, saved.in_step
         self._version = saved.policy_version

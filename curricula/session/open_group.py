@@ -11,6 +11,7 @@ from coevo_gym.core.seams import Ticket
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
+from coevo_gym.curricula.pool.pool import require_practised
 from coevo_gym.curricula.saved import Count, read
 
 
@@ -123,7 +124,11 @@ class OpenGroup:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OpenGroup:
-        """Read :meth:`to_json`; older states know no steps and no slots."""
+        """Read :meth:`to_json`; older states know no steps and no slots.
+
+        Raises:
+            SplitLeakError, TaskError: if its task may not be practised.
+        """
         places = [
             Place(
                 read(Count, place["issued"]),
@@ -134,7 +139,7 @@ class OpenGroup:
         ]
         return cls(
             read(str, data["id"]),
-            Task.from_json(data["task"]),
+            require_practised(Task.from_json(data["task"]), "practise"),
             places,
             read(bool, data.get("in_step", False)),
             read(Count, data["n_begun"]),
