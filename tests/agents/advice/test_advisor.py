@@ -153,7 +153,7 @@ def test_a_shortened_answer_may_be_repaired_and_a_repair_without_room_is_the_sch
 def test_what_is_lost_is_an_answer_too() -> None:
     policy = ScriptedPolicy([("dead", LOST), ("Unusable", LOST), ("odd", "?"), ("", GOOD)])
     dead, fine, odd = asked(policy, "dead", "steam", "odd")
-    assert dead == Answer(None, "endpoint: The line is dead.", Usage(calls=1))
+    assert dead == Answer(None, "endpoint: The line is dead.", Usage(calls=1, by_rule=1))
     assert fine.value == BOILED
     assert odd.problem == "endpoint: The line is dead."
 
@@ -169,7 +169,7 @@ def test_after_three_in_a_row_the_rest_of_a_batch_is_not_sent() -> None:
     assert answers[6].problem == (
         "endpoint: not asked, after three requests in a row that were lost"
     )
-    assert answers[6].usage == NO_USAGE
+    assert answers[6].usage == Usage(by_rule=1)
 
 
 def test_a_spent_budget_is_an_answer_too() -> None:
@@ -290,7 +290,8 @@ def test_a_hostile_model_is_answered_for(seed: int, n: int, calls: int | None) -
     policy = Budgeted(HostilePolicy(seed, decent, share=0.4), budget)
     with budget.scope("round-1") as spent:
         inquiries = [inquiry(str(i), shorter="" if i % 2 else None) for i in range(n)]
-        answers = advisor(policy, at_once=2).ask(inquiries)
+        asking = ModelAdvisor(policy, at_once=2, load=load, count=budget.count)
+        answers = asking.ask(inquiries)
         usage = spent().get("kettle/summary", NO_USAGE)
     assert len(answers) == n
     for answer in answers:
@@ -301,6 +302,7 @@ def test_a_hostile_model_is_answered_for(seed: int, n: int, calls: int | None) -
         assert len(answer.problem) < 600
     assert sum((answer.usage for answer in answers), NO_USAGE) == usage
     assert calls is None or usage.calls <= calls
+    assert usage.used + usage.repaired == sum(answer.value is not None for answer in answers)
 
 
 @pytest.mark.slow
