@@ -138,7 +138,8 @@ def tiny_chat_model(
     inner.train_from_iterator([chat_template, *texts] * 2, trainer)
     inner.add_tokens(list(CHAT_MARKS))
     ends = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, padding_side="left", **ends)
+    fast: Any = PreTrainedTokenizerFast  # transformers leaves its constructor untyped
+    tokenizer = fast(tokenizer_object=inner, padding_side="left", **ends)
     tokenizer.chat_template = chat_template
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -154,7 +155,8 @@ def tiny_chat_model(
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
         )
-        return Qwen3ForCausalLM(config), tokenizer
+        qwen: Any = Qwen3ForCausalLM  # likewise
+        return qwen(config), tokenizer
 
 
 def _long(rng: Generator) -> str:
