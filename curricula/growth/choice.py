@@ -10,7 +10,6 @@ import numpy as np
 from numpy.random import Generator
 
 from coevo_gym.core.evolution import Context
-from coevo_gym.core.saved import read
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.growth.contexts import drawn, shared_out

@@ -13,7 +13,6 @@ from numpy.random import Generator
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Context, Round
-from coevo_gym.core.saved import Count, read
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.growth.choice import Offer
