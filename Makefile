@@ -9,8 +9,11 @@ PYTHON ?= python3
 VENV   ?= .venv
 VLLM_VENV ?= .venv-vllm
 RUN    := $(VENV)/bin
-PIP    := $(RUN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-VLLM_PIP = $(VLLM_VENV)/bin/python -m pip --quiet --disable-pip-version-check
+# Quiet twice: errors only. Once, pip warns for every package of a folder that its settings name
+# and that is gone.
+QUIET  := --quiet --quiet --disable-pip-version-check
+PIP    := $(RUN)/python -m pip install $(QUIET) -c constraints.txt
+VLLM_PIP = $(VLLM_VENV)/bin/python -m pip $(QUIET)
 COMPILERS = cmake g++ make
 TORCH  := $(shell sed -n 's/^torch==//p' constraints.txt)
 
@@ -20,11 +23,14 @@ TORCH  := $(shell sed -n 's/^torch==//p' constraints.txt)
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
-demo: $(VENV)/train.stamp
+demo:
+	@echo "[1/2] Installing coevo_gym and PyTorch into $(VENV), unless they are there"
+	@$(MAKE) --no-print-directory $(VENV)/train.stamp
+	@echo "[2/2] Training on WebShop: warm-up, first task set, then the arms static and coevolve"
 	$(RUN)/coevo train quickstart --name demo --overwrite
 
 test: worlds
-	$(RUN)/python -m pytest -n 2 -m "not slow and not vllm" $(ARGS)
+	$(RUN)/python -m pytest -n 2 --dist worksteal -m "not slow and not vllm" $(ARGS)
 
 test-slow: $(VENV)/slow.stamp worlds
 	$(RUN)/python -m pytest -n 2 --timeout 5400 -m "not vllm" $(ARGS)

@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -107,8 +108,17 @@ def staged(target: Path) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def pinned(lock: Path) -> list[str]:
+    """Return the packages of a lock file, each as ``name==version``.
+
+    A lock file is a requirements file as ``pip install --require-hashes`` takes it: every package
+    with its version and the SHA-256 of each file of that release.
+    """
+    return re.findall(r"^[^\s#]+==[^\s;]+", lock.read_text(encoding="utf-8"), re.MULTILINE)
+
+
 def pip_install(
-    packages: Sequence[str],
+    packages: Sequence[str] | Path,
     *options: str,
     advice: str,
     timeout_s: float,
@@ -117,7 +127,8 @@ def pip_install(
     """Install packages with this interpreter's pip, or the uv that made its environment.
 
     Args:
-        packages: requirements.
+        packages: requirements; or a lock file, see :func:`pinned`, of which only files with the
+            right hash are installed.
         *options: further arguments of ``pip install``.
         advice: what to do if it fails.
         timeout_s: time limit.
@@ -127,9 +138,15 @@ def pip_install(
         The last lines that it said.
 
     Raises:
-        EnvBackendError: if it fails, or takes too long.
+        EnvBackendError: if it fails, takes too long, or downloads a file that is not in the lock.
     """
-    command = [*_installer(python), "--quiet", *options, *packages]
+    wanted: Sequence[str]
+    if isinstance(packages, Path):
+        wanted = ["--require-hashes", "--requirement", str(packages)]
+        packages = pinned(packages)
+    else:
+        wanted = packages
+    command = [*_installer(python), "--quiet", *options, *wanted]
     logger.info("installing packages=%s", ",".join(packages))
     try:
         done = subprocess.run(  # noqa: S603 (pip, with our own arguments)
@@ -137,13 +154,23 @@ def pip_install(
         )
     except subprocess.TimeoutExpired as error:
         raise EnvBackendError(f"pip took longer than {timeout_s:g} s. {advice}") from error
-    last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-5:])
+    said = (done.stdout + done.stderr).strip()
+    last = "\n".join(said.splitlines()[-5:])
+    if done.returncode and _MISMATCH.search(said):
+        raise EnvBackendError(
+            f"pip refused {_listed(packages)}: a downloaded file has another hash than the one "
+            f"that was released, so it was damaged or replaced on its way. Nothing was installed. "
+            f"Check the package index and the proxy that pip uses, then try again.\n{last}"
+        )
     if done.returncode:
         raise EnvBackendError(
             f"pip could not install {_listed(packages)} (exit code {done.returncode}):\n"
             f"{last}\n{advice}"
         )
     return last
+
+
+_MISMATCH = re.compile("DO NOT MATCH THE HASHES|Hash mismatch")  # of pip, and of uv
 
 
 def _listed(packages: Sequence[str]) -> str:

@@ -30,6 +30,7 @@ from coevo_gym.curricula.pool.covered import CoveredTags
 from coevo_gym.curricula.pool.outcomes import Outcomes
 from coevo_gym.curricula.pool.pool import TaskPool, require_practised
 from coevo_gym.curricula.pool.task_stats import CAP
+from coevo_gym.curricula.saved import Count, read
 from coevo_gym.curricula.selectors.band import BandConfig
 from coevo_gym.curricula.selectors.draw import draw
 from coevo_gym.curricula.selectors.settings import SelectorConfig
@@ -229,6 +230,10 @@ class PoolCurriculum:
 
         Before outcomes were kept, nothing was counted by outcome; those counts begin there. Still
         earlier, curricula were not made of parts.
+
+        Raises:
+            ConfigError: if its parts do not fit together.
+            ValueError: if a value is of another type.
         """
         self.pool.load_state_dict(state["pool"])
         if "growth" in state:
@@ -243,12 +248,18 @@ class PoolCurriculum:
             self._outcomes.load_state_dict(state["outcomes"])
         else:
             self._outcomes.added(self.pool.tasks)
-        self._initial_ids = set(state["initial_ids"])
+        self._initial_ids = set(read(list[str], state["initial_ids"]))
         planned = state["planned"] and Round.model_validate_json(state["planned"])
         self._planned = planned and planned.model_copy(update={"known": tuple(self.pool)})
-        self._applied = dict.fromkeys(state["applied"])
-        self._counts = {name: state["counts"].get(name, 0) for name in _COUNTS}
-        self._signals = dict(state.get("signals", {})) or _signals_in(state["counts"])
+        self._applied = dict.fromkeys(read(list[str], state["applied"]))
+        counts = read(dict[str, Count], state["counts"])
+        self._counts = {name: counts.get(name, 0) for name in _COUNTS}
+        self._signals = read(dict[str, Count], state.get("signals", {})) or _signals_in(counts)
+        weights = self.selector.weights()
+        if weights is not None and len(weights) != len(self.pool):
+            raise ConfigError(
+                f"The saved selector has {len(weights)} tasks, and the pool {len(self.pool)}."
+            )
 
     def _round_id(self) -> str:
         number = len(self._applied)

@@ -10,16 +10,16 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator
-from enum import EnumType
 from importlib import import_module
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from typer.main import get_command
 
 from coevo_gym.cli import app
+from coevo_gym.cli.help import choices_of, metavar_of
 from coevo_gym.config import RunConfig
 from coevo_gym.config.keys import kind_of, variants
 from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs
@@ -175,6 +175,9 @@ coevo --help
 coevo train --help
 ```
 
+`-h` is short for `--help`. `coevo --install-completion` sets up tab completion for your shell: it
+completes verbs and options, and the names of presets, benchmarks, runs and evaluations.
+
 Every listing takes `--json`. Exit codes: 0 done, 1 the work failed, 2 a mistake in what was asked
 for, 3 something is not installed, 130 interrupted. Progress goes to the error stream, results to
 the output. What goes wrong and what to do is in [error messages](errors.md).
@@ -217,22 +220,16 @@ def _parameters(command: Any, path: tuple[str, ...]) -> Iterator[str]:
 
 def _spelling(parameter: Any) -> str:
     """How a parameter is written, and what follows it."""
-    metavar = str(parameter.metavar or parameter.name.upper())
     if parameter.param_type_name == "argument":
-        return metavar
+        return metavar_of(parameter)
     spellings = ", ".join((*parameter.opts, *parameter.secondary_opts))
-    return spellings if parameter.is_flag else f"{spellings} {metavar}"
+    return spellings if parameter.is_flag else f"{spellings} {metavar_of(parameter)}"
 
 
 def _choices(command: Any, parameter: Any) -> str:
-    """What a parameter may be, where that is one of a few words."""
-    hint = get_type_hints(command.callback).get(parameter.name)
-    words = [
-        str(word)
-        for part in (hint, *get_args(hint))
-        for word in (part if isinstance(part, EnumType) else ())
-    ]
-    return f" One of {', '.join(f'`{word}`' for word in words)}." if words else ""
+    """Return a sentence with the choices of a closed set, else nothing."""
+    words = ", ".join(f"`{word}`" for word in choices_of(command, parameter))
+    return f" One of {words}." if words else ""
 
 
 def _usual(parameter: Any) -> str:

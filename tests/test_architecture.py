@@ -25,7 +25,7 @@ from coevo_gym.core.registry import METHODS
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "coevo_gym"
 FLOOR_OF = {
-    "core": 0,
+    "core": 0, "reading": 0,
     "envs": 1, "sandbox": 1, "escapes": 1, "provision": 1, "prompts": 1, "store": 1,
     "remote": 1,
     "episodes": 2,

@@ -234,6 +234,22 @@ def test_numbers_are_never_broken(
         assert cell in text
 
 
+def test_each_part_of_a_wide_table_repeats_all_key_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(output, "console", Console(width=80))
+    table = Table("row", "seeds", "against", "difference", "95 % interval", "wins", "p")
+    for against in ("static", "shuffled"):
+        table.add_row("a row: coevolve", "10", against, "+1.6", "[-0.9, +4.1]", "7 of 10", "0.188")
+    output.print_numbers(table, keys=("row", "against"))
+    text = capsys.readouterr().out
+    parts = text.count("coevolve") // 2
+    assert parts == 2
+    assert text.count("static") == text.count("shuffled") == text.count("against") == parts
+    assert text.count("0.188") == text.count("+1.6") == 2
+
+
 def test_help_breaks_lines_where_the_terminal_ends() -> None:
     prose = coevo("play", "--help", COLUMNS="60").stdout.partition("For example")[0].splitlines()
     lines = [line.strip() for line in prose]

@@ -28,10 +28,13 @@ from coevo_gym.core.benchmark import benchmark_specs
 ROOT = Path(__file__).parents[1]
 AT_THE_ROOT = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "AGENTS.md")]
 PAGES = sorted([*AT_THE_ROOT, *(ROOT / "docs").rglob("*.md")])
+_THEIRS = (pytest.mark.slow, pytest.mark.filterwarnings("ignore"))  # a trainer's own warnings
+RUN = [pytest.param(p, marks=_THEIRS) if p.name == "trainers.md" else p for p in PAGES]
 _SHELL = re.compile(r"^```(?:bash|sh)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _DATA = re.compile(r"^```(json|toml)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _QUOTED = re.compile(r"^```text\n(.*?)\n```", re.DOTALL | re.MULTILINE)
-_PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_PYTHON = re.compile(r"^```python\n(.*?)^```(?:\n+```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
+"""A block that runs, and the block right below it: the end of what it prints."""
 _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 WINGS = ("agents", "curricula", "prompts", "trainers")
 DOCTESTS = sorted(
@@ -42,18 +45,20 @@ DOCTESTS = sorted(
 )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_python_of_a_page_runs(
     page: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
     engine: Callable[[str], None],
 ) -> None:
     engine(page.stem)
     monkeypatch.chdir(tmp_path)
     scope: dict[str, object] = {"__name__": "page"}
-    for block in _PYTHON.findall(page.read_text()):
+    for block, shown in _PYTHON.findall(page.read_text()):
         exec(compile(block, str(page), "exec", dont_inherit=True), scope)
+        assert capsys.readouterr().out.endswith(shown)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -115,6 +120,20 @@ def test_the_commands_of_a_page_are_those_there_are(page: Path) -> None:
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for words in commands("make", page.read_text()):
         assert set(words) - set(targets) <= {word for word in words if "=" in word}, words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_extras_that_a_page_names_are_those_there_are(page: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = re.findall(r"pip install [^`\n]*\[([\w,-]+)\]", page.read_text())
+    assert {name for names in named for name in names.split(",")} <= {
+        *project["optional-dependencies"]
+    }
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/install.md", "llms.txt"])
+def test_who_installs_as_told_can_train_and_open_the_viewer(page: str) -> None:
+    assert "pip install -c constraints.txt -e '.[train,serve]'" in (ROOT / page).read_text()
 
 
 def check_command(command: Any, words: list[str]) -> None:
@@ -188,7 +207,7 @@ def texts_of(path: Path) -> Iterator[str]:
 @pytest.mark.slow
 def test_the_commands_of_the_tutorial_work(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "tutorial.md").read_text()
-    python = "\n".join(_PYTHON.findall(page))
+    python = "\n".join(block for block, _ in _PYTHON.findall(page))
     shell = "\n".join(re.findall(r"^```bash\n(.*?)^```", page, re.DOTALL | re.MULTILINE))
     (tmp_path / "coevo").write_text(f'#!/bin/sh\nexec {sys.executable} -m coevo_gym.cli "$@"\n')
     (tmp_path / "coevo").chmod(0o755)

@@ -53,7 +53,7 @@ def make(venv: Path, tools: Path) -> Make:
             (venv / "bin" / name).write_text(text)
             (venv / "bin" / name).chmod(0o755)
         return subprocess.run(
-            ["/usr/bin/make", f"VENV={venv}", f"{venv}/{stamp}"],
+            ["/usr/bin/make", f"VENV={venv}", stamp if stamp == "demo" else f"{venv}/{stamp}"],
             cwd=ROOT,
             env={"PATH": str(tools), "HOME": os.environ.get("HOME", "/")},
             capture_output=True,
@@ -71,6 +71,16 @@ def calls(venv: Path) -> list[str]:
 
 def installs_torch(venv: Path) -> bool:
     return any("torch==" in call and "--dry-run" not in call for call in calls(venv))
+
+
+def test_the_demo_counts_its_parts_and_pip_prints_errors_only(make: Make, venv: Path) -> None:
+    done = make("demo")
+    first, last = (line for line in done.stdout.splitlines() if line.startswith("["))
+    assert first.startswith("[1/2] Installing")
+    assert last.startswith("[2/2] Training")
+    installs = [call for call in calls(venv) if call.startswith("-m pip")]
+    assert installs
+    assert all(call.count("--quiet") == 2 for call in installs)
 
 
 def test_the_cpu_build_is_taken_where_it_can_be_reached(make: Make, venv: Path) -> None:

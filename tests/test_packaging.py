@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 import venv
 from pathlib import Path
+
+import pytest
+
+import coevo_gym
 
 ROOT = Path(__file__).parents[1]
 PROMPTS = ROOT / "prompts"
@@ -21,6 +26,7 @@ package = pathlib.Path(coevo_gym.__file__).parent
 assert {site!r} in str(package), package
 for file in ("py.typed", "prompts/__init__.py", "envs/webshop/builtin_words.json",
              "envs/webshop/engine/templates/shop.html", "envs/appworld/engine/engine.txt",
+             "envs/alfworld/engine/engine.txt", "envs/bfcl/engine/engine.txt",
              "envs/appworld/mini/main.py", "envs/bfcl/splits.json", "cli/new/skeletons/method.py",
              "cli/new/skeletons/benchmark/pyproject.toml",
              "cli/new/skeletons/benchmark/coevo_newbench/prompt.j2",
@@ -66,3 +72,18 @@ def test_sdist_to_wheel_to_empty_venv(tmp_path: Path) -> None:
         run(python, "-c", USE.format(extra=own, site=site, prompts=prompts), cwd=tmp_path).strip()
         == "WebShop"
     )
+
+
+def test_how_to_cite_it_agrees_with_the_package() -> None:
+    yaml = pytest.importorskip("yaml")
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert cited["title"] == project["name"].replace("-", "_")
+    assert cited["version"] == project["version"] == coevo_gym.__version__
+    assert cited["license"] == project["license"]
+    assert cited["authors"] == project["authors"]
+    papers = {paper.get("url"): paper["title"] for paper in cited["references"]}
+    for name, url in project["urls"].items():
+        kind, _, paper = name.partition(": ")
+        assert kind == "Paper", f"{name}: is it in CITATION.cff, README.md and docs/errors.md, too?"
+        assert paper in papers[url]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -90,9 +91,64 @@ def test_every_page_is_there_for_language_models(site: Path) -> None:
 
 
 def test_everything_public_is_in_the_reference(site: Path) -> None:
-    reference = "".join(page.read_text() for page in (site / "api").glob("*.html"))
+    pages = {page.name: page.read_text() for page in (site / "api").glob("*.html")}
     for name in coevo_gym.__all__:
-        assert re.search(rf'id="coevo_gym\.[\w.]*\b{name}"', reference), name
+        link = re.search(
+            rf'href="([\w.]*)#(coevo_gym\.[\w.]*)"[^>]*><code>{name}<', pages["index.html"]
+        )
+        assert link, f"docs/api/index.md does not list {name}"
+        assert f'id="{link[2]}"' in pages[link[1] or "index.html"]
+    for name in ("EvolvingTaskSampler", "CurriculumSession", "train", "evaluate"):
+        assert f'<h2 id="coevo_gym.{name}"' in pages["index.html"], "shown by the name to import"
+
+
+def test_what_callers_use_comes_before_hooks(site: Path) -> None:
+    envs = (site / "api" / "envs.html").read_text()
+    shown = re.findall(r'<h3 id="coevo_gym\.envs\.base\.TaskEnv\.(\w+)"', envs)
+    assert shown[:4] == ["reset", "step", "render", "close"]
+    assert {"task", "view", "cut", "max_live"} <= {*shown}
+    assert shown.index("view") < shown.index("max_live")
+
+
+@pytest.mark.parametrize("word", ["faq", "hyperparameter", "colab", "bug", "cite"])
+def test_a_search_finds_what_people_look_for(site: Path, word: str) -> None:
+    (found,) = (site / "search").glob("search_index.json")
+    titles = [doc["title"] for doc in json.loads(found.read_text())["docs"]]
+    assert any(re.search(rf"\b{word}", title, re.IGNORECASE) for title in titles)
+
+
+def test_the_table_of_trainers_and_the_block_above_it_fit(site: Path) -> None:
+    from tests.web import browsing
+
+    with browsing.browser() as browser:
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.goto((site / "trainers.html").as_uri())
+        for part in (".md-typeset__scrollwrap", ".highlight code"):
+            hidden = page.locator(part).first.evaluate("one => one.scrollWidth - one.clientWidth")
+            assert hidden <= 0, f"{part} is cut by {hidden} px"
+
+
+def test_the_diagram_is_readable_on_light_and_dark_pages() -> None:
+    from tests.web.test_pages import contrast
+
+    drawn = (DOCS / "assets" / "loop.svg").read_text()
+    assert max(map(int, re.findall(r'<rect [^>]*width="(\d+)"', drawn))) < 775, "a background"
+    light, dark = drawn.partition("</style>")[0].split("@media (prefers-color-scheme: dark)")
+    for page in (rgb("ffffff"), rgb("1e2129")):
+        assert contrast(colour(light, r"\bpath", "stroke"), page) >= 3
+    for style in (light, dark):
+        for words in (r"\btext", r"\.soft"):
+            assert contrast(colour(style, words, "fill"), colour(style, r"\.card", "fill")) >= 4.5
+
+
+def colour(style: str, selector: str, what: str) -> tuple[float, ...]:
+    found = re.search(rf"{selector} \{{[^}}]*\b{what}: #(\w{{6}})", style)
+    assert found
+    return rgb(found[1])
+
+
+def rgb(digits: str) -> tuple[float, ...]:
+    return tuple(part / 255 for part in bytes.fromhex(digits))
 
 
 def test_the_index_for_language_models_has_its_form() -> None:

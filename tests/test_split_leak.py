@@ -16,7 +16,7 @@ from coevo_gym.core.errors import CoevoError, ResetNeeded, SplitLeakError, TaskE
 from coevo_gym.core.task import NATIVE_SPLITS, Split, Task
 from coevo_gym.core.task_file import write_tasks
 from coevo_gym.envs.alfworld.goals import Goal
-from coevo_gym.envs.alfworld.tasks import goal_of
+from coevo_gym.envs.alfworld.tasks import goal_of, scenario_of
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.envs.bfcl.world import BFCLWorld
 from coevo_gym.envs.webshop import tasks as webshop_tasks
@@ -133,7 +133,9 @@ def test_official_games_and_their_goals(official_games: Path, tmp_path: Path) ->
     assert_refused(relabelled(seen, world=spelled_out), tmp_path)
     wish = Goal(kind="pick_and_place_simple", object="Mug", receptacle="SideTable")
     for other in (world, coevo_gym.tasks("alfworld", "train")[0].world):
-        task = relabelled(seen, world=other.model_copy(update={"goal": wish}))
+        scenario = scenario_of(other.game)
+        wished = other.model_copy(update={"goal": wish})
+        task = relabelled(seen, scenario=scenario, world=wished)
         side = Split.VAL if other is world else Split.TRAIN
         assert get_benchmark("alfworld").side_of(task) is side
 

@@ -180,7 +180,7 @@ class ToyBenchmark:
         return task.solution
 
     def symbol(self, step: Step) -> str:
-        return "!" if step.error_kind else step.calls[0]
+        return "!" if step.error_kind else next(iter(step.calls), "")
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
         first, *others = task.scenario.split("-")

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, Self
 from pydantic import Field, model_validator
 
 from coevo_gym.core.evolution import Round, RoundResult, Signal
-from coevo_gym.core.notes import NO_NOTES, NO_USAGE, Findings, Notes, Usage
+from coevo_gym.core.notes import ANSWERS, NO_NOTES, NO_USAGE, Findings, Notes, Usage
 from coevo_gym.core.seams import Advantage
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import Group
@@ -213,5 +213,5 @@ class LoopState:
 
 
 _COUNTS = ("step", "env_steps", "episodes", "evaluated")
-USED = ("requests", "prompt_tokens", "completion_tokens", "usd")
+USED = ("requests", "prompt_tokens", "completion_tokens", "usd", *ANSWERS)
 """What is told of a :class:`Usage`: what a resumed or replayed run has the same of."""

@@ -12,7 +12,7 @@ on samples with a reward above a threshold.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -247,6 +247,7 @@ def imitate(
     config: ImitationConfig | None = None,
     *,
     seed: int = 0,
+    on_epoch: Callable[[int], None] | None = None,
 ) -> Imitation:
     """Clone the demonstrations until the watched loss has converged; keeps the best weights.
 
@@ -255,6 +256,7 @@ def imitate(
         demonstrations: what to imitate.
         config: settings.
         seed: seed of what is held out and of the order of what is learned.
+        on_epoch: called with the number of each epoch that is over, from 1.
 
     Raises:
         ConfigError: if no decision was demonstrated, or a segment is longer than a forward pass
@@ -279,6 +281,8 @@ def imitate(
                 f"The loss of epoch {epoch} is {losses[-1]} in training and {watched[-1]} on the "
                 "tasks held out. Imitate with a lower learning rate."
             )
+        if on_epoch:
+            on_epoch(epoch)
         if watched[-1] < progress - max(config.min_improvement * progress, _NEGLIGIBLE):
             progress, progress_epoch = watched[-1], epoch
         over = epoch == config.max_epochs or epoch - progress_epoch >= config.patience_epochs

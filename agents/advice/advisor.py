@@ -12,6 +12,7 @@ from coevo_gym.core.inquiry import Answer, Inquiry, ModelT
 from coevo_gym.core.notes import NO_USAGE, Usage
 from coevo_gym.core.seams import Completion, Finish, Message, Policy, Prompt
 from coevo_gym.core.spaces import clean_text
+from coevo_gym.core.waiting import acted
 from coevo_gym.prompts.answers import without_thoughts
 from coevo_gym.prompts.inquiry import InquiryPrompt, load_inquiry
 
@@ -35,6 +36,20 @@ class _Case(Generic[ModelT]):
     problem: str = ""
     said: str = ""
     outcome: Finish | None = field(default=None)
+    repairing: bool = False
+
+    @property
+    def purpose(self) -> str:
+        """What usage is counted as."""
+        return self.inquiry.purpose or self.prompt.header.name
+
+    @property
+    def ended(self) -> Usage:
+        """How it has ended, as a count; nothing if no budget was left to ask at all."""
+        if self.value is not None:
+            return Usage(repaired=1) if self.repairing else Usage(used=1)
+        unsent = self.outcome is Finish.UNSENT and not self.repairing
+        return NO_USAGE if unsent else Usage(by_rule=1)
 
 
 class ModelAdvisor:
@@ -50,6 +65,7 @@ class ModelAdvisor:
         at_once: most requests of a batch that are sent before it is looked whether they were lost;
             None for all, which suits a model that runs here.
         load: reads prompts by name.
+        count: called with the purpose of each question and how it has ended, as part of its usage.
     """
 
     def __init__(
@@ -58,9 +74,11 @@ class ModelAdvisor:
         *,
         at_once: int | None = 16,
         load: Callable[[str], InquiryPrompt] = load_inquiry,
+        count: Callable[[str, Usage], None] = lambda purpose, usage: None,
     ) -> None:
         self.policy = policy
         self.at_once = at_once
+        self._count = count
         self._load = lru_cache(maxsize=None)(load)
 
     def ask(self, inquiries: Sequence[Inquiry[ModelT]]) -> list[Answer[ModelT]]:
@@ -84,8 +102,11 @@ class ModelAdvisor:
         self._send(longer)
         broken = [case for case in cases if case.problem.startswith("schema: ")]
         for case in broken:
-            case.messages = _repair(case)
+            case.messages, case.repairing = _repair(case), True
         self._send(broken)
+        for case in cases:
+            case.usage += case.ended
+            self._count(case.purpose, case.ended)
         return [Answer(case.value, case.problem, case.usage) for case in cases]
 
     def _send(self, cases: Sequence[_Case[ModelT]]) -> None:
@@ -101,11 +122,14 @@ class ModelAdvisor:
                     case.messages,
                     case.inquiry.sampling,
                     template=case.prompt.label,
-                    purpose=case.inquiry.purpose or case.prompt.header.name,
+                    purpose=case.purpose,
                 )
                 for case in some
             ]
-            for case, said in zip(some, self.policy.generate(requests), strict=True):
+            acted(0, 0)
+            answers = self.policy.generate(requests)
+            acted(0, sum(said.usage.tokens for said in answers))
+            for case, said in zip(some, answers, strict=True):
                 _take(case, said)
                 if lost < _LOST_IN_A_ROW:
                     lost = lost + 1 if said.finish is Finish.LOST else 0

@@ -253,7 +253,7 @@ class Budget:
                 self._changed.notify_all()
 
     def count(self, purpose: str, usage: Usage) -> None:
-        """Count what a request of this thread's piece of work has cost."""
+        """Count what this thread's piece of work has cost, or how its questions have ended."""
         with self._changed:
             self._add(self.scopes.path, purpose, usage, again=usage.cached > 0)
 

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from coevo_gym.core.errors import BudgetSpent
 from coevo_gym.core.notes import Usage
@@ -125,10 +125,11 @@ class EndpointUsage:
         return self.prompt_tokens + self.completion_tokens
 
     def __str__(self) -> str:
+        priced = self.cost_usd or not self.total_tokens
         return (
             f"{self.requests:,} requests, {self.retries:,} of them sent again, {self.lost:,} lost; "
             f"{self.prompt_tokens:,} tokens sent and {self.completion_tokens:,} answered, "
-            f"{self.cost_usd:.4f} USD"
+            + (f"{self.cost_usd:.4f} USD" if priced else "price not set")
         )
 
 
@@ -287,9 +288,13 @@ class _Choice(BaseModel):
     finish_reason: str | None = None
 
 
+_TokenCount = Annotated[int, Field(ge=0, le=10**12)]
+"""Tokens of one request; a larger number is no count, and might not even fit into a float."""
+
+
 class _Tokens(BaseModel):
-    prompt_tokens: NonNegativeInt | None = None
-    completion_tokens: NonNegativeInt | None = None
+    prompt_tokens: _TokenCount | None = None
+    completion_tokens: _TokenCount | None = None
 
 
 class Reply(BaseModel):
@@ -389,10 +394,10 @@ def retry_after_s(header: str | None, now: datetime | None = None) -> float:
         seconds = float(header)
     except ValueError:
         try:
-            date = parsedate_to_datetime(header)
-        except ValueError:
+            date = parsedate_to_datetime(header).astimezone(UTC)
+        except (ValueError, TypeError, OverflowError):
             return 0.0
-        seconds = (date.astimezone(UTC) - (now or datetime.now(UTC))).total_seconds()
+        seconds = (date - (now or datetime.now(UTC))).total_seconds()
     return 0.0 if math.isnan(seconds) else max(0.0, seconds)
 
 

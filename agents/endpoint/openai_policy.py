@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import SecretStr
 
+from coevo_gym.agents.endpoint.bounded import UnreadableAnswer, bounded_client
 from coevo_gym.agents.endpoint.endpoint import (
     EndpointConfig,
     EndpointUsage,
@@ -106,6 +107,7 @@ class OpenAIPolicy:
             api_key=self._key.get_secret_value() or _NO_KEY,
             max_retries=0,
             timeout=None,
+            http_client=bounded_client(openai),
         )
         self._spending = Spending(config)
         self._slots = asyncio.Semaphore(config.max_concurrency)
@@ -247,7 +249,7 @@ class OpenAIPolicy:
         times = f" {attempts} times" if attempts > 1 else ""
         said = (
             f"{self.config.model} at {self.config.base_url} gave no answer{times}: "
-            f"{fault.what} {fault.advice}"
+            f"{fault.what.rstrip('. ')}. {fault.advice}"
         )
         down = self._lost_in_a_row is None or self._lost_in_a_row + 1 >= _MAX_LOST_IN_A_ROW
         if not fault.retry or down:
@@ -279,10 +281,18 @@ class OpenAIPolicy:
             )
         except self._openai.APIStatusError as error:
             return self._refused(error)
-        except self._openai.APIConnectionError as error:
+        except Exception as error:
+            # openai 2 wraps all that its HTTP client raises, openai 3 some of it.
             cause = error.__cause__ or error
+            if isinstance(cause, UnreadableAnswer):
+                return _Fault(
+                    f"{cause}.",
+                    "Check that base_url is that of an OpenAI-compatible API, and that no proxy "
+                    "compresses its answers.",
+                    retry=True,
+                )
             return _Fault(
-                f"{type(cause).__name__}: {self._quoted(str(cause))}",
+                f"{type(cause).__name__}: {self._quoted(str(cause)).rstrip('. ')}.",
                 "Check that the server runs and that base_url is right.",
                 retry=True,
                 sent=not _reached_nobody(error),

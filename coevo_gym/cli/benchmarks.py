@@ -98,7 +98,10 @@ def install(
     source: Annotated[
         Path | None,
         typer.Option(
-            "--from", exists=True, help="Folder or file with what is official, or with wheels."
+            "--from",
+            metavar="PATH",
+            exists=True,
+            help="Folder or file with what is official, or with wheels.",
         ),
     ] = None,
     data: Annotated[

@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
+from coevo_gym.cli.completion import completing, evaluations, runs
 from coevo_gym.cli.output import (
     MOST_TYPES,
     AsJson,
@@ -24,14 +25,20 @@ from coevo_gym.cli.output import (
 if TYPE_CHECKING:
     from coevo_gym.run.evals.comparison import ChangedTask, ComparedType, Comparison
 
-Side = Annotated[str, typer.Argument(help="Name of a run or of an evaluation, or its folder.")]
+_NAMES = completing(runs, evaluations)
+Side = Annotated[
+    str,
+    typer.Argument(help="Name of a run or of an evaluation, or its folder.", autocompletion=_NAMES),
+]
 
 
 def compare(
     a: Side,
     b: Annotated[
         str | None,
-        typer.Argument(metavar="[B]", help="Likewise; left out to compare two arms of a run."),
+        typer.Argument(
+            help="Likewise; left out to compare two arms of a run.", autocompletion=_NAMES
+        ),
     ] = None,
     arm: Annotated[
         list[str] | None,
@@ -63,12 +70,18 @@ def compare(
       coevo compare quickstart evals/gpt-on-webshop --json
     """
     from coevo_gym.run.evals.comparison import compare as compare_sides
-    from coevo_gym.run.evals.sides import find_sides
+    from coevo_gym.run.evals.sides import find_sides, other_arms
 
     found = compare_sides(*find_sides(a, b, arm or ()))
     if as_json:
         print_json(found.to_json())
         return
+    if b is None and not arm and (others := other_arms(a)):
+        say_aside(
+            f"{a} has {len(others) + 2} arms; this is the first against the last. For {others[0]}: "
+            f"coevo compare {a} --arm {others[0]}"
+            + (f". Likewise for {', '.join(others[1:])}." if others[1:] else "")
+        )
     for line in _in_words(found):
         say(line)
     print_table(_cross(found))
@@ -92,6 +105,7 @@ def _in_words(found: Comparison) -> Iterator[str]:
         f"tasks of {found.benchmark}: {found.better} better, {found.worse} worse, "
         f"{found.tasks - found.better - found.worse} equal."
     )
+    yield found.verdict
     for side, n in (("A", found.only_in_a), ("B", found.only_in_b)):
         if n:
             yield f"{n} tasks of {side} are left out: the other has no result of them."

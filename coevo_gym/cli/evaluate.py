@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ from rich.table import Column, Table
 from coevo_gym.cli.output import (
     MOST_TYPES,
     AsJson,
+    agree,
     errors,
     print_json,
     print_numbers,
@@ -25,10 +27,13 @@ from coevo_gym.cli.settings import Sets
 from coevo_gym.cli.sources import BenchmarkOrRun, find_benchmark, find_source
 from coevo_gym.core.benchmark import BenchmarkSpec
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
+from coevo_gym.core.task import Split
+from coevo_gym.envs.tags import kind_of_tag
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder, finite
 
 if TYPE_CHECKING:
+    from coevo_gym.run.evals.job import EvalJob
     from coevo_gym.run.evals.summary import EvalSummary, Rate
     from coevo_gym.run.table import TableRow
 
@@ -43,9 +48,9 @@ def evaluate(
         ),
     ] = None,
     split: Annotated[
-        str,
-        typer.Option(help="train, val or test; held_out where scenarios were set aside for it."),
-    ] = "val",
+        Split,
+        typer.Option(help="Tasks to play; held_out where scenarios were set aside for it."),
+    ] = Split.VAL,
     samples: Annotated[
         int,
         typer.Option(
@@ -67,10 +72,20 @@ def evaluate(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Delete an earlier evaluation of this name.")
     ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Agree to what asking a paid model may cost.")
+    ] = False,
     sets: Sets = None,
     env: Annotated[
         list[str] | None,
         typer.Option("--env", metavar="NAME=VALUE", help="Pass the env an argument; repeatable."),
+    ] = None,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TAG",
+            help="Also print success by a kind of tag, such as goal; repeatable, or all.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -80,6 +95,10 @@ def evaluate(
     episode as soon as it is over, and a summary. The same command goes on with an evaluation that
     was cut short, and tries again what was lost to a fault.
 
+    On a CPU even a small language model takes seconds for each step, so begin with a few tasks, as
+    below. How long it takes is printed after its first answers. An endpoint on a public host, or
+    with prices set, may cost money: an estimate is printed, and you are asked to agree to it.
+
     For example:
 
       coevo eval quickstart --split test
@@ -88,7 +107,7 @@ def evaluate(
 
       coevo eval quickstart --on alfworld
 
-      coevo eval webshop --policy transformers:smollm2 --set evaluation.n_tasks=20
+      coevo eval webshop --policy transformers:smollm2 --set evaluation.n_tasks=3
 
       coevo eval alfworld --policy openai:my-model --set policy.endpoint.base_url=http://localhost/v1
 
@@ -100,17 +119,23 @@ def evaluate(
 
     found = find_source(source)
     _check_options(found, sets=sets, env=env, on=on)
-    with RunProgress(errors) as progress, telling(progress.say):
+    progress = RunProgress(errors)
+    with telling(progress.say):
         if isinstance(found, RunFolder):
             elsewhere = find_benchmark(on).name if on is not None else None
-            job = run_job(found, policy, split, samples=samples, on=elsewhere)
+            job = run_job(found, policy, split.value, samples=samples, on=elsewhere)
         else:
             given = {"sets": sets or (), "env": env or ()}
-            job = model_job(found.name, policy, split, progress, samples=samples, **given)
+            job = model_job(found.name, policy, split.value, progress, samples=samples, **given)
+        _check_by(by or (), job)
         named = default_name(job, identity(job)) if name is None else name
         folder = EvalFolder.named(named)
+        agreed = yes or agree(job.estimates())
         try:
-            summary = evaluate_in(folder, job, progress, overwrite=overwrite, begun=_going_on)
+            with progress:
+                summary = evaluate_in(
+                    folder, job, progress, overwrite=overwrite, agreed=agreed, begun=_going_on
+                )
         except KeyboardInterrupt:
             progress.say(f"Stopped. {_GO_ON.format(folder.path)}")
             raise
@@ -121,13 +146,21 @@ def evaluate(
     if as_json:
         print_json({**finite(summary.to_json()), "folder": str(folder.path)})
         return
-    print_numbers(result_table([summary.row], split, samples=samples))
-    for table in type_tables(summary.types):
-        print_table(table)
-    for line in remarks(summary, folder):
+    for table, left_out in type_tables(summary.types, by or ()):
+        if table.row_count:
+            print_table(table)
+        if left_out:
+            say(left_out)
+    for line in remarks(summary, folder, by or ()):
         say(line)
+    row = replace(summary.row, env_steps=round(summary.steps * summary.episodes))
+    print_numbers(result_table([row], split.value, samples=samples))
 
 
+ALL = "all"
+"""Stands for all kinds of tags in ``--by``."""
+FEWEST = 5
+"""Fewest tasks of a type whose success is shown: with fewer the interval says nothing."""
 _GO_ON = "What is done is in {}; the same command goes on."
 
 
@@ -155,26 +188,53 @@ def _check_options(
         )
 
 
-def type_tables(types: Mapping[str, Mapping[str, Rate]]) -> Iterator[Table]:
-    """Success by the types of tasks: a table for each kind that tells some of them apart."""
+def _check_by(by: Sequence[str], job: EvalJob) -> None:
+    """Refuse kinds of tags that no task has, before anything is played."""
+    from coevo_gym.run.evals.types import types_of
+
+    known = sorted({kind_of_tag(tag) for task in job.tasks for tag in types_of(task)})
+    for kind in by:
+        if kind not in (*known, ALL):
+            raise ConfigError(
+                f"No {job.split} task has a tag of the kind {kind!r}. Pass --by with one of: "
+                f"{', '.join((*known, ALL))}."
+            )
+
+
+def type_tables(
+    types: Mapping[str, Mapping[str, Rate]], by: Sequence[str]
+) -> Iterator[tuple[Table, str]]:
+    """Yield a table of success by tag for each kind that is asked for, and what it leaves out.
+
+    Args:
+        types: success by kind and value of the tasks' tags.
+        by: kinds; ``all`` for those that tell tasks apart and have few enough values to read.
+    """
     for kind, rates in types.items():
-        if not 1 < len(rates) <= MOST_TYPES:
+        if kind not in by and not (ALL in by and 1 < len(rates) <= MOST_TYPES):
             continue
+        shown = {value: rate for value, rate in rates.items() if rate.tasks >= FEWEST}
         table = Table(Column(kind, overflow="fold"), "success", "95 % interval", "tasks")
-        for value, rate in rates.items():
+        for value, rate in shown.items():
             cells = (f"{rate.success:.1%}", f"{rate.low:.1%} – {rate.high:.1%}", str(rate.tasks))
             table.add_row(escape(value), *cells)
-        yield table
+        few = len(rates) - len(shown)
+        left_out = f"{few} of {len(rates)} values of {kind} have fewer than {FEWEST} tasks and"
+        yield table, f"{left_out} are not shown." if few else ""
 
 
-def remarks(summary: EvalSummary, folder: EvalFolder) -> Iterator[str]:
-    """What else there is to say of an evaluation, a line each."""
+def remarks(summary: EvalSummary, folder: EvalFolder, by: Sequence[str]) -> Iterator[str]:
+    """Yield what else there is to say about an evaluation, a line each."""
     if summary.pass_at:
         passed = (f"pass@{k} {share:.1%}" for k, share in summary.pass_at.items())
         yield f"Of {summary.samples} samples a task: {', '.join(passed)}."
     fine = [kind for kind, rates in summary.types.items() if len(rates) > MOST_TYPES]
-    if fine:
+    if ALL in by and (fine := [kind for kind in fine if kind not in by]):
         yield f"Success by {', '.join(fine)} is in {folder.summary}."
+    if summary.types and not by:
+        yield f"Success by type of task: --by {', --by '.join(summary.types)}, or --by {ALL}."
+    if summary.row.env_steps:
+        yield f"{summary.row.name} was trained for {summary.row.env_steps:,} env steps."
     if summary.lost:
         yield (
             f"{summary.lost} of {summary.lost + summary.episodes} episodes were lost to a fault "
@@ -206,7 +266,8 @@ def _of_practice(row: TableRow) -> tuple[str, ...]:
 
 
 def _of_models(row: TableRow) -> tuple[str, ...]:
-    return f"{row.tokens:,}", f"{row.usd:.2f}"
+    priced = row.usd or not row.tokens
+    return f"{row.tokens:,}", f"{row.usd:.2f}" if priced else "price not set"
 
 
 def _cells(row: TableRow) -> tuple[str, ...]:

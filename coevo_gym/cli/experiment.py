@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
+from coevo_gym.cli.completion import benchmarks, completing, tables
 from coevo_gym.cli.output import (
     INTERRUPTED,
     AsJson,
-    cell,
+    as_text,
     errors,
     print_json,
     print_numbers,
-    print_table,
     say,
     say_aside,
+    say_block,
     telling,
 )
 from coevo_gym.cli.progress import RunProgress
@@ -32,27 +34,48 @@ if TYPE_CHECKING:
     from coevo_gym.experiments.results import ResultTable
 
 
+class Budget(StrEnum):
+    """The budgets of tables, as an option takes them."""
+
+    TINY = "tiny"
+    SMALL = "small"
+    PAPER = "paper"
+
+
 def experiment(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME_OR_TOML", help="Name of a table, or a .toml file."),
+        typer.Argument(
+            metavar="[NAME_OR_TOML]",
+            help="Name of a table (see --list), or a .toml file.",
+            autocompletion=completing(tables),
+        ),
     ] = None,
     benchmark: Annotated[
-        str | None, typer.Option(help="What is practised; the table's first one by default.")
-    ] = None,
-    budget: Annotated[
         str | None,
         typer.Option(
-            help="tiny: minutes a cell on a CPU; small: what a table of ours is made with, or a "
-            "small language model; paper: the preset with the paper's numbers."
+            help="Benchmark to train on; the table's first one by default.",
+            autocompletion=completing(benchmarks),
+        ),
+    ] = None,
+    budget: Annotated[
+        Budget | None,
+        typer.Option(
+            help="tiny: minutes per cell on a CPU; small: the budget of our own tables, or a small "
+            "language model; paper: the preset with the paper's numbers. The table's by default."
         ),
     ] = None,
     seeds: Annotated[
         str | None,
-        typer.Option(help="How many (3), or which (401-420, or 1,4,); the table's by default."),
+        typer.Option(
+            help="How many (3), or which ones (401-420, or 1,4,); the table's by default."
+        ),
     ] = None,
     rows: Annotated[
-        str | None, typer.Option(help="Rows to run and print, with commas between; all by default.")
+        str | None,
+        typer.Option(
+            metavar="ROW,...", help="Rows to run and print, separated by commas; all by default."
+        ),
     ] = None,
     sets: Sets = None,
     run_name: Annotated[
@@ -95,13 +118,14 @@ def experiment(
         raise ConfigError("Choose one of --json, --csv and --md.")
     from coevo_gym.experiments.definition import load
 
+    size = None if budget is None else budget.value
     if listing:
-        _list(name, benchmark, budget, as_json)
+        _list(name, benchmark, size, as_json)
         return
     if name is None:
         raise ConfigError("Which table? `coevo experiment --list` says which there are.")
     found = load(name)
-    table = _make(found, benchmark, budget, seeds, rows, list(sets or ()), run_name, metric, yes)
+    table = _make(found, benchmark, size, seeds, rows, list(sets or ()), run_name, metric, yes)
     _print(table, as_json, as_csv, as_md)
 
 
@@ -163,7 +187,7 @@ def _print(table: ResultTable, as_json: bool, as_csv: bool, as_md: bool) -> None
         drawn = Table(*columns, title=title or None)
         for row in rows:
             drawn.add_row(*map(escape, row))
-        print_numbers(drawn)
+        print_numbers(drawn, keys=writing.KEYS)
     for note in table.notes:
         say(note)
 
@@ -175,18 +199,17 @@ def _list(name: str | None, benchmark: str | None, budget: str | None, as_json: 
     if as_json:
         print_json(found)
         return
-    table = Table(
-        Column("table", no_wrap=True), "what it shows", "rows", "benchmarks", "budget", "needs",
-        "can run here", box=None,
-    )  # fmt: skip
     for row in found:
-        here = "yes" if row["ready"] else f"no: {'; '.join(row['missing'])}"
-        title = f"{row['title']} ({row['source']})" if row["source"] else row["title"]
-        table.add_row(
-            row["name"], escape(title), cell(row["rows"]), cell(row["benchmarks"]), row["budget"],
-            cell(row["needs"]) or "nothing", escape(here), style="" if row["ready"] else "dim",
-        )  # fmt: skip
-    print_table(table)
+        facts = [
+            ("", f"{row['title']} ({row['source']})" if row["source"] else row["title"]),
+            ("rows", as_text(row["rows"])),
+            ("benchmarks", as_text(row["benchmarks"])),
+            ("budget", row["budget"]),
+            ("needs", as_text(row["needs"]) or "nothing"),
+            ("runs here", "yes" if row["ready"] else "no"),
+            *(("missing", missing) for missing in row["missing"]),
+        ]
+        say_block(row["name"], facts, style="" if row["ready"] else "dim")
 
 
 def _listed(found: Experiment, benchmark: str | None, budget: str | None) -> dict[str, Any]:

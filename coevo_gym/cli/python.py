@@ -9,9 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from rich.console import Console
-
-from coevo_gym.cli.output import telling
+from coevo_gym.cli.output import SafeConsole, telling
 from coevo_gym.cli.progress import RunProgress
 from coevo_gym.cli.sources import find_benchmark, find_source
 from coevo_gym.config import Resolved, RunConfig, Sets, load_config
@@ -96,6 +94,7 @@ def evaluate(
     env: Sequence[str] = (),
     name: str | None = None,
     overwrite: bool = False,
+    yes: bool = False,
     progress: bool | None = None,
 ) -> TableRow:
     """Evaluate a policy on held-out tasks; what ``coevo eval`` does.
@@ -115,14 +114,15 @@ def evaluate(
         env: more arguments of the benchmark's env, ``"name=value"`` each.
         name: name of the folder in ``evals/`` to keep it in; None to keep nothing.
         overwrite: delete an earlier evaluation of this name.
+        yes: agree to what asking a paid model may cost; the error without it says how much.
         progress: as for :func:`train`.
 
     Returns:
         Success (avg@k of several samples) with its 95 % interval, mean score, number of tasks.
 
     Raises:
-        ConfigError: if there is no such source, policy or setting, or another evaluation has that
-            name.
+        ConfigError: if there is no such source, policy or setting, if another evaluation has that
+            name, or if it may cost money and ``yes`` is False.
 
     Example:
         >>> import coevo_gym
@@ -145,17 +145,18 @@ def evaluate(
         else:
             job = model_job(found.name, policy, split, shown, samples=samples, sets=sets, env=env)
         if name is None:
-            return evaluate_unkept(job, shown).row
-        return evaluate_in(EvalFolder.named(name), job, shown, overwrite=overwrite).row
+            return evaluate_unkept(job, shown, agreed=yes).row
+        folder = EvalFolder.named(name)
+        return evaluate_in(folder, job, shown, overwrite=overwrite, agreed=yes).row
 
 
 @contextmanager
 def _shown(progress: bool | None) -> Iterator[RunProgress]:
     """Progress for a person, or for nobody."""
-    console = Console(file=sys.stdout)
+    console = SafeConsole(file=sys.stdout)
     if progress is None:
         progress = console.is_terminal or console.is_jupyter
-    with RunProgress(console if progress else Console(file=io.StringIO())) as shown:
+    with RunProgress(console if progress else SafeConsole(file=io.StringIO())) as shown:
         if not progress:  # warnings go where the program sends them
             yield shown
             return

@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Column, Table
 
-from coevo_gym.cli.output import AsJson, cell, print_json, print_table
+from coevo_gym.cli.completion import completing, presets
+from coevo_gym.cli.output import AsJson, as_text, print_json, say_wrapped
 
 Source = Annotated[
-    str, typer.Argument(metavar="PRESET_OR_TOML", help="Name of a preset, or a .toml file.")
+    str,
+    typer.Argument(
+        metavar="PRESET_OR_TOML",
+        help="Name of a preset (see `coevo train --list`), or a .toml file.",
+        autocompletion=completing(presets),
+    ),
 ]
 Sets = Annotated[
     list[str] | None,
@@ -28,7 +32,7 @@ def _group() -> None:
 
 @app.command("show")
 def show(source: Source, sets: Sets = None, as_json: AsJson = False) -> None:
-    """Print all settings with the origin of each value.
+    """Print all settings, each with the origin of its value unless that is the default.
 
     For example: coevo config show quickstart --set seed=1
     """
@@ -38,13 +42,7 @@ def show(source: Source, sets: Sets = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json([{"key": key, "value": value, "origin": origin} for key, value, origin in rows])
         return
-    longest = max(len(key) for key, _, _ in rows)
-    table = Table(
-        Column("setting", no_wrap=True, min_width=longest),  # there to be copied
-        Column("value", overflow="fold"),
-        Column("from", overflow="fold"),
-        box=None,
-    )
     for key, value, origin in rows:
-        table.add_row(key, cell(value), escape(origin), style="" if origin != "default" else "dim")
-    print_table(table)
+        default = origin == "default"
+        text = f"{key} = {as_text(value) or '(empty)'}" + ("" if default else f"  ({origin})")
+        say_wrapped(text, style="dim" if default else "")

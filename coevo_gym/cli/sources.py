@@ -3,23 +3,49 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from enum import StrEnum
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
+from coevo_gym.cli.completion import benchmarks, completing, runs
 from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs
 from coevo_gym.core.errors import ConfigError, TaskError
+from coevo_gym.core.task import Split
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.trainers.plug.trainer import TRAINERS, Trainer
 
 BenchmarkName = Annotated[
-    str, typer.Argument(metavar="BENCHMARK", help="Name of a benchmark; see `coevo envs`.")
+    str,
+    typer.Argument(
+        metavar="BENCHMARK",
+        help="Name of a benchmark; see `coevo envs`.",
+        autocompletion=completing(benchmarks),
+    ),
 ]
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, or its folder.")]
+RunName = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="Name of a run, or its folder.", autocompletion=completing(runs)
+    ),
+]
 BenchmarkOrRun = Annotated[
-    str, typer.Argument(metavar="BENCHMARK_OR_RUN", help="Name of a benchmark or of a run.")
+    str,
+    typer.Argument(
+        metavar="BENCHMARK_OR_RUN",
+        help="Name of a benchmark or of a run.",
+        autocompletion=completing(benchmarks, runs),
+    ),
 ]
+
+
+class NativeSplit(StrEnum):
+    """The splits of a benchmark's own tasks, as an option takes them."""
+
+    TRAIN = Split.TRAIN
+    VAL = Split.VAL
+    TEST = Split.TEST
 
 
 def find_benchmark(name: str) -> BenchmarkSpec:

@@ -2,7 +2,8 @@
 
 A value is taken from, in this order, the defaults, a preset or TOML file, the environment
 (``COEVO_CFG__SECTION__KEY``) and the command line (``--set section.key=value``); later ones win.
-A section with a name or a kind may be given by that alone: ``benchmark=bfcl``.
+A section with a name or a kind may be given by that alone: ``benchmark=bfcl``. A file may build on
+a preset with ``extends = "quickstart"``, and describe itself with ``about``.
 """
 
 from coevo_gym.config.arms import ArmConfig, arm_configs, asks_policy
@@ -22,7 +23,7 @@ from coevo_gym.config.sections import (
     StoreSettings,
     WarmupSettings,
 )
-from coevo_gym.config.sources import Resolved, Sets, load_config, preset_names
+from coevo_gym.config.sources import Resolved, Sets, about_preset, load_config, preset_names
 from coevo_gym.config.tree import DEFAULT_ENV_STEPS, RunConfig
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "StoreSettings",
     "TapeSettings",
     "WarmupSettings",
+    "about_preset",
     "arm_configs",
     "asks_policy",
     "load_config",

@@ -28,6 +28,8 @@ from coevo_gym.config.keys import (
 from coevo_gym.config.staleness import TOLERATE
 from coevo_gym.config.tree import RunConfig
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.reading import read_file
+from coevo_gym.store.folder import check_name
 
 ENVIRONMENT = "COEVO_CFG__"
 Sets = Sequence[str] | Mapping[str, Any]
@@ -49,7 +51,12 @@ class Resolved:
     origins: Mapping[str, str]
 
     def named(self, name: str) -> Resolved:
-        """The same settings under another name."""
+        """Return the same settings under another name.
+
+        Raises:
+            ConfigError: if it cannot be the name of a folder.
+        """
+        check_name(name)
         config = RunConfig.model_validate({**self.config.to_json(), "name": name})
         return Resolved(config, {**self.origins, "name": "name"})
 
@@ -118,8 +125,13 @@ def resolve(merged: Mapping[str, Setting]) -> Resolved:
 
 
 def preset_names() -> list[str]:
-    """Names of the presets that come with the package."""
+    """List the names of the presets that come with the package."""
     return sorted(path.stem for path in PRESETS.glob("*.toml"))
+
+
+def about_preset(name: str) -> str:
+    """Return a preset's own description: what it trains, and what that takes."""
+    return str(_read(PRESETS / f"{name}.toml")["about"])
 
 
 def _from_source(
@@ -136,9 +148,7 @@ def _from_source(
                 del data[section]["max_staleness"]
         return dict(_settings_of(data, "", "the config"))
     if isinstance(source, Mapping):
-        data = dict(source)
-        inherited = _from_preset(data.pop("extends", None), "the config")
-        return inherited | dict(_settings_of(data, "", "the config"))
+        return _with_inherited(dict(source), "the config")
     return _from_file(str(source))
 
 
@@ -157,21 +167,11 @@ def _from_file(source: str) -> dict[str, Setting]:
     if not is_file and not path.is_file():
         raise ConfigError(
             f"There is no preset {source!r}. {suggest(source, preset_names())} "
-            "A file of your own is named with its .toml."
+            "To use your own file, give a path that ends in .toml."
         )
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"Cannot read {path}: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 text: {error.reason}.") from error
-    try:
-        data = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also of numbers and tables beyond all limits
-        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+    data = _read(path)
     origin = str(path) if is_file else f"preset {source}"
-    inherited = _from_preset(data.pop("extends", None), origin)
-    settings = inherited | dict(_settings_of(data, "", origin))
+    settings = _with_inherited(data, origin)
     for key in PATHS if is_file else ():
         own = settings.get(key)
         if own and own.origin == origin and own.value is not None:
@@ -181,8 +181,27 @@ def _from_file(source: str) -> dict[str, Setting]:
     return settings
 
 
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = read_file(path).decode()
+    except OSError as error:
+        raise ConfigError(f"Cannot read {path}: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text: {error.reason}.") from error
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # also of numbers and tables beyond all limits
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+
+
+def _with_inherited(data: Mapping[str, Any], origin: str) -> dict[str, Setting]:
+    """Return the settings of a file, over those of the preset that it extends."""
+    own = {name: value for name, value in data.items() if name not in ("about", "extends")}
+    return _from_preset(data.get("extends"), origin) | dict(_settings_of(own, "", origin))
+
+
 def _from_preset(name: Any, origin: str) -> dict[str, Setting]:
-    """The settings of the preset that a file extends, if it extends one."""
+    """Return the settings of a preset; none if there is no name."""
     if name is None:
         return {}
     if name not in preset_names():
@@ -260,7 +279,7 @@ def _typed(key: str, value: Any, origin: str) -> Any:
         annotation: Any = annotation_of(RunConfig, key)
         TypeAdapter(annotation).validate_json(text, strict=True)
     except ValidationError as error:
-        problem = error.errors()[0]["msg"]
+        problem = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise ConfigError(f"{key} = {value!r} (from {origin}): {problem}") from None
     return value
 

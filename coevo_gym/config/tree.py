@@ -22,17 +22,24 @@ from coevo_gym.config.sections import (
 )
 from coevo_gym.config.staleness import intolerance, tolerant
 from coevo_gym.core.registry import METHODS
-from coevo_gym.core.task import FrozenDict, FrozenModel
+from coevo_gym.core.task import FrozenDict, FrozenModel, shaped
 from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods import DEFAULT_ARMS
+from coevo_gym.store.folder import NAME, NAME_RULE
 from coevo_gym.trainers.parts import LoopConfig
 from coevo_gym.trainers.settings import GRPOConfig, LearnerConfig
 
 DEFAULT_ENV_STEPS = 100_000
 RESERVED = frozenset({"random", "warm-up", "scripted"})
 """Names of what arms are compared with."""
-ArmName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+ArmName = Annotated[
+    str,
+    shaped(
+        r"[A-Za-z0-9][A-Za-z0-9_-]*",
+        "the name of an arm takes letters, digits and _ -, and begins with a letter or a digit",
+    ),
+]
 
 
 class RunConfig(FrozenModel):
@@ -43,7 +50,7 @@ class RunConfig(FrozenModel):
     begin with the same ones.
     """
 
-    name: str = Field(default="run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: Annotated[str, shaped(NAME, f"a name {NAME_RULE}")] = "run"
     """Name of the folder under runs/."""
     seed: int = Field(default=0, ge=0)
     """Seed of everything in the run."""

@@ -134,7 +134,8 @@ class Benchmark(Protocol):
         reset, so it has to be quick from the second time on.
 
         Raises:
-            TaskError: if the task is malformed, or its scenario unknown.
+            TaskError: if the task is malformed, its scenario is unknown, or its world belongs to
+                another scenario.
         """
         ...
 
@@ -180,6 +181,8 @@ class Benchmark(Protocol):
         """The step's symbols in a behaviour pattern (for rare signals), separated by spaces.
 
         Most benchmarks give one; "" for a step that shows no behaviour, "!" for one that failed.
+        It must return a string for any step, also for one without calls or extras: workers of a
+        served session report steps that no env of this process has seen.
         """
         ...
 

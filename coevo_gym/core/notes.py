@@ -111,6 +111,9 @@ class Usage(FrozenModel):
         usd: price in US dollars; 0 for models that run here.
         seconds: wall time that an endpoint took to answer, all requests of a batch together; for
             what a tape answers, as long as it had taken. 0 for models that run here.
+        used: questions whose answer was used as it came.
+        repaired: questions whose answer was used after one request to repair it.
+        by_rule: questions without a usable answer, so that a rule had to do without.
 
     Example:
         >>> (Usage(calls=1, prompt_tokens=30) + Usage(calls=2, usd=0.25)).calls
@@ -123,6 +126,9 @@ class Usage(FrozenModel):
     completion_tokens: int = Field(default=0, ge=0)
     usd: float = Field(default=0.0, ge=0)
     seconds: float = Field(default=0.0, ge=0)
+    used: int = Field(default=0, ge=0)
+    repaired: int = Field(default=0, ge=0)
+    by_rule: int = Field(default=0, ge=0)
 
     def __add__(self, other: Usage) -> Usage:
         fields = type(self).model_fields
@@ -138,6 +144,14 @@ class Usage(FrozenModel):
         """Tokens read and written."""
         return self.prompt_tokens + self.completion_tokens
 
+    @property
+    def answers(self) -> int:
+        """Questions that were asked, however they ended."""
+        return self.used + self.repaired + self.by_rule
+
+
+ANSWERS = ("used", "repaired", "by_rule")
+"""How a question can end, as fields of :class:`Usage`."""
 
 NO_USAGE = Usage()
 

@@ -25,6 +25,12 @@ from gymnasium.wrappers.utils import create_zero_array
 
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f"
+    "\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e007f\ud800-\udfff]"
+)
+"""Control characters but tab and line feed, and others that cannot be seen or reorder the text."""
+_NAMES = {"\0": "NUL", "\a": "BEL", "\b": "BS", "\r": "CR", "\x1b": "ESC", "\x7f": "DEL"}
 _LENGTH_BYTES = 8
 _MAX_BYTES = 4  # of one character in UTF-8
 _SAMPLE_CHARS = "abcdefghijklmnopqrstuvwxyz 0123456789[]{}()<>\"'.,:;-_/\\\n\té漢🙂"
@@ -55,6 +61,23 @@ def clean_text(text: str, max_length: int) -> str:
         return text
     kept = max_length - 32  # room for the note
     return f"{text[:kept]} [{len(text) - kept} characters cut]"
+
+
+def visible(text: str) -> str:
+    """Write control and invisible characters by name, so that a terminal shows them.
+
+    A terminal obeys such characters: they recolour the screen, set the window's title, or write
+    to the clipboard. Tabs and line ends stay.
+
+    Example:
+        >>> visible("a" + chr(27) + "[31mb" + chr(0x202E))
+        'a[ESC][31mb[202E]'
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return HIDDEN.sub(
+        lambda found: f"[{_NAMES.get(found[0], f'{ord(found[0]):X}')}]", text.replace("\r\n", "\n")
+    )
 
 
 def spaced(name: str) -> str:

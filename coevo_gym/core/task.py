@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import cached_property
@@ -27,6 +29,7 @@ from pydantic import (
 )
 
 from coevo_gym.core.errors import TaskError
+from coevo_gym.core.spaces import visible
 
 SCHEMA_VERSION = 1
 OPEN = "open"
@@ -131,10 +134,34 @@ Text = Annotated[str, AfterValidator(encodable)]
 """A string without lone surrogates as a pydantic field."""
 
 
+def _on_a_line(name: str) -> str:
+    return name if name.isprintable() else visible(" ".join(encodable(name).split()))
+
+
+Name = Annotated[str, AfterValidator(_on_a_line)]
+"""A name as a pydantic field: one line, with control characters replaced by their names."""
+
+
 class FrozenModel(BaseModel):
     """A pydantic model that cannot change and knows no field it does not declare."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def shaped(pattern: str, rule: str) -> AfterValidator:
+    """Create a validator of texts that answers a mismatch in words.
+
+    Args:
+        pattern: regular expression for the whole text.
+        rule: what the text takes, for the error message.
+    """
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(rule)
+        return text
+
+    return AfterValidator(check)
 
 
 class World(FrozenModel):
@@ -215,13 +242,46 @@ def canonical_json(value: Any) -> str:
     )
 
 
+# Whitespace, control characters, and Unicode's Default_Ignorable_Code_Point: nothing is drawn.
+_INVISIBLE = re.compile(
+    r"[\s\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    r"\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8"
+    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
+)
+
+
+def folded(value: Any) -> Any:
+    r"""Return a JSON value with every text reduced to what distinguishes it from other texts.
+
+    Two texts that differ only in case, whitespace, invisible characters or Unicode compatibility
+    forms (NFKC) fold to the same text. Use it to recognize copies, never to display text.
+
+    Args:
+        value: a text, or texts in mappings and sequences; other values are returned unchanged.
+
+    Example:
+        >>> folded("Move  the FILE "), folded("move\u200b the \uff46ile")
+        ('movethefile', 'movethefile')
+    """
+    if isinstance(value, str):
+        if value.isascii():
+            return _INVISIBLE.sub("", value.lower())
+        shown = _INVISIBLE.sub("", unicodedata.normalize("NFKC", value)).casefold()
+        return unicodedata.normalize("NFKC", shown)
+    if isinstance(value, Mapping):
+        return {folded(key): folded(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return tuple(map(folded, value))
+    return value
+
+
 class Task(FrozenModel):
     """What is to be done, where, and how it is judged.
 
     Attributes:
         benchmark: name of the benchmark, such as ``"webshop"``.
         name: unique and for people; taken wherever an id is. Evolved and open tasks are named by
-            their id.
+            their id. Control characters in it are replaced by their names.
         split: side of the train / validation / test border.
         subset: the benchmark's own name for a part, or "".
         scenario: the unit that stays on one side of a split (a product, a scene, a seed world).
@@ -236,7 +296,7 @@ class Task(FrozenModel):
     """
 
     benchmark: str
-    name: Text = ""
+    name: Name = ""
     split: Split
     subset: str = ""
     scenario: Text

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import SupportsIndex, overload
 
 from coevo_gym.core.errors import TaskError
 from coevo_gym.core.task import Task
+from coevo_gym.reading import read_lines
 
 
 class TaskList(tuple[Task, ...]):
@@ -51,22 +52,29 @@ def read_tasks(path: Path) -> tuple[Task, ...]:
     Raises:
         TaskError: if there is no such file, or a line is not a task; the message says which.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise TaskError(f"Cannot read tasks from {path}: {error.strerror}.") from error
-    except ValueError as error:
-        raise TaskError(f"No file can be called {str(path)!r}: {error}.") from error
     tasks = []
-    # Only b"\n" ends a line: str.splitlines would also split on U+2028 inside a text.
-    for number, line in enumerate(data.split(b"\n"), start=1):
-        if not line.strip():
-            continue
+    for number, line in task_lines(path):
         try:
             tasks.append(Task.from_json(line))
         except TaskError as error:
             raise TaskError(f"{path}, line {number}: {error}") from error
     return tuple(tasks)
+
+
+def task_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file of tasks that are not empty, with their numbers from 1.
+
+    Raises:
+        TaskError: if the file cannot be read.
+    """
+    try:
+        for number, line in enumerate(read_lines(path), start=1):
+            if line.strip():
+                yield number, line
+    except OSError as error:
+        raise TaskError(f"Cannot read tasks from {path}: {error.strerror}.") from error
+    except ValueError as error:
+        raise TaskError(f"No file can be called {str(path)!r}: {error}.") from error
 
 
 def write_tasks(path: Path, tasks: Iterable[Task]) -> None:

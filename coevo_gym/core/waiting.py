@@ -19,11 +19,16 @@ logger = logging.getLogger("coevo_gym.waiting")
 HowFar = Callable[[str, int, int], None]
 """Is told what is being done, how much of it is done, and how much there is of it."""
 
+Acted = Callable[[int, int], None]
+"""Called with the env steps that agents have just taken, and the tokens that models read and wrote
+for them."""
+
 _STRETCH = 20
 """Changes that a rate is measured over: it follows work that gets slower, and is no jitter."""
 
 _looking = ContextVar("looking", default=False)
 _follower: ContextVar[HowFar | None] = ContextVar("follower", default=None)
+_watcher: ContextVar[Acted | None] = ContextVar("watcher", default=None)
 
 
 @contextmanager
@@ -62,6 +67,30 @@ def how_far(what: str, done: int, total: int) -> None:
     follower = _follower.get()
     if follower is not None:
         follower(what, done, total)
+
+
+@contextmanager
+def watched_by(watcher: Acted) -> Iterator[None]:
+    """Context manager that calls ``watcher`` with whatever is passed to :func:`acted` inside it."""
+    token = _watcher.set(watcher)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
+
+
+def acted(steps: int, tokens: int) -> None:
+    """Report work of agents and models as it happens, long before an episode has ended.
+
+    Call it with two zeros just before the work, so that the time it takes can be measured.
+
+    Args:
+        steps: env steps that agents have decided on since the last call.
+        tokens: tokens that models read and wrote since then.
+    """
+    watcher = _watcher.get()
+    if watcher is not None:
+        watcher(steps, tokens)
 
 
 class Patience:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from coevo_gym.core.benchmark import Benchmark, get_benchmark
 from coevo_gym.core.errors import ConfigError, TaskError
-from coevo_gym.core.task import Split, Task, canonical_json, parse_split
+from coevo_gym.core.task import Split, Task, canonical_json, folded, parse_split
 from coevo_gym.core.task_file import TaskList
 
 _REMEMBERED = 4096
@@ -102,10 +102,10 @@ class HoldingOut:
         A copy of a native task that is set aside, with another scenario or in other words, is
         recognised by its world and verifier.
         """
-        side = self._inner.side_of(task)
-        if side is Split.TRAIN and (self._holds(task) or self._has_content(task)):
+        if self._has_content(task):
             return Split.HELD_OUT
-        return side
+        side = self._inner.side_of(task)
+        return Split.HELD_OUT if side is Split.TRAIN and self._holds(task) else side
 
     def relabelled(self, task: Task) -> Task:
         """The task; ``held_out`` where it says ``train`` and is set aside."""
@@ -134,7 +134,7 @@ class HoldingOut:
 
 def _content(task: Task) -> str:
     parts = [task.world.model_dump(mode="json"), task.verifier.model_dump(mode="json")]
-    return hashlib.sha256(canonical_json(parts).encode()).hexdigest()
+    return hashlib.sha256(canonical_json(folded(parts)).encode()).hexdigest()
 
 
 @lru_cache(maxsize=16)

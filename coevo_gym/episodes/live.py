@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Generic, cast
 
 import gymnasium as gym
 
 from coevo_gym.core.errors import EnvBackendError, ModelError
 from coevo_gym.core.notes import NO_USAGE
-from coevo_gym.core.seams import Act
+from coevo_gym.core.seams import Act, Agent
 from coevo_gym.core.trajectory import EndReason, TokenDecision, View
+from coevo_gym.core.waiting import acted
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes.episode import Episode, Fault, Finished, Lost, Outcome, RecordT
 from coevo_gym.episodes.shown import Seen
@@ -100,3 +102,12 @@ class LiveEpisode(Generic[RecordT]):
             name, step = self._episode.task.name, len(self._acts)
             _LOG.warning("episode lost task=%s step=%d error=%s", name, step, error)
         return Lost(self.index, reason, error, len(self._acts))
+
+
+def ask(agent: Agent, episodes: Sequence[LiveEpisode[RecordT]]) -> Sequence[Act]:
+    """Ask the agent for the next act of each episode, and report the steps and tokens."""
+    acted(0, 0)
+    acts = agent.act([episode.view for episode in episodes])
+    steps = sum(act.end is None for act in acts)
+    acted(steps, sum(act.usage.tokens for act in acts if act.usage is not NO_USAGE))
+    return acts

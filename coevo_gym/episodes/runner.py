@@ -27,7 +27,7 @@ from coevo_gym.episodes.episode import (
     RecordT,
     episode_of,
 )
-from coevo_gym.episodes.live import LiveEpisode
+from coevo_gym.episodes.live import LiveEpisode, ask
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.stream import EpisodeStream
 
@@ -116,7 +116,7 @@ class Runner:
                         yield episode, lost
             if not live:
                 continue
-            acts = agent.act([episode.view for episode in live])
+            acts = ask(agent, live)
             asked, live = live, []
             steps = [partial(episode.step, act) for episode, act in zip(asked, acts, strict=True)]
             for episode, outcome in self._each(asked, steps):

@@ -18,7 +18,7 @@ from coevo_gym.core.seams import Agent
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.episodes.crew import Crew
 from coevo_gym.episodes.episode import Episode, Lost, Outcome, RecordT
-from coevo_gym.episodes.live import LiveEpisode
+from coevo_gym.episodes.live import LiveEpisode, ask
 from coevo_gym.episodes.pool import EnvPool
 
 PATIENCE = 0.05
@@ -151,7 +151,7 @@ class EpisodeStream(Generic[RecordT]):
         asking = sorted(self._asking, key=lambda live: live.index)
         self._asking = []
         began = monotonic()
-        acts = self._agent.act([live.view for live in asking])
+        acts = ask(self._agent, asking)
         self._took_s = monotonic() - began
         self.busy_s += self._took_s
         for live, act in zip(asking, acts, strict=True):

@@ -12,14 +12,20 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from coevo_gym.config.keys import flat, suggest
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject
+from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, shaped
 from coevo_gym.experiments.seeds import read_seeds
 
 FOLDER = Path(__file__).parent / "tables"
 BUDGETS = Path(__file__).parent / "budgets.toml"
 ANY = "any"
 """Stands for all benchmarks in the budgets of a table."""
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_]*$")]
+Name = Annotated[
+    str,
+    shaped(
+        r"[A-Za-z0-9][A-Za-z0-9_]*",
+        "a name takes letters, digits and _, and begins with a letter or a digit",
+    ),
+]
 Size = Literal["tiny", "small", "paper"]
 Shown = Literal["", "warm-up", "random"]
 _DIGITS = re.compile(r"(\d+)")

@@ -18,6 +18,7 @@ from coevo_gym.experiments.simulated import in_worlds, over_worlds, run_batches
 from coevo_gym.experiments.writing import write
 from coevo_gym.run.progress import Progress, ProgressFile
 from coevo_gym.run.stop import StopRequest
+from coevo_gym.store.folder import check_name
 
 SIMULATED = "simulated"
 """Stands for all worlds of a table of the simulated learner."""
@@ -76,9 +77,11 @@ def choose(
     simulated ones, the benchmark is a world, or all of them.
 
     Raises:
-        ConfigError: if there is no such budget, row or seed.
+        ConfigError: if there is no such budget, row or seed, or the name is none for a folder.
     """
     size = size_of(experiment, budget)
+    if name is not None:
+        check_name(name)
     if metric is not None:
         experiment = experiment.model_copy(update={"metric": metric})
     usual = SIMULATED if experiment.kind == "simulated" else experiment.benchmarks[0]

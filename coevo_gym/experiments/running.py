@@ -10,7 +10,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.experiments.cells import Cell, Counts
 from coevo_gym.experiments.measures import measure
 from coevo_gym.experiments.sharing import beside, take_over
-from coevo_gym.run.evolving.cost import require_consent
+from coevo_gym.run.evolving.cost import estimates, require_consent
 from coevo_gym.run.progress import Progress
 from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.run.train import resume, train
@@ -26,7 +26,7 @@ def check_cells(cells: Sequence[Cell], *, agreed: bool = False) -> None:
     """
     for cell in cells:
         if cell.state != "finished" and not agreed:
-            require_consent(cell.config)
+            require_consent(estimates(cell.config))
 
 
 def run_cells(
@@ -118,9 +118,17 @@ class _Told:
         """See :class:`~coevo_gym.run.progress.Progress`."""
         self.progress.phase(f"{self.name}: {name}", total, done, similar=similar)
 
+    def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
+        """See :class:`~coevo_gym.run.progress.Progress`."""
+        self.progress.expect(steps, words, whole=whole)
+
     def update(self, done: int, **facts: str) -> None:
         """See :class:`~coevo_gym.run.progress.Progress`."""
         self.progress.update(done, **facts)
+
+    def acted(self, steps: int, tokens: int) -> None:
+        """See :class:`~coevo_gym.run.progress.Progress`."""
+        self.progress.acted(steps, tokens)
 
     def spent(self, cost: Cost) -> None:
         """See :class:`~coevo_gym.run.progress.Progress`."""

@@ -16,8 +16,13 @@ from coevo_gym.experiments.results import Comparison, ResultTable, TableLine
 from coevo_gym.store.folder import finite, write_atomic
 
 NOTHING = "–"
+TOO_FEW = "too few seeds"
+FEWEST = 3
+"""Seeds from which an interval is printed: with two, Student's t makes it wider than the scale."""
 HEADS = ("difference", "95 % interval", "wins", "p")
 """Heads of what is printed of a comparison."""
+KEYS = ("row", "against", "round")
+"""Heads of the columns that identify a line."""
 
 
 def write(folder: Path, table: ResultTable) -> None:
@@ -106,7 +111,7 @@ def more_grids(table: ResultTable) -> Iterator[tuple[str, tuple[list[str], list[
             (
                 ["row", "against", "p", "p, Holm"],
                 [
-                    [one["row"], one["baseline"], f"{one['p']:.3f}", f"{one['p_holm']:.3f}"]
+                    [one["row"], one["baseline"], _p_value(one["p"]), _p_value(one["p_holm"])]
                     for one in table.parts[QUESTIONS]
                 ],
             ),
@@ -134,20 +139,26 @@ def compared(comparison: Comparison | None, *, points: bool) -> list[str]:
     if comparison is None or comparison.mean is None:
         return [NOTHING] * len(HEADS)
     scale = 100.0 if points else 1.0
-    n, interval = len(comparison.seeds), NOTHING
-    if comparison.low is not None and comparison.high is not None:
+    n, interval = len(comparison.seeds), TOO_FEW
+    if n >= FEWEST and comparison.low is not None and comparison.high is not None:
         interval = f"[{scale * comparison.low:+.1f}, {scale * comparison.high:+.1f}]"
     return [
         f"{scale * comparison.mean:+.1f}",
         interval,
         f"{comparison.wins} of {n}",
-        f"{comparison.p:.3f}",
+        _p_value(comparison.p),
     ]
 
 
 def shown(name: str, value: float | None) -> str:
     """A number as it is printed."""
     return NOTHING if value is None else column(name).form.format(value)
+
+
+def _p_value(p: float | None) -> str:
+    if p is None:
+        return NOTHING
+    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
 def _is_share(metric: str) -> bool:

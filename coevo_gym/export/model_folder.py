@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.export.model_card import ModelCard, card_of, written
 from coevo_gym.provision import staged
 from coevo_gym.run.manifest import read_manifest
@@ -75,6 +75,8 @@ def export_model(
             f"{config.name} has no checkpoint of {name} yet. Train it with "
             f"`coevo resume {config.name}`."
         )
+    from safetensors import SafetensorError
+
     from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
 
     # Here no engine is needed, and no GPU: what is saved is the same.
@@ -82,20 +84,24 @@ def export_model(
     model = TransformersPolicy(on_cpu, thinking=config.policy.chat.thinking)
     card = _load(model, saved, folder, name)
     with storing(target), staged(target) as new:
-        if adapter:
-            model.save_adapter(new)
-        else:
-            model.save_pretrained(new)
+        try:
+            (model.save_adapter if adapter else model.save_pretrained)(new)
+        except SafetensorError as error:  # which hides the error of the write
+            raise StoreError(
+                f"Cannot write {target}: {error}. Check the free space and the folder's "
+                "permissions, then export again."
+            ) from error
         write_atomic(new / "README.md", written(card, adapter=adapter).encode())
         write_json(new / ORIGIN, {**card.to_json(), "manifest": manifest})
     return card
 
 
 def _load(model: TransformersPolicy, saved: Checkpoint, folder: RunFolder, name: str) -> ModelCard:
-    from coevo_gym.run.assembly import load_evaluated, weights_hash
+    from coevo_gym.run.assembly import load_evaluated, restoring, weights_hash
 
     policy = cast("Learnable", model)
-    load_evaluated(policy, saved.state)
+    with restoring(saved, policy):
+        load_evaluated(policy, saved.state)
     return card_of(folder, name, saved, weights=weights_hash(policy))
 
 

@@ -38,6 +38,7 @@ from coevo_gym.report.data import (
 from coevo_gym.report.noted import arm_labels, env_steps_of, versions_of
 from coevo_gym.report.task_sets import ArmTasks, lengths_of, maps_of, spread_of
 from coevo_gym.run.assembly import Assembly
+from coevo_gym.run.evolving.answers import answers_of, warnings
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.table import RANDOM, WARMUP, TableRow
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
@@ -72,7 +73,7 @@ def load_report_data(folder: RunFolder) -> ReportData:
     arms, held_out = _arm_tasks(config, rounds), _held_out(config)
     spreads = tuple(spread_of(tasks) for tasks in arms)
     spent = {arm: env_steps_of(lines, arm) for arm in config.arms}
-    noted, turns = reader.note_counts(), reader.turn_counts()
+    noted, turns, usage = reader.note_counts(), reader.turn_counts(), _usage(rounds)
     return ReportData(
         title=config.name,
         subtitle=f"{config.benchmark.name}, {manifest['model']}, seed {config.seed}",
@@ -95,13 +96,13 @@ def load_report_data(folder: RunFolder) -> ReportData:
             for arm in config.arms
             for row in versions_of(reader.notes_when(arm, INTERFACE), arm, spent[arm])
         ),
-        usage=_usage(rounds),
+        usage=usage,
         rejections=_rejections(rounds),
         similarity=_similarity(held_out, rounds),
         lineage=_lineage(later, tasks, counts),
         rejected=_rejected(later),
         warmup_loss=tuple(warmup.get("losses", ())),
-        notes=_notes(config, manifest),
+        notes=(*_unused(usage), *_notes(config, manifest)),
     )
 
 
@@ -304,9 +305,26 @@ def _usage(rounds: Sequence[StoredRound]) -> tuple[UsageRow, ...]:
         for purpose, used in applied.result.usage.items():
             found[arm, purpose] = found.get((arm, purpose), NO_USAGE) + used
     return tuple(
-        UsageRow(arm, purpose, used.requests, used.prompt_tokens, used.completion_tokens, used.usd)
+        UsageRow(
+            arm,
+            purpose,
+            used.requests,
+            used.prompt_tokens,
+            used.completion_tokens,
+            used.usd,
+            answers_of({purpose: used}).get(purpose),
+        )
         for (arm, purpose), used in found.items()
     )
+
+
+def _unused(usage: Sequence[UsageRow]) -> Iterator[str]:
+    """A warning for each purpose that models were asked for in vain."""
+    asked_by: dict[str, dict[str, Mapping[str, int]]] = {}
+    for row in usage:
+        if row.answers is not None:
+            asked_by.setdefault(row.arm, {})[row.purpose] = row.answers
+    return warnings(asked_by)
 
 
 def _rejections(rounds: Sequence[StoredRound]) -> tuple[ArmCount, ...]:

@@ -239,6 +239,8 @@ class UsageRow:
         prompt_tokens: tokens that were read.
         completion_tokens: tokens that were written.
         usd: price in US dollars; 0 where no prices are set.
+        answers: how many answers were used, repaired, and replaced by a rule; None where nothing
+            was asked but what to do next, or by a version that did not count.
     """
 
     arm: str
@@ -247,6 +249,7 @@ class UsageRow:
     prompt_tokens: int
     completion_tokens: int
     usd: float = 0.0
+    answers: Mapping[str, int] | None = None
 
 
 class LabelBin(NamedTuple):

@@ -16,6 +16,9 @@ NARROW = "\u202f"
 NONE = "–"
 """Shown where there is no number."""
 
+ONE_SEED = "one seed; repeats can differ by more"
+"""Caveat of every statement about the arms of one run."""
+
 
 def percent(share: float | None, digits: int = 1) -> str:
     """Share in [0, 1] as a percentage, or a dash."""
@@ -66,7 +69,7 @@ def compact(value: float) -> str:
 
 
 def headline(table: Sequence[TableRow]) -> str:
-    """The result in a sentence: the last row against the strongest other trained one."""
+    """Describe the result in a sentence: the last row against the strongest other trained one."""
     rows = [row for row in table if math.isfinite(row.success)]
     if not rows:
         return "This run holds no evaluation on held-out tasks."
@@ -77,9 +80,9 @@ def headline(table: Sequence[TableRow]) -> str:
         first += f" (95{NARROW}% interval {interval(focus.low, focus.high)})"
     others = [row for row in rows[:-1] if row.env_steps > 0] or rows[:-1]
     if not others:
-        return f"{first}."
+        return f"{first}, with {ONE_SEED}."
     rival = max(others, key=lambda row: row.success)
-    return f"{first}{_against(focus, rival)}."
+    return f"{first}{_against(focus, rival)} ({ONE_SEED})."
 
 
 def _against(focus: TableRow, rival: TableRow) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from coevo_gym.config import ArmConfig
 from coevo_gym.core.errors import StoreError
@@ -14,8 +15,9 @@ from coevo_gym.curricula.session.seeds import Seeds
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.episodes.pool import EnvPool
-from coevo_gym.run.assembly import Assembly, weights_hash
+from coevo_gym.run.assembly import Assembly, restoring, weights_hash
 from coevo_gym.run.events import ArmEvents
+from coevo_gym.run.evolving.answers import answers_of
 from coevo_gym.run.evolving.parts import OnVerdict, aside
 from coevo_gym.run.rounds import StoredEvolver, StoredLandings, carried_out_by
 from coevo_gym.run.stop import Stopped
@@ -26,6 +28,17 @@ from coevo_gym.trainers.learners import make_learner
 from coevo_gym.trainers.loop import Loop
 from coevo_gym.trainers.rest import ReST
 from coevo_gym.trainers.settings import UpdateConfig
+
+_TOLD = (
+    "step",
+    "after_env_steps",
+    "success_rate",
+    "mean_score",
+    "episodes",
+    "warmup_tasks_success",
+    "pool_tasks_success",
+)
+"""What a summary tells of each evaluation."""
 
 
 class Arm:
@@ -134,6 +147,35 @@ class Arm:
         with self.as_evaluated():
             return weights_hash(self.policy)
 
+    def most_left(self) -> tuple[int, str]:
+        """Return the most env steps that training still takes, as a number and in words."""
+        config, state = self.loop.config, self.loop.state
+        if config.max_steps is None:
+            left = (config.max_env_steps or 0) - state.env_steps
+            return left, f"{left:,} env steps"
+        left, each = config.max_steps - state.step, self._assembly.max_steps
+        episodes = config.groups_per_step * self._assembly.config.rollout.group_size
+        words = f"{left:,} learner steps × {episodes:,} episodes × up to {each} env steps"
+        return left * episodes * each, words
+
+    def outcome(self) -> dict[str, Any]:
+        """Return what the arm did and how it ended, for the run's summary."""
+        state, numbers = self.loop.state, self.loop.session.metrics()
+        return {
+            "steps": state.step,
+            "env_steps": state.env_steps,
+            "episodes": state.episodes,
+            "rounds": int(numbers.get("rounds", 0)),
+            "pool_size": int(numbers.get("pool_size", 0)),
+            "weights": self.weights_hash(),
+            "evaluations": [
+                {name: found[name] for name in _TOLD if name in found}
+                for found in self.events.evaluations()
+            ],
+            "curriculum": numbers,
+            "answers": answers_of(state.usage),
+        }
+
     def close(self) -> None:
         """Call off a round that runs beside training, and wait until nothing of it runs any more.
 
@@ -170,7 +212,8 @@ class Arm:
         """Restore :meth:`save`.
 
         Raises:
-            StoreError: if the arm had begun with other weights, which are its reference.
+            StoreError: if the arm had begun with other weights, which are its reference, or the
+                checkpoint does not fit.
         """
         # One that an older version wrote does not say its start, and holds the reference itself.
         if saved.state.get("start", self.start) != self.start:
@@ -179,9 +222,10 @@ class Arm:
                 f"now: the checkpoint in {saved.path.parent.with_name(WARMUP)} was lost or "
                 "replaced. Bring it back, or train anew with --overwrite."
             )
-        self.policy.load_state_dict(saved.state["policy"])
-        self.learner.load_state_dict(saved.state["learner"])
-        self.loop.load_state_dict(json.loads(saved.state["loop"]))
-        self.events.evaluation = dict(saved.state["evaluation"])
-        if self.asked is not None and saved.state.get("asked"):
-            self.asked.load_state_dict(saved.state["asked"])
+        with restoring(saved, self.policy):
+            self.policy.load_state_dict(saved.state["policy"])
+            self.learner.load_state_dict(saved.state["learner"])
+            self.loop.load_state_dict(json.loads(saved.state["loop"]))
+            self.events.evaluation = dict(saved.state["evaluation"])
+            if self.asked is not None and saved.state.get("asked"):
+                self.asked.load_state_dict(saved.state["asked"])

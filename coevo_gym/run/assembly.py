@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium as gym
@@ -19,6 +20,7 @@ from coevo_gym.agents.random import RandomAgent
 from coevo_gym.agents.references import evaluate_references
 from coevo_gym.config import ArmConfig, RunConfig, arm_configs
 from coevo_gym.core.benchmark import Benchmark, proposable
+from coevo_gym.core.errors import StoreError
 from coevo_gym.core.evolution import Round
 from coevo_gym.core.registry import METHODS
 from coevo_gym.core.seams import Agent, Policy
@@ -39,6 +41,7 @@ from coevo_gym.run.evolving.parts import OnVerdict, RoundParts, check_gates
 from coevo_gym.run.policies import PolicyAgent, make_agent, make_learnable
 
 if TYPE_CHECKING:
+    from coevo_gym.store.checkpoint import Checkpoint
     from coevo_gym.trainers.grpo import Learnable
 
 
@@ -112,6 +115,12 @@ class Assembly:
         """The class of the benchmark's env."""
         entry_point = cast(str, gym.spec(self.benchmark.env_id).entry_point)
         return cast(type[TaskEnv], load_env_creator(entry_point))
+
+    @property
+    def max_steps(self) -> int:
+        """The most steps of an episode."""
+        given = self.env_arguments.get("max_steps", self.config.benchmark.max_steps)
+        return given or self.env_class.default_max_steps
 
     def make_env(self, split: str = "train") -> gym.Env[str, str]:
         """One raw env."""
@@ -194,7 +203,7 @@ class Assembly:
             benchmark=self.benchmark,
             native_tasks=self.train_tasks,
             starts=parts.starts,
-            max_steps=self.config.benchmark.max_steps or self.env_class.default_max_steps,
+            max_steps=self.max_steps,
             curriculum=arm.curriculum,
             learner=arm.learner,
             make_env=self.make_env,
@@ -297,6 +306,29 @@ def one_thread(config: RunConfig) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def restoring(saved: Checkpoint, policy: Learnable) -> Iterator[None]:
+    """Restore a checkpoint in a block, and check the weights of the policy at its end.
+
+    Raises:
+        StoreError: if its contents do not fit, or give weights that are not finite; the message
+            names the file.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        reason = shorten(f"{type(error).__name__}: {error}", 300)
+        raise StoreError(f"{saved.path} does not fit this run ({reason}). {_REPLACE}") from error
+    if not all(bool(parameter.isfinite().all()) for parameter in policy.parameters()):
+        raise StoreError(f"{saved.path} holds weights that are not finite. {_REPLACE}")
+
+
+_REPLACE = (
+    "Put the right file back, delete this one to use the checkpoint before it, or start over with "
+    "--overwrite."
+)
 
 
 def load_evaluated(policy: Learnable, saved: Mapping[str, Any]) -> None:

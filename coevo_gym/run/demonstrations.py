@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coevo_gym.core.benchmark import Benchmark, check_claim
+from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.errors import ConfigError, SplitLeakError
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.task_file import read_tasks
 from coevo_gym.core.trajectory import Trajectory
+from coevo_gym.curricula.pool.pool import require_trainable
 from coevo_gym.run.tasks.review import timestamp
 from coevo_gym.store.folder import locked, storing, write_atomic
 
@@ -103,9 +104,4 @@ def read_demonstrations(path: Path, benchmark: Benchmark) -> tuple[Task, ...]:
 
 
 def _check(task: Task, benchmark: Benchmark, action: str) -> None:
-    if task.require_asked(action).split is not Split.TRAIN:
-        raise SplitLeakError(
-            f"Refusing to {action} {task.name}: it is a {task.split} task, and only training tasks "
-            "may be imitated."
-        )
-    check_claim(task, benchmark.side_of(task), action)
+    require_trainable(task.require_asked(action), action, benchmark)

@@ -10,6 +10,7 @@ from coevo_gym.run.evals.carry_out import Kept, KeptInFolder, carry_out, open_da
 from coevo_gym.run.evals.identity import differences, identity, in_words
 from coevo_gym.run.evals.job import EvalJob, run_job
 from coevo_gym.run.evals.summary import EvalSummary, summarise
+from coevo_gym.run.evolving.cost import require_consent
 from coevo_gym.run.progress import Progress, ProgressFile
 from coevo_gym.run.table import TableRow
 from coevo_gym.store.eval_folder import EvalFolder
@@ -39,8 +40,10 @@ def evaluate_policy(
     return evaluate_unkept(run_job(folder, policy, split), progress or SILENT).row
 
 
-def evaluate_unkept(job: EvalJob, progress: Progress) -> EvalSummary:
-    """Evaluate, and keep nothing."""
+def evaluate_unkept(job: EvalJob, progress: Progress, *, agreed: bool = False) -> EvalSummary:
+    """Evaluate, and keep nothing; see :func:`evaluate_in` for ``agreed``."""
+    if not agreed:
+        require_consent(job.estimates())
     kept = Kept()
     try:
         carry_out(job, kept, progress)
@@ -55,6 +58,7 @@ def evaluate_in(
     progress: Progress,
     *,
     overwrite: bool = False,
+    agreed: bool = False,
     begun: Callable[[int, int], None] = lambda done, total: None,
 ) -> EvalSummary:
     """Evaluate into a folder, or go on with what is there of the same evaluation.
@@ -67,12 +71,15 @@ def evaluate_in(
         job: what to evaluate.
         progress: what a person sees.
         overwrite: delete what is there first.
+        agreed: whether the user has agreed to what the policy's endpoint may cost.
         begun: called with how many episodes are done already, and of how many.
 
     Raises:
-        ConfigError: if another evaluation lies there.
+        ConfigError: if another evaluation is there, or it may cost money and ``agreed`` is False.
         StoreError: if it is in use, damaged, or cannot be written.
     """
+    if not agreed:
+        require_consent(job.estimates(0 if overwrite else len(folder.lines())))
     with (
         opened(folder, job, progress, overwrite=overwrite) as kept,
         ProgressFile(progress, folder.path, "eval", folder.path.name) as told,
@@ -104,6 +111,8 @@ def opened(
         StoreError: if it is in use, damaged, or cannot be written.
     """
     wanted = identity(job)
+    if overwrite or not folder.config.is_file():
+        folder.contents()  # what is not ours is refused before a lock file is put beside it
     with folder.locked():
         if overwrite or not folder.config.is_file():
             folder.empty()
@@ -111,6 +120,7 @@ def opened(
         else:
             _check_same(folder, wanted, progress)
         with closing(open_database(folder.database, job)) as database:
+            database.check()
             yield KeptInFolder(folder, job.policy, database)
 
 

@@ -49,6 +49,7 @@ class ArmEvents(Events):
         every_steps: steps between checkpoints.
         by: what the result of a round depends on beside it.
         max_steps: steps that the arm may take, or None.
+        evolves: whether the arm looks for tasks after its first set.
         on_trained: success on tasks that were trained on, by what they are; asked at evaluations.
         on_cost: called when the arm has cost more.
         send: is given each line of metrics, for sinks.
@@ -65,6 +66,7 @@ class ArmEvents(Events):
     every_steps: int
     by: Callable[[Round], str] = lambda round: ""
     max_steps: int | None = None
+    evolves: bool = True
     on_trained: Callable[[], Mapping[str, float]] = dict
     on_cost: Callable[[], None] = lambda: None
     send: Callable[[Mapping[str, Any]], None] = lambda line: None
@@ -147,18 +149,27 @@ class ArmEvents(Events):
         self.progress.update(
             done,
             success="unknown" if success is None else f"{success:.0%}",
-            pool=f"{metrics.get('curriculum.pool_size', 0.0):.0f}",
-            rounds=f"{metrics.get('curriculum.rounds', 0.0):.0f}",
+            **self._pool(metrics),
         )
         if state.step % self.every_steps == 0:
             self.save()
+
+    def _pool(self, metrics: Metrics) -> dict[str, str]:
+        """Describe what is practised; the round that finds a fixed set is no news."""
+        size = f"{metrics.get('curriculum.pool_size', 0.0):.0f}"
+        if not self.evolves:
+            return {"fixed_task_set": size}
+        return {"pool": size, "rounds": f"{metrics.get('curriculum.rounds', 0.0):.0f}"}
 
     def should_stop(self) -> bool:
         """See :class:`~coevo_gym.trainers.parts.Events`."""
         return self.stop()
 
     def rewind(self, step: int) -> None:
-        """Forget what was written down after a step; -1 forgets all."""
+        """Forget what was recorded after a step; -1 forgets all.
+
+        Steps up to it that have no record, because the file was damaged or deleted, are reported.
+        """
         self.store.rewind(self.arm, step)
 
         def keep(line: Mapping[str, Any]) -> bool:
@@ -166,6 +177,21 @@ class ArmEvents(Events):
 
         if self.folder.metrics.exists():
             keep_lines(self.folder.metrics, keep)
+        if missing := self._without_record(step):
+            self.progress.say(
+                f"warning: {self.folder.metrics} has no record of {self.arm} at step "
+                f"{_ranges(missing)}: the file was damaged or deleted. The run goes on, but its "
+                "report and its table lack these numbers."
+            )
+
+    def _without_record(self, last: int) -> list[int]:
+        """Return the steps up to ``last`` that lack the line of the step or of its evaluation."""
+        events: dict[str, set[int]] = {"step": set(), "eval": set()}
+        for line in read_lines(self.folder.metrics):
+            if line.get("arm") == self.arm and line.get("event") in events:
+                events[line["event"]].add(line["step"])
+        evaluated = set(self.store.evaluation_steps(self.arm))
+        return sorted((set(range(1, last + 1)) - events["step"]) | (evaluated - events["eval"]))
 
     def _log(self, event: str, **numbers: Any) -> None:
         state = self.loop.state
@@ -173,3 +199,14 @@ class ArmEvents(Events):
         whole = line | numbers | line
         append_line(self.folder.metrics, whole)
         self.send(whole)
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Return ascending numbers as text, such as ``"1-3, 7"``."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(f"{part[0]}-{part[-1]}" if part[1:] else str(part[0]) for part in parts)

@@ -104,6 +104,17 @@ def find_run_task(folder: RunFolder, name_or_id: str) -> Task:
     raise TaskError(f"{name} has no task {name_or_id!r}. `coevo tasks {name}` lists their names.")
 
 
+def run_that_found(benchmark: str, name_or_id: str) -> str | None:
+    """Return the name of a run under ``runs/`` in which this task evolved, or None."""
+    for name in RunFolder.names():
+        folder = RunFolder.of(name)
+        if not folder.database.is_file() or read_manifest(folder)[1].benchmark.name != benchmark:
+            continue
+        if RunReader(folder.database).task_id(name_or_id):
+            return name
+    return None
+
+
 def matching(rows: Sequence[dict[str, Any]], search: str) -> list[dict[str, Any]]:
     """The rows that hold every word of ``search``, whatever the case of its letters."""
     words = search.casefold().split()

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from coevo_gym.core.waiting import Pace
+from coevo_gym.core.waiting import Pace, watched_by
 from coevo_gym.run.stop import Stopped
 from coevo_gym.store.progress import (
     Cost,
@@ -53,9 +53,26 @@ class Progress(Protocol):
         """
         ...
 
+    def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
+        """Announce the most env steps that the rest of the phase takes, to estimate its time by.
+
+        Args:
+            steps: the most env steps.
+            words: the same in words, such as ``"3 episodes × up to 15 steps"``.
+            whole: whether these steps are all that the phase spends time on.
+        """
+        return
+
     def update(self, done: int, **facts: str) -> None:
         """Say how far the phase has come, with facts such as ``success="31 %"``."""
         ...
+
+    def acted(self, steps: int, tokens: int) -> None:
+        """Report env steps and tokens as they are taken; see :func:`coevo_gym.core.waiting.acted`.
+
+        It may be called from several threads.
+        """
+        return
 
     def spent(self, cost: Cost) -> None:
         """Say what the work, or the part that is under way, has cost in all so far."""
@@ -64,6 +81,74 @@ class Progress(Protocol):
     def say(self, text: str) -> None:
         """Tell a line that is to stay."""
         ...
+
+
+def episodes_ahead(n: int, steps: int) -> tuple[int, str]:
+    """Return the most env steps of ``n`` episodes of up to ``steps`` each, also in words.
+
+    Example:
+        >>> episodes_ahead(3, 15)
+        (45, '3 episodes × up to 15 steps')
+    """
+    return n * steps, f"{n:,} episode{'s' * (n != 1)} × up to {steps} steps"
+
+
+class PhasePace(Pace):
+    """Estimates how long a phase still takes: by env steps until a part of it is done.
+
+    Args:
+        total: how much there is of the phase.
+        done: how much of it was done before.
+        clock: seconds that have passed since some moment.
+
+    Attributes:
+        steps: env steps that agents took in the phase.
+        tokens: tokens that models read and wrote in the phase.
+
+    Example:
+        >>> now = 0.0
+        >>> pace = PhasePace(2, clock=lambda: now)
+        >>> pace.expect(2 * 15)
+        >>> pace.act(0, 0)
+        >>> now = 60.0
+        >>> pace.act(2, 900)
+        >>> pace.left_s()
+        840.0
+    """
+
+    def __init__(
+        self, total: int, done: int = 0, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(total, done, clock=clock)
+        self.steps = self.tokens = 0
+        self._most, self._whole = 0, False
+        self._by_steps: Pace | None = None  # from the moment when the first agent is asked
+
+    def expect(self, steps: int, *, whole: bool = False) -> None:
+        """Set the most env steps that the phase takes; see :meth:`Progress.expect`."""
+        self._most, self._whole = steps, whole
+
+    def act(self, steps: int, tokens: int) -> None:
+        """Count env steps and tokens; the first call starts the clock."""
+        self.steps += steps
+        self.tokens += tokens
+        if self._by_steps is None:
+            self._by_steps = Pace(self._most, clock=self._clock)
+        self._by_steps.reach(self.steps)
+
+    @property
+    def share(self) -> float:
+        """How much of the phase is done, in [0, 1]; at least so much, of its env steps."""
+        shares = (self.done / max(1, self.total), self.steps / max(1, self._most))
+        return min(1.0, max(shares) if self._whole else shares[0])
+
+    def left_s(self) -> float | None:
+        """Seconds that the phase still takes; None before an agent has acted."""
+        left = super().left_s()
+        if self._by_steps is None or not self._most or (left is not None and not self._whole):
+            return left
+        by_steps = self._by_steps.left_s()
+        return min((s for s in (left, by_steps) if s is not None), default=None)
 
 
 class ProgressFile:
@@ -96,17 +181,19 @@ class ProgressFile:
         self._inner, self._clock = inner, clock
         self._writer: ProgressWriter | None = ProgressWriter(folder)
         self._lock = threading.RLock()
-        self._pace: Pace | None = None
+        self._pace: PhasePace | None = None
         self._similar = 0
         self._later_s: float | None = 0.0
         self._before = self._here = Cost()  # of the parts that are over, and of this one
         self._written = float("-inf")
+        self._watching = watched_by(self.acted)
         moment = now()
         self._told = WorkProgress(
             work=work, name=name, state="running", started=moment, updated=moment, pid=os.getpid()
         )
 
     def __enter__(self) -> Self:
+        self._watching.__enter__()
         return self
 
     def __exit__(
@@ -115,6 +202,7 @@ class ProgressFile:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._watching.__exit__(kind, error, trace)
         state: WorkState = "finished" if kind is None else "failed"
         if kind is not None and issubclass(kind, (Stopped, KeyboardInterrupt)):
             state = "stopped"
@@ -142,12 +230,28 @@ class ProgressFile:
         """See :class:`Progress`."""
         with self._lock:
             self._end_phase()
-            self._pace = Pace(total, done, clock=self._clock)
+            self._pace = PhasePace(total, done, clock=self._clock)
             self._similar = similar
-            self._tell(phase=name, total=total, done=done, facts={}, rate=None)
+            self._tell(phase=name, total=total, done=done, facts={}, rate=None, steps=0)
             self._tell_left()
             self._write()
         self._inner.phase(name, total, done, similar=similar)
+
+    def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
+        """See :class:`Progress`."""
+        with self._lock:
+            if self._pace is not None:
+                self._pace.expect(steps, whole=whole)
+        self._inner.expect(steps, words, whole=whole)
+
+    def acted(self, steps: int, tokens: int) -> None:
+        """See :class:`Progress`."""
+        with self._lock:
+            if self._pace is not None:
+                self._pace.act(steps, tokens)
+                self._tell(steps=self._pace.steps, tokens=self._told.tokens + tokens)
+                self._write_now_and_then()
+            self._inner.acted(steps, tokens)
 
     def update(self, done: int, **facts: str) -> None:
         """See :class:`Progress`."""
@@ -162,7 +266,8 @@ class ProgressFile:
         """See :class:`Progress`."""
         with self._lock:
             self._here = cost
-            self._tell(cost=self._before + cost)
+            whole = self._before + cost
+            self._tell(cost=whole, tokens=max(self._told.tokens, whole.tokens))
         self._inner.spent(cost)
 
     def say(self, text: str) -> None:

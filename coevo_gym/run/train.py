@@ -17,13 +17,16 @@ from coevo_gym.agents.tiny.policy import TinyPolicy
 from coevo_gym.config import ArmConfig, Resolved, RunConfig
 from coevo_gym.core.errors import CoevoError
 from coevo_gym.core.evolution import Round, RoundResult, Verdict
+from coevo_gym.core.seams import Agent
 from coevo_gym.core.task import FrozenDict
+from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.episodes.garbage import rare_full_collections
 from coevo_gym.run.arm import Arm
-from coevo_gym.run.assembly import Assembly, one_thread
+from coevo_gym.run.assembly import Assembly, one_thread, restoring
 from coevo_gym.run.evals.types import evaluated_task
 from coevo_gym.run.events import ArmEvents, outcomes_of
-from coevo_gym.run.evolving.cost import require_consent
+from coevo_gym.run.evolving.answers import answers_of, warnings
+from coevo_gym.run.evolving.cost import estimates, require_consent
 from coevo_gym.run.evolving.parts import aside
 from coevo_gym.run.evolving.spending import Spending
 from coevo_gym.run.manifest import (
@@ -32,7 +35,7 @@ from coevo_gym.run.manifest import (
     mark_of,
     read_manifest,
 )
-from coevo_gym.run.progress import Progress, ProgressFile
+from coevo_gym.run.progress import Progress, ProgressFile, episodes_ahead
 from coevo_gym.run.rounds import StoredEvolver
 from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.run.table import RANDOM, WARMUP, TableRow, mean_of_late, table_row
@@ -46,17 +49,6 @@ from coevo_gym.store.reader import RunReader
 from coevo_gym.store.secrets import without_secrets
 from coevo_gym.trainers.sft import demonstrate, imitate
 
-_TOLD = (
-    "step",
-    "after_env_steps",
-    "success_rate",
-    "mean_score",
-    "episodes",
-    "warmup_tasks_success",
-    "pool_tasks_success",
-)
-"""What a summary tells of each evaluation."""
-
 
 @dataclass(frozen=True)
 class Summary:
@@ -67,9 +59,10 @@ class Summary:
         benchmark: what was practised.
         split: the held-out split that the table is about.
         table: baselines first, then the arms in order.
-        arms: what each arm did: steps, env steps, rounds, pool size, hash of its weights, and the
-            metrics of its curriculum in the end, and the numbers of each evaluation; the first is
-            the warm-up's.
+        arms: what each arm did: steps, env steps, rounds, pool size, hash of its weights, the
+            metrics of its curriculum in the end, the numbers of each evaluation (the first is the
+            warm-up's), and how many answers of models were used, repaired, or replaced by a rule,
+            by purpose.
     """
 
     name: str
@@ -127,7 +120,7 @@ def train(
     """
     folder.check_free(overwrite=overwrite)
     if not agreed:
-        require_consent(resolved.config)
+        require_consent(estimates(resolved.config))
     assembly = Assembly(resolved.config, database=folder.database)
     assembly.check()  # settings that make no arms leave no folder behind, and no policy below
     check_sinks(resolved.config.sinks)
@@ -168,9 +161,9 @@ def _go(folder: RunFolder, assembly: Assembly, progress: Progress, stop: StopReq
 
 
 def _check_whole(folder: RunFolder, config: RunConfig) -> None:
-    """Refuse to go on without what arms have stored: the report would lack it."""
+    """Refuse to resume if what the arms stored is missing or damaged: the report would lack it."""
     if any((folder.checkpoints / arm).is_dir() for arm in config.arms):
-        RunReader(folder.database)
+        RunReader(folder.database).check()
 
 
 class _Run:
@@ -227,17 +220,20 @@ class _Run:
             start = self._warm_up()
             checkpoints.save(0, asdict(start))
             return start
-        return Start(**saved.state)
+        with restoring(saved, self.assembly.policy):
+            start = Start(**saved.state)
+            self.assembly.policy.load_state_dict(start.policy)
+        return start
 
     def _warm_up(self) -> Start:
         """Evaluate the random agent, imitate references, evaluate again."""
         assembly, tasks = self.assembly, self.assembly.warmup_tasks()
-        self.progress.phase("warm-up", total=3)
-        floor = assembly.evaluate(assembly.random_agent())
+        floor = self._evaluate("evaluate random", assembly.random_agent())
         random = floor.metrics()
-        self.progress.update(1, random=_percent(random))
         self._check_stop()
         policy, env_steps = assembly.policy, 0
+        epochs = self.config.warmup.max_epochs
+        self.progress.phase("warm-up", total=epochs)
         losses: Sequence[float] = ()
         if tasks:
             with closing(assembly.envs()) as envs:
@@ -251,20 +247,40 @@ class _Run:
             if isinstance(policy, TinyPolicy):
                 policy.fit_words(demonstrations.texts)
             imitation = imitate(
-                policy, demonstrations, self.config.warmup, seed=assembly.seed("imitation")
+                policy,
+                demonstrations,
+                self.config.warmup,
+                seed=assembly.seed("imitation"),
+                on_epoch=self._on_done,
             )
             losses, env_steps = imitation.losses, imitation.env_steps
-        self.progress.update(2, tasks=str(len(tasks)))
+        self.progress.update(epochs, tasks=str(len(tasks)))
         self._check_stop()
-        start = assembly.evaluate(assembly.agent(policy).greedy())
+        start = self._evaluate("evaluate warm-up", assembly.agent(policy).greedy())
         warmup = start.metrics()
-        self.progress.update(3, random=_percent(random), now=_percent(warmup))
         self._log_once(WARMUP, losses=list(losses), env_steps=env_steps)
         outcomes = {
             name: [list(outcome) for outcome in outcomes_of(found)]
             for name, found in ((RANDOM, floor), (WARMUP, start))
         }
         return Start(policy.state_dict(), random, warmup, env_steps, outcomes)
+
+    def _evaluate(self, phase: str, agent: Agent) -> Evaluation:
+        """Evaluate an agent on the held-out tasks, as a phase of its own."""
+        n = len(self.assembly.held_out_tasks)
+        self.progress.phase(phase, total=n)
+        self.progress.expect(*episodes_ahead(n, self.assembly.max_steps), whole=True)
+        found = self.assembly.evaluate(agent, on_done=self._on_done)
+        self.progress.update(n, success=_percent(found.metrics()))
+        return found
+
+    @property
+    def _on_done(self) -> Callable[[int], None] | None:
+        """Told of each part of a phase that is done, if the policy is a language model.
+
+        With the tiny policy such phases are over at once: a line each is enough.
+        """
+        return None if self.config.policy.kind == "tiny" else self.progress.update
 
     def _find_first_tasks(self, store: RunStore) -> None:
         """Carry out the rounds that arms begin with; the store keeps them, and the parents.
@@ -294,6 +310,8 @@ class _Run:
         self._found = 0
         result = evolver.run(round)
         self._found = None
+        for warning in warnings({"first task set": answers_of(result.usage)}):
+            self.progress.say(f"warning: {warning}")
         if not result.accepted:
             if result.held:
                 raise CoevoError(
@@ -368,6 +386,7 @@ class _Run:
                 every_steps=self.config.store.checkpoint_every_steps,
                 by=arm.evolver.by if arm.evolver else lambda round: "",
                 max_steps=self.config.loop.max_steps,
+                evolves=settings.curriculum.evolve != "off",
                 on_trained=arm.success_on_trained,
                 send=sinks.send,
                 on_cost=lambda: spending.by_arm(arm.name, arm.first_round, arm.loop.state),
@@ -398,26 +417,13 @@ class _Run:
         done = loop.state.step if by_steps else loop.state.env_steps
         later = len(self.assembly.arms) - list(self.assembly.arms).index(arm.name) - 1
         self.progress.phase(f"train {arm.name}", total or 0, done, similar=later)
+        self.progress.expect(*arm.most_left())
         arm.events.on_cost()
         loop.run()
         arm.save(checkpoints)
         if not loop.over or loop.session.evolving:
             raise Stopped
-        numbers = loop.session.metrics()
-        evaluations = arm.events.evaluations()
-        outcome = {
-            "steps": loop.state.step,
-            "env_steps": loop.state.env_steps,
-            "episodes": loop.state.episodes,
-            "rounds": int(numbers.get("rounds", 0)),
-            "pool_size": int(numbers.get("pool_size", 0)),
-            "weights": arm.weights_hash(),
-            "evaluations": [
-                {name: numbers[name] for name in _TOLD if name in numbers}
-                for numbers in evaluations
-            ],
-            "curriculum": numbers,
-        }
+        outcome, evaluations = arm.outcome(), arm.events.evaluations()
         mark = mark_of(self.config, self.assembly.arms[arm.name])
         state = loop.state
         row = table_row(
@@ -425,7 +431,7 @@ class _Run:
             mean_of_late(evaluations, self.config.evaluation.last),
             state.env_steps,
             usage=state.used,
-            curriculum=numbers,
+            curriculum=outcome["curriculum"],
             mark=mark,
         )
         return row, outcome

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from anyio.lowlevel import checkpoint
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -48,6 +49,7 @@ def make_app(
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        await checkpoint()  # imports what threads need, while files can still be opened
         sweeping = asyncio.create_task(_sweep(session))
         try:
             yield
@@ -73,7 +75,7 @@ async def _sweep(session: JournaledSession) -> None:
         try:
             await run_in_threadpool(session.take_in_lapsed)
         except StoreError as error:
-            logger.error("the journal cannot be written: %s", error)
+            logger.error("%s", error)
             return  # every call says so from now on
 
 

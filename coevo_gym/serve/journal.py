@@ -7,6 +7,8 @@ import sqlite3
 import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,11 +16,14 @@ from coevo_gym.core.errors import StoreError
 from coevo_gym.core.task import canonical_json
 from coevo_gym.store.folder import storing
 
-FORMAT = 1
+FORMAT = 2
+"""2 added a checksum to each row; journals of format 1 are upgraded when they are opened."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, body TEXT);
-CREATE TABLE IF NOT EXISTS snapshot (one INTEGER PRIMARY KEY CHECK (one = 1), at REAL, body BLOB);
-CREATE TABLE IF NOT EXISTS calls (number INTEGER PRIMARY KEY, at REAL, what TEXT, body BLOB);
+CREATE TABLE IF NOT EXISTS snapshot
+    (one INTEGER PRIMARY KEY CHECK (one = 1), at REAL, body BLOB, checksum INTEGER);
+CREATE TABLE IF NOT EXISTS calls
+    (number INTEGER PRIMARY KEY, at REAL, what TEXT, body BLOB, checksum INTEGER);
 """
 
 
@@ -37,18 +42,19 @@ class Call(NamedTuple):
 
 
 class Journal:
-    """The calls of a session in order, and a snapshot that the first of them follows.
+    """The calls of a session in order, and the snapshot that the first of them follows.
 
     A call that :meth:`add` has returned from outlives its process. One process at a time may have
-    the file open.
+    the file open. Every row has a checksum.
 
     Args:
-        path: the file; made if it is not there.
-        about: what the session was made with. It is kept in a new file, and must be equal in an
+        path: the file; created if it does not exist.
+        about: what the session was made with. It is stored in a new file, and must be equal in an
             old one.
 
     Raises:
-        StoreError: if the file cannot be used, is of another session, or is in use.
+        StoreError: if the file cannot be used, is damaged, belongs to another session, or is in
+            use.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
@@ -56,10 +62,11 @@ class Journal:
         self._lock = threading.Lock()
         self._since, self._synced = 0, True
         path.parent.mkdir(parents=True, exist_ok=True)
-        with storing(path):
+        with self._using():
             self._db = sqlite3.connect(
                 path, timeout=0, isolation_level=None, check_same_thread=False
             )
+            self._db.text_factory = _text
             try:
                 # Whoever has the file open keeps it locked: two servers would share no memory.
                 self._db.executescript("PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;")
@@ -67,6 +74,7 @@ class Journal:
                     f"PRAGMA synchronous=FULL; BEGIN EXCLUSIVE; {_SCHEMA} COMMIT;"
                 )
                 self._check(about)
+                self.n_calls = self._count()
             except BaseException as error:
                 self._db.close()
                 if "locked" in str(error):
@@ -77,97 +85,187 @@ class Journal:
                 raise
 
     def _check(self, about: Mapping[str, Any]) -> None:
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        (problem,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
+        if problem != "ok":
+            raise self._damaged(problem)
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
         known = dict(self._db.execute("SELECT name, body FROM about"))
-        if version not in (0, FORMAT) or (version == 0 and known):
+        if version not in (0, 1, FORMAT) or (version == 0 and known):
             raise StoreError(
-                f"{self.path} has format {version}, and this version of coevo_gym reads "
-                f"{FORMAT}. Pass another --db, or use the version that made it."
+                f"{self.path} has format {version}, and this version of coevo_gym reads formats "
+                f"1 to {FORMAT}. Pass another --db, or use the version that made it."
             )
         mine = {name: canonical_json(value) for name, value in about.items()}
-        if version == 0:
-            self._db.executemany("INSERT INTO about VALUES (?, ?)", mine.items())
-            self._db.execute(f"PRAGMA user_version={FORMAT}")
-        elif known != mine:
+        if version and known != mine:
             other = [n for n in sorted({*known, *mine}) if known.get(n) != mine.get(n)]
             said = ", ".join(f"{n}={known.get(n)} (now {mine.get(n)})" for n in other)
             raise StoreError(
                 f"{self.path} is of a session that was made with {said}. Go on with the same "
                 "settings, or pass another --db."
             )
+        if version != FORMAT:
+            with self._transaction():
+                if version == 0:
+                    self._db.executemany("INSERT INTO about VALUES (?, ?)", mine.items())
+                else:
+                    self._add_checksums()
+                self._db.execute(f"PRAGMA user_version={FORMAT}")
+
+    def _add_checksums(self) -> None:
+        """Upgrade format 1."""
+        db = self._db
+        db.create_function("checksum", 4, _checksum)
+        db.execute("ALTER TABLE snapshot ADD COLUMN checksum INTEGER")
+        db.execute("UPDATE snapshot SET checksum = checksum(one, at, '', body)")
+        db.execute("ALTER TABLE calls ADD COLUMN checksum INTEGER")
+        db.execute("UPDATE calls SET checksum = checksum(number, at, what, body)")
+
+    def _count(self) -> int:
+        """Return how many calls there are; they are numbered from 1 without a gap."""
+        n, last = self._db.execute("SELECT count(*), max(number) FROM calls").fetchone()
+        if n != (last or 0):
+            raise self._damaged(f"of {last} calls, {n} are left")
+        return int(n)
 
     def snapshot(self) -> tuple[float, dict[str, Any]] | None:
-        """When the latest snapshot was made, and the state in it; None if there is none."""
-        with self._lock, storing(self.path):
-            row = self._db.execute("SELECT at, body FROM snapshot").fetchone()
-        return None if row is None else (row[0], _unpack(row[1]))
+        """Return when the latest snapshot was made and the state in it; None if there is none.
+
+        Raises:
+            StoreError: if it is damaged.
+        """
+        with self._lock, self._using():
+            row = self._db.execute("SELECT one, at, '', body, checksum FROM snapshot").fetchone()
+            if row is None:
+                if self.n_calls:
+                    raise self._damaged("its snapshot is missing")
+                return None
+            at, _, state = self._read("the snapshot", *row)
+            return at, state
 
     def calls(self) -> Iterator[Call]:
-        """What happened since then, in order."""
-        with self._lock, storing(self.path):
-            numbers = [row[0] for row in self._db.execute("SELECT number FROM calls ORDER BY 1")]
-        for number in numbers:
-            with self._lock, storing(self.path):
-                query = "SELECT at, what, body FROM calls WHERE number = ?"
-                at, what, body = self._db.execute(query, (number,)).fetchone()
-            self._since += len(body)
-            yield Call(at, what, _unpack(body))
+        """Yield the calls since the snapshot, in order.
+
+        Raises:
+            StoreError: if the next one is damaged.
+        """
+        for number in range(1, self.n_calls + 1):
+            with self._lock, self._using():
+                query = "SELECT number, at, what, body, checksum FROM calls WHERE number = ?"
+                row = self._db.execute(query, (number,)).fetchone()
+                call = Call(*self._read(f"call {number}", *(row or [None] * 5)))
+            self._since += len(row[3])
+            yield call
+
+    def count(self, what: str, first: int) -> int:
+        """Return how many calls of a name there are from a number on."""
+        query = "SELECT count(*) FROM calls WHERE number >= ? AND what = ?"
+        with self._lock, self._using():
+            return int(self._db.execute(query, (first, what)).fetchone()[0])
 
     @property
     def bytes_since_snapshot(self) -> int:
-        """How much has been added since the latest snapshot."""
+        """Bytes that have been added since the latest snapshot."""
         return self._since
 
     def add(self, calls: Sequence[Call], *, synced: bool = True) -> None:
-        """Keep calls, all or none.
+        """Store calls, all or none.
 
         Args:
             calls: what happened, in order.
             synced: whether they are on disk when it returns. Otherwise they outlive this process,
                 but not a power cut that comes before the next ones that are.
         """
-        rows = [(call.at, call.what, _pack(call.body)) for call in calls]
-        with self._lock, storing(self.path):
+        rows = []
+        for number, call in enumerate(calls, self.n_calls + 1):
+            row = (number, call.at, call.what, _pack(call.body))
+            rows.append((*row, _checksum(*row)))
+        with self._lock, self._using():
             if synced is not self._synced:
                 self._db.execute(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
                 self._synced = synced
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                self._db.executemany("INSERT INTO calls VALUES (NULL, ?, ?, ?)", rows)
-                self._db.execute("COMMIT")
-            except BaseException:
-                self._roll_back()
-                raise
-            self._since += sum(len(row[2]) for row in rows)
+            with self._transaction():
+                self._db.executemany("INSERT INTO calls VALUES (?, ?, ?, ?, ?)", rows)
+            self.n_calls += len(rows)
+            self._since += sum(len(row[3]) for row in rows)
 
     def put_snapshot(self, at: float, state: Mapping[str, Any]) -> int:
-        """Keep a state in place of all calls so far; says its size in bytes."""
+        """Replace the snapshot and all calls so far by a state; returns its size in bytes."""
         body = _pack(state)
-        with self._lock, storing(self.path):
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                self._db.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?, ?)", (at, body))
+        row = (1, at, body, _checksum(1, at, "", body))
+        with self._lock, self._using():
+            with self._transaction():
+                self._db.execute("INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?)", row)
                 self._db.execute("DELETE FROM calls")
-                self._db.execute("COMMIT")
-            except BaseException:
-                self._roll_back()
-                raise
-            self._since = 0
+            self.n_calls = self._since = 0
         return len(body)
+
+    def copy(self) -> Path:
+        """Copy the whole file to a new one beside it, and return that."""
+        names = (self.path.with_name(f"{self.path.name}.copy-{n}") for n in count(1))
+        path = next(name for name in names if not name.exists())
+        with self._lock, self._using(), closing(sqlite3.connect(path)) as other:
+            self._db.backup(other)
+        return path
 
     def close(self) -> None:
         """Close the file; twice is fine."""
         with self._lock:
             self._db.close()
 
-    def _roll_back(self) -> None:
-        if self._db.in_transaction:
-            self._db.execute("ROLLBACK")
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def _using(self) -> Iterator[None]:
+        """Turn whatever a file that cannot be used or read leads to into a StoreError."""
+        with storing(self.path):
+            try:
+                yield
+            except sqlite3.DatabaseError as error:
+                broken = type(error) is sqlite3.DatabaseError  # not one of its kinds
+                if broken or "malformed" in str(error):
+                    raise self._damaged(error) from error
+                raise
+            except (ValueError, TypeError, ArithmeticError) as error:
+                raise self._damaged(error) from error
+
+    def _read(
+        self, name: str, number: Any, at: Any, what: Any, body: Any, checksum: Any
+    ) -> tuple[float, str, Any]:
+        """Return time, name and content of a row that is as it was written."""
+        if not isinstance(body, bytes) or checksum != _checksum(number, at, what, body):
+            raise self._damaged(f"{name} is not as it was written")
+        try:
+            return at, what, json.loads(zlib.decompress(body))
+        except (
+            zlib.error,
+            ValueError,
+            RecursionError,
+        ) as error:  # older than its checksum
+            raise self._damaged(f"{name} is unreadable: {error}") from error
+
+    def _damaged(self, why: object) -> StoreError:
+        return StoreError(
+            f"{self.path} is damaged: {why}. Restore a copy of it, or pass another --db."
+        )
+
+
+def _text(data: bytes) -> str:
+    """Decode a text column; one with flipped bytes fails its checksum, not here."""
+    return data.decode(errors="replace")
+
+
+def _checksum(number: Any, at: Any, what: Any, body: bytes) -> int:
+    return zlib.crc32(body, zlib.crc32(repr((number, at, what)).encode()))
 
 
 def _pack(value: Any) -> bytes:
     return zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 1)
-
-
-def _unpack(body: bytes) -> Any:
-    return json.loads(zlib.decompress(body))

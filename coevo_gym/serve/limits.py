@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import resource
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 from coevo_gym.core.errors import ConfigError
+
+HEAD_S = 10.0
+"""Seconds in which the head of a request must arrive."""
+HEAD_BYTES = 64 << 10
+"""Largest head of a request."""
+_FILES = 8192
+"""Files that a server wants to be able to open."""
 
 
 @dataclass(frozen=True)
@@ -40,3 +51,92 @@ class Limits:
     def message_bytes(self) -> int:
         """:attr:`message_kb` in bytes."""
         return int(self.message_kb * 2**10)
+
+
+def connection_bounds(sessions: int = 0) -> dict[str, Any]:
+    """Return settings for ``uvicorn.Config`` that keep idle connections from blocking a server.
+
+    Each connection takes a file descriptor, even if no request is ever sent on it. This raises the
+    process's soft limit on open files and lets connections use half of them.
+
+    Args:
+        sessions: clients that must be able to connect at the same time.
+    """
+    files = _raise_file_limit(max(_FILES, 4 * sessions))
+    return {
+        "http": bounded_protocol(files // 2),
+        "limit_concurrency": files // 2 + 1,  # uvicorn refuses when this many are reached
+        "backlog": files // 4,
+    }
+
+
+def bounded_protocol(most: int, head_s: float = HEAD_S) -> type[asyncio.Protocol]:
+    """Create a uvicorn HTTP protocol that limits idle connections.
+
+    A connection is idle from its start, and again from the end of each response, until the head
+    of a request has arrived. It is closed when it has been idle for ``head_s``. When there are
+    more than ``most`` connections, the one that has been idle longest is closed, which is the new
+    one if all others are being answered.
+
+    Args:
+        most: connections at a time, WebSockets included.
+        head_s: seconds that a connection may be idle.
+    """
+    uvicorn: Any = import_module("uvicorn.protocols.http.auto")
+    idle: dict[Any, asyncio.TimerHandle] = {}  # connections, longest idle first
+
+    class Bounded(uvicorn.AutoHTTPProtocol):  # type: ignore[misc]
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            self._update()
+            if len(self.connections) > most:
+                next(iter(idle))._abort()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._update(len(data))
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._update()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self._set_busy()
+
+        def _update(self, n_bytes: int = 0) -> None:
+            """Note whether it is idle; ``n_bytes`` have just arrived."""
+            answering = self.cycle is not None and not self.cycle.response_complete
+            if answering or self not in self.connections:  # a WebSocket has its own protocol
+                self._set_busy()
+            elif self not in idle:
+                self._head_bytes = 0
+                idle[self] = self.loop.call_later(head_s, self._abort)
+            elif self.cycle is None or not self.cycle.more_body:
+                self._head_bytes += n_bytes
+                if self._head_bytes > HEAD_BYTES:
+                    self._abort()
+
+        def _set_busy(self) -> None:
+            if (timer := idle.pop(self, None)) is not None:
+                timer.cancel()
+
+        def _abort(self) -> None:
+            self._set_busy()
+            self.connections.discard(self)  # uvicorn does so only once the transport is closed
+            self.transport.abort()
+
+    return Bounded
+
+
+def _raise_file_limit(wanted: int) -> int:
+    """Raise the soft limit on open files; return the new limit, at most ``wanted``."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+    except (ValueError, OSError):  # the system may allow less than it says
+        return soft
+    return raised

@@ -14,11 +14,12 @@ import gymnasium as gym
 
 from coevo_gym.core.benchmark import Benchmark, get_benchmark
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.seams import Curriculum
 from coevo_gym.curricula.registry import make_curriculum
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.provision import extra_advice
-from coevo_gym.serve.limits import Limits
+from coevo_gym.serve.limits import Limits, connection_bounds
 from coevo_gym.serve.session import JournaledSession
 from coevo_gym.serve.shelf import EnvShelf
 
@@ -64,28 +65,35 @@ class Practice:
         more = {} if self.max_steps is None else {"max_steps": self.max_steps}
         return gym.make(self.bench.env_id, split=split, disable_env_checker=True, **more)
 
-    def open(self, path: Path) -> JournaledSession:
-        """The session that is kept in a file; a new one if there is none.
+    def open(self, path: Path, *, recover: bool = False) -> JournaledSession:
+        """Open the session in a file; a new one if the file does not exist.
+
+        Args:
+            path: the file.
+            recover: if a call in it cannot be replayed, continue from the state before it.
 
         Raises:
             ConfigError: if a setting is not usable.
-            StoreError: if the file cannot be used, or is of another session.
+            StoreError: if the file cannot be used or replayed, or is of another session.
         """
         with closing(self.make_env("train")) as env:
             bare = cast(TaskEnv, env.unwrapped)
-            curriculum = make_curriculum(
+            native, evolver = bare.tasks, scripted_evolver(bare)
+
+        def make() -> Curriculum:
+            return make_curriculum(
                 self.curriculum,
-                native=bare.tasks,
+                native=native,
                 evolve_every_groups=self.evolve_every_groups,
                 initial_size=self.initial_size,
             )
-            evolver = scripted_evolver(bare)
+
         about = {
             name: getattr(self, name)
             for name in ("benchmark", "curriculum", "evolve_every_groups", "initial_size")
         }
         return JournaledSession(
-            curriculum,
+            make,
             evolver,
             path,
             about={**about, "max_steps": self.max_steps or 0},
@@ -93,6 +101,7 @@ class Practice:
             groups_per_step=self.groups_per_step,
             seed=self.seed,
             lease_s=self.lease_s,
+            recover=recover,
         )
 
 
@@ -121,6 +130,7 @@ def serve(
     hosts: Collection[str] = (),
     limits: Limits = Limits(),  # noqa: B008 (frozen)
     ready: Callable[[JournaledSession], None] = lambda _: None,
+    recover: bool = False,
 ) -> None:
     """Serve until SIGINT or SIGTERM; what clients are being answered is finished first.
 
@@ -132,18 +142,20 @@ def serve(
         hosts: names that it is reached by, beside localhost and this machine's own.
         limits: what clients may take up.
         ready: called when clients may come.
+        recover: if a call in the file cannot be replayed, continue from the state before it.
 
     Raises:
         ImportError: if the extra ``serve`` is not installed.
         ConfigError: if a setting is not usable.
-        StoreError: if the file cannot be used, or is of another session.
+        StoreError: if the file cannot be used or replayed, or is of another session.
     """
     uvicorn = _uvicorn()
     from coevo_gym import __version__
     from coevo_gym.serve.app import make_app
     from coevo_gym.serve.envs import EnvsFace
 
-    with closing(practice.open(path)) as session, closing(EnvShelf(practice.make_env)) as shelf:
+    opened = practice.open(path, recover=recover)
+    with closing(opened) as session, closing(EnvShelf(practice.make_env)) as shelf:
         about = {
             "name": practice.bench.env_id,
             "description": f"{practice.benchmark}, practised by the curriculum "
@@ -163,6 +175,7 @@ def serve(
             ws_per_message_deflate=False,
             timeout_graceful_shutdown=10,
             server_header=False,
+            **connection_bounds(limits.sessions),
         )
         ready(session)
         uvicorn.Server(config).run(sockets=[listening])

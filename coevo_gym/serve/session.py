@@ -1,16 +1,15 @@
-"""A curriculum session of which nothing that was answered is lost, whatever happens to its process.
+"""A curriculum session that loses nothing it has acknowledged, whatever happens to its process.
 
-    with JournaledSession(curriculum, evolver, Path("curriculum.db"), lease_s=600) as session:
+    with JournaledSession(make, evolver, Path("curriculum.db"), lease_s=600) as session:
         ticket = session.take(request="worker-3/17")
         session.report(ticket.id, trajectory)      # on disk when it returns
 
-It holds no env and no network: the faces of a server and an actor are made of it.
+It holds no env and no network: a server and an actor are faces of it.
 """
 
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,40 +17,44 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.seams import Curriculum, Evolver, Later, Ticket
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import EndReason, Trajectory
-from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
+from coevo_gym.core.trajectory_json import trajectory_to_json
+from coevo_gym.curricula.pool.pool import require_practised
 from coevo_gym.curricula.session.session import CurriculumSession
-from coevo_gym.serve.journal import Call, Journal
-from coevo_gym.serve.replay import Found, is_ticket, read_trajectory
+from coevo_gym.serve.journal import Journal
+from coevo_gym.serve.recorded import Recorded
+from coevo_gym.serve.reports import check_report, read_trajectory
 
 logger = logging.getLogger(__name__)
 
-SNAPSHOT_BYTES = 16 * 2**20
-"""Least size of what is to be played again after a restart before a snapshot takes its place."""
 LONGEST_PAUSE_S = 60.0
-_UNSYNCED = frozenset({"take", "renew", "sweep"})
-"""Calls that a power cut may take back: a ticket that nobody knows of is given out again."""
 
 
 class JournaledSession:
     """A :class:`~coevo_gym.curricula.session.session.CurriculumSession` that outlives its process.
 
-    Each call that changes something is in a journal, with the time it was made at, before it is
-    answered. Whoever opens the journal again plays the calls in their order, and is where the
-    other one was: tickets that are out go on, with what was left of their leases, and a report
-    that was answered is neither lost nor counted again. The time in between does not count.
+    Each call that changes something is written to a journal, with the time it was made at, before
+    it is answered. Opening the journal again replays the calls in order, which restores the
+    session: tickets that are out stay out, with what was left of their leases, and a report that
+    was acknowledged is neither lost nor counted again. The time in between does not count.
+
+    A call is either refused before it changes anything, or carried out and written down. If
+    anything else happens, such as an exception in the curriculum or a full disk, the session in
+    memory may differ from its journal. It then answers every call with a :class:`StoreError` until
+    it is opened again.
 
     Rounds that are due are carried out in a thread of their own; what they find is in the journal
     before it is applied. A round that fails is tried again, after growing pauses.
 
     Args:
-        curriculum: decides what to practise; as it is made, before anything has happened to it.
+        make: creates the curriculum. It is called when the journal is opened and for every state
+            that is loaded, and must return a new one each time.
         evolver: carries out its rounds.
-        path: the journal; made if it is not there.
+        path: the journal; created if it does not exist.
         about: what the session is made with, such as the names of benchmark and method; a journal
             is for a session that was made with the same. The numbers below are part of it.
         group_size: K, episodes a group.
@@ -60,14 +63,20 @@ class JournaledSession:
         max_reissues: how often one place of a group is tried again.
         lease_s: seconds that a ticket may be out without a word.
         monotonic: tells the time in seconds, within this process.
+        recover: if a call cannot be replayed, continue from the state before it. A copy of the
+            whole journal is kept, and all tickets that were out are void.
+
+    Attributes:
+        recovered: what was dropped to recover, and where the copy is; "" if nothing was.
 
     Raises:
-        StoreError: if the journal cannot be used, or is of another session.
+        StoreError: if the journal cannot be used, belongs to another session, or has a call that
+            cannot be replayed.
     """
 
     def __init__(
         self,
-        curriculum: Curriculum,
+        make: Callable[[], Curriculum],
         evolver: Evolver,
         path: Path,
         *,
@@ -78,45 +87,42 @@ class JournaledSession:
         max_reissues: int = 3,
         lease_s: float = 600.0,
         monotonic: Callable[[], float] = time.monotonic,
+        recover: bool = False,
     ) -> None:
-        made_with = {
+        made_with: dict[str, Any] = {
             "group_size": group_size,
             "groups_per_step": groups_per_step,
             "seed": seed,
             "max_reissues": max_reissues,
             "lease_s": lease_s,  # what lapsed in the journal lapses again
         }
-        self._evolver, self._found = evolver, Found()
+        self._evolver = evolver
         self._lock = threading.RLock()
-        self._now, self._monotonic = 0.0, monotonic
-        self._snapshot_bytes = 0
+        self._monotonic = monotonic
         self.lease_s = lease_s
-        self._session = CurriculumSession(
-            curriculum,
-            self._found,
-            group_size=group_size,
-            groups_per_step=groups_per_step,
-            seed=seed,
-            max_reissues=max_reissues,
-            lease_s=lease_s,
-            clock=lambda: self._now,
-        )
-        self._mine: set[str] = set()
+
+        def new(found: Evolver, clock: Callable[[], float]) -> CurriculumSession:
+            return CurriculumSession(make(), found, **made_with, clock=clock)
+
         self._round: Round | None = None
         self._failures, self._why_failed = 0, ""
-        self._broken: StoreError | None = None
         self._stop = threading.Event()
-        self._journal = Journal(path, {**about, **made_with})
+        journal = Journal(path, {**about, **made_with})
         try:
-            self._epoch = self._play()
+            self._kept = Recorded(new, journal, recover=recover)
         except BaseException:
-            self._journal.close()
+            journal.close()
             raise
-        self._base = self._now - monotonic()
+        self.recovered = self._kept.recovered
+        self._base = self._kept.now - monotonic()
         self.replayed = self._session.counts["taken"] > 0
-        for id in list(self._mine):  # those who ran them are gone
+        for id in list(self._kept.mine):  # those who ran them are gone
             self.give_back(self._named(id), EndReason.WORKER_LOST)
         self._begin_due()
+
+    @property
+    def _session(self) -> CurriculumSession:
+        return self._kept.session
 
     # What a face asks for.
 
@@ -143,6 +149,7 @@ class JournaledSession:
     def metrics(self) -> dict[str, float]:
         """The curriculum's numbers; ``tickets_out``, ``tickets_taken`` and the like beside them."""
         with self._lock:
+            self._kept.check_sound()
             counts = {f"tickets_{name}": float(n) for name, n in self._session.counts.items()}
             out = float(len(self._session.outstanding))
             rounds = {"round_under_way": float(self.evolving)}
@@ -173,7 +180,13 @@ class JournaledSession:
         with self._lock:
             taken = self.counts["taken"]  # a call that is repeated takes nothing
             try:
-                found = self._do("take", body, lambda _: self.counts["taken"] > taken)
+                found = self._do(
+                    "take",
+                    body,
+                    changes=lambda _: self.counts["taken"] > taken,
+                    # Within a step, a take only fails after it has begun to close that step.
+                    mark=lambda: object() if self._session.in_step else None,
+                )
             except ConfigError:
                 if self._round is None:
                     raise
@@ -193,71 +206,72 @@ class JournaledSession:
             "" if no such ticket is known.
 
         Raises:
-            TaskError: if the JSON is of no trajectory, or of one that does not fit the ticket,
-                which stays out.
+            TaskError: if it is not a trajectory, does not fit the ticket, or could not be
+                recorded with its group. The ticket stays out.
         """
-        id, episode, body = self._own(ticket_id), None, {}
-        if self._is_out(id):  # else it is dropped, whatever it is
+        id = self._own(ticket_id)
+        episode: Trajectory | None = None
+        body: dict[str, Any] = {}
+        ticket = self._ticket(id)
+        if ticket is not None:  # otherwise it is dropped, whatever it is
             if isinstance(trajectory, Trajectory):
-                episode, body = trajectory, trajectory_to_json(trajectory)
-            else:
-                episode, body = read_trajectory(trajectory), trajectory
+                trajectory = trajectory_to_json(trajectory)
+            body = trajectory
+            episode = read_trajectory(body)  # as a restart will read it
+            check_report(episode, body, ticket.task)
         with self._lock:
-            self._do("report", {"ticket": id, "trajectory": body}, given=episode)
+            self._do(
+                "report",
+                {"ticket": id, "trajectory": body},
+                given=episode,
+                mark=lambda: self._ticket(id),  # it is taken in before anything else happens
+            )
             return self._session.ended(id)
 
     def give_back(self, ticket_id: str, reason: EndReason) -> str:
         """Return a ticket whose episode will not be finished; says how it has ended."""
         id = self._own(ticket_id)
         with self._lock:
-            out = self._is_out(id)
-            self._do("give_back", {"ticket": id, "reason": str(reason)}, lambda _: out)
+            out = self._ticket(id) is not None
+            self._do("give_back", {"ticket": id, "reason": str(reason)}, changes=lambda _: out)
             return self._session.ended(id)
 
     def renew(self, ticket_id: str) -> bool:
         """Begin a ticket's lease anew; False if its episode need not be finished any more."""
         with self._lock:
-            return bool(self._do("renew", {"ticket": self._own(ticket_id)}, bool))
+            return bool(self._do("renew", {"ticket": self._own(ticket_id)}, changes=bool))
 
     def take_in_lapsed(self) -> None:
         """Give back what nobody has been heard of in time; to be called now and then."""
         with self._lock:
-            self._do("sweep", {}, lambda _: False)
+            self._do("sweep", {}, changes=lambda _: False)
 
     def state_dict(self) -> dict[str, Any]:
         """The session's state for a trainer's checkpoint; tickets that are out are void in it."""
         with self._lock:
+            self._kept.check_sound()
             return self._session.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go back to :meth:`state_dict`; all tickets given out before are void for ever.
 
+        The state is loaded into a new session, which takes the place of this one when it is on
+        disk.
+
         Raises:
-            ConfigError: if it is no session's state, or was saved with other sizes.
+            ConfigError: if it is not the state of a session, or was saved with other sizes. This
+                session goes on as if nothing had happened.
         """
         with self._lock:
-            self._check_sound()
-            before = self._session.state_dict(tickets=True)
-            try:
-                self._session.load_state_dict(state)
-            except (KeyError, TypeError, ValueError) as error:  # nothing is to be half loaded
-                self._session.load_state_dict(before)
-                if isinstance(error, ConfigError):
-                    raise
-                raise ConfigError(f"This is no state of a session: {error!r}") from error
-            self._mine, self._round = set(), None
-            self._epoch = secrets.token_hex(3)
-            self._snapshot()
+            self._kept.load(state)
+            self._round = None
             self._begin_due()
 
     def close(self) -> None:
-        """Keep a snapshot and close the journal; twice is fine. Nobody may call it after."""
+        """Write a snapshot and close the journal; twice is fine. No call may follow."""
         self._stop.set()
         with self._lock:
-            if self._broken is None:
-                self._snapshot()
-                self._broken = StoreError("This session has been closed.")
-            self._journal.close()
+            self._kept.close()
 
     def __enter__(self) -> Self:
         return self
@@ -265,124 +279,19 @@ class JournaledSession:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # How it works: what changes the session is in `_carry_out`, now and when it is played again.
-
-    def _do(
-        self,
-        what: str,
-        body: dict[str, Any],
-        changes: Callable[[Any], bool] = lambda _: True,
-        given: Any = None,
-    ) -> Any:
-        """Carry out a call, and have it on disk before it is answered.
-
-        Args:
-            what: its name.
-            body: its arguments, as they are kept.
-            changes: whether a call with this answer has changed anything, and is to be kept.
-            given: an argument that need not be read from the body.
-        """
-        self._check_sound()
-        self._now = max(self._now, self._base + self._monotonic())
-        calls = []
-        if self._session.take_in_lapsed():
-            calls.append(Call(self._now, "sweep", {}))
-            self._session.plan()
+    def _do(self, what: str, body: dict[str, Any], **named: Any) -> Any:
+        """Carry out a call; see :meth:`Recorded.do`."""
+        kept = self._kept
+        kept.now = max(kept.now, self._base + self._monotonic())
         try:
-            answer = self._carry_out(what, body, given)
-            if changes(answer):
-                if what == "take":
-                    body = {**body, "ticket": answer.id, "task": answer.task.id}
-                calls.append(Call(self._now, what, body))
+            return kept.do(what, body, **named)
         finally:
-            self._keep(calls)
             self._begin_due()
-        return answer
-
-    def _carry_out(self, what: str, body: Mapping[str, Any], given: Any = None) -> Any:
-        """Change the session by one call; the same calls in order give the same session."""
-        session = self._session
-        answer: Any = None
-        if what == "take":
-            named = {"policy_version": body["version"], "slot": body["slot"]}
-            answer = session.take(**named, request=body["request"])
-            if isinstance(answer, Ticket) and body["mine"]:
-                self._mine.add(answer.id)
-        elif what == "report":
-            if given is None and body["trajectory"]:
-                given = trajectory_from_json(body["trajectory"])
-            answer = session.report(body["ticket"], given)
-        elif what == "give_back":
-            answer = session.give_back(body["ticket"], EndReason(body["reason"]))
-        elif what == "renew":
-            answer = session.renew(body["ticket"])
-        elif what == "landed":
-            self._found.result = RoundResult.model_validate(body["result"])
-            answer = session.evolve()
-        else:
-            session.take_in_lapsed()
-        session.plan()  # the order in which chance is asked is part of what is played again
-        return answer
-
-    def _play(self) -> str:
-        """Go on from the journal; says the epoch that tickets are named by."""
-        begun = self._journal.snapshot()
-        if begun is None:
-            self._epoch = secrets.token_hex(3)
-            self._session.plan()
-            self._snapshot()
-            return self._epoch
-        self._now, state = begun
-        self._session.load_state_dict(state["session"])
-        self._mine = set(state["mine"])
-        self._session.plan()
-        for call in self._journal.calls():
-            self._now = call.at
-            answer = self._carry_out(call.what, call.body)
-            if call.what == "take" and not is_ticket(answer, call.body):
-                raise StoreError(
-                    f"{self._journal.path} cannot be played again: ticket {call.body['ticket']} "
-                    f"was for another task. It was kept by other code than this; use the version "
-                    "of coevo_gym that made it."
-                )
-        epoch: str = state["epoch"]
-        return epoch
-
-    def _keep(self, calls: list[Call]) -> None:
-        if not calls:
-            return
-        try:
-            self._journal.add(calls, synced=any(call.what not in _UNSYNCED for call in calls))
-        except StoreError as error:
-            self._broken = error  # the session is ahead of its journal, and must not be asked
-            raise
-        if self._journal.bytes_since_snapshot > max(SNAPSHOT_BYTES, 4 * self._snapshot_bytes):
-            self._snapshot()
-
-    def _snapshot(self) -> None:
-        self._mine &= {ticket.id for ticket in self._session.outstanding}
-        state = {
-            "session": self._session.state_dict(tickets=True),
-            "mine": sorted(self._mine),
-            "epoch": self._epoch,
-        }
-        try:
-            self._snapshot_bytes = self._journal.put_snapshot(self._now, state)
-        except StoreError as error:
-            self._broken = error
-            raise
-
-    def _check_sound(self) -> None:
-        if self._broken is not None:
-            raise StoreError(
-                f"This session cannot go on: {self._broken} Start it again when that is mended; "
-                "all that was answered is kept."
-            ) from self._broken
 
     # Names of tickets: those of before a load must not be taken for later ones.
 
     def _named(self, id: str) -> str:
-        return f"{id}@{self._epoch}"
+        return f"{id}@{self._kept.epoch}"
 
     def _out(self, ticket: Ticket) -> Ticket:
         return replace(ticket, id=self._named(ticket.id))
@@ -390,10 +299,10 @@ class JournaledSession:
     def _own(self, ticket_id: str) -> str:
         """The session's own id of a ticket; what is of another epoch stays unknown to it."""
         id, _, epoch = ticket_id.rpartition("@")
-        return id if epoch == self._epoch else f"{id}@{epoch or 'nowhere'}"
+        return id if epoch == self._kept.epoch else f"{id}@{epoch or 'nowhere'}"
 
-    def _is_out(self, id: str) -> bool:
-        return any(ticket.id == id for ticket in self._session.outstanding)
+    def _ticket(self, id: str) -> Ticket | None:
+        return next((ticket for ticket in self._session.outstanding if ticket.id == id), None)
 
     # Rounds.
 
@@ -407,18 +316,22 @@ class JournaledSession:
 
     def _begin_due(self) -> None:
         """Carry out the round that is due in a thread of its own, if there is one."""
-        if self._round is not None or self._stop.is_set() or self._broken is not None:
+        if self._round is not None or self._stop.is_set() or self._kept.broken is not None:
             return
-        self._round = due = self._session.plan()
+        with self._kept.breaking("plan"):
+            self._round = due = self._session.plan()
         if due is not None:
             threading.Thread(
-                target=self._explore, args=(due, self._epoch), name=f"coevo-{due.id}", daemon=True
+                target=self._explore,
+                args=(due, self._kept.epoch),
+                name=f"coevo-{due.id}",
+                daemon=True,
             ).start()
 
     def _explore(self, round: Round, epoch: str) -> None:
         """Carry a round out until it is applied, or is wanted no more."""
         pause = 1.0
-        while not self._stop.is_set() and self._broken is None and epoch == self._epoch:
+        while not self._stop.is_set() and self._kept.broken is None and epoch == self._kept.epoch:
             try:
                 self._land(self._evolver.run(round), epoch)
                 return
@@ -430,8 +343,10 @@ class JournaledSession:
 
     def _land(self, result: RoundResult, epoch: str) -> None:
         with self._lock:
-            if self._stop.is_set() or self._broken is not None or epoch != self._epoch:
+            if self._stop.is_set() or self._kept.broken is not None or epoch != self._kept.epoch:
                 return  # it is due again where the journal is opened, or was called off by a load
+            for task in result.accepted:
+                require_practised(task, "add to the pool")
             self._do("landed", {"result": result.model_dump(mode="json")})
             logger.info("round applied round=%s accepted=%d", result.round_id, len(result.accepted))
             self._failures, self._round = 0, None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.reading import read_file
 
 _SHORTEST = 16
 
@@ -32,7 +33,7 @@ class Tokens:
             ConfigError: if it cannot be read, may be read by others, or a token is too short.
         """
         try:
-            text, mode = path.read_text(), path.stat().st_mode
+            text, mode = read_file(path).decode(), path.stat().st_mode
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"Cannot read the token file {path}: {error}") from error
         if mode & 0o077:

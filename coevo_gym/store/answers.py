@@ -18,7 +18,8 @@ from coevo_gym.core.inquiry import StoredAnswer
 from coevo_gym.core.notes import Usage
 from coevo_gym.core.seams import Completion, Finish
 from coevo_gym.core.trajectory import TokenDecision
-from coevo_gym.store.folder import DAMAGED, append_lines, read_lines, storing
+from coevo_gym.reading import check_plain
+from coevo_gym.store.folder import append_lines, decoding, read_lines, storing
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, scope TEXT, template TEXT, body BLOB);
@@ -97,12 +98,8 @@ class AnswerTable:
         self._db.close()
 
     def _unpack(self, body: bytes) -> Completion:
-        try:
+        with decoding(self.path):
             return completion_from_json(json.loads(zlib.decompress(body)))
-        except (zlib.error, ValueError, KeyError) as error:
-            raise StoreError(
-                f"An answer in {self.path} cannot be read: {error}. {DAMAGED}"
-            ) from None
 
 
 class AnswerFile:
@@ -119,6 +116,8 @@ class AnswerFile:
         self._lock = threading.Lock()
         self._kept: dict[str, StoredAnswer] = {}
         with storing(path):
+            if path.exists():
+                check_plain(path)
             lines = read_lines(path)
         for line in lines:
             try:

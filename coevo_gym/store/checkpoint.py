@@ -8,7 +8,7 @@ import pickle
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from coevo_gym.core.errors import StoreError
 from coevo_gym.store.folder import storing, write_then_name
@@ -57,13 +57,11 @@ class Checkpoints:
         Raises:
             StoreError: if it cannot be written; earlier checkpoints stay.
         """
-        import torch
-
         with storing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             path = write_then_name(
                 self.folder / ".checkpoint.part",
-                lambda file: torch.save(dict(state), file),
+                lambda file: _write(state, file),
                 lambda file: f"step-{step:06d}.{_hash(file)}.pt",
             )
         with storing(self.folder):
@@ -123,16 +121,60 @@ class Checkpoints:
         return sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)
 
 
+class _Writer:
+    """A binary stream that remembers why writing to it failed.
+
+    ``torch.save`` reports a failed write as a ``RuntimeError`` about the positions in its archive.
+
+    Attributes:
+        error: the first error of a write; None if there was none.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.flush = file.flush
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        """Write bytes; return how many were written.
+
+        Raises:
+            OSError: if they cannot be written.
+        """
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            self.error = self.error or error
+            raise
+
+
+def _write(state: Mapping[str, Any], file: BinaryIO) -> None:
+    """Write a state to an open file.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    import torch
+
+    writer = _Writer(file)
+    try:
+        torch.save(dict(state), cast("BinaryIO", writer))
+    except RuntimeError as error:
+        raise writer.error or error from error
+
+
 def _load(step: int, path: Path) -> Checkpoint:
     import torch
 
     # Nothing but tensors and plain values is ever unpickled.
     try:
         state = torch.load(path, weights_only=True, map_location="cpu")
-    except (pickle.UnpicklingError, RuntimeError) as error:
+    except (pickle.UnpicklingError, RuntimeError, EOFError, LookupError, ValueError) as error:
         raise StoreError(
             f"{path} is whole but cannot be loaded: {error}. Was it written by another version?"
         ) from error
+    if not isinstance(state, dict):
+        raise StoreError(f"{path} is no checkpoint: it holds a {type(state).__name__}.")
     return Checkpoint(step, state, path)
 
 

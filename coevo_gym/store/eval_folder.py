@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,11 +14,11 @@ from pydantic import Field, ValidationError
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import EvalTrajectory
-from coevo_gym.store.folder import LOCK, locked, read_json, read_lines, storing
+from coevo_gym.store.deleting import check_deletable, delete, written_by_us
+from coevo_gym.store.folder import LOCK, check_name, locked, read_json, read_lines, storing
 from coevo_gym.store.reader import RunReader
 
 EVALS = Path("evals")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 Key = tuple[str, int]
 """Id of a task, and which of its episodes it is."""
 
@@ -106,11 +104,7 @@ class EvalFolder:
         Raises:
             ConfigError: if it cannot be the name of a folder.
         """
-        if not _NAME.fullmatch(name):
-            raise ConfigError(
-                "An evaluation's --name takes letters, digits and . _ -, and begins with a letter "
-                f"or a digit; actual: {name!r}."
-            )
+        check_name(name)
         return cls(EVALS / name)
 
     @classmethod
@@ -154,22 +148,38 @@ class EvalFolder:
         """
         return locked(self.path)
 
-    def empty(self) -> None:
-        """Delete what is in it.
+    def is_evaluation(self) -> bool:
+        """Return whether the folder holds an evaluation, damaged or not."""
+        if not self.config.is_file():
+            return False
+        return self.results.is_file() or written_by_us(self.config, "policy", "tasks")
+
+    def contents(self) -> list[Path]:
+        """Return what :meth:`empty` would delete.
 
         Raises:
-            ConfigError: if that is no evaluation.
-            StoreError: if it cannot be deleted.
+            ConfigError: if it is no evaluation, or the folder is reached through a link.
+        """
+        there = [item for item in sorted(self.path.glob("*")) if item.name != LOCK]
+        if there and not self.is_evaluation():
+            raise ConfigError(
+                f"{self.path} is not empty and holds no evaluation ({there[0].name}, …). "
+                "Choose another --name."
+            )
+        if there:
+            check_deletable(self.path, EVALS)
+        return there
+
+    def empty(self) -> None:
+        """Delete the contents of the folder.
+
+        Raises:
+            ConfigError: as :meth:`contents`.
+            StoreError: if they cannot be deleted.
         """
         with storing(self.path):
-            there = [item for item in sorted(self.path.glob("*")) if item.name != LOCK]
-            if there and not self.config.is_file():
-                raise ConfigError(
-                    f"{self.path} is not empty and holds no evaluation ({there[0].name}, …). "
-                    "Choose another --name."
-                )
-            for item in there:
-                shutil.rmtree(item) if item.is_dir() and not item.is_symlink() else item.unlink()
+            for item in self.contents():
+                delete(item)
 
     def read_config(self) -> dict[str, Any]:
         """All that its numbers depend on.

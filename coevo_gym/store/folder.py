@@ -7,19 +7,35 @@ import fcntl
 import json
 import math
 import os
-import shutil
+import re
 import sqlite3
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, BinaryIO
 
 from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.store.deleting import check_deletable, delete, written_by_us
 
 RUNS = Path("runs")
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+"""Pattern of the names of runs, tables and evaluations."""
+NAME_RULE = "takes letters, digits and . _ -, and begins with a letter or a digit"
+
+
+def check_name(name: str) -> None:
+    """Check a name that a user gave a folder.
+
+    Raises:
+        ConfigError: if it cannot be the name of a folder.
+    """
+    if not re.fullmatch(NAME, name):
+        raise ConfigError(f"--name {NAME_RULE}; actual: {name!r}.")
 
 
 @dataclass(frozen=True)
@@ -117,16 +133,23 @@ class RunFolder:
         """The runs of a table, by name; none if it is no table."""
         return [cls(path.parent) for path in sorted(table.glob("*/manifest.json"))]
 
+    def is_run(self) -> bool:
+        """Return whether the folder holds a run, damaged or not."""
+        if not self.manifest.is_file():
+            return False
+        return self.database.is_file() or written_by_us(self.manifest, "config")
+
     def check_free(self, *, overwrite: bool = False) -> list[str]:
-        """Make sure that a new run may take the folder; returns what is to be deleted for it.
+        """Make sure that a new run may use the folder; return the names of what it replaces.
 
         Raises:
-            ConfigError: if there is something in it, and it is no run or may not go.
+            ConfigError: if the folder holds something else, or a run that may not be overwritten,
+                or if it is reached through a link.
         """
         if not self.path.is_dir():
             return []
         there = sorted(item.name for item in self.path.iterdir() if item.name != LOCK)
-        if there and not self.manifest.is_file():
+        if there and not self.is_run():
             raise ConfigError(
                 f"{self.path} is not empty and holds no run ({there[0]}, …). Choose another --name."
             )
@@ -135,6 +158,8 @@ class RunFolder:
                 f"{self.path} holds a run already. Go on with `coevo resume {self.path.name}`, "
                 "choose another --name, or pass --overwrite to delete it."
             )
+        if there:
+            check_deletable(self.path, RUNS)
         return there
 
     def create(self, *, overwrite: bool = False) -> None:
@@ -150,8 +175,7 @@ class RunFolder:
         with storing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             for name in self.check_free(overwrite=overwrite):
-                item = self.path / name
-                shutil.rmtree(item) if item.is_dir() and not item.is_symlink() else item.unlink()
+                delete(self.path / name)
 
     def locked(self) -> AbstractContextManager[None]:
         """A scope in which no other process writes to this run; see :func:`locked`."""
@@ -221,9 +245,22 @@ def storing(path: Path) -> Iterator[None]:
         reason = error.strerror or str(error)
         raise StoreError(f"Cannot write {path}: {reason}. {_ADVICE[full]}") from error
     except sqlite3.Error as error:
-        damaged = type(error) is sqlite3.DatabaseError  # not one of its kinds
+        # Damage is no kind of error of its own, or text that is not UTF-8.
+        damaged = type(error) is sqlite3.DatabaseError or "decode" in str(error)
         advice = DAMAGED if damaged else _ADVICE["full" in str(error)]
         raise StoreError(f"Cannot use {path}: {error}. {advice}") from error
+    except UnicodeDecodeError as error:  # an error of SQLite that quotes damaged text
+        raise StoreError(f"Cannot use {path}: {error}. {DAMAGED}") from error
+
+
+@contextmanager
+def decoding(path: Path) -> Iterator[None]:
+    """Turn a failure to decode a row of a database into a :class:`StoreError`."""
+    try:
+        yield
+    except (zlib.error, ValueError, LookupError, TypeError) as error:
+        reason = shorten(str(error), 300)
+        raise StoreError(f"A row of {path} cannot be read: {reason}. {DAMAGED}") from error
 
 
 DAMAGED = "The file is damaged. Put back a copy of it, or begin anew with --overwrite."

@@ -84,6 +84,9 @@ class WorkProgress(FrozenModel):
         phase: what is being done; "" before the first phase.
         done: how much of the phase is done.
         total: how much there is of it; 0 where that is not known.
+        steps: env steps that agents took in the phase, those of episodes under way included.
+        tokens: tokens that models read and wrote so far, those of the policy and of episodes under
+            way included; a run that is resumed counts the policy's anew.
         facts: what else is told of it, in words: ``{"success": "31 %"}``.
         rate: how much of it is done in a second; None before anything is.
         left_s: seconds that the phase still takes, as estimated at ``updated``; None where nobody
@@ -107,6 +110,8 @@ class WorkProgress(FrozenModel):
     phase: str = ""
     done: int = Field(default=0, ge=0)
     total: int = Field(default=0, ge=0)
+    steps: int = Field(default=0, ge=0)
+    tokens: int = Field(default=0, ge=0)
     facts: Mapping[str, str] = FrozenDict()
     rate: float | None = None
     left_s: float | None = None

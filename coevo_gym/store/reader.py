@@ -8,16 +8,17 @@ import zlib
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.evolution import Context, Round, RoundResult, Signal, Verdict
-from coevo_gym.core.notes import Notes
+from coevo_gym.core.notes import Note, Notes
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EvalTrajectory, Trajectory
 from coevo_gym.core.trajectory_json import eval_trajectory_from_json, trajectory_from_json
 from coevo_gym.store.evaluated import Evaluated, EvaluatedTask
-from coevo_gym.store.folder import DAMAGED, storing
+from coevo_gym.store.folder import DAMAGED, decoding, storing
 from coevo_gym.store.noted import COLUMNS, NoteCount, StoredNote, TurnCount, note_from_row
 from coevo_gym.store.rows import (
     Decision,
@@ -54,6 +55,16 @@ class RunReader:
                 "with --overwrite."
             )
         self._check_version(self._rows("PRAGMA user_version")[0][0])
+
+    def check(self) -> None:
+        """Read the whole file and check its structure.
+
+        Raises:
+            StoreError: if it is damaged.
+        """
+        found = self._rows("PRAGMA quick_check(1)")[0][0]
+        if found != "ok":
+            raise StoreError(f"Cannot use {self.path}: {shorten(found, 300)}. {DAMAGED}")
 
     def tasks(self, *, origin: str | None = None) -> list[Task]:
         """All stored tasks in the order they came, or those of one origin."""
@@ -214,7 +225,7 @@ class RunReader:
             f"SELECT {COLUMNS} FROM notes WHERE arm = ? AND (? IS NULL OR kind = ?) "  # noqa: S608 (constants)
             "ORDER BY step, number"
         )
-        return Notes(map(note_from_row, self._rows(query, arm, kind, kind)))
+        return Notes(map(self._note, self._rows(query, arm, kind, kind)))
 
     def notes_when(self, arm: str, kind: str) -> list[StoredNote]:
         """An arm's notes of one kind in order, each with the step at which it was written."""
@@ -225,7 +236,7 @@ class RunReader:
             "ORDER BY step, number"
         )
         rows = self._rows(query, arm, kind)
-        return [StoredNote(row[-1], note_from_row(row[:-1])) for row in rows]
+        return [StoredNote(row[-1], self._note(row[:-1])) for row in rows]
 
     def note_counts(self, arm: str | None = None) -> list[NoteCount]:
         """Notes by arm, step, kind and label, of one arm or all."""
@@ -255,12 +266,13 @@ class RunReader:
         )
         return [TurnCount(*row) for row in self._rows(query)]
 
-    def task_counts(self) -> list[TaskCount]:
-        """How often each arm practised each task."""
+    def task_counts(self, task_id: str | None = None) -> list[TaskCount]:
+        """Return how often each arm trained on each task, or on one task."""
         query = (
-            "SELECT arm, task_id, sum(episodes), sum(successes) FROM groups GROUP BY arm, task_id"
+            "SELECT arm, task_id, sum(episodes), sum(successes) FROM groups "
+            "WHERE ? IS NULL OR task_id = ? GROUP BY arm, task_id"
         )
-        return [TaskCount(*row) for row in self._rows(query)]
+        return [TaskCount(*row) for row in self._rows(query, task_id, task_id)]
 
     def trajectories(self, arm: str, task_id: str | None = None) -> list[Trajectory]:
         """Stored episodes of an arm in order, of one task or all.
@@ -283,10 +295,12 @@ class RunReader:
             "SELECT id, name, split, subset, scenario, instruction, tags FROM evaluated_tasks "
             "ORDER BY rowid"
         )
-        return [
-            EvaluatedTask(id, name, split, subset, scenario, asked, tuple(json.loads(tags)))
-            for id, name, split, subset, scenario, asked, tags in self._rows(query)
-        ]
+        rows = self._rows(query)
+        with decoding(self.path):
+            return [
+                EvaluatedTask(id, name, split, subset, scenario, asked, tuple(json.loads(tags)))
+                for id, name, split, subset, scenario, asked, tags in rows
+            ]
 
     def evaluation_steps(self, arm: str) -> list[int]:
         """The steps at which an arm was evaluated, and each episode's end stored; in order."""
@@ -374,13 +388,17 @@ class RunReader:
     def _signal(self, row: tuple[Any, ...]) -> Signal:
         kind, task_id, group_id, index, evidence = row
         place = {"task_id": task_id, "group_id": group_id, "index": index}
-        return Signal(kind=kind, **place, evidence=json.loads(evidence))
+        with decoding(self.path):
+            return Signal(kind=kind, **place, evidence=json.loads(evidence))
+
+    def _note(self, row: tuple[Any, ...]) -> Note:
+        with decoding(self.path):
+            return note_from_row(row)
 
     def _unpack(self, body: bytes) -> Any:
-        return json.loads(self._decompress(body))
+        with decoding(self.path):
+            return json.loads(self._decompress(body))
 
     def _decompress(self, body: bytes) -> bytes:
-        try:
+        with decoding(self.path):
             return zlib.decompress(body)
-        except zlib.error as error:
-            raise StoreError(f"A row of {self.path} cannot be read: {error}. {DAMAGED}") from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace as changed
 
 from coevo_gym.core.benchmark import (
     Benchmark,
@@ -19,7 +20,7 @@ from coevo_gym.core.benchmark import (
 from coevo_gym.core.errors import BuildError, SplitLeakError, TaskError
 from coevo_gym.core.evolution import Context, Draft, Proposal, Round, RoundResult
 from coevo_gym.core.spaces import clean_text
-from coevo_gym.core.task import NATIVE_SPLITS, Split, Task
+from coevo_gym.core.task import NATIVE_SPLITS, FrozenDict, Split, Task
 from coevo_gym.core.trajectory import EndReason, Trajectory, View
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
@@ -91,7 +92,7 @@ def check_replay(name: str) -> None:
 
 
 def check_demonstration(name: str) -> None:
-    """The demonstration solves the task in the env, and every step of it has a symbol.
+    """The demonstration solves the task in the env, and every step, also a bare one, has a symbol.
 
     A benchmark that says why an episode failed finds nothing in it that did.
     """
@@ -100,7 +101,8 @@ def check_demonstration(name: str) -> None:
         played = replay(task, benchmark.demonstration(task))
         assert played.success, f"{task.name}: its demonstration does not solve it"
         for step in played.steps:
-            assert isinstance(benchmark.symbol(step), str)
+            for seen in (step, changed(step, calls=(), extras=FrozenDict(), error_kind="")):
+                assert isinstance(benchmark.symbol(seen), str)
         if hasattr(benchmark, "diagnose"):
             labels = diagnosable(benchmark).diagnose(played).turns
             assert set(labels) <= NO_FAILURES, f"{task.name}: its demonstration is {labels}"

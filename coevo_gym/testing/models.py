@@ -1,10 +1,11 @@
-"""Models for tests: one that answers by rules, and one that answers as badly as it can."""
+"""Models for tests: by rules, as bad as can be, or tiny with random weights."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -92,6 +93,70 @@ class HostilePolicy:
             return Completion("The server is gone.", None, Finish.LOST, Usage(calls=1))
         finish = Finish.LENGTH if rng.random() < 0.2 else Finish.STOP
         return _counted(prompt, list(HOSTILE.values())[kind](rng))._replace(finish=finish)
+
+
+CHAT_MARKS = (
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_response>",
+    "</tool_response>",
+)
+"""What a tiny chat model writes as one token each, beside the marks of ChatML."""
+
+
+def tiny_chat_model(
+    chat_template: str, *, texts: Sequence[str] = (), seed: int = 0
+) -> tuple[Any, Any]:
+    """Make a Qwen3 with 2 layers of width 64 and random weights, and a tokenizer for it.
+
+    It answers nonsense, but trains in seconds on a CPU and needs no download: for trying out a
+    trainer before a real model is loaded.
+
+    Args:
+        chat_template: Jinja template of the tokenizer, in ChatML.
+        texts: texts that the tokenizer learns its about 1,500 tokens from, beside the template.
+        seed: seed of the weights; the global generator of PyTorch is left as it was.
+
+    Returns:
+        The ``Qwen3ForCausalLM`` and its tokenizer. Needs PyTorch and transformers.
+    """
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+    inner = Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=1500,
+        special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    inner.train_from_iterator([chat_template, *texts] * 2, trainer)
+    inner.add_tokens(list(CHAT_MARKS))
+    ends = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
+    fast: Any = PreTrainedTokenizerFast  # transformers leaves its constructor untyped
+    tokenizer = fast(tokenizer_object=inner, padding_side="left", **ends)
+    tokenizer.chat_template = chat_template
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        config = Qwen3Config(
+            vocab_size=len(tokenizer),
+            hidden_size=64,
+            intermediate_size=128,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=32,
+            max_position_embeddings=8192,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+        qwen: Any = Qwen3ForCausalLM  # likewise
+        return qwen(config), tokenizer
 
 
 def _long(rng: Generator) -> str:

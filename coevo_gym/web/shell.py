@@ -104,6 +104,8 @@ def serve(
     """
     import uvicorn
 
+    from coevo_gym.serve.limits import connection_bounds
+
     class Server(uvicorn.Server):
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             if stopping is not None:
@@ -123,6 +125,7 @@ def serve(
         timeout_graceful_shutdown=3,
         server_header=False,
         date_header=False,
+        **connection_bounds(),
     )
     Server(config).run(sockets=[listening])
 

@@ -22,7 +22,7 @@ from coevo_gym.curricula.explore.found import Found
 from coevo_gym.curricula.gates.candidate import Gate
 from coevo_gym.curricula.gates.gates import default_gates, run_gates
 from coevo_gym.curricula.pool.known import KnownTasks
-from coevo_gym.curricula.pool.pool import require_train
+from coevo_gym.curricula.pool.pool import require_trainable
 from coevo_gym.curricula.signals.kinds import UNGUIDED
 
 logger = logging.getLogger(__name__)
@@ -191,6 +191,8 @@ class GatedEvolver:
         contexts: Sequence[Context] = round.contexts[first:end]
         if round.n_unguided:
             contexts = [self._unguided(rng) for rng in rngs]
+        for context in contexts:
+            require_trainable(context.task, "explore from", self.benchmark)
         contexts = [_told(context, progress.known) for context in contexts]
         with self.scope(f"{round.id}/explore-{first}"):
             explorations = self.explorer.explore(contexts, rngs)
@@ -258,8 +260,7 @@ def _evolved(task: Task, context: Context, round: Round, verdict: Verdict) -> Ta
 
 def _told(context: Context, known: KnownTasks) -> Context:
     """A context with what is known there already."""
-    task = require_train(context.task, "explore from")
-    requests = (other.instruction for other in known.around(task, MAX_KNOWN))
+    requests = (other.instruction for other in known.around(context.task, MAX_KNOWN))
     return context.model_copy(update={"known": tuple(requests)})
 
 

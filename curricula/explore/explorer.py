@@ -10,7 +10,7 @@ from typing import Protocol
 import gymnasium as gym
 from numpy.random import Generator
 
-from coevo_gym.core.benchmark import Benchmark, check_claim
+from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.evolution import Context, Draft, Explored
 from coevo_gym.core.seams import Act
 from coevo_gym.core.task import Task
@@ -18,7 +18,7 @@ from coevo_gym.core.trajectory import EndReason, View
 from coevo_gym.curricula.explore.aim import Aim, opened_for
 from coevo_gym.curricula.explore.found import Found, fittest
 from coevo_gym.curricula.explore.walks import MakeEnv, shortened
-from coevo_gym.curricula.pool.pool import require_train
+from coevo_gym.curricula.pool.pool import require_trainable
 from coevo_gym.episodes import EnvPool, Finished, TrainingEpisode, run_one
 
 
@@ -74,10 +74,10 @@ def require_explorable(benchmark: Benchmark, task: Task) -> None:
     """Refuse to explore from a task that is not for training, whatever it claims to be.
 
     Raises:
-        SplitLeakError: if it is not.
+        SplitLeakError, TaskError: as
+            :func:`~coevo_gym.curricula.pool.pool.require_trainable`.
     """
-    require_train(task, "explore from")
-    check_claim(task, benchmark.side_of(task), "explore from")
+    require_trainable(task, "explore from", benchmark)
 
 
 def drawn_evenly(choices: Sequence[str], rng: Generator) -> str:

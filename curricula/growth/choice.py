@@ -15,6 +15,7 @@ from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.growth.contexts import drawn, shared_out
 from coevo_gym.curricula.growth.coverage import farthest_first, quota
 from coevo_gym.curricula.pool.embed import HashingEmbedder
+from coevo_gym.curricula.saved import read
 from coevo_gym.curricula.selectors.base import TableSelector
 from coevo_gym.curricula.selectors.learnable import Learnable
 from coevo_gym.curricula.selectors.progress import Progress, progress_nearby
@@ -226,7 +227,7 @@ class ByCoverage:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`."""
-        self._explored = dict.fromkeys(state["explored"])
+        self._explored = dict.fromkeys(read(list[str], state["explored"]))
 
 
 class Mixed(ByCoverage):

@@ -9,6 +9,7 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.growth.when import Due
 from coevo_gym.curricula.pool.task_stats import CAP, TaskStats, mixed_chance
+from coevo_gym.curricula.saved import Count, read
 
 LEAST_CHANCE = 0.15
 """A new task is expected to give a mixed group at least so often."""
@@ -82,7 +83,7 @@ class Reserve:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`; from one that only counts, tasks begin as never visited."""
-        self._groups_since_look = state["groups_since_round"]
+        self._groups_since_look = read(Count, state["groups_since_round"])
         self.stats = TaskStats()
         if "stats" in state:
             self.stats.load_state_dict(state["stats"])

@@ -17,6 +17,7 @@ from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.growth.choice import Offer
 from coevo_gym.curricula.pool.pool import require_train
+from coevo_gym.curricula.saved import Count, read
 from coevo_gym.curricula.signals.kinds import TARGET
 from coevo_gym.envs.tags import kind_of_tag, tags_of, value_of_tag
 
@@ -133,8 +134,8 @@ class Coverage:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`, also that of a choice without state."""
-        self._aimed = {context: tuple(tags) for context, tags in state.get("aimed", {}).items()}
-        self._in_vain = Counter(state.get("in_vain", {}))
+        self._aimed = read(dict[str, tuple[str, ...]], state.get("aimed", {}))
+        self._in_vain = Counter(read(dict[str, Count], state.get("in_vain", {})))
 
 
 def plans(

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group
+from coevo_gym.curricula.saved import Count, read
 
 
 class Due(NamedTuple):
@@ -80,4 +81,4 @@ class WhenSignalled:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`."""
-        self._groups_since_round = state["groups_since_round"]
+        self._groups_since_round = read(Count, state["groups_since_round"])

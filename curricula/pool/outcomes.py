@@ -9,6 +9,7 @@ from typing import Any
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.pool.task_stats import CAP, RECENT, TaskStats
+from coevo_gym.curricula.saved import Count, read
 
 ALL_FAIL, MIXED, ALL_PASS = OUTCOMES = ("all_fail", "mixed", "all_pass")
 """What a group's episodes came to: none succeeded, some did, or all."""
@@ -79,5 +80,6 @@ class Outcomes:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`."""
         self.stats.load_state_dict(state["stats"])
-        self._groups, self._steps = dict(state["groups"]), dict(state["steps"])
-        self._recent = deque(state["recent"], maxlen=RECENT)
+        self._groups = {name: read(Count, state["groups"][name]) for name in OUTCOMES}
+        self._steps = {name: read(Count, state["steps"][name]) for name in OUTCOMES}
+        self._recent = deque(read(list[bool], state["recent"]), maxlen=RECENT)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from coevo_gym.core.benchmark import Benchmark, check_claim, find_spec, get_benchmark
 from coevo_gym.core.errors import SplitLeakError, TaskError
 from coevo_gym.core.task import Split, Task
 
 
 def require_train(task: Task, action: str) -> Task:
-    """Return ``task`` if it is a training task.
+    """Return ``task`` if it is labelled a training task; :func:`require_trainable` checks content.
 
     Args:
         task: the task.
@@ -27,6 +28,33 @@ def require_train(task: Task, action: str) -> Task:
     return task
 
 
+def require_trainable(task: Task, action: str, benchmark: Benchmark | None = None) -> Task:
+    """Return ``task`` if it is a training task by its label, its scenario and its content.
+
+    Args:
+        task: the task.
+        action: as in :func:`require_train`.
+        benchmark: knows the held-out tasks; None for the task's own benchmark. If that is not
+            registered here, nothing can run the task, and only its label is checked.
+
+    Raises:
+        SplitLeakError: if it is a validation or test task, or a copy of one. Nothing turns this
+            off.
+        TaskError: if it is malformed.
+        BenchmarkNotInstalled: if its benchmark's data is not installed.
+    """
+    require_train(task, action)
+    if benchmark is None and find_spec(task.benchmark) is not None:
+        benchmark = get_benchmark(task.benchmark)
+    if benchmark is not None:
+        try:
+            side = benchmark.side_of(task)
+        except TaskError as error:
+            raise TaskError(f"Refusing to {action} {task.name}: {error}") from error
+        check_claim(task, side, action)
+    return task
+
+
 def require_practised(task: Task, action: str) -> Task:
     """Return ``task`` if it is a training task in which something is asked for.
 
@@ -35,10 +63,10 @@ def require_practised(task: Task, action: str) -> Task:
         action: as in :func:`require_train`.
 
     Raises:
-        SplitLeakError: if it belongs to validation or test.
-        TaskError: if it is an open task: those are explored, and never practised.
+        SplitLeakError, BenchmarkNotInstalled: as :func:`require_trainable`.
+        TaskError: if it is malformed, or an open task: those are explored, and never practised.
     """
-    return require_train(task, action).require_asked(action)
+    return require_trainable(task, action).require_asked(action)
 
 
 class TaskPool:
@@ -50,8 +78,8 @@ class TaskPool:
         tasks: what it starts with.
 
     Raises:
-        SplitLeakError: if one of them is not a training task.
-        TaskError: if one of them is an open task.
+        SplitLeakError, TaskError, BenchmarkNotInstalled: if one of them may not be practised; see
+            :func:`require_practised`.
 
     Example:
         >>> pool = TaskPool()
@@ -71,8 +99,7 @@ class TaskPool:
             False if a task of the same content is there already; that one stays as it is.
 
         Raises:
-            SplitLeakError: if it is not a training task.
-            TaskError: if it is an open task.
+            SplitLeakError, TaskError, BenchmarkNotInstalled: as the constructor.
         """
         return bool(self.extend([task]))
 
@@ -83,8 +110,8 @@ class TaskPool:
             Those that were new.
 
         Raises:
-            SplitLeakError: if one is not a training task; the pool is unchanged then.
-            TaskError: if one is an open task; the pool is unchanged then.
+            SplitLeakError, TaskError, BenchmarkNotInstalled: as the constructor; the pool is
+                unchanged then.
         """
         offered = [require_practised(task, "add to the pool") for task in tasks]
         added = []
@@ -127,7 +154,11 @@ class TaskPool:
         return {"tasks": [task.to_json() for task in self._order]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Replace the tasks with those of :meth:`state_dict`."""
-        tasks = [Task.from_json(text) for text in state["tasks"]]
-        self._tasks, self._order = {}, []
-        self.extend(tasks)
+        """Replace the tasks with those of :meth:`state_dict`.
+
+        Raises:
+            SplitLeakError, TaskError, BenchmarkNotInstalled: as the constructor; the pool is
+                unchanged then.
+        """
+        loaded = TaskPool(map(Task.from_json, state["tasks"]))
+        self._tasks, self._order = loaded._tasks, loaded._order

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import Task
+from coevo_gym.curricula.saved import Finite, read
 
 Numbers = NDArray[np.float64]
 
@@ -78,11 +80,20 @@ class TaskTable:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
-        self._rows = {id: row for row, id in enumerate(state["tasks"])}
-        self._columns = {
-            name: np.array(state["columns"][name], dtype=np.float64) for name in self._columns
-        }
+        """Restore :meth:`state_dict`.
+
+        Raises:
+            ConfigError: if a column has another length than the tasks.
+            ValueError: if a value is of another type.
+        """
+        ids = read(list[str], state["tasks"])
+        rows = {id: row for row, id in enumerate(ids)}
+        columns = {name: read(list[Finite], state["columns"][name]) for name in self._columns}
+        lengths = {len(rows), len(ids), *map(len, columns.values())}
+        if len(lengths) > 1:
+            raise ConfigError(f"The saved numbers of {len(ids)} tasks do not fit together.")
+        self._rows = rows
+        self._columns = {name: np.array(column) for name, column in columns.items()}
 
     def _append(self, ids: Iterable[str]) -> None:
         before = len(self._rows)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.pool.table import Numbers, TaskTable
+from coevo_gym.curricula.saved import Count, Share, read
 
 MEMORY = 0.5
 """What is kept of a task's counts at each visit: they were an earlier policy's."""
@@ -169,5 +170,5 @@ class TaskStats:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`."""
         self.table.load_state_dict(state["table"])
-        self._recent = deque(state["recent"], maxlen=RECENT)
-        self.group_size = state["group_size"]
+        self._recent = deque(read(list[Share], state["recent"]), maxlen=RECENT)
+        self.group_size = read(Count, state["group_size"])

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.curricula.pool.table import Numbers
+from coevo_gym.curricula.saved import Finite, read
 from coevo_gym.curricula.selectors.rated import RatedSelector
 
 
@@ -121,7 +122,8 @@ class AdaRFT(RatedSelector):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`."""
         super().load_state_dict(state)
-        self.target, self._rewards = state["target"], list(state["rewards"])
+        self.target = read(Finite, state["target"])
+        self._rewards = read(list[Finite], state["rewards"])
 
 
 class AdaRFTConfig(FrozenModel):

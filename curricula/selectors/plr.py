@@ -12,6 +12,7 @@ from pydantic import Field
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.pool.table import Numbers, falling
+from coevo_gym.curricula.saved import Count, read
 from coevo_gym.curricula.selectors.base import TableSelector
 
 
@@ -94,7 +95,7 @@ class PrioritisedReplay(TableSelector):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`."""
         super().load_state_dict(state)
-        self.n_groups = state["n_groups"]
+        self.n_groups = read(Count, state["n_groups"])
 
 
 class PLRConfig(FrozenModel):

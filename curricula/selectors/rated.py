@@ -10,6 +10,7 @@ import numpy as np
 
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.pool.table import Numbers
+from coevo_gym.curricula.saved import Count, read
 from coevo_gym.curricula.selectors.base import TableSelector
 
 
@@ -78,4 +79,4 @@ class RatedSelector(TableSelector):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`."""
         super().load_state_dict(state)
-        self.practised = state["practised"]
+        self.practised = read(Count, state["practised"])

@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.pool.table import Numbers
+from coevo_gym.curricula.saved import Finite, read
 from coevo_gym.curricula.selectors.rated import RatedSelector
 
 EPS = 1e-6
@@ -110,7 +112,10 @@ class BanditOfDifficulty(RatedSelector):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`."""
         super().load_state_dict(state)
-        self.values = np.array(state["values"], dtype=np.float64)
+        values = read(list[Finite], state["values"])
+        if len(values) != len(self.values):
+            raise ConfigError(f"The state has {len(values)} arms, not {len(self.values)}.")
+        self.values = np.array(values)
 
 
 class SECConfig(FrozenModel):

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from coevo_gym.core.errors import ConfigError, SplitLeakError, TaskError
+from coevo_gym.core.errors import CoevoError, ConfigError, SplitLeakError, TaskError
 from coevo_gym.core.seams import ClosedStep, Curriculum, Ticket
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
 from coevo_gym.curricula.pool.pool import require_practised
 from coevo_gym.curricula.session.open_group import OpenGroup, Place
+from coevo_gym.curricula.session.saved import SavedLedger
 from coevo_gym.envs.checks import is_positive_int
 
 logger = logging.getLogger(__name__)
@@ -134,7 +135,9 @@ class GroupLedger:
 
         Raises:
             ConfigError: if ``n_groups`` is below 1, or the curriculum does not give that many.
-            SplitLeakError, TaskError: if it gives a task that nobody may practise; none is begun.
+            SplitLeakError, TaskError: if it gives a task that nobody may practise.
+
+        After any of these errors nothing has changed.
         """
         if n_groups < 1:
             raise ConfigError(f"A step needs a positive number of groups, actual: {n_groups}")
@@ -194,7 +197,7 @@ class GroupLedger:
                 "Evaluation episodes are never recorded."
             )
         group = self._group_of(ticket)
-        _check_fit(group, ticket, trajectory)
+        group.check_fit(ticket, trajectory)
         self._take_in(group, ticket)
         if not trajectory.group_id:  # a trainer of somebody else's need not know of groups
             trajectory = replace(trajectory, group_id=group.id)
@@ -277,30 +280,31 @@ class GroupLedger:
         under way closes here. States of older versions are read, too: they know no steps and slots.
 
         Raises:
-            ConfigError: if it was saved with another group size.
+            ConfigError: if it was saved with another group size, or does not fit together.
+            SplitLeakError, TaskError: if a group's task may not be practised; nothing is loaded.
+            ValueError: if a value is of another type.
         """
-        if state["group_size"] != self.group_size:
+        saved = SavedLedger.model_validate(state)
+        if saved.group_size != self.group_size:
             raise ConfigError(
-                f"The saved groups have {state['group_size']} episodes each, but this session was "
+                f"The saved groups have {saved.group_size} episodes each, but this session was "
                 f"made with group_size={self.group_size}. Use the saved size."
             )
-        groups = [OpenGroup.from_json(data) for data in state["groups"]]
-        self._groups = {group.id: group for group in groups}
+        self._groups = saved.open_groups()
         self._returned, self._out = deque(), {}
-        self._n_groups = state["n_groups"]
-        self._in_step = state.get("in_step", False)
-        self._version = state.get("policy_version", 0)
-        self._rng.bit_generator.state = state["rng"]
-        for id, group_id, index, version in state.get("out", ()):
+        self._n_groups, self._in_step = saved.n_groups, saved.in_step
+        self._version = saved.policy_version
+        self._rng.bit_generator.state = saved.rng
+        for id, group_id, index, version in saved.out:
             group = self._groups[group_id]
             self._out[id] = Ticket(id, group.task, group_id, index, version)
             group.out.add(index)
-        for id, index in state["returned"]:
+        for id, index in saved.returned:
             if self._groups[id].slot is None:
                 self._returned.append((id, index))
             else:
                 self._groups[id].broken = True
-        for group in groups:
+        for group in list(self._groups.values()):
             if group.slot is not None:
                 self._close_if_over(group)
 
@@ -348,16 +352,21 @@ class GroupLedger:
         return group, group.n_begun - 1
 
     def _draw(self, n_groups: int, *, in_step: bool) -> list[OpenGroup]:
-        """Begin groups of the next tasks, all or none."""
-        tasks = [
-            require_practised(task, "practise")
-            for task in self.curriculum.next(n_groups, self._rng)
-        ]
-        if len(tasks) != n_groups:
-            raise ConfigError(
-                f"The curriculum was asked for {n_groups} tasks and gave {len(tasks)}: its next(n) "
-                "must return n."
-            )
+        """Begin groups of the next tasks, all or none; if refused, the generator is as before."""
+        before = self._rng.bit_generator.state
+        try:
+            tasks = [
+                require_practised(task, "practise")
+                for task in self.curriculum.next(n_groups, self._rng)
+            ]
+            if len(tasks) != n_groups:
+                raise ConfigError(
+                    f"The curriculum was asked for {n_groups} tasks and gave {len(tasks)}: its "
+                    "next(n) must return n."
+                )
+        except CoevoError:
+            self._rng.bit_generator.state = before
+            raise
         numbers = range(self._n_groups, self._n_groups + n_groups)
         groups = [
             OpenGroup(f"group-{number}", task, [Place() for _ in range(self.group_size)], in_step)
@@ -429,21 +438,3 @@ def group_trajectories(
         Group(id, found[task_id], group_size, tuple(group))
         for (task_id, id), group in members.items()
     ]
-
-
-def _check_fit(group: OpenGroup, ticket: Ticket, trajectory: Trajectory) -> None:
-    if trajectory.task_id != group.task.id:
-        raise TaskError(
-            f"Ticket {ticket.id} is for task {group.task.name}, but the trajectory is of task "
-            f"{trajectory.task_id}."
-        )
-    if trajectory.group_id not in ("", group.id):
-        raise TaskError(
-            f"Ticket {ticket.id} belongs to {group.id}, but the trajectory says "
-            f"{trajectory.group_id!r}."
-        )
-    if trajectory.end_reason.lost:
-        raise TaskError(
-            f"An episode that ended {str(trajectory.end_reason)!r} says nothing about the agent. "
-            "Use give_back() instead of finish()."
-        )

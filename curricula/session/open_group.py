@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from coevo_gym.core.errors import TaskError
+from coevo_gym.core.seams import Ticket
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
+from coevo_gym.curricula.pool.pool import require_practised
+from coevo_gym.curricula.saved import Count, read
 
 
 @dataclass(slots=True)
@@ -65,6 +69,29 @@ class OpenGroup:
         complete = all(place.trajectory for place in self.places)
         return not self.out and (complete or (self.broken and not self.n_unbegun))
 
+    def check_fit(self, ticket: Ticket, trajectory: Trajectory) -> None:
+        """Refuse an episode that is not one of this group.
+
+        Raises:
+            TaskError: if the trajectory is of another task or group, or if its end says nothing
+                about the agent.
+        """
+        if trajectory.task_id != self.task.id:
+            raise TaskError(
+                f"Ticket {ticket.id} is for task {self.task.name}, but the trajectory is of task "
+                f"{trajectory.task_id}."
+            )
+        if trajectory.group_id not in ("", self.id):
+            raise TaskError(
+                f"Ticket {ticket.id} belongs to {self.id}, but the trajectory says "
+                f"{trajectory.group_id!r}."
+            )
+        if trajectory.end_reason.lost:
+            raise TaskError(
+                f"An episode that ended {str(trajectory.end_reason)!r} says nothing about the "
+                "agent. Use give_back() instead of finish()."
+            )
+
     def drop_unbegun(self) -> None:
         """Issue nothing more of it: whom its places are kept for does not come."""
         self.n_begun = len(self.places)
@@ -97,21 +124,25 @@ class OpenGroup:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OpenGroup:
-        """Read :meth:`to_json`; older states know no steps and no slots."""
+        """Read :meth:`to_json`; older states know no steps and no slots.
+
+        Raises:
+            SplitLeakError, TaskError: if its task may not be practised.
+        """
         places = [
             Place(
-                place["issued"],
-                place["lost"],
+                read(Count, place["issued"]),
+                read(Count, place["lost"]),
                 place["trajectory"] and trajectory_from_json(place["trajectory"]),
             )
-            for place in data["places"]
+            for place in read(list[dict[str, Any]], data["places"])
         ]
         return cls(
-            data["id"],
-            Task.from_json(data["task"]),
+            read(str, data["id"]),
+            require_practised(Task.from_json(data["task"]), "practise"),
             places,
-            data.get("in_step", False),
-            data["n_begun"],
-            data["broken"],
-            data.get("slot"),
+            read(bool, data.get("in_step", False)),
+            read(Count, data["n_begun"]),
+            read(bool, data["broken"]),
+            read(str | None, data.get("slot")),
         )

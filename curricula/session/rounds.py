@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
+from contextvars import copy_context
 from dataclasses import dataclass, field
 
 from numpy.random import Generator
@@ -109,8 +110,12 @@ class Rounds:
                     )
                 return
             flight = self._flight = _Flight(round, beside=True)
+        here = copy_context()  # who watches this thread's agents watches the round's, too
         threading.Thread(
-            target=self._fly, args=(flight, evolver), name=f"coevo-{round.id}", daemon=True
+            target=here.run,
+            args=(self._fly, flight, evolver),
+            name=f"coevo-{round.id}",
+            daemon=True,
         ).start()
 
     def call_off(self) -> None:

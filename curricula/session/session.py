@@ -4,8 +4,7 @@
     session.report(ticket.id, trajectory)      # what happened; the K-th one closes the group
     session.evolve()                           # a round of evolution, if one is due
 
-It knows no env, no agent and no network. A loop of this process, a sampler around an env and a
-server for other machines are faces of it.
+It knows no env, no agent and no network: loops, samplers and servers are faces of it.
 """
 
 from __future__ import annotations
@@ -36,9 +35,8 @@ logger = logging.getLogger(__name__)
 class CurriculumSession:
     """Hands out a curriculum's tasks as tickets, takes their episodes in, and runs its rounds.
 
-    All of it may be called from any thread, and every call may be repeated. The curriculum is only
-    ever called by one thread at a time. A round runs beside all else: tickets are given out and
-    taken in while the evolver works.
+    It may be called from any thread, and every call may be repeated. Only one thread at a time
+    calls the curriculum. A round runs beside all else, while tickets are taken and reported.
 
     **Groups.** Each task is given out ``group_size`` times; the group closes with its last episode.
     ``take(slot=…)`` is for trainers that send the K copies of a row by themselves, anywhere and in
@@ -130,6 +128,11 @@ class CurriculumSession:
         """Groups that are drawn and not recorded yet."""
         with self._lock:
             return self._ledger.n_open
+
+    @property
+    def in_step(self) -> bool:
+        """Whether a learner's step is open."""
+        return self._ledger.in_step
 
     @property
     def evolving(self) -> bool:
@@ -306,9 +309,6 @@ class CurriculumSession:
         Args:
             policy_version: version of the policy now, if it is newer than any that has acted.
             request: a name for this call; the latest one, repeated, answers the same.
-
-        Returns:
-            The groups, and the signals that they fired.
         """
         with self._lock:
             self._take_in_lapsed()

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.evolution import Signal
 from coevo_gym.core.trajectory import Group, Trajectory
+from coevo_gym.curricula.saved import Count, Share, read
 from coevo_gym.curricula.signals.kinds import ALL_SIGNALS, BOUNDARY, FORGETTING, RARE, SignalName
 from coevo_gym.curricula.signals.patterns import Pattern, PatternOf, sequence_pattern
 
@@ -179,11 +180,12 @@ class SignalDetector:
         """Restore :meth:`state_dict`."""
         self._windows = {
             task_id: deque(window, maxlen=self.window)
-            for task_id, window in state["windows"].items()
+            for task_id, window in read(dict[str, list[Share]], state["windows"]).items()
         }
-        self._counts = {tuple(pattern): count for pattern, count in state["counts"]}
+        self._counts = dict(read(list[tuple[tuple[str, ...], Count]], state["counts"]))
         self._total = sum(self._counts.values())
-        self._tested, self._flagged = state["tested"], state["flagged"]
+        self._tested = read(Count, state["tested"])
+        self._flagged = read(Count, state["flagged"])
 
     def _outcome(self, trajectory: Trajectory) -> float:
         return float(trajectory.success if self.outcome == "success" else trajectory.score)
@@ -248,8 +250,11 @@ class SignalDetector:
         self._warned = True
         logger.warning(
             "rare_share=%.2f distinct_patterns=%d: most episodes are called rare, so the signal "
-            "says nothing. Give the benchmark coarser step symbols, or set "
-            "curriculum.min_support=2 (in code: make_curriculum(..., min_support=2)).",
+            "says nothing. Describe behaviour more coarsely (curriculum.pattern='set', or coarser "
+            "step symbols of the benchmark), lower curriculum.theta (now %g) or raise "
+            "curriculum.min_support (now %d). In code: make_curriculum(..., pattern='set').",
             self._flagged / self._tested,
             len(self._counts),
+            self.theta,
+            self.min_support,
         )

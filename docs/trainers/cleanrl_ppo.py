@@ -23,6 +23,7 @@ from torch.distributions import Categorical
 
 from coevo_gym import EvolvingVectorSampler
 from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.curricula.registry import make_curriculum
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--env-id", default="CoEvolve-WebShop-v0")
@@ -31,7 +32,7 @@ parser.add_argument("--num-steps", type=int, default=64, help="steps of each env
 parser.add_argument("--updates", type=int, default=40)
 parser.add_argument("--epochs", type=int, default=3)
 parser.add_argument("--group-size", type=int, default=4, help="episodes of each task")
-parser.add_argument("--evolve-every", type=int, default=20, help="groups between two rounds")
+parser.add_argument("--evolve-every", type=int, default=100, help="groups between two rounds")
 parser.add_argument("--lr", type=float, default=1e-3)
 parser.add_argument("--gamma", type=float, default=0.99)
 parser.add_argument("--gae-lambda", type=float, default=0.95)
@@ -51,8 +52,9 @@ N, T, C, D = args.num_envs, args.num_steps, args.choices, args.dim
 # [coevo] Each reset in here, automatic ones too, begins the curriculum's next episode.
 envs = EvolvingVectorSampler(
     gym.make_vec(f"coevo_gym:{args.env_id}", num_envs=N, autoreset_mode="NextStep"),
+    # A policy that begins at random wanders: as sequences, nearly all that it does would be rare.
+    make_curriculum("coevolve", pattern="set", evolve_every_groups=args.evolve_every),
     group_size=args.group_size,
-    evolve_every_groups=args.evolve_every,
     seed=args.seed,
 )
 # [coevo] Evaluation has envs of its own, on the validation split, and nothing records them.

@@ -50,6 +50,15 @@ class Raw(NamedTuple):
 
     body: bytes
     content_type: str = "application/json"
+    headers: Mapping[str, str] = {}
+
+
+class Flood(NamedTuple):
+    """A body that goes on until the client hangs up; at most ``n_bytes``."""
+
+    n_bytes: int = 64 << 20
+    status: int = 200
+    headers: Mapping[str, str] = {}
 
 
 class Drop(NamedTuple):
@@ -64,7 +73,7 @@ class Hold:
     until: threading.Event = field(default_factory=threading.Event)
 
 
-Behaviour = Say | Refuse | Raw | Drop | Hold
+Behaviour = Say | Refuse | Raw | Flood | Drop | Hold
 
 
 class FakeOpenAI:
@@ -221,7 +230,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._do(behaviour)
         fake.count(answered=1)
 
-    def _do(self, behaviour: Say | Refuse | Raw | Drop) -> None:
+    def _do(self, behaviour: Say | Refuse | Raw | Flood | Drop) -> None:
         match behaviour:
             case Say():
                 read, written = behaviour.usage or (0, 0)
@@ -230,8 +239,12 @@ class _Handler(BaseHTTPRequestHandler):
             case Refuse(status, message, code, kind, headers):
                 error = {"message": message, "type": kind, "param": None, "code": code}
                 self._send(status, json.dumps({"error": error}).encode(), headers)
-            case Raw(body, content_type):
-                self._send(200, body, {"Content-Type": content_type})
+            case Raw(body, content_type, headers):
+                self._send(200, body, {"Content-Type": content_type, **headers})
+            case Flood(n_bytes, status, headers):
+                self._send(status, b"", {"Content-Length": str(n_bytes), **headers})
+                for _ in range(n_bytes >> 16):
+                    self.wfile.write(bytes(1 << 16))
             case Drop():
                 self._send(200, b'{"id": "chat', {"Content-Length": "1000"})
                 self.wfile.flush()

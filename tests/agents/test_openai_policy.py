@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import logging
 import os
@@ -32,6 +33,7 @@ from tests.agents.fake_openai import (
     Behaviour,
     Drop,
     FakeOpenAI,
+    Flood,
     Hold,
     Raw,
     Refuse,
@@ -289,6 +291,55 @@ NO_COMPLETION = {
 }
 
 
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_token_count_beyond_belief_is_no_completion(server: FakeOpenAI, place: int) -> None:
+    usage = (5, 10**310) if place else (10**310, 5)
+    server.expect("Hello?", Say("Hello.", usage=usage), Say("Hello."))
+    with policy_for(server, usd_per_million_prompt_tokens=1.0) as policy:
+        assert ask(policy, "Hello?")[0].text == "Hello."
+        assert (policy.usage.requests, policy.usage.total_tokens) == (2, 15)
+
+
+BOMB = gzip.compress(bytes(64 << 20))
+UNREAD = {
+    "gzip": (Raw(BOMB, headers={"Content-Encoding": "gzip"}), "compressed ('gzip')"),
+    "gzip twice": (
+        Raw(gzip.compress(BOMB), headers={"Content-Encoding": "gzip, gzip"}),
+        "compressed ('gzip, gzip')",
+    ),
+    "endless": (Flood(), "larger than 16,777,216 bytes"),
+    "endless error": (Flood(status=400), "larger than 16,777,216 bytes"),
+}
+
+
+@pytest.mark.parametrize(("bad", "why"), UNREAD.values(), ids=UNREAD)
+def test_an_answer_is_read_up_to_a_bound(server: FakeOpenAI, bad: Behaviour, why: str) -> None:
+    error = failure(server, [bad, bad], max_attempts=2)
+    assert f"gave no answer 2 times: its answer is {why}. Check that base_url" in str(error)
+
+
+def test_the_body_of_a_redirect_is_not_read(server: FakeOpenAI) -> None:
+    here = {"Location": "/v1/chat/completions"}
+    server.expect("Hello?", Flood(status=307, headers=here), Say("Hello."))
+    with policy_for(server, max_attempts=1) as policy:
+        assert ask(policy, "Hello?")[0].text == "Hello."
+    server.wait_until(lambda fake: fake.answered == 1)  # the first never came to its end
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_a_charset_that_decodes_no_text_is_ignored(server: FakeOpenAI, status: int) -> None:
+    odd = {"Content-Type": "application/json; charset=rot13"}
+    bad = Raw(b"<html>", headers=odd) if status == 200 else Refuse(400, "Never.", headers=odd)
+    why = "no chat completion: '<html>'" if status == 200 else "status 400, Never."
+    assert why in str(failure(server, [bad], max_attempts=1))
+
+
+def test_a_redirect_to_an_impossible_address_is_a_fault(server: FakeOpenAI) -> None:
+    bad = Refuse(307, headers={"Location": "http://127.0.0.1:99999/"})
+    error = failure(server, [bad], max_attempts=1)
+    assert "Check that the server runs and that base_url is right." in str(error)
+
+
 @pytest.mark.parametrize("body", NO_COMPLETION.values(), ids=NO_COMPLETION)
 def test_what_is_no_completion_is_asked_for_again(server: FakeOpenAI, body: bytes) -> None:
     server.expect("Hello?", Raw(body), Raw(body), Say("Hello."))
@@ -362,7 +413,8 @@ def test_no_server_at_all() -> None:
     with FakeOpenAI() as gone:
         url = gone.url
     config = EndpointConfig(model="fake", base_url=url, max_attempts=2, backoff_base_s=1e-4)
-    with OpenAIPolicy(config) as policy, pytest.raises(ModelError, match="2 times: ConnectError"):
+    says = r"2 times: ConnectError: [^.]+\. Check that the server runs"
+    with OpenAIPolicy(config) as policy, pytest.raises(ModelError, match=says):
         ask(policy, "Hello?")
 
 
@@ -396,6 +448,7 @@ def test_a_date_to_wait_for() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     assert retry_after_s("Thu, 01 Jan 2026 00:00:30 GMT", now) == 30.0
     assert retry_after_s("Wed, 31 Dec 2025 00:00:00 GMT", now) == 0.0
+    assert retry_after_s("Fri, 31 Dec 9999 23:59:59 -2359") == 0.0
     assert retry_after_s("nan") == 0.0
 
 

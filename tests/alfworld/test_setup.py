@@ -140,9 +140,11 @@ def test_the_engine_is_installed_once(bare: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(subprocess, "run", install)
     for _ in range(2):
         assert setup.install(None) == bare / "data"
-    (command,) = ran
-    assert command[-2:] == ["alfworld==0.4.2", "textworld==1.7.0"]
-    assert sys.executable in command
+    locked, rest = ran
+    assert locked[-4:] == ["--no-deps", "--require-hashes", "--requirement", str(setup.LOCK)]
+    assert rest[-2:] == ["alfworld==0.4.2", "textworld==1.7.0"]
+    assert sys.executable in locked
+    assert sys.executable in rest
     assert setup.installation().ready
 
 

@@ -29,6 +29,7 @@ def children(process: int) -> list[int]:
     return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", ["maker", "parent"])
 def test_workers_die_with_it(root: Path, tmp_path: Path, killed: str) -> None:
     parent = subprocess.Popen(

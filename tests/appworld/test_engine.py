@@ -70,7 +70,7 @@ def wait_for_end(process: int) -> None:
 
 
 class TestStock:
-    @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 16])
+    @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 40])
     def test_solutions_lead_to_the_same(
         self, root: Path, world: World, stock: Stock, task_ids: tuple[str, ...], every: int
     ) -> None:
@@ -93,6 +93,17 @@ class TestStock:
         assert world.diff() == Diff({}, None, "")
         assert [list(test) for test in world.grade()] == expected["tests"]
         assert not all(test.passed for test in world.grade())
+
+
+def test_a_refused_step_leaves_a_completed_task_completed(world: World, task_id: str) -> None:
+    world.begin(task_id)
+    assert not world.step("(").completed
+    assert world.step("apis.supervisor.complete_task()").completed
+    refused = world.step("(")
+    assert refused.kind is ErrorKind.SYNTAX
+    assert refused.completed
+    world.begin(task_id)
+    assert not world.step("(").completed
 
 
 class TestBrief:
@@ -461,6 +472,7 @@ def judged(root: Path, task_id: str, tmp_path: Path) -> Iterator[Callable[..., W
 
 
 class TestVerdict:
+    @pytest.mark.slow
     def test_two_tests_of_one_wording_count_as_two(self, judged: Callable[..., World]) -> None:
         tests = judged(TWICE, "one wording", "one wording").grade()
         assert [test.passed for test in tests] == [True, False]
@@ -470,6 +482,7 @@ class TestVerdict:
         with pytest.raises(EnvBackendError, match="contradicts itself: success is True, but 0 of"):
             world.grade()
 
+    @pytest.mark.slow
     def test_a_state_that_the_tests_do_not_get_over_is_graded(
         self, judged: Callable[..., World]
     ) -> None:
@@ -605,6 +618,7 @@ class TestPool:
             assert world.step(f"{LOGIN}\n{shown}").output == "True\n"
             assert world.step("apis.simple_note.logout(access_token=token)").kind is ErrorKind.NONE
 
+    @pytest.mark.slow
     def test_an_engine_is_used_again_until_it_is_worn(
         self, root: Path, task_id: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -624,6 +638,7 @@ class TestPool:
         own.close()
         wait_for_end(used[-1])
 
+    @pytest.mark.slow
     def test_nothing_is_left(
         self, root: Path, task_id: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
@@ -686,6 +701,7 @@ class TestDeath:
         assert "NameError" in world.step("print(token)").output
         assert "simple_note.Note" in world.diff().changes
 
+    @pytest.mark.slow
     def test_of_the_first_process_takes_all_engines_along(
         self, root: Path, task_id: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -22,7 +22,10 @@ NOT_APPLICABLE = {"clock-argument": "allow_datetime_change is False"}
 
 
 LEVELS = [
-    pytest.param(level, marks=needs(level), id=level) for level in Level if level is not Level.NONE
+    pytest.param(Level.BUBBLEWRAP, marks=needs(Level.BUBBLEWRAP), id=Level.BUBBLEWRAP),
+    pytest.param(
+        Level.LANDLOCK, marks=[needs(Level.LANDLOCK), pytest.mark.slow], id=Level.LANDLOCK
+    ),
 ]
 
 

@@ -104,6 +104,7 @@ class TestIdleEngines:
         assert own._idle == []
         world.close()
 
+    @pytest.mark.slow
     def test_one_that_a_world_has_kept_is_replaced(
         self, root: Path, own: Pool, task_id: str
     ) -> None:
@@ -116,6 +117,7 @@ class TestIdleEngines:
         assert world.step(ALIVE).kind is ErrorKind.NONE
         world.close()
 
+    @pytest.mark.slow
     def test_a_first_process_that_cannot_be_told_to_bury_is_replaced(self, own: Pool) -> None:
         engine = own.take()
         assert own._zygote is not None

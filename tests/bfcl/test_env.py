@@ -427,6 +427,7 @@ def test_a_malformed_task_is_refused_by_name(
 ) -> None:
     data = json.loads(made_up(["ls()"]).to_json())
     data[part] |= change
+    data["split"] = "test"  # a training task with another config is refused before it starts
     task = Task.model_validate(data)
     env = make_env("bfcl", native("base_10"))
     with pytest.raises(TaskError) as caught:

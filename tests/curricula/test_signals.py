@@ -134,14 +134,15 @@ def test_state_round_trips_through_json() -> None:
 
 
 def test_it_warns_once_when_most_episodes_are_rare(caplog: pytest.LogCaptureFixture) -> None:
-    detector = SignalDetector(n_min=30, theta=5)
+    detector = SignalDetector(n_min=30, theta=5, min_support=2)
     with caplog.at_level(logging.WARNING):
         for i in range(100):
-            detector.detect([group([1], calls=(f"tool_{i}",))])
+            detector.detect([group([1, 1], calls=(f"tool_{i}",))])
     assert [record.message for record in caplog.records if "rare_share" in record.message] == [
         caplog.records[0].message
     ]
     assert "coarser step symbols" in caplog.text
+    assert "lower curriculum.theta (now 5) or raise curriculum.min_support (now 2)" in caplog.text
 
 
 def test_patterns() -> None:

@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.experiments import measures
+from coevo_gym.experiments import measures, writing
 from coevo_gym.experiments.measures import measure
 from coevo_gym.experiments.numbers import numbers_of
+from coevo_gym.experiments.results import compare
 from coevo_gym.report.collect import load_report_data
 from coevo_gym.store.folder import RunFolder, read_json
 from coevo_gym.store.progress import read_progress
@@ -142,7 +143,7 @@ def test_all_files_and_the_screen_say_the_same(finished: Path) -> None:
         if first:
             cells += [
                 f"{100 * first['mean']:+.1f}",
-                f"[{100 * first['low']:+.1f}, {100 * first['high']:+.1f}]",
+                "too few seeds",
                 f"{first['wins']} of 2",
                 f"{first['p']:.3f}",
             ]
@@ -404,3 +405,14 @@ def test_a_cell_that_is_no_run_is_left_alone(coevo: Coevo, tmp_path: Path) -> No
     mine.write_text("mine")
     assert "holds something that is no run" in coevo(*CHEAP, code=2)
     assert mine.read_text() == "mine"
+
+
+def test_two_seeds_are_too_few_for_an_interval() -> None:
+    ours, theirs = {1: 0.5, 2: 0.9, 3: 0.7}, {1: 0.4, 2: 0.2, 3: 0.4}
+    printed = {
+        n: writing.compared(
+            compare("b", {seed: ours[seed] for seed in range(1, n + 1)}, theirs), points=True
+        )[1]
+        for n in (1, 2, 3)
+    }
+    assert printed == {1: "too few seeds", 2: "too few seeds", 3: "[-39.2, +112.6]"}

@@ -110,7 +110,7 @@ def test_a_score_from_the_terminal(run: Run) -> None:
     [
         (("webshop", "--name", "me", "--seed", "1"), "takes the tasks in order"),
         (("webshop", "--name", "../me"), "takes letters, digits"),
-        (("webshop", "--split", "tset"), "Unknown split"),
+        (("webshop", "--split", "tset"), "'tset' is not one of 'train', 'val', 'test'"),
         ((), "What is to be played?"),
     ],
 )

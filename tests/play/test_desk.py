@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -218,7 +219,7 @@ def test_tasks_are_found_by_their_words(desk: Desk) -> None:
     found = desk.list_tasks("RED green")
     assert 0 < found["total"] < len(desk.source.tasks)
     assert all("red" in row["instruction"].lower() for row in found["tasks"])
-    assert {key for row in found["tasks"] for key in row} == {"id", "name", "instruction"}
+    assert {key for row in found["tasks"] for key in row} == {"id", "name", "instruction", "family"}
     assert desk.list_tasks("red", page=99)["tasks"] == []
     with pytest.raises(NotPossible, match="no such task"):
         desk.begin("0" * 64)
@@ -268,4 +269,18 @@ def test_a_killed_engine_is_replaced_where_one_was(
     for step, action in enumerate(rest[1:], start=2):
         state = desk.act(state["id"], action, step)
     assert state["grade"]["success"]
+    desk.close()
+
+
+def test_variants_of_a_task_are_of_one_family(tmp_path: Path) -> None:
+    named = [("toy/a_1", "a"), ("toy/a_2", "a"), ("toy/b_1", "b"), ("toy/x", "b"), ("toy/y", "b")]
+    variants = [
+        TASK.model_copy(update={"name": name, "scenario": where, "instruction": name})
+        for name, where in named
+    ]
+    source = replace(benchmark_source("toy"), find_tasks=lambda: variants)
+    desk = Desk(source, demonstrations=tmp_path / "shown.jsonl")
+    first, second, *others = [row["family"] for row in desk.list_tasks()["tasks"]]
+    assert first == second
+    assert first not in others
     desk.close()

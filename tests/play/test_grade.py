@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from coevo_gym.core.task import freeze
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.task import Split, freeze
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory
-from coevo_gym.web.play.grade import Check, grade_of
+from coevo_gym.envs.webshop.world import WebShopVerifier
+from coevo_gym.web.grade import Check, grade_of, why_failed
 
 
 @pytest.mark.parametrize(
@@ -37,7 +39,7 @@ from coevo_gym.web.play.grade import Check, grade_of
         ({"mismatches": ["Files.root"]}, (Check("state that differs", None, "Files.root"),)),
         (
             {"webshop.r_type": 0.5, "webshop.r_option": -1.0},
-            (Check("kind of product", None, "0.5"), Check("options", None, "none asked")),
+            (Check("kind of product", False, "only similar"), Check("options", None, "none asked")),
         ),
         (
             {"warm_enough": True, "why": "it was heated"},
@@ -62,3 +64,35 @@ def test_reports(report: dict[str, Any], checks: tuple[Check, ...]) -> None:
     assert grade.checks == checks
     assert grade.failed == tuple(check for check in checks if check.passed is False)
     assert (grade.score, grade.reward, grade.end_reason) == (0.5, 0.0, "failed")
+
+
+SHOP = {
+    "webshop.r_type": 1.0,
+    "webshop.r_att": 1.0,
+    "webshop.r_option": 0.5,
+    "webshop.r_price": 1.0,
+}
+GOAL = WebShopVerifier(asin="B1", attributes=("soft",), options=(("size", "9"), ("color", "red")))
+
+
+@pytest.mark.parametrize(
+    ("report", "end", "why"),
+    [
+        (SHOP, "failed", "1 of 2 options right"),
+        ({**SHOP, "webshop.r_price": 0.0}, "failed", "1 of 2 options right, price too high"),
+        ({}, "max_steps", "no steps were left"),
+        ({}, "failed", ""),
+        ({"verdicts": ["passed", "instance_state_mismatch"]}, "failed",
+         "turn 2 instance state mismatch"),
+        ({"tests": [{"name": f"test {n}", "passed": n == 0} for n in range(5)]}, "failed",
+         "4 of 5 checks failed, first: test 1"),
+    ],
+)  # fmt: skip
+def test_why_an_episode_failed(report: dict[str, Any], end: str, why: str) -> None:
+    task = get_benchmark("webshop").tasks(Split.TRAIN)[0].model_copy(update={"verifier": GOAL})
+    assert why_failed(False, end, report, task) == why
+    assert why_failed(True, end, report, task) == ""
+
+
+def test_how_much_a_held_out_task_asks_for_is_not_told() -> None:
+    assert why_failed(False, "failed", SHOP, None) == "options 50 % right"

@@ -10,9 +10,10 @@ import pytest
 from rich.console import Console
 
 from coevo_gym import tasks
-from coevo_gym.cli.game.hands import CodeHand
+from coevo_gym.cli.game.hands import CodeHand, Hand
 from coevo_gym.cli.game.terminal import play_episode
 from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import View
 from coevo_gym.testing import make_env
 from coevo_gym.web.play.game import Played
 
@@ -62,7 +63,7 @@ def test_products_and_options_have_their_numbers_beside_them() -> None:
     assert record is not None
     assert record.counted.success
     assert record.counted.actions == task.solution
-    assert "kind of product: 1" in shown
+    assert "✓ kind of product: right" in shown
 
 
 BFCL = "bfcl/multi_turn_base_2"
@@ -76,6 +77,9 @@ def test_functions_are_told_of_and_called_by_name() -> None:
     assert "cd(folder) " in shown
     assert "folder: string, needed." in shown
     assert "There is no function 'nothing' here" in shown
+    assert "tool_response" not in shown
+    assert "User: " in shown
+    assert 'Result: {"current_working_directory": "documents"}' in shown
     assert "cd is a function: call it as cd(folder)." in shown
     assert '"current_working_directory": "documents"' in shown
     assert "step 3 of 30" in shown
@@ -94,9 +98,12 @@ def test_a_value_that_cannot_be_read_is_told_and_asked_for_again() -> None:
 def test_failing_checks_are_told_at_the_end() -> None:
     task = next(task for task in tasks("bfcl", "train") if task.name == BFCL)
     turns = len(task.solution) // 2
-    record, shown = played(task, *["Done."] * turns)
+    record, shown = played(task, "lss()", "All is done.", *["end"] * turns)
     assert record is not None
     assert not record.counted.success
+    assert "There is no function lss. Did you mean ls? (this took no step)" in shown
+    assert "To end the turn, type end" in shown
+    assert record.counted.actions == ("Done.",) * turns
     assert "✗ turn 1: empty turn model response" in shown
     assert "what went wrong: missing tool call" in shown
     assert f"0 of {turns} checks hold" in shown or "checks hold" in shown
@@ -126,3 +133,10 @@ def test_code_goes_on_until_it_is_finished(lines: tuple[str, ...], code: str) ->
 def test_who_ends_the_input_in_mid_code_leaves() -> None:
     with pytest.raises(EOFError):
         CodeHand().read(reader("for i in range(2):"))
+
+
+def test_a_page_does_not_repeat_the_task_of_the_panel() -> None:
+    shown = StringIO()
+    view = View("put a cup on the desk", "A room.\n\nYour task is to: put a cup on the desk.")
+    Hand().draw(view, (), Console(file=shown))
+    assert shown.getvalue().strip() == "A room."

@@ -12,17 +12,20 @@ from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.task import Split, freeze
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, PastStep, View
 from coevo_gym.episodes import EnvPool, EvalEpisode, Finished, run_one
+from coevo_gym.web.grade import Check, grade_of
 from coevo_gym.web.play.api_docs import read_docs
 from coevo_gym.web.play.game import Game
-from coevo_gym.web.play.grade import Check, grade_of
 from coevo_gym.web.play.hands import is_unfinished
 from coevo_gym.web.play.shop import ShopPage, read_shop
-from coevo_gym.web.play.tools import NoCall, meant
+from coevo_gym.web.play.tools import NoCall, Tool, meant
 from coevo_gym.web.shop import SEPARATOR
 from tests.play.test_tools import TOOLS
 from tests.toy import BENCHMARK, ToyEnv
 
 TASK = BENCHMARK.tasks(Split.TRAIN)[0]
+NAMES = ("ls", "cd", "mv", "echo", "sort", "find", "add", "send_message", "get_stock_info", "wc")
+OFFERED = tuple(Tool(name, "", ()) for name in NAMES)
+KNOWN = {*NAMES, "end"}  # the command that ends the turn
 PARTS = ("Instruction:", "Back to Search", "Page 1 (Total results: 50)", "< Prev", "b01", "Buy Now")
 TAIL = ("Price: $3", "Rating: N.A.", "Description", "Features", "Reviews", "Buy Now")
 pieces = st.lists(st.sampled_from(PARTS) | st.text(max_size=9), max_size=9)
@@ -58,6 +61,44 @@ def test_any_text_is_a_page_of_the_shop_or_none(
 def test_any_line_is_a_message_or_refused(line: str) -> None:
     found = meant(line, TOOLS)
     assert isinstance(found, (str, NoCall))
+
+
+LETTERS = "abcdefghijklmnopqrstuvwxyzABC_0"
+FORMS = (
+    "{0}",
+    "{0} documents",
+    "{0}()",
+    " {0} (a=True)",
+    "[{0}('a', b=[1, {{}}])]",
+    "{0}(a=documents)",
+    "{0}('a'",
+    "{0}() and more words than a call could have",
+    "{0}(ls())",
+    "ls(), {0}()",
+    "{0}(bar=1), ls()",
+    "ls({0}())",
+    "files.{0}()",
+    '<tool_call>{{"name": "{0}", "arguments": {{}}}}</tool_call>',
+    "end {0}()",
+)
+
+
+@st.composite
+def misspelt(draw: st.DrawFn) -> str:
+    """The name of an offered function with a letter too many, too few, wrong or swapped."""
+    name = draw(st.sampled_from([tool.name for tool in OFFERED]))
+    at = draw(st.integers(0, len(name) - 1))
+    letter = draw(st.sampled_from(LETTERS))
+    before, after = name[:at], name[at + 1 :]
+    swapped = before + after[:1] + name[at] + after[1:]
+    typo = (before + letter + name[at:], before + letter + after, before + after, swapped)
+    return draw(st.sampled_from(typo).filter(lambda one: one and one not in KNOWN))
+
+
+@given(misspelt(), st.sampled_from(FORMS))
+def test_a_misspelt_function_takes_no_step(name: str, form: str) -> None:
+    found = meant(form.format(name), OFFERED)
+    assert isinstance(found, NoCall)
 
 
 @given(st.text() | st.lists(st.sampled_from("([{'\"\\\n:#x "), max_size=40).map("".join))

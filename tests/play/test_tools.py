@@ -55,16 +55,49 @@ def test_calls_stand_with_or_without_brackets(line: str) -> None:
     assert all(isinstance(call, Call) and call.name == "mv" for call in calls)
 
 
-@pytest.mark.parametrize("line", ["mv a b", "mv", "mv(source=a)", "mv('a'", "mv(source='a') now"])
-def test_what_begins_like_a_call_does_not_end_the_turn(line: str) -> None:
-    assert isinstance(meant(line, TOOLS), NoCall)
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("mv a b", "mv is a function: call it as mv(source, force?, tags?)."),
+        ("mv", "mv is a function: call it as mv(source, force?, tags?)."),
+        ("mv(source=a)", "a is not a literal"),
+        ("mv('a'", "is not a list of calls"),
+        ("mv('a') now", "is not a list of calls"),
+        ("mvv()", "There is no function mvv. Did you mean mv?"),
+        ("MV('a')", "There is no function MV. Did you mean mv?"),
+        ("mvv('a' b", "There is no function mvv. Did you mean mv?"),
+        ("mvv a", "There is no function mvv. Did you mean mv?"),
+        ("files.mv('a')", "There is no function files.mv. Did you mean mv?"),
+        ("mv('a'), foo(bar=1)", "There is no function foo."),
+        ("foo(mv('a'))", "There is no function foo."),
+        ('<tool_call>{"name": "mvv", "arguments": {}}</tool_call>', "Did you mean mv?"),
+        ("<tool_call>mv('a')</tool_call>", "is not JSON"),
+        ("end mvv()", "looks like a call"),
+        ("end [mv('a')]", "looks like a call"),
+        ("mv has moved the file that you asked for", "To end the turn, type end"),
+        ("I have moved the file.", "To end the turn, type end"),
+        ("[]", "To end the turn, type end"),
+        ("", "To end the turn, type end"),
+    ],
+)
+def test_a_line_that_calls_no_function_is_not_sent(line: str, reason: str) -> None:
+    found = meant(line, TOOLS)
+    assert isinstance(found, NoCall)
+    assert reason in found.reason
 
 
 @pytest.mark.parametrize(
-    "line", ["I have moved the file.", "mv has moved the file that you asked for", "ls()", "[]"]
+    ("line", "said"),
+    [
+        ("end", "Done."),
+        (" End ", "Done."),
+        ("end I moved it (twice).", "I moved it (twice)."),
+        ("Done.", "Done."),  # a choice of the benchmark itself
+    ],
 )
-def test_words_are_words(line: str) -> None:
-    assert meant(line, TOOLS) == line
+def test_a_command_ends_the_turn(line: str, said: str) -> None:
+    assert meant(line, TOOLS) == said
+    assert parse_message(said) == ()
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,9 @@ from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from coevo_gym.prompts import parse_prompt
 from coevo_gym.trainers.plug.checkpoint import FILE
-from coevo_gym.trainers.plug.trl import OVER, Environment, TRLPlug
+from coevo_gym.trainers.plug.trl import OVER, Environment, TRLPlug, check_chat_template
 from tests import toy
+from tests.agents.tiny_llama import CHATML, make_tiny_tokenizer
 from tests.plug.tiny_qwen import HeldToOptions, make_tiny_qwen
 
 K, ROWS = 4, 2
@@ -80,6 +81,29 @@ def test_a_fault_is_kept_from_the_model_and_from_the_reward(
     assert env.act("press red") == OVER
     assert env.get_reward() is None
     assert not plug.session.outstanding
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_chat_template_that_cannot_call_tools_is_refused_before_anything_is_made() -> None:
+    pytest.importorskip("trl")
+    from trl.chat_template_utils import qwen3_chat_template
+
+    tokenizer = make_tiny_tokenizer()
+    session = make_plug()[0].session
+    refused = {
+        CHATML: "does not support tools.*Qwen3's does",
+        qwen3_chat_template + " ": "TRL does not know the chat template",
+    }
+    for template, message in refused.items():
+        tokenizer.chat_template = template
+        with pytest.raises(ConfigError, match=message):
+            TRLPlug("no such env", session, tokenizer=tokenizer)
+    tokenizer.response_template = {}
+    check_chat_template(tokenizer)  # says itself how its calls are parsed
+    tokenizer = make_tiny_tokenizer()
+    tokenizer.chat_template = qwen3_chat_template
+    check_chat_template(tokenizer)
+    assert getattr(tokenizer, "response_template", None) is None
 
 
 def test_rows_of_evaluation_name_tasks_of_their_split_and_train_nothing() -> None:

@@ -6,64 +6,21 @@ import json
 import re
 from typing import Any
 
+from coevo_gym.testing.models import tiny_chat_model
 from tests import toy
 
 HEAD = "<|im_start|>assistant\n"
-MARKS = (
-    "<think>",
-    "</think>",
-    "<tool_call>",
-    "</tool_call>",
-    "<tool_response>",
-    "</tool_response>",
-)
 
 
 def make_tiny_qwen(template: str, seed: int = 0) -> tuple[Any, Any]:
-    """Model and tokenizer: 2 layers, hidden 64, about 1,500 tokens.
+    """Model and tokenizer, which knows the words of the toy.
 
     Args:
         template: the chat template; Qwen3's, so that TRL knows how to parse tool calls.
         seed: of the weights.
     """
-    import torch
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
-
-    inner = Tokenizer(models.BPE())
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=1500,
-        special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
     said = [tool_call(action) for action in ("done", *(f"press {c}" for c in toy.COLOURS))]
-    inner.train_from_iterator([template, toy.PROMPT, *said] * 2, trainer)
-    inner.add_tokens(list(MARKS))
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=inner,
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        padding_side="left",
-    )
-    tokenizer.chat_template = template
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        config = Qwen3Config(
-            vocab_size=len(tokenizer),
-            hidden_size=64,
-            intermediate_size=128,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            head_dim=32,
-            max_position_embeddings=8192,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-        return Qwen3ForCausalLM(config), tokenizer
+    return tiny_chat_model(template, texts=(toy.PROMPT, *said), seed=seed)
 
 
 def tool_call(action: str) -> str:

@@ -43,7 +43,8 @@ def test_headline_without_numbers() -> None:
 def test_headline_of_one_arm() -> None:
     row = TableRow("CoEvolve", 0.5, 0.4, 0.6, n_tasks=1)
     assert plain(headline([row])) == (
-        "CoEvolve solves 50.0 % of 1 held-out task (95 % interval 40.0–60.0 %)."
+        "CoEvolve solves 50.0 % of 1 held-out task (95 % interval 40.0–60.0 %), "
+        "with one seed; repeats can differ by more."
     )
 
 
@@ -65,7 +66,9 @@ def test_headline_names_the_strongest_trained_rival(
         TableRow("static", 0.5, 0.45, 0.55, env_steps=9),
         TableRow("CoEvolve", success, low, high, n_tasks=300, env_steps=9),
     )
-    assert plain(headline(table)).endswith(said.replace("RIVAL", "static (50.0 %, 45.0–55.0 %)"))
+    said = said.replace("RIVAL", "static (50.0 %, 45.0–55.0 %)").removesuffix(".")
+    text = plain(headline(table))
+    assert text.endswith(f"{said} (one seed; repeats can differ by more).")
 
 
 def test_rounds_are_summed_by_arm_and_no_drafts_give_no_rate() -> None:

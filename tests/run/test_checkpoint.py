@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,39 @@ def test_a_full_disk_leaves_the_one_before(
     assert found is not None
     assert found.step == 1
     assert len(list(checkpoints.folder.iterdir())) == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has it")
+@pytest.mark.parametrize("size", [3, 1_000_000])
+def test_a_disk_that_is_full_in_the_middle_of_a_checkpoint_is_the_reason_given(
+    checkpoints: Checkpoints, size: int
+) -> None:
+    first = checkpoints.save(1, state(1))
+    # The kernel answers every write to this device with ENOSPC.
+    (checkpoints.folder / ".checkpoint.part").symlink_to("/dev/full")
+    with pytest.raises(StoreError, match=r"arm: No space left on device\..*Free some space"):
+        checkpoints.save(2, {"weights": torch.zeros(size)})
+    assert list(checkpoints.folder.iterdir()) == [first]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file system")
+def test_a_small_file_system_that_fills_up(tmp_path: Path) -> None:
+    mounted = tmp_path / "small"
+    mounted.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1M", "tmpfs", str(mounted)]
+    if subprocess.run(mount, check=False).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        checkpoints = Checkpoints(mounted / "arm")
+        first = checkpoints.save(1, {"weights": torch.zeros(200_000)})
+        with pytest.raises(StoreError, match="No space left on device"):
+            checkpoints.save(2, {"weights": torch.zeros(200_000)})
+        found = checkpoints.latest()
+        assert found is not None
+        assert found.path == first
+    finally:
+        subprocess.run(["umount", str(mounted)], check=True)
 
 
 def test_nothing_but_plain_values_is_ever_loaded(checkpoints: Checkpoints) -> None:

@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from coevo_gym.cli import output
 from coevo_gym.cli.tasks.listing import print_tasks
+from coevo_gym.config import preset_names
 from coevo_gym.core.evolution import Draft
 from coevo_gym.store.folder import read_json
 from tests.run.conftest import ROOT, TOY, Coevo
@@ -31,8 +34,20 @@ def test_mistakes_are_usage_errors(coevo: Coevo) -> None:
     assert "There is no preset" in coevo("train", "quickstrt", code=2)
     assert "Runs here: toy-run" in coevo("resume", "toy-rn", code=2)
     assert "has no policy 'x'" in coevo("eval", "toy-run", "--policy", "x", code=2)
-    assert "Unknown split" in coevo("eval", "toy-run", "--split", "x", code=2)
-    assert "Unknown split" in coevo("tasks", "toy", "--split", "x", code=2)
+    for verb in (
+        "train quickstart --dry-run",
+        "eval toy --policy random",
+        "experiment controls",
+        "play toy",
+    ):
+        text = coevo(*verb.split(), "--name", "", code=2)
+        assert "takes letters, digits and . _ -, and begins with a letter" in text
+    text = coevo("train", "quickstart", "--set", "arms=a/b", code=2)
+    assert "the name of an arm takes letters, digits and _ -" in text
+    splits = "'x' is not one of 'train', 'val', 'test'"
+    assert f"--split': {splits}, 'held_out'. Try" in coevo("eval", "toy", "--split", "x", code=2)
+    assert f"--split': {splits}. Try" in coevo("tasks", "toy", "--split", "x", code=2)
+    assert "`coevo train --list` lists the presets" in coevo("train", code=2)
 
 
 @pytest.mark.parametrize(
@@ -229,6 +244,7 @@ def test_a_task_that_evolved_can_be_played(coevo: Coevo, monkeypatch: pytest.Mon
 def test_resuming_a_finished_run_says_that_it_is_finished(coevo: Coevo, finished: Path) -> None:
     report = (finished / "report.html").read_bytes()
     text = coevo("resume", "toy-run")
+    assert "One seed: repeats can differ by more than these intervals." in text
     assert "toy-run is finished" in text
     assert "coevolve" in text
     assert (finished / "report.html").read_bytes() == report
@@ -282,13 +298,67 @@ def test_the_report_comes_with_a_picture(coevo: Coevo, finished: Path, tmp_path:
     assert picture.read_text().startswith("<svg")
 
 
-def test_config_show(coevo: Coevo) -> None:
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_config_show(coevo: Coevo, columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = json.loads(coevo("config", "show", TOY, "--set", "learner.lr=0.5", "--json"))
     by_key = {row["key"]: row for row in rows}
     assert by_key["learner.lr"] == {"key": "learner.lr", "value": 0.5, "origin": "command line"}
     assert by_key["warmup.n_tasks"]["origin"] == TOY
-    text = coevo("config", "show", TOY, "--set", "learner.lr=0.5")
-    assert "0.5 command line" in " ".join(text.split())  # a narrow terminal breaks it
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setattr(output, "console", Console(width=int(columns)))
+    lines = coevo("config", "show", "quickstart", "--set", "learner.lr=0.5").splitlines()
+    assert "learner.lr = 0.5  (command line)" in lines
+    assert "name = quickstart  (preset quickstart)" in lines
+    assert "sinks = (empty)" in lines
+    assert len(lines) == len({line.partition(" = ")[0] for line in lines}) > 150
+
+
+def test_presets_are_listed_with_what_they_need(coevo: Coevo) -> None:
+    rows = {row["name"]: row for row in json.loads(coevo("train", "--list", "--json"))}
+    assert list(rows) == preset_names()
+    assert rows["webshop_llm"]["benchmark"] == "webshop"
+    assert rows["quickstart"]["arms"] == ["static", "coevolve"]
+    text = coevo("train", "--list")
+    for name, row in rows.items():
+        assert f"{name}\n  {row['about']}\n" in text
+        assert re.search(r"minutes|needs", row["about"]), name
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("coevo tra", "train"),
+        ("coevo train webshop_", "webshop_llm"),
+        ("coevo config show quick", "quickstart"),
+        ("coevo play alf", "alfworld"),
+        ("coevo resume to", "toy-run"),
+        ("coevo eval to", "toy toy-run"),
+        ("coevo eval toy --split v", "val"),
+        ("coevo experiment contr", "controls"),
+    ],
+)
+def test_the_shell_completes(
+    coevo: Coevo, words: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_COEVO_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    assert coevo().split() == found.split()
+
+
+@pytest.mark.parametrize("verb", ["", "eval", "tasks", "tasks list", "play", "experiment", "serve"])
+def test_help_is_short_and_shows_no_type_of_python(coevo: Coevo, verb: str) -> None:
+    text = coevo(*verb.split(), "-h")
+    assert text == coevo(*verb.split(), "--help")
+    assert not re.findall(r"<\w+|\{|list\[|range", text.partition("Options")[2])
+
+
+def test_help_shows_choices_and_units(coevo: Coevo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    assert "train|val|test|held_out" in coevo("eval", "-h")
+    assert "tiny|small|paper" in coevo("experiment", "-h")
+    assert coevo("serve", "-h").count("SECONDS") == 2
+    assert "coevo compare [OPTIONS] A [B]" in coevo("compare", "-h")
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,26 @@ def test_types_are_those_of_the_tasks_that_both_have() -> None:
     assert compare(b, a).types[0] == ("goal", "heat", 2, 0.125, 1.0, 2, 0)
 
 
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ((20, 4, 20, 6), "On tasks like these, B does better than A."),
+        ((20, 20, 4, 6), "On tasks like these, B does worse than A."),
+        ((20, 4, 12, 14), "The interval includes zero: either may do better on tasks like these."),
+    ],
+)
+def test_the_verdict_is_about_two_policies_and_not_about_methods(
+    cells: tuple[int, int, int, int], said: str
+) -> None:
+    a, b = once(*cells)
+    assert compare(a, b).verdict == said
+    verdict = compare(replace(a, trained=True), replace(b, trained=True)).verdict
+    assert verdict.startswith(said)
+    assert "it takes several seeds to tell whether the methods" in verdict.lower()
+    assert ("These two trained policies differ" in verdict) is said.startswith("On tasks")
+    assert "seeds" not in compare(a, replace(b, trained=True)).verdict
+
+
 def test_what_makes_it_uneven_is_said() -> None:
     a = side("A", {"x": [True]}, settings={"max_steps": 8, "greedy": True, "only a": 1})
     b = side("B", {"x": [True]}, settings={"max_steps": 9, "greedy": True})
@@ -152,6 +172,8 @@ def test_the_arms_of_a_run(coevo: Coevo, finished: Path) -> None:
     text = coevo("compare", "toy-run", "--arm", "warm-up", "--arm", "static")
     assert "A: runs/toy-run, warm-up solves" in text
     assert "B: runs/toy-run, static at step 6 solves" in text
+    assert "takes several seeds" in text
+    assert "seeds" not in coevo("compare", "toy-run", "--arm", "random", "--arm", "static")
     assert "McNemar's exact test" in text
     lines = coevo("compare", "toy-run").splitlines()
     rows = [[part.strip() for part in line.split("│")[1:-1]] for line in lines if "│" in line]
@@ -162,6 +184,21 @@ def test_the_arms_of_a_run(coevo: Coevo, finished: Path) -> None:
         row = [one["value"], str(one["tasks"]), *shares]
         assert [str(one["won"]), str(one["lost"])] in [r[5:] for r in rows if r[:4] == row]
     assert compared(coevo, "toy-run", "--arm=random")["b"] == found["b"]
+
+
+def test_arms_that_are_left_out_are_named(coevo: Coevo, beside: Path) -> None:
+    assert "arms" not in coevo("compare", "toy-run").splitlines()[0]
+    run = beside / "runs" / "toy-run"
+    copy = run.resolve()
+    run.unlink()
+    shutil.copytree(copy, run)
+    manifest = read_json(run / "manifest.json")
+    manifest["config"]["arms"][1:1] = ["plr", "adarft"]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    text = coevo("compare", "toy-run")
+    assert "toy-run has 4 arms; this is the first against the last." in text
+    assert "coevo compare toy-run --arm plr. Likewise for adarft." in text
+    assert "has 4 arms" not in coevo("compare", "toy-run", "--arm", "warm-up", "--arm", "static")
 
 
 def test_an_arm_whose_number_is_a_mean_is_compared_by_it(
@@ -187,6 +224,7 @@ def test_a_run_and_an_evaluation_of_the_same_weights_are_equal(coevo: Coevo) -> 
     coevo("eval", "toy-run", "--policy", "static", "--name", "again")
     found = compared(coevo, "toy-run", "again", "--arm", "static")
     assert (found["difference"], found["p"], found["won"], found["lost"]) == (0, 1, [], [])
+    assert found["trained"]
     assert (found["tasks"], found["uneven"]) == (10, [])
 
 
@@ -196,7 +234,7 @@ def test_two_evaluations_with_their_changed_tasks(coevo: Coevo, beside: Path) ->
         coevo("eval", "toy", "--policy", policy, few, "--name", policy)
     found = compared(coevo, "random", "evals/scripted")
     assert (found["tasks"], found["only_in_a"], found["only_in_b"]) == (8, 0, 4)
-    assert found["success_b"] == 1.0
+    assert (found["success_b"], found["trained"]) == (1.0, False)
     lines = {line["id"]: line for line in read_lines(beside / "evals/random/results.jsonl")}
     failed = {id for id, line in lines.items() if not line["success"]}
     assert {task["id"] for task in found["won"]} == failed

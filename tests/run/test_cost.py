@@ -17,8 +17,10 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.run.evolving.cost import (
     ACT_TOKENS,
     QUESTION_TOKENS,
+    Cost,
     Estimate,
     estimates,
+    evaluation_estimate,
     is_local,
 )
 
@@ -122,6 +124,45 @@ def test_nobody_agreed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         coevo_gym.train("webshop_llm", folder=tmp_path / "run", progress=False)
     assert not (tmp_path / "runs").exists()
     assert not (tmp_path / "run").exists()
+
+
+def test_nobody_agreed_to_an_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["eval", "webshop", "--policy", "openai:m"])
+    assert isinstance(done.exception, ConfigError)
+    assert exit_code(done.exception) == 2
+    said = str(done.exception)
+    assert "This evaluation asks a model that may cost money." in said
+    assert "model: m at https://api.openai.com/v1" in said
+    assert "price of that: not known: the endpoint's prices are not set" in said
+    assert "policy.endpoint.max_cost_usd or policy.endpoint.max_tokens_total" in said
+    assert "--yes" in said
+    for name in (None, "kept"):
+        with pytest.raises(ConfigError, match="yes=True"):
+            coevo_gym.evaluate("webshop", "openai:m", name=name, progress=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_evaluation_asks_an_answer_a_step() -> None:
+    sets = {
+        "policy.kind": "openai",
+        "policy.endpoint.usd_per_million_completion_tokens": 2.0,
+        "policy.endpoint.max_tokens_total": 1_000_000,
+        "policy.chat.max_answer_tokens": 100,
+        "benchmark.max_steps": 10,
+    }
+    (found,) = evaluation_estimate(config(**sets), 5)
+    assert found.paid
+    assert found.cost == Cost(50, 50 * ACT_TOKENS, 50 * 100)
+    assert found.usd == pytest.approx(0.01)
+    assert found.caps == {"policy.endpoint.max_tokens_total": 1_000_000}
+    (less,) = evaluation_estimate(config(**sets | {"policy.endpoint.max_tokens_total": 1000}), 5)
+    assert less.cost.tokens <= 1001
+    assert evaluation_estimate(config(**sets), 0) == evaluation_estimate(config(), 5) == []
+    (local,) = evaluation_estimate(
+        config(**{"policy.kind": "openai", "policy.endpoint.base_url": "http://gpu-box/v1"}), 5
+    )
+    assert not local.paid
 
 
 def test_a_look_at_it() -> None:

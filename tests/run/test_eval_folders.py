@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -12,11 +13,16 @@ from typing import Any
 import pytest
 
 from coevo_gym.core.errors import DataError
+from coevo_gym.core.notes import Usage
+from coevo_gym.core.seams import Completion, Prompt
 from coevo_gym.core.stats import wilson_interval
 from coevo_gym.core.task import Split
 from coevo_gym.episodes.runner import episode_seed
+from coevo_gym.run import progress as run_progress
+from coevo_gym.run.evals import job
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import read_json, read_lines
+from coevo_gym.store.progress import WorkProgress, read_progress
 from tests.run.conftest import Child, Coevo
 from tests.toy import BENCHMARK, ToyEnv
 
@@ -58,14 +64,65 @@ def test_an_evaluation_is_a_folder_of_all_that_was_found(coevo: Coevo) -> None:
 
 
 def test_success_is_told_by_type_of_task(coevo: Coevo) -> None:
-    found, folder = evaluation(coevo, "toy", "--policy", "random", "--split", "train")
+    thirty = ("toy", "--policy=random", "--split=train", "--set=evaluation.n_tasks=30")
+    found, folder = evaluation(coevo, *thirty)
     lines = list(folder.lines().values())
     for colour, rate in found["types"]["first"].items():
         mine = [line.success for line in lines if f"first:{colour}" in line.tags]
         assert (rate["tasks"], rate["success"]) == (len(mine), sum(mine) / len(mine))
         assert [rate["low"], rate["high"]] == list(wilson_interval(sum(mine), len(mine)))
-    text = coevo("eval", "toy", "--policy", "random", "--split", "train")
-    assert all(colour in text for colour in found["types"]["first"])
+    plain, text = coevo("eval", *thirty), coevo("eval", *thirty, "--by", "first")
+    types = found["types"]["first"]
+    shown = [colour for colour, rate in types.items() if rate["tasks"] >= 5]
+    assert 0 < len(shown) < len(types)
+    assert "--by first" in plain
+    assert [colour for colour in types if f"│ {colour} " in plain] == []
+    assert [colour for colour in types if f"│ {colour} " in text] == shown
+    few = len(types) - len(shown)
+    left_out = f"{few} of {len(types)} values of first have fewer than 5 tasks and are not shown."
+    assert left_out in text
+    assert left_out in coevo("eval", *thirty, "--by", "all")
+    assert text.index(left_out) < text.index("Evaluation: ") < text.index("│ random")
+
+
+def test_a_kind_of_tag_that_no_task_has_is_refused_before_all_else(coevo: Coevo) -> None:
+    given = ("eval", "toy", "--policy", "random", "--name", "unplayed", "--by", "frist")
+    assert "Pass --by with one of: colour, first, all." in coevo(*given, code=2)
+    assert not Path("evals/unplayed").exists()
+
+
+def test_the_env_steps_are_those_of_the_whole_evaluation_also_if_it_is_done(coevo: Coevo) -> None:
+    given = (*TWELVE, "--split", "train")
+    found = json.loads(coevo(*given, "--json"))
+    text = coevo(*given)
+    assert "are done already" in text
+    (row,) = (line for line in text.splitlines() if line.startswith("│ random"))
+    assert row.split("│")[-2].strip() == f"{round(found['steps'] * found['episodes']):,}"
+
+
+def test_an_evaluation_by_a_model_is_told_from_its_first_answers_on(
+    coevo: Coevo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = list[WorkProgress]()
+
+    class Llama:
+        def generate(self, requests: list[Prompt]) -> list[Completion]:
+            found = read_progress(Path("evals/early"))
+            assert found is not None
+            seen.append(found)
+            used = Usage(calls=1, prompt_tokens=90, completion_tokens=10)
+            return [Completion("<action>think</action>", None, usage=used) for _ in requests]
+
+    monkeypatch.setattr(run_progress, "_EVERY_S", 0.0)
+    monkeypatch.setattr(job, "make_policy", lambda *given, **named: Llama())
+    given = ("--name", "early", "--set", "evaluation.n_tasks=2", "--set", "benchmark.max_steps=4")
+    text = coevo("eval", "webshop", "--policy", "openai:llama", *given)
+    assert [(found.done, found.steps, found.tokens) for found in seen] == [
+        (0, 0, 0), (0, 2, 200), (0, 4, 400), (0, 6, 600),
+    ]  # fmt: skip
+    assert seen[1].left_s is not None
+    assert re.search(r"openai:llama: 2 episodes × up to 4 steps: about \d+ s\n", text)
+    assert "openai:llama: 0/2, 2 steps, 200 tokens" in text
 
 
 def uncut(coevo: Coevo, *arguments: str) -> tuple[dict[str, Any], list[str]]:

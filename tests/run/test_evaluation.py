@@ -62,7 +62,7 @@ def test_an_endpoint_is_talked_to_and_its_cost_told() -> None:
     assert (found["name"], found["n_tasks"], found["success"]) == ("openai:fake", 2, 0.0)
     spent = found["evaluation"]
     assert (spent["prompt_tokens"], spent["completion_tokens"]) == (200, 14)
-    assert "200 tokens sent and 14 answered" in " ".join(done.stderr.split())
+    assert "200 tokens sent and 14 answered, price not set" in " ".join(done.stderr.split())
 
 
 def test_an_endpoint_that_fails_is_no_failure_of_the_model() -> None:

@@ -33,7 +33,7 @@ def run(tmp_path: Path) -> RunFolder:
 def test_an_existing_run_is_refused_unless_overwritten(run: RunFolder) -> None:
     run.create()
     run.create()
-    write_json(run.manifest, {})
+    write_json(run.manifest, {"config": {}})
     run.checkpoints.mkdir()
     append_line(run.checkpoints / "deep", {})
     with pytest.raises(ConfigError, match=r"coevo resume x.*--name.*--overwrite"):

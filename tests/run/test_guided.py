@@ -91,6 +91,7 @@ def killed_and_whole(
     return folders[0], stores[0]
 
 
+@pytest.mark.slow
 def test_one_that_was_killed_ends_as_if_it_had_not(
     child: Callable[..., Child], tmp_path: Path, sets: list[str]
 ) -> None:

@@ -58,7 +58,19 @@ def straight(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> 
         patch.setenv("OMP_NUM_THREADS", "1")
         done = Child(cwd, *arguments)
     assert done.end() == 0, done.text
+    (cwd / "output.txt").write_text(done.text)
     return cwd / "runs" / "toy-run"
+
+
+def test_a_person_sees_what_the_model_does_and_how_long_it_takes(straight: Path) -> None:
+    lines = (straight.parents[1] / "output.txt").read_text().splitlines()
+    assert any(line.startswith("warm-up: 3/30") for line in lines)  # epochs
+    for ahead in ("evaluate warm-up: 2 episodes × up to ", "train coevolve: 2 learner steps × "):
+        (estimate,) = (line for line in lines if line.startswith(ahead))
+        assert "steps: about " in estimate
+    (last,) = (line for line in lines if line.startswith("train coevolve: 2/2"))
+    assert " steps, " in last
+    assert " tokens" in last
 
 
 def test_a_run_trains_it_and_says_with_what(straight: Path) -> None:

@@ -6,9 +6,10 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+from safetensors import SafetensorError
 
 from coevo_gym.agents.lm.language_model import ModelConfig
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
@@ -193,6 +194,18 @@ def test_what_was_not_evaluated_is_not_claimed(run: RunFolder, tmp_path: Path) -
     run.metrics.unlink()
     export_model(run, tmp_path / "out")
     assert "were not evaluated" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_full_disk_leaves_nothing_and_says_so(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> NoReturn:
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(TransformersPolicy, "save_pretrained", full)
+    with pytest.raises(StoreError, match=r"Cannot write .*No space left.*Check the free space"):
+        export_model(run, tmp_path / "model")
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
 def test_a_folder_of_something_else_stays(run: RunFolder, tmp_path: Path) -> None:

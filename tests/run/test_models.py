@@ -27,7 +27,8 @@ from coevo_gym.run.evolving import models
 from coevo_gym.run.rounds import carried_out_by
 from coevo_gym.store.folder import read_json, read_lines
 from coevo_gym.store.reader import RunReader
-from tests.run.conftest import Child
+from coevo_gym.testing.models import ScriptedPolicy
+from tests.run.conftest import Child, Coevo
 from tests.run.shop import Endpoint, Messages, as_options, shopper, small
 from tests.run.test_train import rows
 from tests.tapes.webshop import Shopper
@@ -42,6 +43,11 @@ def _no_proxy() -> Iterator[None]:
         patch.setenv("NO_PROXY", "127.0.0.1")
         patch.setenv("no_proxy", "127.0.0.1")
         yield
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Path:
+    return tmp_path
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +93,43 @@ def test_the_model_is_asked_and_its_answers_and_its_cost_are_kept(whole: Path) -
     tokens = sum(value for key, value in last.items() if key.endswith("prompt_tokens"))
     of_arm = [u for a in (first, *later) for u in a.result.usage.values()]
     assert tokens == sum(used.prompt_tokens for used in of_arm) > 0
+
+
+def test_useful_answers_are_counted_and_nobody_is_warned(whole: Path) -> None:
+    for arm in read_json(whole / "summary.json")["arms"].values():
+        asked = arm["answers"]["abstract"]
+        assert asked["used"] > asked["by_rule"]
+        assert "explore" not in arm["answers"]
+    report = (whole / "report.html").read_text() if (whole / "report.html").is_file() else ""
+    assert "were unusable" not in report
+
+
+def test_a_model_all_of_whose_answers_are_useless_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, coevo: Coevo
+) -> None:
+    """It walks, so that rules have something to draft from, and proposes nothing."""
+    rules = [("", Shopper()._act)]
+    rules.insert(0, (r"That cannot be used|Walk 1\n\[step 1\]", "I am sorry."))
+    sets = small("http://127.0.0.1:9/v1", **{"arms": ["static"], "name": "useless"})
+    sets |= {"loop.max_steps": 1}
+    monkeypatch.setattr(models, "make_policy", lambda *given, **named: ScriptedPolicy(rules))
+    text = coevo("train", "webshop_llm", *as_options(sets))
+    (arm,) = read_json(tmp_path / "runs/useless/summary.json")["arms"].values()
+    asked = arm["answers"]["abstract"]
+    assert (asked["used"], asked["repaired"]) == (0, 0)
+    n = asked["by_rule"]
+    assert n > 0
+    lines = read_lines(tmp_path / "runs/useless/metrics.jsonl")
+    (step, *_) = [line for line in reversed(lines) if line["event"] == "step"]
+    assert step["usage.abstract.by_rule"] == n
+    warning = 'Most model answers for "abstract" were unusable, and a rule took their place: '
+    assert f"warning: {warning}first task set {n} of {n}. " in text  # while the run goes on
+    assert f"Model answers in static: abstract: 0 used, 0 repaired, {n} replaced by a rule" in text
+    assert f"warning: {warning}static {n} of {n}. " in text
+    report = (tmp_path / "runs/useless/report.html").read_text()
+    assert "were unusable, and a rule took their place" in report
+    assert "replaced by a rule</th>" in report
+    assert "Look inside: coevo view useless" in text
 
 
 def test_replayed_elsewhere_it_is_the_same_and_asks_nobody(

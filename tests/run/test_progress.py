@@ -17,8 +17,8 @@ from rich.console import Console
 
 from coevo_gym.cli.progress import RunProgress, installing
 from coevo_gym.core.notes import Usage
-from coevo_gym.core.waiting import Pace, duration, how_far
-from coevo_gym.run.progress import ProgressFile
+from coevo_gym.core.waiting import Pace, acted, duration, how_far
+from coevo_gym.run.progress import PhasePace, ProgressFile
 from coevo_gym.run.stop import Stopped
 from coevo_gym.store.folder import in_use, locked
 from coevo_gym.store.progress import Cost, WorkProgress, read_progress
@@ -243,7 +243,7 @@ def test_a_person_sees_how_long_it_takes_and_what_models_cost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock()
-    monkeypatch.setitem(Pace.__init__.__kwdefaults__, "clock", clock)
+    monkeypatch.setitem(PhasePace.__init__.__kwdefaults__, "clock", clock)
     out = io.StringIO()
     with RunProgress(Console(file=out, width=200)) as progress:
         progress.phase("train static", 10)
@@ -256,6 +256,39 @@ def test_a_person_sees_how_long_it_takes_and_what_models_cost(
     assert lines == [
         "train static: 1/10, success 50 %, 9 min left",
         "train static: 2/10, success 50 %, 1,234 tokens, 0.50 USD, 8 min left",
+    ]
+
+
+def test_steps_and_tokens_are_told_before_an_episode_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, out = Clock(), io.StringIO()
+    monkeypatch.setitem(PhasePace.__init__.__kwdefaults__, "clock", clock)
+    with (
+        RunProgress(Console(file=out, width=200)) as shown,
+        ProgressFile(shown, tmp_path, "eval", "mine", clock=clock) as progress,
+    ):
+        progress.phase("llama", 2)
+        progress.expect(2 * 15, "2 episodes × up to 15 steps", whole=True)
+        clock.now += 300  # the model is loaded
+        acted(0, 0)
+        clock.now += 80
+        acted(2, 900)
+        found = told(tmp_path)
+        assert (found.done, found.steps, found.tokens, found.left_s) == (0, 2, 900, 1120.0)
+        acted(0, 0)
+        clock.now += 80
+        acted(2, 1000)
+        clock.now += 1
+        progress.update(1)
+        assert told(tmp_path).left_s == 461  # as fast as the one that has ended
+        progress.phase("another", 2)
+        assert (told(tmp_path).steps, told(tmp_path).tokens) == (0, 1900)
+    acted(2, 900)  # nobody listens any more
+    assert out.getvalue().splitlines() == [
+        "llama: 2 episodes × up to 15 steps: about 19 min",
+        "llama: 0/2, 4 steps, 1,900 tokens, 17 min left",
+        "llama: 1/2, 4 steps, 1,900 tokens, 8 min left",
     ]
 
 
@@ -281,8 +314,15 @@ def test_a_whole_run_is_told_of(finished: Path) -> None:
     found = told(finished)
     assert (found.work, found.name, found.state) == ("train", "toy-run", "finished")
     assert [past.name for past in found.phases] == [
-        "warm-up", "first task set", "train static", "train coevolve",
+        "evaluate random", "warm-up", "evaluate warm-up", "first task set",
+        "train static", "train coevolve",
     ]  # fmt: skip
+    lines = (finished.parents[1] / "output.txt").read_text().splitlines()
+    static = [line for line in lines if line.startswith("train static: ")]
+    assert static
+    assert all(", fixed task set " in line and ", rounds" not in line for line in static)
+    assert any(", rounds " in line for line in lines if line.startswith("train coevolve: "))
+    assert f"Look inside: coevo view {finished.name}" in lines
     summary = json.loads((finished / "summary.json").read_text())
     arms, first = summary["arms"].values(), summary["arms"]["static"]["curriculum"]
     shared = first.get("explore_steps")

@@ -72,6 +72,8 @@ def test_an_evaluation_with_a_name_is_kept() -> None:
     assert (row.n_tasks, row.success) == (4, read_json(folder.summary)["success"])
     with pytest.raises(ConfigError, match="samples: 2 there, 1 now"):
         coevo_gym.evaluate("toy", "random", sets=few["sets"], name="mine")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"--name takes letters.*actual: ''"):
+        coevo_gym.train("quickstart", name="")
     with pytest.raises(ConfigError, match="takes letters"):
         coevo_gym.evaluate("toy", "random", name="../mine")
     with pytest.raises(ConfigError, match="policy of a run"):

@@ -78,6 +78,7 @@ def first_landlock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(confine, "__file__", str(tmp_path / "confine.py"))
 
 
+@pytest.mark.slow
 @needs(Level.LANDLOCK)
 @pytest.mark.usefixtures("first_landlock")
 @pytest.mark.parametrize("name", claimed(Level.LANDLOCK))

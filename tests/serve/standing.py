@@ -54,7 +54,7 @@ class Clock:
 def opened(path: Path, tasks: Sequence[Task] = TRAIN[:8], **fields: Any) -> JournaledSession:
     """A session that is kept in a file, with tasks from the beginning."""
     named = {"group_size": 2, "lease_s": 60.0, **fields}
-    return JournaledSession(CoEvolve(CONFIG, tasks), FindsTasks(), path, **named)
+    return JournaledSession(lambda: CoEvolve(CONFIG, tasks), FindsTasks(), path, **named)
 
 
 @dataclass

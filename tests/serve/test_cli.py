@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ import pytest
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory_json import trajectory_to_json
 from coevo_gym.remote import RemoteTaskEnv, TicketClient
+from coevo_gym.serve.server import Practice
 from tests.curricula.episodes import trajectory
 
 COMMAND = [sys.executable, "-m", "coevo_gym.cli", "serve"]
@@ -24,13 +28,16 @@ WAIT_S = 120
 
 
 @contextmanager
-def serving(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
-    """The command, and the address and the line that it tells."""
+def serving(
+    folder: Path, *arguments: str, files: int | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """The command, which can open so many files, and the address and the line that it tells."""
     process = subprocess.Popen(
         [*COMMAND, "webshop", "--initial-size", "4", "--group-size", "2", *arguments],
         stdout=subprocess.PIPE,
         text=True,
         cwd=folder,
+        preexec_fn=files and partial(resource.setrlimit, resource.RLIMIT_NOFILE, (files, files)),
     )
     try:
         assert process.stdout is not None
@@ -52,6 +59,16 @@ def refused(*arguments: str, cwd: Path) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@contextmanager
+def half_sent(address: str, n: int) -> Iterator[None]:
+    """So many connections with half a request each, open until the end of the scope."""
+    with ExitStack() as stack:
+        for _ in range(n):
+            half = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])))
+            stack.enter_context(half).sendall(b"GET /health HTTP/1.1\r\nHost: loc")
+        yield
+
+
 def test_a_server_that_is_killed_goes_on(tmp_path: Path) -> None:
     with serving(tmp_path, "--port", "0") as (process, address, line):
         assert f"is kept in {Path('served') / 'webshop-coevolve.db'}" in line
@@ -63,7 +80,10 @@ def test_a_server_that_is_killed_goes_on(tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
         process.wait(WAIT_S)
     port = address.rpartition(":")[2]
-    with serving(tmp_path, "--port", port) as (process, _, line):
+    with (
+        serving(tmp_path, "--port", port, files=256) as (process, _, line),
+        half_sent(address, 300),  # more than the server can have open files
+    ):
         assert "goes on from" in line
         assert client.report(first["id"], done) == "reported"
         assert client.report(second["id"], done) == "reported"
@@ -74,6 +94,20 @@ def test_a_server_that_is_killed_goes_on(tmp_path: Path) -> None:
         env.close()
         process.send_signal(signal.SIGINT)
         assert process.wait(WAIT_S) == 130
+
+
+@pytest.mark.slow
+def test_half_sent_requests_block_nobody(tmp_path: Path) -> None:
+    with serving(tmp_path, "--port", "0", files=1024) as (process, address, _):
+        client = TicketClient(address)
+        client.take()
+        with half_sent(address, 1500):
+            assert client.metrics()["tickets_out"] == 1
+            process.send_signal(signal.SIGINT)
+            assert process.wait(WAIT_S) == 130
+    practice = Practice("webshop", "coevolve", group_size=2, initial_size=4)
+    with closing(practice.open(tmp_path / "served" / "webshop-coevolve.db")) as session:
+        assert session.metrics()["tickets_out"] == 1
 
 
 def test_what_cannot_be_served_is_told(tmp_path: Path) -> None:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from numpy.random import Generator
 
-from coevo_gym.core.errors import ConfigError, StoreError, TaskError
-from coevo_gym.core.evolution import Round, RoundResult
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.errors import ConfigError, SplitLeakError, StoreError, TaskError
+from coevo_gym.core.evolution import Round, RoundResult, Signal
 from coevo_gym.core.seams import Later, Ticket
-from coevo_gym.core.trajectory import EndReason, Trajectory
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
 from coevo_gym.core.trajectory_json import trajectory_to_json
+from coevo_gym.envs.webshop import WebShopBenchmark
 from coevo_gym.methods.coevolve import CoEvolve
-from coevo_gym.serve import session as sessions
+from coevo_gym.serve import recorded
 from coevo_gym.serve.session import JournaledSession
 from tests.curricula.episodes import TRAIN, trajectory
 from tests.serve.standing import CONFIG, Clock, FindsTasks, opened
@@ -34,8 +42,8 @@ def played(ticket: Ticket, outcome: float = 1.0) -> Trajectory:
 def killed(session: JournaledSession) -> None:
     """End it as a kill -9 would: nothing is written any more, and the file is free again."""
     session._stop.set()
-    session._broken = StoreError("killed")
-    session._journal.close()
+    session._kept.broken = StoreError("killed")
+    session._kept._journal.close()
 
 
 def test_it_goes_on_where_it_was_killed(tmp_path: Path) -> None:
@@ -112,12 +120,12 @@ def test_what_ran_in_the_lost_process_is_given_back(tmp_path: Path) -> None:
 def test_a_snapshot_takes_the_place_of_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "SNAPSHOT_BYTES", 1)
+    monkeypatch.setattr(recorded, "SNAPSHOT_BYTES", 1)
     first = opened(tmp_path / "a.db")
     for _ in range(40):
         ticket = take(first)
         first.report(ticket.id, played(ticket))
-    n_calls = len(list(first._journal.calls()))
+    n_calls = first._kept._journal.n_calls
     assert n_calls < 80
     state = first.state_dict()
     killed(first)
@@ -130,7 +138,7 @@ def test_a_take_that_comes_again_after_the_report_changes_nothing(tmp_path: Path
     first = opened(tmp_path / "a.db")
     ticket = take(first, request="r")
     first.report(ticket.id, played(ticket))
-    first._snapshot()
+    first._kept._snapshot()
     assert take(first, request="r") == ticket
     out = take(first)
     killed(first)
@@ -148,11 +156,13 @@ def test_rounds_are_applied_again_and_not_carried_out_again(tmp_path: Path) -> N
 
     counted = threading.Event()
     evolver = Counting()
-    first = JournaledSession(CoEvolve(CONFIG), evolver, tmp_path / "a.db", lease_s=60.0)
+    first = JournaledSession(lambda: CoEvolve(CONFIG), evolver, tmp_path / "a.db", lease_s=60.0)
     ticket = waiting(first)
     assert counted.is_set()
     killed(first)
-    with JournaledSession(CoEvolve(CONFIG), evolver, tmp_path / "a.db", lease_s=60.0) as second:
+    with JournaledSession(
+        lambda: CoEvolve(CONFIG), evolver, tmp_path / "a.db", lease_s=60.0
+    ) as second:
         assert second.outstanding == (ticket,)
         assert second.metrics()["pool_size"] == 4
         assert evolver.n_runs == 1
@@ -166,7 +176,7 @@ def test_a_round_that_fails_is_tried_again(tmp_path: Path) -> None:
                 raise OSError("no engine")
             return super().run(round)
 
-    session = JournaledSession(CoEvolve(CONFIG), Fails(), tmp_path / "a.db")
+    session = JournaledSession(lambda: CoEvolve(CONFIG), Fails(), tmp_path / "a.db")
     told = set()
     while isinstance(found := session.take(), Later):
         told.add(found.reason)
@@ -193,7 +203,7 @@ def test_a_load_makes_earlier_tickets_void_for_ever(tmp_path: Path) -> None:
         assert session.report(old.id, played(old)) == ""
         assert session.counts["unknown"] == 1
         assert session.outstanding == (new,)
-        with pytest.raises(ConfigError, match="no state of a session"):
+        with pytest.raises(ConfigError, match="cannot be loaded"):
             session.load_state_dict({"curriculum": {}, "ledger": {}, "rng": {}})
         assert session.outstanding == (new,)
     with opened(tmp_path / "a.db") as second:
@@ -223,10 +233,10 @@ def test_a_full_disk_stops_it_before_it_answers(
     def full(calls: Any, *, synced: bool) -> None:
         raise StoreError("The disk is full.")
 
-    monkeypatch.setattr(first._journal, "add", full)
+    monkeypatch.setattr(first._kept._journal, "add", full)
     with pytest.raises(StoreError, match="disk is full"):
         first.report(ticket.id, played(ticket))
-    with pytest.raises(StoreError, match="Start it again when that is mended"):
+    with pytest.raises(StoreError, match="Restart the server to go on"):
         first.take()
     killed(first)
     with opened(tmp_path / "a.db") as second:
@@ -242,3 +252,181 @@ def test_a_file_is_for_one_session_and_one_process(tmp_path: Path) -> None:
     (tmp_path / "b.db").write_text("no database" * 1000)
     with pytest.raises(StoreError, match=r"b\.db"):
         opened(tmp_path / "b.db")
+
+
+class Breaks(CoEvolve):
+    """A curriculum that breaks as it records a group, as long as it is told to."""
+
+    broken = True
+    error: type[Exception] = IndexError
+
+    def record(self, groups: Sequence[Group]) -> list[Signal]:
+        found = super().record(groups)
+        if self.broken:
+            raise self.error("tuple index out of range")
+        return found
+
+
+def breaking(path: Path, **fields: Any) -> JournaledSession:
+    make = partial(Breaks, CONFIG, TRAIN[:8])
+    return JournaledSession(make, FindsTasks(), path, group_size=2, lease_s=60.0, **fields)
+
+
+@pytest.mark.parametrize("error", [IndexError, TaskError, SplitLeakError, KeyboardInterrupt])
+def test_a_call_that_fails_half_way_stops_the_session(
+    error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Breaks, "error", error)
+    first = breaking(tmp_path / "a.db")
+    done, last = take(first), take(first)
+    assert first.report(done.id, played(done)) == "reported"
+    told = StoreError if issubclass(error, Exception) else error
+    with pytest.raises(told, match="tuple index out of range"):
+        first.report(last.id, played(last))
+    for call in (first.take, first.metrics, first.state_dict, first.take_in_lapsed):
+        with pytest.raises(StoreError, match=r"has stopped.*tuple index out of range.*Restart"):
+            call()
+    first.close()
+    monkeypatch.setattr(Breaks, "broken", False)
+    with breaking(tmp_path / "a.db") as second:
+        assert second.outstanding == (last,)
+        assert second.report(last.id, played(last)) == "reported"
+        assert (second.counts["reported"], second.metrics()["groups"]) == (2, 1)
+
+
+def test_a_report_that_could_not_be_recorded_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = partial(CoEvolve, CONFIG, get_benchmark("webshop").tasks(Split.TRAIN)[:4])
+    with JournaledSession(make, FindsTasks(), tmp_path / "a.db", group_size=2) as session:
+        for _ in range(2):  # a step without calls is odd, and can be recorded
+            ticket = take(session)
+            odd = replace(played(ticket), steps=(Step("", "", "search[mug]"),))
+            assert session.report(ticket.id, odd) == "reported"
+        assert session.metrics()["groups"] == 1
+        ticket = take(session)
+        endless = (Step("", "", "buy", reward=math.nan),)
+        with pytest.raises(TaskError, match="cannot be stored as JSON"):
+            session.report(ticket.id, replace(played(ticket), steps=endless))
+        with monkeypatch.context() as patched:
+            patched.setattr(WebShopBenchmark, "symbol", lambda _, step: step.calls[9])
+            with pytest.raises(TaskError, match="Step 0 of the trajectory is not one that webshop"):
+                session.report(ticket.id, played(ticket))
+        with pytest.raises(TaskError, match="policy version"):
+            session.report(ticket.id, replace(played(ticket), policy_version=10**30))
+        assert session.outstanding == (ticket,)
+        assert session.report(ticket.id, played(ticket)) == "reported"
+
+
+def test_a_call_that_cannot_be_replayed_is_told_and_may_be_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.db"
+    monkeypatch.setattr(Breaks, "broken", False)
+    first = breaking(path)
+    kept = take(first)
+    first.report(kept.id, played(kept))
+    ticket = take(first)
+    state = first.state_dict()
+    first.report(ticket.id, played(ticket))
+    for _ in range(3):
+        ticket = take(first)
+        first.report(ticket.id, played(ticket))
+    out = take(first)
+    killed(first)
+    monkeypatch.setattr(Breaks, "broken", True)
+    for _ in range(2):  # and nothing is changed by trying
+        with pytest.raises(
+            StoreError,
+            match=r"a\.db cannot be replayed: call 4 of 11 failed, report group-0/1: IndexError.*"
+            r"--recover to continue.*drops the last 8 calls \(4 reports\)",
+        ):
+            breaking(path)
+    with breaking(path, recover=True) as second:
+        assert "Dropped the last 8 calls (4 reports)" in second.recovered
+        assert second.state_dict() == state
+        assert second.counts["reported"] == 1
+        assert second.report(out.id, played(out)) == ""  # its id may be another ticket's by now
+    monkeypatch.setattr(Breaks, "broken", False)
+    with breaking(tmp_path / "a.db.copy-1") as whole:
+        assert whole.counts["reported"] == 5
+        assert whole.outstanding == (out,)
+    with breaking(path, recover=True) as third:
+        assert (third.recovered, third.counts["reported"]) == ("", 1)
+
+
+def test_a_refused_draw_leaves_no_trace(tmp_path: Path) -> None:
+    class Draws(CoEvolve):
+        refuses = False
+
+        def next(self, n: int, rng: Generator) -> list[Task]:
+            drawn = super().next(n, rng)
+            if self.refuses:
+                raise ConfigError("There is no task.")
+            return drawn
+
+    streams = []
+    for refuses in (False, True):
+        make = partial(Draws, CONFIG, TRAIN[:8])
+        with JournaledSession(make, FindsTasks(), tmp_path / f"{refuses}.db") as session:
+            session.curriculum.refuses = refuses  # type: ignore[attr-defined]
+            if refuses:
+                with pytest.raises(ConfigError, match="no task"):
+                    session.take()
+                session.curriculum.refuses = False  # type: ignore[attr-defined]
+            streams.append([take(session).task.id for _ in range(17)])
+    assert streams[0] == streams[1]
+
+
+def test_a_round_that_cannot_be_applied_stops_the_session(tmp_path: Path) -> None:
+    class Unable(CoEvolve):
+        def apply(self, result: RoundResult) -> None:
+            super().apply(result)
+            raise KeyError("half applied")
+
+    make = partial(Unable, CONFIG)
+    session = JournaledSession(make, FindsTasks(), tmp_path / "a.db", lease_s=60.0)
+    with pytest.raises(StoreError, match=r"has stopped.*'landed' was not recorded: KeyError"):
+        waiting(session)
+    session.close()
+    with JournaledSession(
+        partial(CoEvolve, CONFIG), FindsTasks(), tmp_path / "a.db", lease_s=60.0
+    ) as second:
+        waiting(second)
+        assert second.metrics()["pool_size"] == 4
+
+
+def test_a_full_disk_at_a_load_stops_it_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = opened(tmp_path / "a.db")
+    saved, ticket = first.state_dict(), take(first)
+
+    def full(at: float, state: Any) -> int:
+        raise StoreError("The disk is full.")
+
+    monkeypatch.setattr(first._kept._journal, "put_snapshot", full)
+    with pytest.raises(StoreError, match="disk is full"):
+        first.load_state_dict(saved)
+    killed(first)
+    with opened(tmp_path / "a.db") as second:
+        assert second.outstanding == (ticket,)
+
+
+def test_a_take_that_fails_to_close_a_step_is_no_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Breaks, "error", ConfigError)
+    monkeypatch.setattr(Breaks, "broken", False)
+    first = breaking(tmp_path / "a.db", groups_per_step=2)
+    tickets = [take(first) for _ in range(4)]
+    for ticket in tickets[:2]:
+        first.report(ticket.id, played(ticket))
+    monkeypatch.setattr(Breaks, "broken", True)
+    with pytest.raises(StoreError, match="'take' was not recorded: tuple index out of range"):
+        first.take()  # closes the step, which records a group
+    killed(first)
+    monkeypatch.setattr(Breaks, "broken", False)
+    with breaking(tmp_path / "a.db", groups_per_step=2) as second:
+        take(second)
+        assert second.metrics()["groups"] == 1

@@ -68,7 +68,9 @@ def test_what_it_ran_is_given_back_when_its_process_is_gone(tmp_path: Path) -> N
 def test_it_waits_for_the_first_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     evolver, asked = Held(), threading.Event()
     monkeypatch.setattr(local_session, "POLL_S", 0.01)
-    with JournaledSession(CoEvolve(CONFIG), evolver, tmp_path / "a.db", lease_s=60.0) as session:
+    with JournaledSession(
+        lambda: CoEvolve(CONFIG), evolver, tmp_path / "a.db", lease_s=60.0
+    ) as session:
         take = session.take
 
         def noted(**named: object) -> object:
@@ -91,7 +93,9 @@ def test_a_wait_ends_with_the_server_or_with_its_patience(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evolver, stop = Held(), threading.Event()
-    with JournaledSession(CoEvolve(CONFIG), evolver, tmp_path / "a.db", lease_s=60.0) as session:
+    with JournaledSession(
+        lambda: CoEvolve(CONFIG), evolver, tmp_path / "a.db", lease_s=60.0
+    ) as session:
         env = sampler(session, stop)
         stop.set()
         with pytest.raises(EnvBackendError, match=r"no episode to begin.*looks for tasks"):

@@ -95,7 +95,8 @@ def compared() -> Compared:
     return Compared(
         a=_side("evals/before", 0.4), b=_side("evals/after", 0.55), benchmark="webshop",
         split="val", tasks=60, difference=0.15, low=0.02, high=0.28, p=0.035,
-        test="McNemar's exact test", better=13, worse=4, both=20, neither=23,
+        test="McNemar's exact test", verdict="On tasks like these, B does better than A.",
+        better=13, worse=4, both=20, neither=23,
         won=_changed("won", 13), lost=_changed("lost", 4),
         uneven=("max_steps: 15 in A, 20 in B",),
         types=tuple(

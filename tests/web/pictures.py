@@ -6,7 +6,7 @@
     python -m tests.web.pictures runs/quickstart docs/pictures evals/static-at-4 evals/coevolve-at-4
 
 One picture a view, with it light, dark and narrow beside each other; and some large ones. Chromium
-takes them and writes them as WebP.
+takes them and writes them as WebP; README's, of the run's page, is a PNG.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, ViewportSize
 
 from tests.web import browsing
 from tests.web.serving import viewer
@@ -31,6 +31,7 @@ LOOKS: tuple[dict[str, Any], ...] = (
     {"viewport": WIDE, "color_scheme": "dark"},
     {"viewport": NARROW},
 )
+README: ViewportSize = {"width": 1280, "height": 850}
 LARGE = ("run", "trajectory", "drafts", "comparison")
 SCALE, GAP = 0.5, 12
 _COMPOSE = """
@@ -119,6 +120,14 @@ def shots(browser: Browser, address: str, where: Mapping[str, str]) -> dict[str,
     return taken
 
 
+def readme_picture(browser: Browser, address: str, run: str) -> bytes:
+    """Take the picture of a run's page that README shows, as a PNG."""
+    with browsing.visit(browser, viewport=README) as visit:
+        visit.go(run, address)
+        visit.page.wait_for_timeout(300)  # charts are drawn
+        return visit.page.screenshot()
+
+
 def compose(
     browser: Browser, pictures: list[bytes], scale: float = SCALE, quality: float = 0.44
 ) -> bytes:
@@ -140,6 +149,7 @@ def main(run: Path, folder: Path, evals: Sequence[Path]) -> None:
             if name in LARGE:
                 large = compose(browser, pictures[:1], scale=1.0)
                 (folder / f"{name}-large.webp").write_bytes(large)
+        (folder / "viewer.png").write_bytes(readme_picture(browser, address, where["run"]))
     print(sum(file.stat().st_size for file in folder.glob("*.webp")) // 1000, "kB")
 
 

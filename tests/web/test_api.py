@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from coevo_gym import cli
+from coevo_gym.run.listing import evolved_tasks
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.progress import PROGRESS, Cost, WorkProgress
 from coevo_gym.store.reader import RunReader
@@ -214,6 +216,7 @@ def test_two_sides_are_compared_as_the_command_does(shelf: Shelf) -> None:
     for task in (*found["won"], *found["lost"]):
         assert ask(shelf, task["link_b"])["task"]["id"] == task["id"]
     assert f"evals/{EVAL}" in found["places"]
+    assert "takes several seeds" in found["verdict"]
     assert ask(shelf, "compare", f"a=runs/{RUN}/random")["b"]["policy"] == "coevolve"
 
 
@@ -334,3 +337,32 @@ def test_a_run_that_tells_nothing_is_judged_by_what_it_wrote(
     assert (shown["state"], shown["arm"], shown["share"]) == ("stopped", "coevolve", 1.0)
     run.metrics.unlink()
     assert ask(shelf, f"runs/{RUN}/progress")["share"] == 0.0
+
+
+def test_a_failed_episode_says_why(shelf: Shelf) -> None:
+    at = f"runs/{RUN}/trajectories"
+    for row in rows(shelf, at, "success=false&end=failed&per_page=500"):
+        grade = ask(shelf, f"{at}/{row['id']}")["grade"]
+        short = [key for key, value in grade["report"].items() if 0 <= value < 1]
+        assert short
+        assert grade["why"].count(",") == len(short) - 1
+    assert ask(shelf, f"{at}/{rows(shelf, at, 'success=true')[0]['id']}")["grade"]["why"] == ""
+
+
+def test_a_task_that_evolved_says_in_which_run(
+    beside: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = evolved_tasks(RunFolder.of(RUN))[0]
+
+    def play(*arguments: str) -> str:
+        monkeypatch.setattr("sys.argv", ["coevo", "play", *arguments])
+        monkeypatch.setattr("builtins.input", lambda *_: "q")
+        with pytest.raises(SystemExit):
+            cli.main()
+        shown = capsys.readouterr()
+        return " ".join(f"{shown.out} {shown.err}".split())
+
+    assert f"evolved in {RUN}: add --run {RUN}." in play("webshop", "--task", task.id)
+    assert "step 1 of" in play("webshop", "--task", task.id, "--run", RUN)
+    assert f"{RUN} is a run of webshop, not of bfcl" in play("bfcl", "--run", RUN)
+    assert "webshop has no task 'none'" in play("webshop", "--task", "none")

@@ -236,13 +236,19 @@ def test_labels_that_others_wrote_are_text(visit: Visit, kind: str) -> None:
 
 
 def test_a_tip_tells_what_is_next_to_the_pointer(visit: Visit) -> None:
-    drawn = draw(visit, CHARTS["lines"])
+    drawn = draw(visit, {**CHARTS["lines"], "x": {"label": "env steps, exploration included"}})
     drawn.locator("[aria-label=dot] path").nth(1).hover(force=True)
     tip = drawn.locator("[aria-label=tip] text")
     tip.wait_for()
     told = " ".join(tip.locator("tspan").all_text_contents())
     assert "success: 62.5\u202f%" in told
-    assert "env steps: 10" in told
+    assert "10 env steps" in told
+    point = drawn.locator("[aria-label=dot] path").nth(1).bounding_box()
+    shown = tip.bounding_box()
+    assert point is not None
+    assert shown is not None
+    after, before = point["x"] + point["width"], point["x"]
+    assert shown["x"] > after or shown["x"] + shown["width"] < before  # beside the point
 
 
 def test_tasks_that_grew_from_each_other_in_a_circle_are_each_drawn_once(visit: Visit) -> None:

@@ -76,7 +76,7 @@ def test_a_comparison_says_by_how_much_how_surely_and_on_which_tasks(shared: Vis
     said = page.inner_text()
     assert "+15.0 points" in said
     assert "+2.0 to +28.0" in said
-    assert "B is better on tasks like these." in said
+    assert "On tasks like these, B does better than A." in said
     assert "max_steps: 15 in A, 20 in B" in said
     cells = page.locator(".cross td b").all_inner_texts()
     assert cells == ["20", "4", "13", "23"]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import math
 import re
 import shutil
 import subprocess
 import sys
+import zlib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,29 +19,15 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import Split
 from coevo_gym.web.shell import STATIC
 from coevo_gym.web.view.api import answer
-from coevo_gym.web.view.export.packing import Part, as_script_text
+from coevo_gym.web.view.export import write
+from coevo_gym.web.view.export.packing import Part
+from coevo_gym.web.view.export.pages import one_file
 from coevo_gym.web.view.export.write import export_pages
 from coevo_gym.web.view.library import Library
 from coevo_gym.web.view.safe import Censor
 from coevo_gym.web.view.shelf import Shelf
+from tests.web.exports import data_in, whole, with_data
 from tests.web.sample import EVAL, RUN
-
-DATA = re.compile(r'<script type="application/json" id="coevo-export">(.*?)</script>', re.DOTALL)
-
-
-def data_of(page: Path) -> Any:
-    (text,) = DATA.findall(page.read_text())
-    return json.loads(text)
-
-
-def whole(value: Any, texts: list[str]) -> Any:
-    if isinstance(value, list):
-        return [whole(one, texts) for one in value]
-    if not isinstance(value, dict):
-        return value
-    if "$t" in value:
-        return texts[value["$t"]]
-    return {key: whole(one, texts) for key, one in value.items() if not key.startswith("_")}
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +41,7 @@ def page(sample_folder: Path, coevo_home: Path, tmp_path_factory: pytest.TempPat
 
 
 def test_an_export_says_what_the_server_says(page: Path, beside: Path) -> None:
-    data, shelf = data_of(page), Shelf(Library())
+    data, shelf = data_in(page), Shelf(Library())
     while shelf.run(RUN).index.read_on():
         pass
     kinds = {re.sub(r"[0-9a-f]{16,}|\d+", "*", path) for path in data["answers"]}
@@ -77,7 +65,7 @@ def test_an_export_says_what_the_server_says(page: Path, beside: Path) -> None:
 
 
 def test_one_file_needs_nothing_else(page: Path) -> None:
-    text = DATA.sub("", page.read_text())
+    text = with_data(page.read_text(), "")
     assert not re.search(r"<script src=|<link rel=.stylesheet", text)
     assert "default-src 'none'" in text
     assert 'name="robots" content="noindex"' in text
@@ -87,12 +75,12 @@ def test_one_file_needs_nothing_else(page: Path) -> None:
 def test_evaluation_episodes_are_left_out_unless_asked_for(
     page: Path, beside: Path, tmp_path: Path
 ) -> None:
-    data = data_of(page)
+    data = data_in(page)
     assert not [path for path in data["answers"] if path.startswith(f"evals/{EVAL}/episodes/")]
     assert "--with-episodes" in " ".join(data["left_out"])
     asked = tmp_path / "asked.html"
     export_pages(Library([f"evals/{EVAL}"]), asked, episodes=True)
-    found = data_of(asked)
+    found = data_in(asked)
     pages = [path for path in found["answers"] if path.startswith(f"evals/{EVAL}/episodes/")]
     assert len(pages) == 24
     one = whole(found["answers"][pages[0]], found["texts"])
@@ -103,26 +91,60 @@ def test_evaluation_episodes_are_left_out_unless_asked_for(
 def test_an_export_holds_no_solution_of_a_held_out_task(page: Path, beside: Path) -> None:
     tasks = {task.id: task for task in get_benchmark("webshop").tasks(Split.VAL)}
     rows = json.loads(answer(Shelf(Library()), f"evals/{EVAL}/episodes"))["rows"]
-    text = page.read_text()
+    text = json.dumps(data_in(page))
     for row in rows:
         assert json.dumps(row["instruction"])[1:-1] in text  # what they ask for may be looked at
         assert json.dumps(tasks[row["task"]].solution[0])[1:-1] not in text
 
 
-def test_a_file_that_is_full_says_what_it_lacks(beside: Path, tmp_path: Path) -> None:
+PAGE_BYTES = len(one_file((STATIC / "index.html").read_text(), STATIC, ""))
+KINDS = {"groups": "groups", "tasks": "tasks", "drafts": "drafts", "trajectories": "episodes"}
+
+
+@pytest.mark.parametrize(
+    ("most_bytes", "most_unpacked", "short"),
+    [
+        (PAGE_BYTES + 190_000, 10**9, {"tasks", "drafts", "episodes"}),
+        (PAGE_BYTES + 240_000, 10**9, {"episodes"}),
+        (10**9, 1_800_000, {"episodes"}),
+    ],
+)
+def test_a_file_that_is_full_says_what_it_lacks(
+    beside: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    most_bytes: int,
+    most_unpacked: int,
+    short: set[str],
+) -> None:
+    monkeypatch.setattr(write, "MOST_UNPACKED", most_unpacked)
     target = tmp_path / "full.html"
-    written = export_pages(Library([RUN]), target, most_bytes=1_800_000)
-    data = data_of(target)
-    pages = [path for path in data["answers"] if "/trajectories/" in path]
-    assert 0 < len(pages) < 240
-    (told,) = written.left_out
-    assert told.startswith(f"{len(pages)} of 240 episodes of {RUN}")
-    assert "A folder holds all" in told
+    written = export_pages(Library([RUN]), target, most_bytes=most_bytes)
+    assert target.stat().st_size == written.bytes <= most_bytes
+    data = data_in(target)
     about = whole(data["answers"]["about"], data["texts"])
     assert about["exported"]
-    assert about["left_out"] == written.left_out
-    with pytest.raises(ConfigError, match="Export to a folder"):
-        export_pages(Library([RUN]), target, most_bytes=1000)
+    assert about["left_out"] == written.left_out == data["left_out"]
+    pages = [path.split("/")[-2:] for path in data["answers"] if path.count("/") > 2]
+    there = {kind: [id for of, id in pages if KINDS.get(of) == kind] for kind in KINDS.values()}
+    told = {line.split()[3]: line for line in written.left_out}
+    assert told.keys() == short
+    for kind, line in told.items():
+        assert line.startswith(f"{len(there[kind])} of ")
+        assert "A folder holds all" in line
+    rows = whole(data["answers"][f"runs/{RUN}/trajectories"], data["texts"])["rows"]
+    assert f" of {len(rows)} episodes of {RUN}" in told["episodes"]
+    latest = [row["id"] for row in reversed(rows)]
+    assert there["episodes"] == latest[: len(there["episodes"])]
+
+
+def test_lists_that_one_file_cannot_hold_are_refused_before_pages_are_made(
+    beside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write, "page_of", None)
+    with pytest.raises(ConfigError, match=r"Export to a folder: --export .*/full$"):
+        export_pages(Library([RUN]), tmp_path / "full.html", most_bytes=PAGE_BYTES)
+    assert not (tmp_path / "full.html").exists()
 
 
 def test_a_folder_holds_all_and_is_replaced_as_a_whole(beside: Path, tmp_path: Path) -> None:
@@ -134,16 +156,14 @@ def test_a_folder_holds_all_and_is_replaced_as_a_whole(beside: Path, tmp_path: P
     assert written.page == target / "index.html"
     names = {file.name for file in (target / "data").iterdir()}
     assert "left-over.js" not in names
-    index = (target / "data" / "index.js").read_text()
-    data = json.loads(index.removeprefix("window.coevoExport = ").rstrip(";\n"))
+    data = data_in(target / "data" / "index.js")
     assert {f"{name}.js" for name in data["files"].values() if name} == names - {"index.js"}
     held = {}
     for name in names - {"index.js"}:
         text = (target / "data" / name).read_text()
-        opening = f'coevo.takeExport("{name.removesuffix(".js")}", '
-        assert text.startswith(opening)
-        held |= json.loads(text.removeprefix(opening).rstrip(");\n"))["answers"]
-    assert set(held) == {path for path, name in data["files"].items() if name}
+        assert text.startswith(f'coevo.takeExport("{name.removesuffix(".js")}", ')
+        held |= data_in(target / "data" / name)["answers"]
+    assert set(held) == set(data["files"])
     assert sum("/episodes/" in path for path in held) == 24
     shown = (target / "index.html").read_text()
     for file in re.findall(r'(?:src|href)="((?:static|data)/[^"]+)"', shown):
@@ -174,13 +194,19 @@ def test_an_export_needs_no_server(beside: Path, tmp_path: Path) -> None:
 
 
 def test_no_text_gets_out_of_its_script() -> None:
-    hostile = ["</script><script>alert(1)</script>", "<!--<script>", "\u2028\u2029", "\ud800"]
-    part = Part()
-    part.add("x", {"texts": [text * 20 for text in hostile], "short": hostile})
-    text = as_script_text(part.to_json(), Censor())
-    assert not set("<>\u2028\u2029") & set(text)
-    found = json.loads(text)
-    assert whole(found["answers"]["x"], found["texts"])["short"][:3] == hostile[:3]
+    hostile = ["</script><script>alert(1)</script>", "<!--<script>", "\u2028\u2029\n", "\ud800"]
+    part = Part(Censor())
+    part.add("x", {"texts": [text * 20 for text in hostile], "short": hostile, "odd": math.nan})
+    text = part.to_text()
+    assert re.fullmatch(r"[A-Za-z0-9+/=]+", text)
+    line, _ = zlib.decompress(base64.b64decode(text)).decode().split("\n")[:2]
+    found = json.loads(line)
+    answer = whole(found["answer"], found["texts"])
+    assert answer == {
+        "texts": [text.replace("\ud800", "?") * 20 for text in hostile],
+        "short": [*hostile[:3], "?"],
+        "odd": None,
+    }
 
 
 QUERIES = {
@@ -205,13 +231,14 @@ QUERIES = {
 @pytest.mark.skipif(shutil.which("node") is None, reason="no node here; browser tests see it, too")
 def test_exported_pages_filter_as_the_server_does(page: Path, beside: Path, tmp_path: Path) -> None:
     asked = [(path, query) for path, queries in QUERIES.items() for query in queries]
-    (tmp_path / "data.json").write_text(json.dumps(data_of(page)))
     (tmp_path / "asked.json").write_text(json.dumps(asked))
     script = (
         "const fs = require('fs'); const coevo = globalThis.coevo = {};"
         f"eval(fs.readFileSync({json.dumps(str(STATIC / 'viewer' / 'exported.js'))}, 'utf8'));"
         "const read = (name) => JSON.parse(fs.readFileSync(name, 'utf8'));"
-        "const file = read('data.json'); (async () => { const found = [];"
+        f"const page = fs.readFileSync({json.dumps(str(page))}, 'utf8');"
+        "const file = page.split('id=\"coevo-export\">')[1].split('<')[0];"
+        "(async () => { const found = [];"
         "for (const [path, query] of read('asked.json')) found.push("
         f"await coevo.answerFrom(file, ['runs', '{RUN}', ...path.split('/')], query));"
         "console.log(JSON.stringify(found)); })();"

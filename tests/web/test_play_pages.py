@@ -129,6 +129,8 @@ def test_an_episode_of_text_by_keyboard_alone(
         page.locator("button.primary.big").press("Enter")
         first, *rest = task.solution
         at_step(page, 1)
+        expect(page.locator(".asked")).to_contain_text(task.instruction)
+        expect(page.locator(".transcript")).not_to_contain_text("Your task is to")
         buttons = page.get_by_role("group", name="Possible actions").get_by_role("button")
         page.keyboard.type(first)
         expect(buttons.first).to_have_text(first)
@@ -282,20 +284,29 @@ def test_functions_by_form_and_by_name(desk: Callable[..., Desk], visit: Visit) 
         form.locator("input[name=folder]").fill("documents")
         form.get_by_role("button", name="Call cd").click()
         at_step(page, 2)
-        expect(page.locator(".transcript")).to_contain_text(
-            '"current_working_directory": "documents"'
+        expect(page.locator(".transcript .turn")).to_contain_text(
+            'Result{"current_working_directory": "documents"}'
         )
+        expect(page.locator(".transcript")).not_to_contain_text("tool_response")
         box = page.locator("textarea[name=action]")
         box.fill("touch TeamNotes.txt")
         box.press("Enter")
         expect(page.locator(".refusal")).to_contain_text("call it as touch(file_name)")
+        box.fill("tuch(file_name='TeamNotes.txt')")
+        page.get_by_role("button", name="Send").click()
+        expect(page.locator(".refusal")).to_contain_text("Did you mean touch?")
+        page.get_by_role("button", name="End the turn").click()  # the box still holds it
+        expect(page.locator(".refusal")).to_contain_text("looks like a call")
         box.fill("touch(file_name='TeamNotes.txt')")
         box.press("Enter")
         at_step(page, 3)
         for step, action in enumerate(task.solution[1:], start=3):
             at_step(page, step)
-            box.fill(action)
-            box.press("Enter")
+            if action == "Done.":
+                page.get_by_role("button", name="End the turn").click()
+            else:
+                box.fill(action)
+                box.press("Enter")
         solved(page)
         expect(page.locator(".checks li")).to_have_count(5)
 

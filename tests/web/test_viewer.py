@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +13,13 @@ pytest.importorskip("uvicorn", reason="install the extra `[serve]`")
 
 from playwright.sync_api import Browser, Locator, expect
 
-from coevo_gym.web.view.export.packing import as_script_text
+from coevo_gym.web.view.export.packing import Part
 from coevo_gym.web.view.export.write import export_pages
 from coevo_gym.web.view.library import Library
 from coevo_gym.web.view.safe import Censor
 from tests.web import browsing
 from tests.web.browsing import Visit
+from tests.web.exports import data_in, whole, with_data
 from tests.web.made_up import ATTACK
 from tests.web.sample import EVAL, RUN
 from tests.web.serving import viewer
@@ -119,10 +119,12 @@ def test_how_do_two_arms_differ_on_one_task(stranger: Stranger) -> None:
 
 
 def test_the_arms_of_a_run_are_compared(stranger: Stranger) -> None:
+    main = stranger.page.locator("main")
     stranger.link(RUN)
+    expect(main.locator(".headline")).to_contain_text("one seed; repeats can differ by more")
     stranger.link("Compare its arms")
     assert stranger.clicks == 2
-    main = stranger.page.locator("main")
+    expect(main.locator(".headline")).to_contain_text("takes several seeds")
     expect(main.locator(".chart-of-intervals svg")).to_be_visible()
     cells = [int(text) for text in main.locator(".cross b").all_inner_texts()]
     assert len(cells) == 4
@@ -217,16 +219,13 @@ def test_an_exported_file_opens_without_a_server(chromium: Browser, exported: Pa
 def test_what_attacks_does_nothing_in_an_exported_file(
     chromium: Browser, exported: Path, tmp_path: Path
 ) -> None:
-    text = exported.read_text()
-    block = re.search(r'(id="coevo-export">)(.*?)(</script>)', text, re.DOTALL)
-    assert block is not None
-    data = json.loads(block[2])
-    data["texts"] = [
-        f"{one} {ATTACK} </script><script>window.hit=1</script>" for one in data["texts"]
-    ]
+    data, part = data_in(exported), Part(Censor())
+    hostile = [f"{one} {ATTACK} </script><script>window.hit=1</script>" for one in data["texts"]]
+    for path, value in data["answers"].items():
+        part.add(path, whole(value, hostile))
+    text = part.to_text(lists=data["lists"], left_out=data["left_out"])
     page = tmp_path / "page.html"
-    bad = as_script_text(data, Censor())
-    page.write_text(text[: block.start(2)] + bad + text[block.end(2) :])
+    page.write_text(with_data(exported.read_text(), text))
     with browsing.visit(chromium) as visit:
         for place in (f"#/runs/{RUN}/tasks", f"#/runs/{RUN}/trajectories", f"#/runs/{RUN}/drafts"):
             visit.go(place, page.as_uri())

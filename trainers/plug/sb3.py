@@ -1,7 +1,8 @@
 """Stable-Baselines3 and sb3-contrib on a curriculum: one stream of tasks for all envs.
 
     from sb3_contrib import MaskablePPO
-    envs = make_envs("CoEvolve-WebShop-v0", 8, group_size=4)
+    curriculum = make_curriculum("coevolve", pattern="set", evolve_every_groups=100)
+    envs = make_envs("CoEvolve-WebShop-v0", 8, group_size=4, curriculum=curriculum)
     model = with_curriculum(MaskablePPO)("MlpPolicy", envs)
     model.learn(100_000)
     model.save("shop.zip")      # with the curriculum, which load() goes on with

@@ -1,8 +1,9 @@
 """TRL's ``GRPOTrainer`` practises a curriculum: its ``environment_factory`` and a callback.
 
-    plug = TRLPlug("CoEvolve-WebShop-v0", session)
+    plug = TRLPlug("CoEvolve-WebShop-v0", session, tokenizer=tokenizer)
     trainer = GRPOTrainer(
         model=…,
+        processing_class=tokenizer,
         args=GRPOConfig(num_generations=session.group_size, …),
         train_dataset=Dataset.from_list(plug.rows(64)),
         eval_dataset=Dataset.from_list(plug.rows(16, split="val")),
@@ -17,6 +18,7 @@ for TRL 1.16, whose ``environment_factory`` is experimental.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -53,8 +55,13 @@ class TRLPlug:
         session: what is practised. Its ``group_size`` is the trainer's ``num_generations``; its
             ``groups_per_step`` should be ``generation_batch_size // num_generations``, the rows
             that the trainer samples answers to at once.
+        tokenizer: the model's tokenizer or processor, to check that its chat template supports
+            tools before anything else is loaded; None leaves that to the trainer.
         prompt: the words in which the model is told about the env; default: the benchmark's.
         arguments: further arguments of the env, such as ``max_steps``.
+
+    Raises:
+        ConfigError: if the tokenizer's chat template does not support tools.
     """
 
     def __init__(
@@ -62,9 +69,12 @@ class TRLPlug:
         env_id: str,
         session: SessionFace,
         *,
+        tokenizer: Any = None,
         prompt: PromptTemplate | None = None,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
+        if tokenizer is not None:
+            check_chat_template(tokenizer)
         self.session, self.version = session, 0
         self._env_id, self._prompt, self._arguments = env_id, prompt, arguments
         self._probe = self._rollout()
@@ -96,6 +106,37 @@ class TRLPlug:
         return ChatRollout(
             self._env_id, self.session, prompt=self._prompt, arguments=self._arguments
         )
+
+
+def check_chat_template(tokenizer: Any) -> None:
+    """Refuse a chat template with which ``GRPOTrainer`` cannot use tools.
+
+    Args:
+        tokenizer: a tokenizer or processor.
+
+    Raises:
+        ConfigError: if the template drops tool calls or tool results, or TRL does not know how to
+            parse the tool calls of such a model.
+    """
+    from trl.chat_template_utils import add_response_schema, supports_tool_calling
+
+    model = getattr(tokenizer, "name_or_path", "") or "the model"
+    if not supports_tool_calling(tokenizer):
+        raise ConfigError(
+            f"The chat template of {model} does not support tools, and the model acts by calling "
+            "one. Choose a model whose template does: Qwen3's does, SmolLM2's does not."
+        )
+    own = getattr(tokenizer, "tokenizer", tokenizer)  # a processor's, where TRL looks
+    parsers = (getattr(own, name, None) for name in ("response_template", "response_schema"))
+    if any(parser is not None for parser in parsers):
+        return
+    try:
+        add_response_schema(deepcopy(tokenizer))
+    except ValueError as error:
+        raise ConfigError(
+            f"TRL does not know the chat template of {model}, so it cannot parse tool calls. Use "
+            "the template that came with the model, or set the tokenizer's response_template."
+        ) from error
 
 
 class Environment:

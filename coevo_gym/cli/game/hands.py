@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Console
@@ -16,6 +17,8 @@ from coevo_gym.web.shop import SEPARATOR
 Read = Callable[[], str]
 _SHOWN = 60
 _FENCE = "```"
+_RESULT = re.compile(r"<tool_response>\n(.*?)\n</tool_response>\n?", re.DOTALL)
+"""The result of a call, which splits an observation of BFCL."""
 
 
 class Hand:
@@ -58,8 +61,10 @@ class Hand:
 
     @staticmethod
     def _page(view: View, console: Console) -> None:
-        parts = view.observation.split(SEPARATOR)
-        console.print("\n".join(escape(part) for part in parts), highlight=False)
+        text = view.observation.replace(SEPARATOR, "\n")
+        task = f"Your task is to: {view.instruction}"  # the panel above shows it
+        lines = [line for line in text.split("\n") if line.removesuffix(".") != task]
+        console.print(escape("\n".join(lines)), highlight=False)
 
     @staticmethod
     def _list(choices: Sequence[str], console: Console) -> None:
@@ -102,11 +107,13 @@ class ShopHand(Hand):
 class ToolsHand(Hand):
     """Functions: their documentation, and calls by name."""
 
-    hint = "a call such as ls(), ? for the functions, words to end the turn, or q to leave"
+    hint = "a call such as ls(), ? for the functions, end to end the turn, or q to leave"
 
     def draw(self, view: View, choices: Sequence[str], console: Console) -> None:
         """Show what was said, and the names of the functions where they are new."""
-        self._page(view, console)
+        for place, part in enumerate(_RESULT.split(view.observation)):
+            if part:
+                console.print(f"[bold]{'Result' if place % 2 else 'User'}:[/] {escape(part)}")
         tools = read_tools(view)
         before = view.history[-1].info.get("bfcl.tools") if view.history else None
         if before != view.info.get("bfcl.tools"):

@@ -12,8 +12,8 @@ from rich.panel import Panel
 from coevo_gym.cli.game.hands import hand_of
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.task import Task
+from coevo_gym.web.grade import grade_of
 from coevo_gym.web.play.game import Game, Played, Refusal
-from coevo_gym.web.play.grade import grade_of
 from coevo_gym.web.play.hands import action_of
 
 
@@ -55,7 +55,7 @@ def play_episode(
         refusal = action if isinstance(action, Refusal) else game.act(action)
         if refusal is not None:
             _explain(console, refusal)
-    _tell_outcome(console, game.played)
+    _tell_outcome(console, game.played, task)
     return game
 
 
@@ -114,9 +114,9 @@ def _explain(console: Console, refusal: Refusal) -> None:
     console.print(f"[yellow]{escape(refusal.reason)}[/] [dim](this took no step)[/]")
 
 
-def _tell_outcome(console: Console, played: Played) -> None:
+def _tell_outcome(console: Console, played: Played, task: Task) -> None:
     """How it ended, and what the grader found; what does not hold comes first."""
-    grade = grade_of(played.counted)
+    grade = grade_of(played.counted, task)
     colour = "green" if grade.success else "red"
     outcome = f"score {grade.score:.2f}, reward {grade.reward:.2f}"
     console.print(f"[bold {colour}]{grade.end_reason}[/]: {outcome}")

@@ -9,9 +9,10 @@ from typing import Annotated, cast
 
 import typer
 
+from coevo_gym.cli.completion import benchmarks, completing, runs
 from coevo_gym.cli.game.terminal import play_episode
 from coevo_gym.cli.output import busy, console, say_aside
-from coevo_gym.cli.sources import find_benchmark
+from coevo_gym.cli.sources import NativeSplit, find_benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason
@@ -25,18 +26,24 @@ from coevo_gym.web.play.source import Source, benchmark_source, run_source
 def play(
     benchmark: Annotated[
         str | None,
-        typer.Argument(metavar="[BENCHMARK]", help="Name of a benchmark; see `coevo envs`."),
+        typer.Argument(
+            metavar="[BENCHMARK]",
+            help="Name of a benchmark; see `coevo envs`.",
+            autocompletion=completing(benchmarks),
+        ),
     ] = None,
     task: Annotated[str | None, typer.Option(help="Name or id of a task.")] = None,
     split: Annotated[
-        str | None, typer.Option(help="train, val or test.", show_default="train")
+        NativeSplit | None, typer.Option(help="Split of the task.", show_default="train")
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Picks the task, the same one again.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed that picks the task.")] = None,
     run: Annotated[
         str | None,
-        typer.Option(metavar="RUN", help="Play a task that evolved in this run."),
+        typer.Option(
+            metavar="RUN",
+            help="Play a task that evolved in this run.",
+            autocompletion=completing(runs),
+        ),
     ] = None,
     web: Annotated[bool, typer.Option("--web", help="Play in the browser.")] = False,
     port: Annotated[
@@ -87,6 +94,8 @@ def play(
         starting.enter_context(busy(f"starting {benchmark or run}"))
         if run is not None:
             source = run_source(RunFolder.of(run))
+            if benchmark is not None and find_benchmark(benchmark).name != source.benchmark:
+                raise ConfigError(f"{run} is a run of {source.benchmark}, not of {benchmark}.")
         else:
             source = benchmark_source(find_benchmark(cast(str, benchmark)).name, split or "train")
         scores = None
@@ -109,12 +118,12 @@ def play(
 def _check_options(
     benchmark: str | None,
     task: str | None,
-    split: str | None,
+    split: NativeSplit | None,
     seed: int | None,
     run: str | None,
     name: str | None,
 ) -> None:
-    if (benchmark is None) is (run is None):
+    if benchmark is None and run is None:
         raise ConfigError("What is to be played? Name a benchmark, or a run with --run.")
     if run is not None and split is not None:
         raise ConfigError("--split is for a benchmark; the tasks of a run are for training.")

@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
+from coevo_gym.cli.completion import completing, evaluations, runs
 from coevo_gym.cli.output import AsJson, errors, print_json, print_table, say, say_aside
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.waiting import duration
@@ -78,7 +79,11 @@ def list_runs(
 def remove_runs(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="NAME...", help="Names or folders of what is to be deleted."),
+        typer.Argument(
+            metavar="NAME...",
+            help="Names or folders of what is to be deleted.",
+            autocompletion=completing(runs, evaluations),
+        ),
     ],
     yes: Yes = False,
 ) -> None:

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
+from coevo_gym.cli.completion import completing, presets
 from coevo_gym.cli.evaluate import result_table
 from coevo_gym.cli.output import (
     INTERRUPTED,
     AsJson,
+    agree,
     console,
-    errors,
     print_json,
     print_numbers,
     print_table,
     say,
     say_aside,
+    say_block,
     telling,
 )
 from coevo_gym.cli.progress import RunProgress
-from coevo_gym.cli.settings import Sets, Source
+from coevo_gym.cli.settings import Sets
 from coevo_gym.cli.sources import RunName
 from coevo_gym.core.errors import CoevoError, ConfigError, StoreError, TaskError, TrainingDiverged
 from coevo_gym.core.waiting import only_looking
@@ -40,7 +41,14 @@ if TYPE_CHECKING:
 
 
 def train(
-    source: Source,
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PRESET_OR_TOML]",
+            help="Name of a preset (see --list), or a .toml file.",
+            autocompletion=completing(presets),
+        ),
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the run's folder in runs/.")] = None,
     sets: Sets = None,
     overwrite: Annotated[
@@ -48,6 +56,9 @@ def train(
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what the run would do and need; start nothing.")
+    ] = False,
+    listing: Annotated[
+        bool, typer.Option("--list", help="List the presets and what each needs; start nothing.")
     ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", help="Agree to what asking a paid model may cost.")
@@ -61,6 +72,8 @@ def train(
 
     For example:
 
+      coevo train --list
+
       coevo train quickstart
 
       coevo train quickstart --name longer --set loop.max_env_steps=80000 --set seed=1
@@ -71,6 +84,14 @@ def train(
     """
     from coevo_gym.config import load_config
 
+    if listing:
+        _list_presets(as_json)
+        return
+    if source is None:
+        raise ConfigError(
+            "No preset given. `coevo train --list` lists the presets; a path that ends in .toml "
+            "is your own."
+        )
     resolved = load_config(
         source, sets=[*(sets or ()), *([f"name={name}"] if name is not None else ())]
     )
@@ -78,11 +99,13 @@ def train(
         _print_plan(resolved.config, as_json)
         return
     if as_json:
-        raise ConfigError("--json prints a plan: pass it with --dry-run.")
+        raise ConfigError("--json prints a plan or a list: pass it with --dry-run or --list.")
     from coevo_gym.run.train import train as train_run
 
     folder = RunFolder(RUNS / resolved.config.name)
-    agreed = yes or _agree(resolved.config)
+    from coevo_gym.run.evolving.cost import estimates
+
+    agreed = yes or agree(estimates(resolved.config))
     _finish(
         folder,
         lambda progress, stop: train_run(
@@ -96,7 +119,6 @@ def resume(run: RunName) -> None:
 
     For example: coevo resume quickstart
     """
-    from coevo_gym.report.write import write_report
     from coevo_gym.run.train import resume as resume_run
 
     folder = RunFolder.of(run)
@@ -107,8 +129,7 @@ def resume(run: RunName) -> None:
         )
         summary = read_json(folder.summary)
         rows = [TableRow(**row) for row in summary["table"]]
-        print_numbers(result_table(rows, summary["split"]))
-        say(f"Report: {write_report(folder)}")
+        _end(folder, rows, summary["split"], summary["arms"])
         return
     _finish(folder, lambda progress, stop: resume_run(folder, progress, stop))
 
@@ -117,10 +138,16 @@ def report(
     run: RunName,
     picture: Annotated[
         Path | None,
-        typer.Option(help="Also write success and pool size as one SVG picture, to this file."),
+        typer.Option(
+            metavar="FILE",
+            help="Also write success and pool size as one SVG picture, to this file.",
+        ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Write the report to this file, not into the run's folder.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the report to this file, not into the run's folder."
+        ),
     ] = None,
 ) -> None:
     """Draw a run's report.html anew, also while it is training.
@@ -154,8 +181,6 @@ def report(
 
 def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], Summary]) -> None:
     """Do the work of a run, and end with its table and report, or with how to go on."""
-    from coevo_gym.report.write import write_report
-
     hint = f"coevo resume {folder.path.name}"
     with RunProgress(console) as progress, telling(progress.say), StopRequest() as stop:
         try:
@@ -169,19 +194,45 @@ def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], Summar
             if folder.manifest.is_file():
                 error.add_note(f"Go on with: {hint}")
             raise
-    print_numbers(result_table(summary.table, summary.split))
+    _end(folder, summary.table, summary.split, summary.arms)
+
+
+def _end(
+    folder: RunFolder, rows: Sequence[TableRow], split: str, arms: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Print how a finished run did, and where to look next."""
+    from coevo_gym.report.write import write_report
+    from coevo_gym.run.evolving.answers import in_words, warnings
+
+    print_numbers(result_table(rows, split))
+    say("One seed: repeats can differ by more than these intervals.")
+    # Runs of earlier versions did not count answers.
+    answers = {arm: asked for arm, told in arms.items() if (asked := told.get("answers"))}
+    for arm, asked in answers.items():
+        say(f"Model answers in {arm}: {in_words(asked)}")
+    for warning in warnings(answers):
+        say_aside(f"warning: {warning}")
     say(f"Report: {write_report(folder)}")
+    say(f"Look inside: coevo view {folder.path.name}")
 
 
-def _agree(config: RunConfig) -> bool:
-    """Ask a person whether a run may cost what it may; where there is none, nobody agrees."""
-    from coevo_gym.run.evolving.cost import estimates, in_words
+def _list_presets(as_json: bool) -> None:
+    from coevo_gym.config import about_preset, load_config, preset_names
 
-    paid = [estimate for estimate in estimates(config) if estimate.paid]
-    if not paid or not (sys.stdin.isatty() and errors.is_terminal):
-        return False
-    say_aside(in_words(paid))
-    return typer.confirm("Go on?", err=True, abort=True)
+    configs = {name: load_config(name, environ={}).config for name in preset_names()}
+    if as_json:
+        about = {name: {"name": name, "about": about_preset(name)} for name in configs}
+        print_json(
+            [
+                {**about[name], "benchmark": config.benchmark.name, "arms": list(config.arms)}
+                for name, config in configs.items()
+            ]
+        )
+        return
+    for name, config in configs.items():
+        arms = f"arms: {', '.join(config.arms)}"
+        say_block(name, [("", about_preset(name)), ("", arms)])
+    say_aside("`coevo train NAME --dry-run` prints what a run would do and need.")
 
 
 def _print_plan(config: RunConfig, as_json: bool) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from coevo_gym.cli.output import say, say_aside
 from coevo_gym.cli.sources import BenchmarkName, find_benchmark
+from coevo_gym.core.errors import StoreError
 from coevo_gym.core.registry import METHODS
 
 if TYPE_CHECKING:
@@ -28,15 +29,25 @@ def serve(
     db: Annotated[
         Path | None,
         typer.Option(
+            metavar="FILE",
             help="File that keeps the session; the same file goes on with it.",
             show_default="served/BENCHMARK-CURRICULUM.db",
         ),
     ] = None,
+    recover: Annotated[
+        bool,
+        typer.Option(
+            "--recover",
+            help="If a call in that file cannot be replayed, continue from the state before it. "
+            "A copy of the whole file is kept.",
+        ),
+    ] = False,
     host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 for one that is free.")] = 8765,
     token_file: Annotated[
         Path | None,
         typer.Option(
+            metavar="FILE",
             help="Tokens, one a line: the first opens both faces, others the envs face only. "
             "Needed for any --host but this machine's own.",
             show_default="none",
@@ -63,17 +74,26 @@ def serve(
     ] = None,
     lease: Annotated[
         float,
-        typer.Option(min=1, help="Seconds that a worker may be silent before it is given up."),
+        typer.Option(
+            min=1, metavar="SECONDS", help="How long a worker may be silent before it is given up."
+        ),
     ] = 900.0,
-    sessions: Annotated[int, typer.Option(min=1, help="Most envs that clients may have.")] = 64,
+    sessions: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Most envs that clients may have.")
+    ] = 64,
     idle: Annotated[
-        float, typer.Option(min=1, help="Seconds that a client's env may be left alone.")
+        float,
+        typer.Option(
+            min=1, metavar="SECONDS", help="How long a client's env may be idle before it closes."
+        ),
     ] = 600.0,
     body_mb: Annotated[
-        float, typer.Option(min=0.001, help="Largest request of the tickets face, in MiB.")
+        float,
+        typer.Option(min=0.001, metavar="MIB", help="Largest request of the tickets face, in MiB."),
     ] = 64.0,
     message_kb: Annotated[
-        float, typer.Option(min=1, help="Largest message of the envs face, in KiB.")
+        float,
+        typer.Option(min=1, metavar="KIB", help="Largest message of the envs face, in KiB."),
     ] = 256.0,
 ) -> None:
     """Serve a curriculum and its envs to trainers of other processes, venvs and machines.
@@ -122,6 +142,8 @@ def serve(
         stopped = threading.Event()
 
         def ready(session: JournaledSession) -> None:
+            if session.recovered:
+                say(session.recovered)
             begun = "goes on from" if session.replayed else "is kept in"
             say(f"serving {spec.name} at {url}; the session {begun} {path}")
             say_aside("tickets: POST /tickets/take … · envs: WebSocket /ws · Ctrl-C stops it")
@@ -136,6 +158,7 @@ def serve(
                 hosts=allow_host or (),
                 limits=limits,
                 ready=ready,
+                recover=recover,
             )
         finally:
             stopped.set()
@@ -146,7 +169,11 @@ def _tell(session: JournaledSession, stopped: threading.Event, tell: Callable[[s
     """Say now and then how far it is, if anything has happened."""
     told = ""
     while not stopped.wait(_EVERY_S):
-        now = session.metrics()
+        try:
+            now = session.metrics()
+        except StoreError as error:
+            tell(str(error))
+            return
         line = " · ".join(
             f"{label} {now.get(name, 0):.0f}"
             for label, name in (

@@ -18,7 +18,7 @@ class _ListByDefault(TyperGroup):
     """A group of verbs of which ``list`` may be left out: ``coevo tasks webshop``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] != "--help":
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
             args = ["list", *args]
         return super().parse_args(ctx, args)
 

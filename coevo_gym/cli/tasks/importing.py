@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from coevo_gym.cli.completion import completing, runs
 from coevo_gym.cli.output import FAILED, AsJson, busy, cell, print_json, print_table, say_aside
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.report.svg import clean
@@ -28,7 +29,9 @@ def import_tasks(
     ] = None,
     run: Annotated[
         str | None,
-        typer.Option(metavar="RUN", help="Let the accepted tasks into this run's pools."),
+        typer.Option(
+            help="Let the accepted tasks into this run's pools.", autocompletion=completing(runs)
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

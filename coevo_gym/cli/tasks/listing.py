@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from coevo_gym.cli.output import AsJson, cell, print_json, print_table, say_aside
-from coevo_gym.cli.sources import BenchmarkOrRun, find_source
+from coevo_gym.cli.sources import BenchmarkOrRun, NativeSplit, find_source
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.waiting import only_looking
 from coevo_gym.store.folder import RunFolder
@@ -17,8 +17,8 @@ from coevo_gym.store.folder import RunFolder
 def list_tasks(
     source: BenchmarkOrRun,
     split: Annotated[
-        str | None,
-        typer.Option(help="Of a benchmark: train, val or test.", show_default="train"),
+        NativeSplit | None,
+        typer.Option(help="Of a benchmark: tasks of this split.", show_default="train"),
     ] = None,
     subset: Annotated[
         str | None, typer.Option(help="Of a benchmark: its own name for a part.")
@@ -37,7 +37,7 @@ def list_tasks(
     search: Annotated[
         str | None, typer.Option(metavar="WORDS", help="Only tasks that hold all these words.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="List at most N.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List tasks; the word `list` may be left out.

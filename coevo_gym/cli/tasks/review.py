@@ -10,6 +10,7 @@ import typer
 from rich.prompt import Prompt
 from rich.table import Table
 
+from coevo_gym.cli.completion import completing, runs
 from coevo_gym.cli.output import AsJson, cell, console, print_json, print_table, say, say_aside
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.run.tasks.review import Held, chosen, decide, held_tasks
@@ -22,7 +23,10 @@ _ASKED = "Release it? (y)es, (n)o, (s)kip, (v)iew all that led to it, (q)uit"
 def review(
     run: Annotated[
         str | None,
-        typer.Argument(metavar="[RUN]", help="Name of a run, or its folder; all runs without it."),
+        typer.Argument(
+            help="Name of a run, or its folder; all runs without it.",
+            autocompletion=completing(runs),
+        ),
     ] = None,
     release: Annotated[
         list[str] | None,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from coevo_gym.cli.completion import completing, runs
 from coevo_gym.cli.output import AsJson, print_json, say
 from coevo_gym.cli.tasks.tell import tell
 from coevo_gym.core.task import Task
@@ -24,7 +25,8 @@ def show_task(
         ),
     ],
     run: Annotated[
-        str | None, typer.Option(metavar="RUN", help="The run in which it evolved.")
+        str | None,
+        typer.Option(help="The run in which it evolved.", autocompletion=completing(runs)),
     ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="Cut no observation, action or proposal.")

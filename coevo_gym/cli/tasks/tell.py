@@ -6,13 +6,12 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
 from rich.padding import Padding
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from coevo_gym.cli.output import console
+from coevo_gym.cli.output import SafeConsole, console
 from coevo_gym.core.evolution import Context, Explored, Signal, Verdict
 from coevo_gym.core.kinds import kind_of
 from coevo_gym.core.task import Task
@@ -45,7 +44,7 @@ class _Teller:
     def __init__(self, full: bool) -> None:
         piped = not console.is_terminal and "COLUMNS" not in os.environ
         width = WIDEST if piped else min(console.width, WIDEST)
-        self._console = Console(width=width, highlight=False)
+        self._console = SafeConsole(width=width, highlight=False)
         self._full = full
         self._was_cut = False
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coevo_gym.cli.completion import completing, evaluations, runs
 from coevo_gym.cli.output import busy, say, say_aside
 from coevo_gym.core.errors import ConfigError
 
@@ -27,6 +28,7 @@ def view(
             metavar="[RUN]...",
             help="Runs, tables of runs and evaluations, by name or by folder.",
             show_default="all in runs/ and evals/",
+            autocompletion=completing(runs, evaluations),
         ),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 for one that is free.")] = 8770,
@@ -34,7 +36,7 @@ def view(
         bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
     ] = True,
     export: Annotated[
-        Path | None, typer.Option(metavar="FILE|FOLDER", help=_EXPORT, show_default="none")
+        Path | None, typer.Option(metavar="FILE_OR_FOLDER", help=_EXPORT, show_default="none")
     ] = None,
     with_episodes: Annotated[
         bool,

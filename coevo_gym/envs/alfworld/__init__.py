@@ -30,9 +30,9 @@ class ALFWorldBenchmark(ProposableFolder):
 
     def symbol(self, step: Step) -> str:
         """The verb, after the task type where an episode begins; "!" for one without effect."""
-        verb = "!" if step.error_kind else verb_of(step.calls[0])
+        verb = "!" if step.error_kind else verb_of(next(iter(step.calls), ""))
         first = step.observation.startswith(_BEGINNING)
-        return f"{step.extras['alfworld.task_type']} {verb}".strip() if first else verb
+        return f"{step.extras.get('alfworld.task_type', '')} {verb}".strip() if first else verb
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
         """The scene, the kind of goal, and the type of what is to be handled."""

@@ -30,6 +30,7 @@ from coevo_gym.provision import (
 
 VERSIONS = {"alfworld": "0.4.2", "textworld": "1.7.0"}
 
+LOCK = Path(__file__).with_name("engine") / "engine.txt"
 _PACKAGES = tuple(f"{name}=={version}" for name, version in VERSIONS.items())
 _TOOLS = ("cmake", "g++", "make")
 _ENGINE = f"TextWorld {VERSIONS['textworld']} with our caches"
@@ -128,6 +129,9 @@ def _install_engine() -> None:
         return  # another process has done it meanwhile
     if _lacking():
         raise EnvBackendError(f"{missing} {_advice()}")
+    # The engine itself is locked. What else it needs is shared with other packages of this
+    # environment, so pip chooses the versions.
+    pip_install(LOCK, "--no-deps", advice=_advice(), timeout_s=_PATIENCE_S)
     said = pip_install(_PACKAGES, advice=_advice(), timeout_s=_PATIENCE_S)
     if missing := _missing():
         raise EnvBackendError(f"pip is done, and still: {missing} Start Python anew.\n{said}")

@@ -63,18 +63,20 @@ def split_of(scenario: str) -> Split:
 
 
 def side_of(task: Task) -> Split:
-    """The side that a task lies on: by its scenario, by its game, and by what is wanted there.
+    """Return the split of a task by its scenario, its game and its goal, whatever it claims.
 
     Raises:
         BenchmarkNotInstalled: if it is an official game, and the games are not at hand.
         DataError: if the games at hand are not those that the task was made with.
-        TaskError: if there is no such scene or game.
+        TaskError: if there is no such scene or game, or the game is in another scene.
     """
     world = task.world
     assert isinstance(world, ALFWorldWorld)
     side = strictest(split_of(task.scenario), side_of_game(world))
     if side is Split.TRAIN and isinstance(world.goal, Goal) and leaked(world):
         return Split.VAL  # in a training scene, as only validation games are
+    if side is Split.TRAIN and task.scenario != scenario_of(world.game):
+        raise TaskError(f"its scenario is {task.scenario!r}, but {world.game} is in another scene")
     return side
 
 
@@ -194,7 +196,7 @@ def leaked(world: ALFWorldWorld) -> bool:
 
 
 @lru_cache(maxsize=2)
-def _held_out(games: Games) -> frozenset[tuple[str, str, Goal]]:
+def _held_out(games: Games) -> frozenset[tuple[str, str, str]]:
     return frozenset(
         _key(ALFWorldWorld(game=entry.id, digest=games.digest[:16]))
         for subset in ("valid_seen", "valid_unseen")
@@ -202,12 +204,12 @@ def _held_out(games: Games) -> frozenset[tuple[str, str, Goal]]:
     )
 
 
-def _key(world: ALFWorldWorld) -> tuple[str, str, Goal]:
-    """Scene, hash of the initial state, and goal."""
+def _key(world: ALFWorldWorld) -> tuple[str, str, str]:
+    """Return scene, hash of the initial state, and goal; PDDL ignores the case of its types."""
     *_, problem = scene_problem(world)
     facts = sorted(" ".join((name, *objects)) for name, objects in facts_of(problem))
     state = hashlib.sha256("\n".join(facts).encode()).hexdigest()
-    return scenario_of(world.game), state, goal_of(world)
+    return scenario_of(world.game), state, goal_of(world).model_dump_json().lower()
 
 
 def facts_of(problem: str) -> list[tuple[str, tuple[str, ...]]]:

@@ -124,8 +124,7 @@ def installation() -> Installation:
 def _install_engine(folder: Path) -> None:
     venv.EnvBuilder(symlinks=True).create(folder / "venv")
     python = python_in(folder)
-    pins = PINS.read_text(encoding="utf-8").split()
-    pip_install(pins, "--no-deps", advice=_ADVICE, timeout_s=_PATIENCE_S, python=python)
+    pip_install(PINS, "--no-deps", advice=_ADVICE, timeout_s=_PATIENCE_S, python=python)
     # Part of the package is encrypted; this unpacks it.
     _run_engine(python, folder, _ADVICE, "install")
     (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")

@@ -39,29 +39,32 @@ def split_of(scenario: str) -> Split:
         TaskError: if there is no such scenario.
     """
     data = builtin_root().name if scenario.startswith(f"{BUILTIN}/") else OFFICIAL
-    return _side(scenario, data)
+    return _side(scenario, root_of(data), data)
 
 
-def _side(scenario: str, data: str) -> Split:
-    found = _splits(root_of(data), data).get(scenario)
+def _side(scenario: str, root: Path, data: str) -> Split:
+    found = _splits(root, data).get(scenario)
     if found is None:
         raise TaskError(f"AppWorld has no scenario {scenario!r}.")
     return found
 
 
 def side_of(task: Task) -> Split:
-    """The side that a task lies on: by its scenario, and by the world that it begins in.
+    """Return the split of a task by its scenario and its world, whatever split it claims.
 
     Raises:
         BenchmarkNotInstalled: if its data is not at hand.
         DataError: if what is at hand is another version.
-        TaskError: if there is no such scenario, or no such world.
+        TaskError: if there is no such scenario or world, or the world is in another scenario.
     """
     world = task.world
     assert isinstance(world, AppWorldWorld)
-    root_of_world(world)
-    scenarios = (task.scenario, scenario_of(world.data, world.base))
-    return strictest(*(_side(scenario, world.data) for scenario in scenarios))
+    root = root_of_world(world)
+    actual = scenario_of(world.data, world.base)
+    side = strictest(*(_side(scenario, root, world.data) for scenario in (task.scenario, actual)))
+    if side is Split.TRAIN and task.scenario != actual:
+        raise TaskError(f"its scenario is {task.scenario!r}, but its world is in {actual!r}")
+    return side
 
 
 def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:

@@ -28,7 +28,7 @@ class BFCLBenchmark(ProposableFolder):
     def symbol(self, step: Step) -> str:
         """The backend classes called, in order; "" for words, "!" for a step without effect."""
         owners = functions_of()
-        classes = [owners[name] for name in step.calls]
+        classes = [owners[name] for name in step.calls if name in owners]
         return " ".join(classes) or ("!" if step.error_kind else "")
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, pairwise
@@ -14,7 +13,7 @@ from coevo_gym.core.benchmark import Clue, Effect, Evidence, Replay
 from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context, Draft, digest
 from coevo_gym.core.spaces import clean_text, spaced
-from coevo_gym.core.task import NATIVE_SPLITS, Task, thaw
+from coevo_gym.core.task import Task, thaw
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.base import ACTION_CAP
 from coevo_gym.envs.bfcl.engine.calls import (
@@ -29,7 +28,7 @@ from coevo_gym.envs.bfcl.engine.dialogue import MAX_CALLS, Dialogue, max_steps_o
 from coevo_gym.envs.bfcl.engine.toolbox import Toolbox, as_object, bind, failed
 from coevo_gym.envs.bfcl.engine.tools import functions_of, schemas_text
 from coevo_gym.envs.bfcl.judge import Judge
-from coevo_gym.envs.bfcl.tasks import CLOSING, native_tasks, solution_of, split_of
+from coevo_gym.envs.bfcl.tasks import CLOSING, solution_of, split_of, starts_in
 from coevo_gym.envs.bfcl.words import Known, default, purpose, request, tells
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
 from coevo_gym.envs.proposals import draft_of
@@ -88,7 +87,7 @@ def _world(draft: Draft) -> BFCLWorld:
     world = draft.world
     if not isinstance(world, BFCLWorld):
         raise BuildError(f"the world is a {type(world).__name__}, not a BFCLWorld")
-    if _start(world) not in _starts().get(draft.scenario, ()):
+    if not starts_in(draft.scenario, world):
         raise BuildError(f"no entry of {draft.scenario} starts with these backends")
     if world.held_out or world.unlisted:
         raise BuildError("functions are held out, and only official entries can do that")
@@ -98,21 +97,6 @@ def _world(draft: Draft) -> BFCLWorld:
     if draft.instruction != world.turns[0]:
         raise BuildError("the instruction is not what the user says first")
     return world
-
-
-def _start(world: BFCLWorld) -> Any:
-    """All that decides how the backends of a world start."""
-    return world.config, world.classes, world.long_context
-
-
-@lru_cache(maxsize=1)
-def _starts() -> Mapping[str, Sequence[Any]]:
-    """The starts of the official entries of each scenario."""
-    starts = defaultdict(list)
-    for task in chain.from_iterable(map(native_tasks, NATIVE_SPLITS)):
-        assert isinstance(task.world, BFCLWorld)
-        starts[task.scenario].append(_start(task.world))
-    return dict(starts)
 
 
 def _turns(messages: Sequence[str], world: BFCLWorld) -> Turns:

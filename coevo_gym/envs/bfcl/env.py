@@ -82,8 +82,8 @@ class BFCLEnv(TaskEnv):
         conversation: 120 train, 40 val, 40 test numbers, drawn by a seed in equal parts from each
         block of 50 (files, vehicle, trading, travel), those with equal initial states together;
         times four subsets, ``base``, ``miss_func``, ``miss_param`` and ``long_context``.
-        ``scheme="agentevolver"`` trains on numbers 0 to 99 and validates on the others, for a fixed
-        task list only: an evolving one explores the committed training numbers alone.
+        ``scheme="agentevolver"`` trains on numbers 0 to 99 and validates on the others, in the env
+        alone: pools, sessions and samplers accept only the committed training numbers.
         ``scheme="all200"`` makes everything test, to compare with the leaderboard and CoEvolve.
         v0: first version.
 

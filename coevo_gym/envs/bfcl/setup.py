@@ -9,6 +9,7 @@ from coevo_gym.core.errors import BenchmarkNotInstalled, DataError, EnvBackendEr
 from coevo_gym.envs.bfcl.engine import wheel
 from coevo_gym.provision import Installation, locked, pip_install, staged
 
+LOCK = Path(wheel.__file__).with_name("engine.txt")
 PACKAGES = (f"bfcl-eval=={wheel.VERSION}", f"mpmath=={wheel.MPMATH_VERSION}")
 
 _ENGINE = f"official backends of bfcl-eval {wheel.VERSION}, in process"
@@ -62,9 +63,11 @@ def _is_complete(folder: Path) -> bool:
 
 
 def _pip_install(folder: Path, source: Path | None) -> None:
+    # Wheels at hand may have been packed anew; their files are verified once they are installed.
+    packages = LOCK if source is None else PACKAGES
     offline = () if source is None else ("--no-index", "--find-links", str(source))
     options = ("--no-deps", "--only-binary", ":all:", "--target", str(folder), *offline)
-    pip_install(PACKAGES, *options, advice=_advice(source), timeout_s=_PATIENCE_S)
+    pip_install(packages, *options, advice=_advice(source), timeout_s=_PATIENCE_S)
 
 
 def _advice(source: Path | None) -> str:

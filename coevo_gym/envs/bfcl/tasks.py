@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
@@ -10,7 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from coevo_gym.core.errors import ConfigError, SplitLeakError, TaskError
-from coevo_gym.core.task import Split, Task, strictest
+from coevo_gym.core.task import (
+    Split,
+    Task,
+    Verifier,
+    canonical_json,
+    folded,
+    freeze,
+    strictest,
+)
 from coevo_gym.envs.bfcl.engine.calls import hermes, parse_truth
 from coevo_gym.envs.bfcl.engine.toolbox import bind
 from coevo_gym.envs.bfcl.engine.wheel import CATEGORIES, root
@@ -20,6 +29,8 @@ CLOSING = "Done."
 """The reference's message without calls, which ends a turn."""
 SCHEMES = ("index", "agentevolver", "all200")
 N_INDICES = 200
+_REMEMBERED = 1024
+"""Most worlds and configs whose keys are cached."""
 
 
 def scenario_of(index: int) -> str:
@@ -42,40 +53,96 @@ def split_of(scenario: str) -> Split:
 
 
 def side_of(task: Task, scheme: str = "index") -> Split:
-    """The side that a task lies on under a scheme: by the number of its scenario, and by those of
-    the official entries that start in the same state, or whose user says the same.
+    """Return the split of a task under a scheme, whatever split it claims.
+
+    The number of its scenario decides, and so do the numbers of the official entries that share
+    its initial state, its user messages or its reference calls.
 
     Raises:
         BenchmarkNotInstalled: without the official package.
-        TaskError: if there is no such scenario.
-    """  # noqa: D205
+        TaskError: if there is no such scenario, or no entry of it has this initial state.
+    """
     world = task.world
     assert isinstance(world, BFCLWorld)
     split_of(task.scenario)  # raises where there is no such scenario
-    numbers = {_index_of(task.scenario)}
-    for key in _keys(world):
-        numbers |= _numbers().get(key, frozenset())
-    return strictest(*(scheme_split(number, scheme) for number in sorted(numbers)))
+    own, copied = _index_of(task.scenario), set[int]()
+    for key in _keys(world, task.verifier):
+        copied |= _numbers().get(key, frozenset())
+    side = strictest(*(scheme_split(number, scheme) for number in (own, *sorted(copied))))
+    if side is Split.TRAIN and not starts_in(task.scenario, world):
+        raise TaskError(f"no entry of {task.scenario} starts with these backends")
+    return side
+
+
+def starts_in(scenario: str, world: BFCLWorld) -> bool:
+    """Return whether an official entry of the scenario starts with the world's backends."""
+    return _start(world) in _starts().get(scenario, ())
 
 
 def _index_of(scenario: str) -> int:
     return int(scenario.rpartition("_")[2])
 
 
-def _keys(world: BFCLWorld) -> tuple[object, ...]:
-    """What a world shares with the entry that it is a copy of; the order of a config is none."""
-    return json.dumps(json.loads(world.config), sort_keys=True), world.turns
+Key = tuple[str, object]
+
+
+def _start(world: BFCLWorld) -> tuple[object, ...]:
+    """Return everything that determines the initial state of a world's backends."""
+    return _config(world.config), world.classes, world.long_context
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _config(text: str) -> str:
+    """Return a config with its keys in a fixed order, as in files that store it as an object."""
+    return canonical_json(json.loads(text))
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _keys(world: BFCLWorld, verifier: Verifier) -> tuple[Key, ...]:
+    """Return what identifies the official entry that a world and verifier were copied from.
+
+    A config as a whole, all messages, or all calls: single messages and calls occur in training and
+    in held-out entries. Turns without any are left out, so that the four entries of a number agree.
+    """
+    turns = verifier.turns if isinstance(verifier, BFCLVerifier) else ()
+    calls = tuple(tuple(map(_call, turn)) for turn in turns if turn)
+    said = tuple(filter(None, folded(world.turns)))
+    found: tuple[Key, ...] = (
+        ("config", _config(world.config)),
+        ("messages", said),
+        ("calls", calls),
+    )
+    return tuple(key for key in found if key[1])
+
+
+def _call(code: str) -> object:
+    """Return a reference call in a form in which notation, case and whitespace do not matter."""
+    try:
+        call = bind(parse_truth(code))
+        return folded(call.name), freeze(folded(call.arguments))
+    except (TaskError, TypeError, KeyError, ValueError):
+        return folded(code)
 
 
 @lru_cache(maxsize=1)
-def _numbers() -> Mapping[object, frozenset[int]]:
-    """The numbers of the official entries that have a start or all turns in common."""
-    found: dict[object, set[int]] = {}
+def _numbers() -> Mapping[Key, frozenset[int]]:
+    """Return the numbers of the official entries that have each key."""
+    found: defaultdict[Key, set[int]] = defaultdict(set)
     for task in chain.from_iterable(map(_entries, CATEGORIES)):
         assert isinstance(task.world, BFCLWorld)
-        for key in _keys(task.world):
-            found.setdefault(key, set()).add(_index_of(task.scenario))
+        for key in _keys(task.world, task.verifier):
+            found[key].add(_index_of(task.scenario))
     return {key: frozenset(numbers) for key, numbers in found.items()}
+
+
+@lru_cache(maxsize=1)
+def _starts() -> Mapping[str, frozenset[tuple[object, ...]]]:
+    """Return the starts of the official entries of each scenario."""
+    found: defaultdict[str, set[tuple[object, ...]]] = defaultdict(set)
+    for task in chain.from_iterable(map(_entries, CATEGORIES)):
+        assert isinstance(task.world, BFCLWorld)
+        found[task.scenario].add(_start(task.world))
+    return {scenario: frozenset(starts) for scenario, starts in found.items()}
 
 
 @lru_cache(maxsize=1)

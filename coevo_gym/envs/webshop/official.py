@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from coevo_gym.core import waiting
 from coevo_gym.core.errors import BenchmarkNotInstalled, DataError
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
+from coevo_gym.reading import check_plain
 
 _LARGE_MB = 100
 _HINT = "Point COEVO_WEBSHOP_DATA at a folder with the WebShop data files, or install them there."
@@ -125,6 +126,7 @@ def _read(path: str, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
     if not path:
         return kind()
     try:
+        check_plain(Path(path))
         data = json.loads(Path(path).read_bytes())
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not valid JSON: {error}. Fetch the file again.") from error

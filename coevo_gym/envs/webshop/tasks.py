@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, overload
 
 from coevo_gym.core.errors import BenchmarkNotInstalled, DataError, TaskError
-from coevo_gym.core.task import NothingAsked, Split, Task, strictest
+from coevo_gym.core.task import NothingAsked, Split, Task, folded, strictest
 from coevo_gym.core.task_file import described
 from coevo_gym.envs.webshop.builtin import builtin_goals, builtin_items
 from coevo_gym.envs.webshop.choices import searches
@@ -34,29 +34,24 @@ def split_of(asin: str) -> Split:
 
 
 def side_of(task: Task) -> Split:
-    """The side that a task lies on: by its scenario, by the product that it asks for, and the
-    test side for a goal of the original's test split, whatever its product.
+    """Return the split of a task, whatever split it claims.
+
+    Its scenario and the product that it asks for decide. A goal of the original's test split is
+    test, whatever its product.
 
     Raises:
         BenchmarkNotInstalled: if its shop is not at hand.
         DataError: if the shop at hand is not the one that the task was made with.
         TaskError: if the shop does not have the product.
-    """  # noqa: D205
+    """
     world, wanted = task.world, task.verifier
     assert isinstance(world, WebShopWorld)
     catalogue = open_catalogue(world)
     if isinstance(wanted, NothingAsked):
         return split_of(task.scenario)
     assert isinstance(wanted, WebShopVerifier)
-    asked = (
-        wanted.asin,
-        task.instruction,
-        wanted.attributes,
-        wanted.options,
-        wanted.price_cap,
-    )
     product_of(wanted, catalogue)
-    kept = Split.TEST if asked in _reserved(catalogue) else Split.TRAIN
+    kept = Split.TEST if _is_reserved(catalogue, wanted, task.instruction) else Split.TRAIN
     return strictest(split_of(task.scenario), split_of(wanted.asin), kept)
 
 
@@ -229,21 +224,38 @@ def _goals(catalogue: Catalogue) -> tuple[tuple[Goal, int], ...]:
 
 @lru_cache(maxsize=4)
 def _reserved(catalogue: Catalogue) -> frozenset[tuple[object, ...]]:
-    """What the goals of the original's test split ask for; some are listed twice, so by content."""
+    """Return the keys of the goals of the original's test split."""
     if catalogue.name == BUILTIN:
         return frozenset()
     return frozenset(
-        _content(goal) for goal, number in _goals(catalogue) if number in OFFICIAL_TEST
+        key
+        for goal, number in _goals(catalogue)
+        if number in OFFICIAL_TEST
+        for key in _keys(goal, goal.instruction)
     )
 
 
-def _content(goal: Goal) -> tuple[object, ...]:
-    return (goal.asin, goal.instruction, goal.attributes, goal.options, goal.price_cap)
+def _is_reserved(catalogue: Catalogue, wanted: Goal | WebShopVerifier, instruction: str) -> bool:
+    """Return whether a goal is one of the original's test split, or a copy of one."""
+    reserved = _reserved(catalogue)
+    return bool(reserved) and not reserved.isdisjoint(_keys(wanted, instruction))
+
+
+def _keys(wanted: Goal | WebShopVerifier, instruction: str) -> Iterator[tuple[object, ...]]:
+    """Yield what identifies a goal: its product with its words, and with all that it asks for.
+
+    The words alone do not: a training goal shares them with a test goal for another product.
+    """
+    yield wanted.asin, folded(instruction)
+    attributes = frozenset(folded(wanted.attributes))
+    values = frozenset(folded(value) for _, value in wanted.options)
+    yield wanted.asin, attributes, values, wanted.price_cap
 
 
 def _split(catalogue: Catalogue, goal: Goal) -> Split:
     """A goal of the original's test split is never trained on, whatever its product."""
-    return Split.TEST if _content(goal) in _reserved(catalogue) else split_of(goal.asin)
+    kept = _is_reserved(catalogue, goal, goal.instruction)
+    return Split.TEST if kept else split_of(goal.asin)
 
 
 def _in(catalogue: Catalogue, entry: tuple[Goal, int], split: Split, subset: str | None) -> bool:

@@ -19,7 +19,7 @@ from coevo_gym.episodes.runner import Runner
 from coevo_gym.run.assembly import one_thread
 from coevo_gym.run.evals.job import EvalJob
 from coevo_gym.run.evals.types import evaluated_task, types_of
-from coevo_gym.run.progress import Progress
+from coevo_gym.run.progress import Progress, episodes_ahead
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.eval_folder import EvalFolder, EvalLine, Key
 from coevo_gym.store.evaluated import Evaluated
@@ -97,10 +97,12 @@ def carry_out(job: EvalJob, kept: Kept, progress: Progress) -> None:
     wanted = {(task.id, sample) for task in tasks for sample in range(job.samples)}
     done = len(wanted & kept.lines.keys())
     progress.phase(job.policy, total=total, done=done)
+    cost = sum((_cost(line) for line in kept.lines.values()), Cost())
+    progress.spent(cost)
     if done == total:
         return
+    progress.expect(*episodes_ahead(total - done, job.assembly.max_steps), whole=True)
     lost: list[Lost] = []
-    cost = sum((_cost(line) for line in kept.lines.values()), Cost())
     scope = one_thread(job.assembly.config) if job.model else nullcontext()
     with scope, rare_full_collections(), closing(job.assembly.envs(job.split)) as envs:
         for task, sample, outcome in _outcomes(job, kept, envs):

@@ -24,6 +24,7 @@ class Side:
         outcomes: of each task's id, whether each of its episodes succeeded, at least one.
         tasks: what is known of them, by id.
         settings: how they were played: what makes a comparison uneven where it differs.
+        trained: whether a run trained the policy, from one seed.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Side:
     outcomes: Mapping[str, Sequence[bool]]
     tasks: Mapping[str, EvaluatedTask]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    trained: bool = False
 
 
 class ChangedTask(NamedTuple):
@@ -106,6 +108,7 @@ class Comparison:
         lost: tasks that A alone solves.
         types: both sides by kind and value of the tasks' tags, in their order.
         uneven: settings that differ, each as ``what: one in A, another in B``.
+        trained: whether both policies were trained in runs, each from one seed.
     """
 
     a: str
@@ -131,6 +134,21 @@ class Comparison:
     lost: tuple[ChangedTask, ...]
     types: tuple[ComparedType, ...]
     uneven: tuple[str, ...]
+    trained: bool
+
+    @property
+    def verdict(self) -> str:
+        """The finding in words, about these two policies and not the methods that trained them."""
+        if self.low > 0 or self.high < 0:
+            found = f"On tasks like these, B does {'better' if self.low > 0 else 'worse'} than A."
+            differ = (
+                "These two trained policies differ; it takes several seeds to tell whether the "
+                "methods do."
+            )
+        else:
+            found = "The interval includes zero: either may do better on tasks like these."
+            differ = "It takes several seeds to tell whether the methods differ."
+        return f"{found} {differ}" if self.trained else found
 
     def to_json(self) -> dict[str, Any]:
         """It as a JSON object."""
@@ -196,6 +214,7 @@ def compare(a: Side, b: Side) -> Comparison:
         lost=changed((True, False)),
         types=tuple(_types(known, shares)),
         uneven=tuple(_uneven(a.settings, b.settings)),
+        trained=a.trained and b.trained,
     )
 
 

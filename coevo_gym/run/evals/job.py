@@ -15,9 +15,16 @@ from coevo_gym.core.evolution import digest
 from coevo_gym.core.seams import Agent, Policy
 from coevo_gym.core.task import Task
 from coevo_gym.episodes.runner import episode_seed
-from coevo_gym.run.assembly import Assembly, load_evaluated, one_thread, weights_hash
+from coevo_gym.run.assembly import (
+    Assembly,
+    load_evaluated,
+    one_thread,
+    restoring,
+    weights_hash,
+)
 from coevo_gym.run.env_arguments import read_arguments
 from coevo_gym.run.evals.weights import files_hash
+from coevo_gym.run.evolving.cost import Estimate, evaluation_estimate
 from coevo_gym.run.manifest import model_id, read_manifest
 from coevo_gym.run.policies import make_policy, model_setting
 from coevo_gym.run.progress import Progress
@@ -71,6 +78,10 @@ class EvalJob:
             return None
         return 0.0 if self.samples == 1 else _temperature(self.assembly.config)
 
+    def estimates(self, done: int = 0) -> list[Estimate]:
+        """Estimate what the policy's endpoint is asked after so many episodes are done."""
+        return evaluation_estimate(self.assembly.config, len(self.tasks) * self.samples - done)
+
     def seed_of(self, task: Task, sample: int) -> int:
         """The seed of an episode's env."""
         name = f"{task.id}/{sample}" if sample else task.id
@@ -117,11 +128,12 @@ def run_job(
     _check_samples(assembly.config, samples)
     with one_thread(config):
         learnable = trained.policy
-    load_evaluated(learnable, saved.state)
-    if name == WARMUP:
-        env_steps = int(saved.state["env_steps"])
-    else:
-        env_steps = int(json.loads(saved.state["loop"])["state"]["env_steps"])
+    with restoring(saved, learnable):
+        load_evaluated(learnable, saved.state)
+        if name == WARMUP:
+            env_steps = int(saved.state["env_steps"])
+        else:
+            env_steps = int(json.loads(saved.state["loop"])["state"]["env_steps"])
     return replace(
         job,
         playing=_sampler(assembly, learnable, samples),

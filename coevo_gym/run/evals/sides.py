@@ -10,6 +10,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.run.assembly import Assembly
 from coevo_gym.run.evals.comparison import Side
 from coevo_gym.run.manifest import read_manifest
+from coevo_gym.run.policies import model_setting
 from coevo_gym.run.table import RANDOM, WARMUP
 from coevo_gym.store.eval_folder import EVALS, EvalFolder
 from coevo_gym.store.evaluated import EvaluatedTask
@@ -51,6 +52,12 @@ def find_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> tuple[Side, S
         for one in (first, second)
     ]
     return _two(found[0], found[1])
+
+
+def other_arms(run: str) -> Sequence[str]:
+    """Return the arms of a run that are left out when its first is compared with its last."""
+    _, config = read_manifest(RunFolder.of(run))
+    return config.arms[1:-1]
 
 
 def _find(name: str) -> Source:
@@ -129,6 +136,7 @@ def _arm(run: RunFolder, arm: str | None) -> Side:
             "env": {},
             "actions": "greedy",
         },
+        trained=arm != RANDOM,
     )
 
 
@@ -165,6 +173,7 @@ def _evaluation(folder: EvalFolder) -> Side:
             "env": config["env"],
             "actions": "sampled" if config["temperature"] else "greedy",
         },
+        trained=bool(config["model"]) and model_setting(config["policy"]) is None,
     )
 
 

@@ -1,4 +1,4 @@
-"""What asking models in a run's rounds may cost, worked out before anything is asked.
+"""What asking models in a run's rounds or in an evaluation may cost, worked out beforehand.
 
 Numbers of requests and of tokens that are answered are upper bounds: every round comes due, every
 walk takes all its steps, every answer is as long as it may be and has to be repaired. Tokens that
@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
+from coevo_gym.agents.endpoint.endpoint import EndpointConfig
 from coevo_gym.config import ArmConfig, RunConfig, arm_configs
 from coevo_gym.config.exploring import ExplorerModelSettings
 from coevo_gym.core.errors import ConfigError
@@ -59,12 +60,13 @@ class Cost:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run's rounds may ask of one model.
+    """What a run's rounds, or the episodes of an evaluation, may ask of one model.
 
     Attributes:
         model: the model, and where it is.
         paid: whether that may cost money: it has a price, or is at somebody else's.
-        rounds: rounds at most, the unguided ones that arms begin with included.
+        rounds: rounds at most, the unguided ones that arms begin with included; None for an
+            evaluation.
         cost: what they ask at most, as far as the caps allow.
         usd: the price of that; None where no prices are set.
         caps: the caps that are set, by key.
@@ -72,15 +74,18 @@ class Estimate:
 
     model: str
     paid: bool
-    rounds: int
+    rounds: int | None
     cost: Cost
     usd: float | None
     caps: Mapping[str, float] = field(default_factory=dict)
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """The estimate in words: what, and how much."""
-        yield "explorer's model", self.model
-        yield "rounds that ask it", f"at most {self.rounds}"
+        if self.rounds is None:
+            yield "model", self.model
+        else:
+            yield "explorer's model", self.model
+            yield "rounds that ask it", f"at most {self.rounds}"
         yield "requests to it", f"at most {self.cost.calls:,}"
         sent, answered = self.cost.prompt_tokens, self.cost.completion_tokens
         yield "tokens to it and back", f"about {sent:,} at most, and at most {answered:,}"
@@ -91,7 +96,10 @@ class Estimate:
         if self.caps:
             yield "caps on it", ", ".join(f"{key} = {cap:,}" for key, cap in self.caps.items())
         elif self.paid:
-            yield "warning: no caps on it", "advisor.max_usd_total or advisor.max_tokens_total"
+            keys = ("policy.endpoint.max_cost_usd", "policy.endpoint.max_tokens_total")
+            if self.rounds is not None:
+                keys = ("advisor.max_usd_total", "advisor.max_tokens_total")
+            yield "warning: no caps on it", " or ".join(keys)
 
 
 def estimates(config: RunConfig) -> list[Estimate]:
@@ -111,23 +119,45 @@ def estimates(config: RunConfig) -> list[Estimate]:
     return [_capped(estimate) for estimate in found.values()]
 
 
-def require_consent(config: RunConfig) -> None:
-    """Refuse a run that may cost money and that nobody has agreed to.
+def evaluation_estimate(config: RunConfig, episodes: int) -> list[Estimate]:
+    """Estimate what an evaluation may ask of its policy, if that is behind an endpoint.
+
+    Args:
+        config: its settings.
+        episodes: episodes that are still to be played.
+    """
+    endpoint, chat = config.policy.endpoint, config.policy.chat
+    if config.policy.kind != "openai" or not episodes:
+        return []
+    cost = Cost(1, ACT_TOKENS, chat.max_answer_tokens).times(episodes * max_steps(config))
+    usd = endpoint.cost_usd(cost.prompt_tokens, cost.completion_tokens) or None
+    caps = _caps_of(endpoint, "policy.endpoint")
+    name = f"{endpoint.model} at {endpoint.base_url}"
+    return [_capped(Estimate(name, may_cost(endpoint), None, cost, usd, caps))]
+
+
+def require_consent(asked: list[Estimate]) -> None:
+    """Refuse work that may cost money unless the user has agreed to it.
 
     Raises:
         ConfigError: saying what it may cost, and how to agree.
     """
-    paid = [estimate for estimate in estimates(config) if estimate.paid]
-    if paid:
+    if paid := [estimate for estimate in asked if estimate.paid]:
         raise ConfigError(f"{in_words(paid)}\nTo agree to it, pass --yes, or yes=True in Python.")
 
 
 def in_words(paid: list[Estimate]) -> str:
-    """What is to be agreed to."""
-    lines = ["This run asks a model that may cost money."]
+    """Say what is to be agreed to."""
+    what = "evaluation" if paid[0].rounds is None else "run"
+    lines = [f"This {what} asks a model that may cost money."]
     for estimate in paid:
         lines += [f"  {what}: {how_much}" for what, how_much in estimate.rows()]
     return "\n".join(lines)
+
+
+def may_cost(endpoint: EndpointConfig) -> bool:
+    """Return whether an endpoint may cost money: it has a price, or it is on a public host."""
+    return endpoint.cost_usd(1, 1) > 0 or not is_local(endpoint.base_url)
 
 
 def is_local(url: str) -> bool:
@@ -164,7 +194,7 @@ def _estimate(config: RunConfig, arm: ArmConfig, name: str, *, with_first: bool)
     whole = later.times(rounds) + (first if with_first else Cost())
     priced = model.kind == "openai" and model.endpoint.cost_usd(1, 1) > 0
     usd = model.endpoint.cost_usd(whole.prompt_tokens, whole.completion_tokens)
-    paid = model.kind == "openai" and (priced or not is_local(model.endpoint.base_url))
+    paid = model.kind == "openai" and may_cost(model.endpoint)
     n = rounds + with_first
     return Estimate(name, paid, n, whole, usd if priced else None, _caps(arm))
 
@@ -197,10 +227,14 @@ def _caps(arm: ArmConfig) -> dict[str, float]:
     """The caps that are set, by key."""
     explorer = arm.explorer.model
     found = {f"advisor.{k}": v for k, v in arm.advisor.model_dump(exclude_none=True).items()}
-    for name in ("max_tokens_total", "max_cost_usd") if explorer.kind == "openai" else ():
-        if (value := getattr(explorer.endpoint, name)) is not None:
-            found[f"explorer.model.endpoint.{name}"] = value
+    if explorer.kind == "openai":
+        found |= _caps_of(explorer.endpoint, "explorer.model.endpoint")
     return found
+
+
+def _caps_of(endpoint: EndpointConfig, key: str) -> dict[str, float]:
+    found = endpoint.model_dump(include={"max_tokens_total", "max_cost_usd"}, exclude_none=True)
+    return {f"{key}.{name}": cap for name, cap in found.items()}
 
 
 def _capped(estimate: Estimate) -> Estimate:
@@ -225,7 +259,7 @@ def _both(one: Estimate, other: Estimate) -> Estimate:
     usd = None if one.usd is None or other.usd is None else one.usd + other.usd
     return replace(
         one,
-        rounds=one.rounds + other.rounds,
+        rounds=(one.rounds or 0) + (other.rounds or 0),
         cost=one.cost + other.cost,
         usd=usd,
         caps={**one.caps, **other.caps},

@@ -65,7 +65,11 @@ class Asked:
     def advisor(self) -> Advisor:
         """Is asked questions."""
         local = self.settings.model.kind != "openai"
-        return ModelAdvisor(_Stoppable(self._policy, self._stopped), at_once=None if local else 16)
+        return ModelAdvisor(
+            _Stoppable(self._policy, self._stopped),
+            at_once=None if local else 16,
+            count=self.budget.count,
+        )
 
     def agent(self, purpose: str = EXPLORE, temperature: float | None = None) -> Agent:
         """Acts in the env.

@@ -6,7 +6,6 @@ or export what an arm has become.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +14,8 @@ from pathlib import Path
 from coevo_gym.core.errors import StoreError
 from coevo_gym.run.kept.state import size_of, state_of_run
 from coevo_gym.store.checkpoint import Checkpoints
-from coevo_gym.store.eval_folder import EVALS
+from coevo_gym.store.deleting import delete, through_link
+from coevo_gym.store.eval_folder import EVALS, EvalFolder
 from coevo_gym.store.folder import LOCK, RUNS, RunFolder, in_use, locked, storing
 from coevo_gym.store.progress import PROGRESS
 
@@ -45,13 +45,18 @@ class Freeable:
 
 
 def freeable() -> list[Freeable]:
-    """All that can go; what some process is writing to is left out."""
+    """Return all files that can be deleted.
+
+    Folders that some process is writing to are left out, and so is everything behind a link.
+    """
     runs = [RunFolder(RUNS / name) for name in RunFolder.names()]
     runs += [run for table in RunFolder.tables() for run in RunFolder.of_table(table)]
-    found = [item for run in runs if not in_use(run.path) for item in _of_run(run)]
-    for config in sorted(EVALS.glob("*/config.json")):
-        if not in_use(config.parent):
-            found += _parts(config.parent, config.parent)
+    runs = [run for run in runs if run.is_run() and not in_use(run.path)]
+    found = [item for run in runs for item in _of_run(run)]
+    for folder in (EvalFolder(EVALS / name) for name in EvalFolder.names()):
+        if folder.is_evaluation() and not in_use(folder.path):
+            found += _parts(folder.path, folder.path)
+    found = [item for item in found if not through_link(item.path, RUNS, EVALS)]
     for root in (RUNS, EVALS):
         if root.is_dir():
             found += [
@@ -72,12 +77,12 @@ def free(items: list[Freeable]) -> int:
     """
     freed = 0
     for item in items:
-        if not item.path.exists():
+        if not item.path.exists() or through_link(item.path, RUNS, EVALS):
             continue
         try:
             lock = locked(item.folder)
             with lock, storing(item.path):
-                shutil.rmtree(item.path) if item.path.is_dir() else item.path.unlink()
+                delete(item.path)
         except StoreError:
             if in_use(item.folder):
                 continue

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.run.kept.state import size_of
-from coevo_gym.store.eval_folder import EvalFolder
+from coevo_gym.store.deleting import check_deletable, delete
+from coevo_gym.store.eval_folder import EVALS, EvalFolder
 from coevo_gym.store.folder import RUNS, RunFolder, locked, storing
 
 
@@ -34,7 +34,7 @@ def find_kept(name: str) -> Kept:
     """The run, the table or the evaluation of this name or path.
 
     Raises:
-        ConfigError: if there is none, if it could be two things, or if it is a link.
+        ConfigError: if there is none, if it could be two things, or if a link leads to it.
     """
     found = [kept for kept in (_run(name), _table(name), _evaluation(name)) if kept is not None]
     if not found:
@@ -45,8 +45,7 @@ def find_kept(name: str) -> Kept:
         paths = " or ".join(str(kept.path) for kept in found)
         raise ConfigError(f"{name} is a {' and an '.join(k.kind for k in found)}: say {paths}.")
     (kept,) = found
-    if kept.path.is_symlink():
-        raise ConfigError(f"{kept.path} is a link. Delete it, or what it leads to, yourself.")
+    check_deletable(kept.path, RUNS, EVALS)
     return kept
 
 
@@ -54,24 +53,29 @@ def remove(kept: Kept) -> None:
     """Delete it, unless some process writes to it.
 
     Raises:
+        ConfigError: if a link leads to it by now.
         StoreError: if one does, or if it cannot be deleted.
     """
+    check_deletable(kept.path, RUNS, EVALS)
     with ExitStack() as locks:
         for folder in kept.folders:
             locks.enter_context(locked(folder))
         with storing(kept.path):
-            shutil.rmtree(kept.path)
+            delete(kept.path)
 
 
 def _run(name: str) -> Kept | None:
     found = RunFolder.find(name) if name else None
-    return None if found is None else _kept("run", found.path, (found.path,))
+    if found is None or not found.is_run():
+        return None
+    return _kept("run", found.path, (found.path,))
 
 
 def _table(name: str) -> Kept | None:
     for path in (RUNS / name, Path(name)) if name else ():
         # Only a folder of runs, and nothing above: one that has a name of its own in runs/.
-        inside = [run.path for run in RunFolder.of_table(path)]
+        runs = RunFolder.of_table(path)
+        inside = [run.path for run in runs if run.is_run() and not run.path.is_symlink()]
         if inside and path.resolve().parent == RUNS.resolve():
             return _kept("table", path, tuple(inside))
     return None
@@ -79,7 +83,9 @@ def _table(name: str) -> Kept | None:
 
 def _evaluation(name: str) -> Kept | None:
     found = EvalFolder.find(name) if name else None
-    return None if found is None else _kept("evaluation", found.path, (found.path,))
+    if found is None or not found.is_evaluation():
+        return None
+    return _kept("evaluation", found.path, (found.path,))
 
 
 def _kept(kind: str, path: Path, folders: tuple[Path, ...]) -> Kept:

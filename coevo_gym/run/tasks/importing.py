@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from coevo_gym.core.benchmark import Benchmark, check_claim, find_any_task
+from coevo_gym.core.benchmark import Benchmark, find_any_task
 from coevo_gym.core.errors import (
     BenchmarkNotInstalled,
     ConfigError,
@@ -26,11 +26,12 @@ from coevo_gym.core.errors import (
 )
 from coevo_gym.core.evolution import Context, Draft, Proposal, Verdict
 from coevo_gym.core.task import Task
+from coevo_gym.core.task_file import task_lines
 from coevo_gym.curricula.explore.evolver import MAX_ATTEMPTS
 from coevo_gym.curricula.gates.candidate import Gate
 from coevo_gym.curricula.gates.gates import GateResult, default_gates, run_gates
 from coevo_gym.curricula.pool.known import KnownTasks
-from coevo_gym.curricula.pool.pool import require_train
+from coevo_gym.curricula.pool.pool import require_train, require_trainable
 from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.tasks.review import timestamp
@@ -110,16 +111,8 @@ class Importer:
             TaskError: if the file cannot be read.
             BenchmarkNotInstalled: if the benchmark of a line is not there to try it on.
         """
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise TaskError(f"Cannot read tasks from {path}: {error.strerror}.") from error
-        except ValueError as error:
-            raise TaskError(f"No file can be called {str(path)!r}: {error}.") from error
-        # Only b"\n" ends a line: str.splitlines would also split on U+2028 inside a text.
-        for number, line in enumerate(data.split(b"\n"), start=1):
-            if line.strip():
-                yield self._judge(number, line)
+        for number, line in task_lines(path):
+            yield self._judge(number, line)
 
     def _judge(self, number: int, line: bytes) -> Judged:
         try:
@@ -172,7 +165,7 @@ class Importer:
         task = Task.model_validate(data)
         if task.origin == "open":
             raise TaskError("is an open task, which asks for nothing")
-        require_train(task, "import")
+        require_train(task, "import")  # a gate checks the content of what is built from it
         # A reference may do several things in one action; the gates count what it does.
         solution = self._benchmark_of(task.benchmark).demonstration(task)
         draft = Draft(
@@ -204,9 +197,8 @@ class Importer:
             id = self._reader.task_id(name) if self._reader else None
             task = self._reader.task(id) if self._reader and id else None
             self._sources[name] = task or find_any_task(name)
-        source = require_train(self._sources[name], "draft from")
-        check_claim(source, self._benchmark_of(source.benchmark).side_of(source), "draft from")
-        return source
+        source = self._sources[name]
+        return require_trainable(source, "draft from", self._benchmark_of(source.benchmark))
 
     def _benchmark_of(self, name: str) -> Benchmark:
         """A benchmark, with the scenarios set aside that the run sets aside."""

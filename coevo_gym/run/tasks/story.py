@@ -97,12 +97,13 @@ class Story:
         }
 
 
-def find_story(folder: RunFolder, given: str) -> Task | Story:
-    """What a run knows about a task or a draft.
+def find_story(folder: RunFolder, given: str, reader: RunReader | None = None) -> Task | Story:
+    """Return what a run knows about a task or a draft.
 
     Args:
         folder: the run.
         given: name of a task, or the beginning of the id of a task or of a draft.
+        reader: reads the run's database; None opens it for this call.
 
     Returns:
         The story; of a task that no round of this run has made, such as a native one, the task.
@@ -110,7 +111,7 @@ def find_story(folder: RunFolder, given: str) -> Task | Story:
     Raises:
         TaskError: if there is nothing of that id, or more than one thing.
     """
-    reader = RunReader(folder.database)
+    reader = reader or RunReader(folder.database)
     found = look_up(reader, given)
     if found is None:
         name = folder.path.name
@@ -155,7 +156,7 @@ def _of_a_round(reader: RunReader, found: Found) -> Story:
         ancestors=_ancestors(reader, parents or ((context.task.id,) if context else ())),
         decision=decision,
         joined=tuple(reader.rounds_of(verdict.task_id)) if verdict.task_id else (),
-        practice=tuple(c for c in reader.task_counts() if c.task_id == verdict.task_id),
+        practice=tuple(reader.task_counts(verdict.task_id)) if verdict.task_id else (),
         elsewhere=tuple(place for place in found.places if place not in same),
     )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.reading import read_file
 
 Inputs = Mapping[str, Any]
 Formula = Callable[[Inputs], Any]
@@ -55,7 +56,7 @@ def read_vectors(path: Path) -> list[Mapping[str, Any]]:
         ConfigError: if it cannot be read, or an entry lacks a part.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(read_file(path))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read as JSON: {error}") from error
     entries = data.get("vectors") if isinstance(data, Mapping) else data

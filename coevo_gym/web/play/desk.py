@@ -21,8 +21,8 @@ from coevo_gym.core.trajectory import EndReason
 from coevo_gym.envs.base import ACTION_CAP
 from coevo_gym.run.demonstrations import keep_demonstration, why_not
 from coevo_gym.serve.shelf import EnvShelf
+from coevo_gym.web.grade import grade_of
 from coevo_gym.web.play.game import Game, Refusal
-from coevo_gym.web.play.grade import grade_of
 from coevo_gym.web.play.hands import action_of
 from coevo_gym.web.play.scores import Scores
 from coevo_gym.web.play.source import Source
@@ -367,7 +367,7 @@ class Desk:
             "past": past[have:],
             "refusal": seat.refusal._asdict() if seat.refusal else None,
             "fault": seat.fault,
-            "grade": grade_json(grade_of(played.counted)) if played else None,
+            "grade": grade_json(grade_of(played.counted, game.task)) if played else None,
             "keep": {"kept": seat.kept, "why_not": why, "file": str(self.demonstrations)},
             "score": self.scores.to_json() if self.scores else None,
         }
@@ -389,5 +389,11 @@ class Desk:
 
 
 def _row(task: Task) -> Json:
-    """A task in a list: what an agent is told at the start, and its names."""
-    return {"id": task.id, "name": task.name, "instruction": task.instruction}
+    """Return a task as a row: its names, its instruction, and what its variants share."""
+    stem = task.name.rpartition("_")[0]
+    return {
+        "id": task.id,
+        "name": task.name,
+        "instruction": task.instruction,
+        "family": f"{stem} in {task.scenario}" if stem else task.id,
+    }

@@ -11,12 +11,12 @@ import gymnasium as gym
 import numpy as np
 
 from coevo_gym.core.benchmark import Benchmark, find_spec, find_task, get_benchmark
-from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.task import Task, parse_split
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.held_out import native_tasks
 from coevo_gym.run.assembly import Assembly
-from coevo_gym.run.listing import evolved_tasks, find_run_task
+from coevo_gym.run.listing import evolved_tasks, find_run_task, run_that_found
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.store.folder import RunFolder
 
@@ -96,6 +96,14 @@ def benchmark_source(benchmark: str, split: str = "train") -> Source:
     name = get_benchmark(benchmark).name
     parse_split(split)
 
+    def find(wanted: str) -> Task:
+        try:
+            return find_task(name, wanted)
+        except TaskError:
+            if run := run_that_found(name, wanted):
+                raise TaskError(f"{wanted!r} evolved in {run}: add --run {run}.") from None
+            raise
+
     def make_env() -> gym.Env[str, str]:
         return gym.make(get_benchmark(name).env_id, split=split, disable_env_checker=True)
 
@@ -104,7 +112,7 @@ def benchmark_source(benchmark: str, split: str = "train") -> Source:
         benchmark=name,
         split=split,
         find_tasks=lambda: native_tasks(name, parse_split(split), None),
-        find=lambda wanted: find_task(name, wanted),
+        find=find,
         make_env=make_env,
     )
 

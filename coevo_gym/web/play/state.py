@@ -7,9 +7,9 @@ from typing import Any
 
 from coevo_gym.core.task import thaw
 from coevo_gym.core.trajectory import PastStep, View
+from coevo_gym.web.grade import GradeInWords
 from coevo_gym.web.play.api_docs import read_docs
 from coevo_gym.web.play.game import Game
-from coevo_gym.web.play.grade import GradeInWords
 from coevo_gym.web.play.shop import read_shop
 from coevo_gym.web.play.tools import read_tools
 

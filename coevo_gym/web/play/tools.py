@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from coevo_gym.core.trajectory import View
-from coevo_gym.envs.bfcl.engine.calls import Call, Malformed, literal, parse_python, python
+from coevo_gym.envs.bfcl.engine.calls import Call, Malformed, literal, parse_message, python
+from coevo_gym.envs.bfcl.tasks import CLOSING
 
 
 class Parameter(NamedTuple):
@@ -97,38 +100,75 @@ class NoCall(NamedTuple):
 
 
 def meant(line: str, tools: Sequence[Tool]) -> str | NoCall:
-    """What a person means by a line: a message with calls, or words that end the turn.
+    """Return the message that a line stands for, or why it is not sent.
 
-    Calls may stand without the brackets around them. What begins like the call of a function that
-    is offered, and is none, is not sent: as words it would end the turn.
+    Only two kinds of lines are sent: calls of offered functions, with or without the brackets
+    around them, and the command ``end``, alone or followed by words for the user, which ends the
+    turn. So a typo never ends it.
 
     Example:
         >>> tools = (Tool("cd", "Go to a folder.", (Parameter("folder", "string", "", True),)),)
         >>> meant("cd(folder='a'), cd('..')", tools)
         "[cd(folder='a'), cd('..')]"
-        >>> meant("All is done.", tools)
-        'All is done.'
+        >>> meant("end", tools), meant("end Which folder?", tools)
+        ('Done.', 'Which folder?')
+        >>> meant("cdd('a')", tools).reason
+        'There is no function cdd. Did you mean cd?'
         >>> meant("cd ..", tools).reason
         'cd is a function: call it as cd(folder).'
     """
+    said = line.strip()
+    if said == CLOSING:
+        return said
+    if ends := _END.fullmatch(said):
+        return _closing(ends[1])
     offered = {tool.name: tool for tool in tools}
-    code = line.strip()
-    bare = code[1:-1] if code.startswith("[") and code.endswith("]") else code
-    name = bare.partition("(")[0].strip()
-    if "<tool_call>" in line:
-        return line
-    if name in offered and "(" in bare:
-        calls = parse_python(f"[{bare}]")
-        wrong = [call for call in calls if isinstance(call, Malformed)]
-        return NoCall(wrong[0].reason) if wrong else f"[{bare}]"
-    first = code.split(maxsplit=1)[0] if code else ""
-    if first in offered and len(code.split()) < _FEW_WORDS:
-        return NoCall(f"{first} is a function: call it as {offered[first].signature}.")
-    return line
+    sent = said if parse_message(said) else f"[{said}]"
+    calls = parse_message(sent)
+    if calls and all(isinstance(call, Call) and call.name in offered for call in calls):
+        return sent
+    return NoCall(_why_not(said, calls, offered))
 
 
+_END = re.compile(r"end(?:\s+(.*))?", re.DOTALL | re.IGNORECASE)
+_NAME = re.compile(r"[\[\s]*([^\W\d][\w.]*)(\s*\()?")
 _FEW_WORDS = 5
-"""A line of so many words is a sentence, also if it begins with the name of a function."""
+"""A line of at least this many words is a sentence, even if it begins with a function's name."""
+
+
+def _closing(words: str | None) -> str | NoCall:
+    """Return the message that ends a turn; words that a model would mean as calls are not sent."""
+    words = words or CLOSING
+    name = _NAME.match(words)
+    if parse_message(words) or (name and name[2]):
+        return NoCall(f"{words[:80]!r} looks like a call. Send it without end, or say it in words.")
+    return words
+
+
+def _why_not(said: str, calls: Sequence[Call | Malformed], offered: Mapping[str, Tool]) -> str:
+    """Explain why a line that does not end the turn is not sent."""
+    named = _NAME.match(said)
+    name, called = (named[1], bool(named[2])) if named else ("", False)
+    names = [call.name for call in calls if isinstance(call, Call)]
+    unknown = [one for one in (*names, *[name] * called) if one not in offered]
+    if unknown:
+        return f"There is no function {unknown[0][:80]}.{_close(unknown[0], offered)}"
+    unread = [call.reason for call in calls if isinstance(call, Malformed)]
+    if unread and (called or parse_message(said)):
+        return unread[0]
+    if len(said.split()) < _FEW_WORDS:
+        if name in offered:
+            return f"{name} is a function: call it as {offered[name].signature}."
+        if close := _close(name, offered):
+            return f"There is no function {name[:80]}.{close}"
+    return "This calls no function. To end the turn, type end, or end and what you want to say."
+
+
+def _close(name: str, offered: Mapping[str, Tool]) -> str:
+    """Suggest the offered function whose name is most like this one, or ""."""
+    names = {known.lower(): known for known in offered}
+    found = get_close_matches(name.rpartition(".")[2].lower(), names, n=1)
+    return f" Did you mean {names[found[0]]}?" if found else ""
 
 
 def value_of(parameter: Parameter, typed: str) -> Any:

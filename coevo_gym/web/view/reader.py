@@ -13,9 +13,10 @@ from coevo_gym.core.evolution import Signal
 from coevo_gym.core.notes import Note
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json
-from coevo_gym.store.folder import storing
-from coevo_gym.store.noted import COLUMNS, note_from_row
+from coevo_gym.store.folder import decoding, storing
+from coevo_gym.store.noted import COLUMNS
 from coevo_gym.store.reader import RunReader
+from coevo_gym.store.rows import StoredRound
 from coevo_gym.store.sampled import ChoicesMade, Sampled, sampled_from_json
 
 _AT_ONCE = 500
@@ -31,12 +32,14 @@ class Counts(NamedTuple):
 class ViewReader(RunReader):
     """Reads the database of a run or of an evaluation, for people to look at.
 
-    Many short questions make a page, so it keeps the file open for as long as it lives: one answer.
-    Between two questions it holds nothing that a writer could wait for. It is for one thread.
+    A page takes many short queries, so the reader keeps the file open for as long as it lives: one
+    answer, or one export. Between two queries it holds no lock that a writer could wait for. It is
+    for one thread.
     """
 
     def __init__(self, path: Path) -> None:
         self._connection: sqlite3.Connection | None = None
+        self._last_round: StoredRound | None = None
         super().__init__(path)
 
     def __del__(self) -> None:
@@ -48,6 +51,13 @@ class ViewReader(RunReader):
             if self._connection is None:
                 self._connection = self._open()
             return self._connection.execute(query, values).fetchall()
+
+    def round(self, arm: str, round_id: str) -> StoredRound:
+        """See :meth:`RunReader.round`. The last round is kept: its drafts are read in turn."""
+        last = self._last_round
+        if last is None or (last.arm, last.round.id) != (arm, round_id):
+            last = self._last_round = super().round(arm, round_id)
+        return last
 
     def counts(self) -> Counts:
         """How many episodes and tasks there are."""
@@ -96,7 +106,7 @@ class ViewReader(RunReader):
             f"SELECT {COLUMNS} FROM notes WHERE arm = ? AND step = ? AND group_id = ? "  # noqa: S608
             "AND position = ? ORDER BY number"
         )
-        return [note_from_row(row) for row in self._rows(query, arm, step, group, position)]
+        return [self._note(row) for row in self._rows(query, arm, step, group, position)]
 
     def episodes_noted(
         self, arm: str, kind: str, label: str, most: int = 3
@@ -146,7 +156,8 @@ class ViewReader(RunReader):
             "SELECT body FROM advantages WHERE arm = ? AND group_id = ? AND position = ?",
             *(arm, group, position),
         )
-        found: float | Sequence[float] | None = json.loads(rows[0][0]) if rows else None
+        with decoding(self.path):
+            found: float | Sequence[float] | None = json.loads(rows[0][0]) if rows else None
         return found
 
     def eval_episodes_kept(self, policy: str) -> set[tuple[str, int]]:

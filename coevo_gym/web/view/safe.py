@@ -24,6 +24,11 @@ _LOOKS = re.compile(
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----(?:(?!-----END).)*-----END [A-Z ]*PRIVATE KEY-----",
     re.DOTALL,
 )
+_MARKS = (
+    *("sk-", "hf_", "gho_", "ghp_", "ghs_", "ghu_", "ghr_", "github_pat_"),
+    *("xox", "AKIA", "ASIA", "AIza", "-----BEGIN "),
+)
+"""Texts of which every match of ``_LOOKS`` has one; looking for these is many times faster."""
 _BEHIND = (
     ("earer ", re.compile(r"(\b[Bb]earer\s+)[A-Za-z0-9._~+/=-]{12,}")),
     ("://", re.compile(r"(://)[^/\s:@\"']+:[^/\s@\"']+(?=@)")),
@@ -77,7 +82,8 @@ class Censor:
         """A JSON text without secrets; it is the JSON of the same value but for these."""
         for value in self._values:
             text = text.replace(value, REDACTED)
-        text = _LOOKS.sub(REDACTED, text)
+        if any(mark in text for mark in _MARKS):
+            text = _LOOKS.sub(REDACTED, text)
         for needle, pattern in _BEHIND:
             if needle in text:
                 text = pattern.sub(rf"\1{REDACTED}", text)

@@ -91,6 +91,7 @@ class ShownRun:
         self._index: Index | None = None
         self._manifest: tuple[Stamp, dict[str, Any], RunConfig] | None = None
         self._lines = _Lines(folder.metrics)
+        self._reader: ViewReader | None = None
         self._kept: dict[str, tuple[object, Any]] = {}
 
     @property
@@ -119,10 +120,21 @@ class ShownRun:
             NotFound: if it has none yet.
             Damaged: if it cannot be read.
         """
+        if self._reader is not None:
+            return self._reader
         if not self.folder.database.is_file():
             raise NotFound(f"{self.folder.path} has stored nothing yet, or its run.db is missing.")
         with told_as_damaged():
             return ViewReader(self.folder.database)
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """Let all answers of a single-threaded caller share one reader."""
+        self._reader = self.reader
+        try:
+            yield
+        finally:
+            self._reader = None
 
     @property
     def manifest(self) -> dict[str, Any]:

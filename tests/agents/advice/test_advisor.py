@@ -13,7 +13,7 @@ from coevo_gym.agents.advice.budget import AdvisorConfig, Budget, Budgeted
 from coevo_gym.agents.advice.reading import MAX_CHARS, Unreadable, read_answer
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.inquiry import Answer
-from coevo_gym.core.notes import NO_USAGE, Usage
+from coevo_gym.core.notes import ANSWERS, NO_USAGE, Usage
 from coevo_gym.core.seams import Completion, Finish, Message, Policy, Request
 from coevo_gym.testing.models import HOSTILE, HostilePolicy, ScriptedPolicy
 from tests.agents.advice.kettle import GOOD, Summary, inquiry, load
@@ -69,6 +69,30 @@ def test_an_answer_that_cannot_be_used_is_asked_for_once_more() -> None:
         Message("assistant", "It boiled."),
         Message("user", "Unusable, since there is no JSON object in it. Tell it again: steam"),
     )
+
+
+def test_it_counts_answers_that_were_used_repaired_or_of_no_use() -> None:
+    policy = ScriptedPolicy(
+        [
+            ("Tell it again: hail", "No."),
+            ("Unusable", GOOD),
+            ("steam", GOOD),
+            ("fog|hail", "It boiled."),
+            ("rain", LOST),
+        ]
+    )
+    counted: list[tuple[str, Usage]] = []
+    given = {"load": load, "count": lambda purpose, usage: counted.append((purpose, usage))}
+    questions = [inquiry(story) for story in ("steam", "fog", "hail", "rain")]
+    answers = ModelAdvisor(policy, **given).ask(questions)  # type: ignore[arg-type]
+    ends = [Usage(used=1), Usage(repaired=1), Usage(by_rule=1), Usage(by_rule=1)]
+    assert counted == [("kettle/summary", end) for end in ends]
+    for answer, end in zip(answers, ends, strict=True):
+        assert answer.usage.model_dump(include=set(ANSWERS)) == end.model_dump(include=set(ANSWERS))
+    broke = Budgeted(policy, Budget(AdvisorConfig(max_tokens_per_round=1)))
+    counted.clear()
+    (unsent,) = ModelAdvisor(broke, **given).ask([inquiry("steam")])  # type: ignore[arg-type]
+    assert (unsent.problem, counted) == ("budget", [("kettle/summary", NO_USAGE)])
 
 
 def test_what_repairing_does_not_mend_keeps_its_first_error() -> None:
@@ -129,7 +153,7 @@ def test_a_shortened_answer_may_be_repaired_and_a_repair_without_room_is_the_sch
 def test_what_is_lost_is_an_answer_too() -> None:
     policy = ScriptedPolicy([("dead", LOST), ("Unusable", LOST), ("odd", "?"), ("", GOOD)])
     dead, fine, odd = asked(policy, "dead", "steam", "odd")
-    assert dead == Answer(None, "endpoint: The line is dead.", Usage(calls=1))
+    assert dead == Answer(None, "endpoint: The line is dead.", Usage(calls=1, by_rule=1))
     assert fine.value == BOILED
     assert odd.problem == "endpoint: The line is dead."
 
@@ -145,7 +169,7 @@ def test_after_three_in_a_row_the_rest_of_a_batch_is_not_sent() -> None:
     assert answers[6].problem == (
         "endpoint: not asked, after three requests in a row that were lost"
     )
-    assert answers[6].usage == NO_USAGE
+    assert answers[6].usage == Usage(by_rule=1)
 
 
 def test_a_spent_budget_is_an_answer_too() -> None:
@@ -266,7 +290,8 @@ def test_a_hostile_model_is_answered_for(seed: int, n: int, calls: int | None) -
     policy = Budgeted(HostilePolicy(seed, decent, share=0.4), budget)
     with budget.scope("round-1") as spent:
         inquiries = [inquiry(str(i), shorter="" if i % 2 else None) for i in range(n)]
-        answers = advisor(policy, at_once=2).ask(inquiries)
+        asking = ModelAdvisor(policy, at_once=2, load=load, count=budget.count)
+        answers = asking.ask(inquiries)
         usage = spent().get("kettle/summary", NO_USAGE)
     assert len(answers) == n
     for answer in answers:
@@ -277,6 +302,7 @@ def test_a_hostile_model_is_answered_for(seed: int, n: int, calls: int | None) -
         assert len(answer.problem) < 600
     assert sum((answer.usage for answer in answers), NO_USAGE) == usage
     assert calls is None or usage.calls <= calls
+    assert usage.used + usage.repaired == sum(answer.value is not None for answer in answers)
 
 
 @pytest.mark.slow

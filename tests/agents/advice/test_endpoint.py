@@ -72,8 +72,9 @@ def endpoint(fake: FakeOpenAI, **settings: Any) -> OpenAIPolicy:
     return OpenAIPolicy(EndpointConfig(**(defaults | settings)))
 
 
-def ask_all(policy: Any, n: int) -> list[Any]:
-    return ModelAdvisor(policy, load=load).ask([inquiry(f"story {i}") for i in range(n)])
+def ask_all(policy: Budgeted, n: int) -> list[Any]:
+    asking = ModelAdvisor(policy, load=load, count=policy.budget.count)
+    return asking.ask([inquiry(f"story {i}") for i in range(n)])
 
 
 def prompts(*texts: str) -> list[Prompt]:

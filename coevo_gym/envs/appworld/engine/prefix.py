@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from coevo_gym.core.errors import BenchmarkNotInstalled
-from coevo_gym.provision import benchmark_home
+from coevo_gym.provision import benchmark_home, pinned
 
 VERSION = "0.1.3.post1"
 PINS = Path(__file__).with_name("engine.txt")
@@ -63,7 +63,7 @@ def missing() -> str:
     pins = folder / "pins.txt"
     if not pins.is_file():
         return f"AppWorld {VERSION} is not installed under {folder.parent}."
-    if pins.read_bytes() != PINS.read_bytes():
+    if pinned(pins) != pinned(PINS):  # hashes aside: an engine from before there were any is kept
         return f"AppWorld's packages under {folder.parent} are not those of this version."
     if not python_in(folder).exists():
         return f"The Python that AppWorld was installed for is gone ({python_in(folder)})."

@@ -123,6 +123,7 @@ class World:
         self._engine: Engine | None = None
         self._executor: Executor | None = None
         self._brief: Brief | None = None
+        self._completed = False
 
     def begin(self, task_id: str, instruction: str | None = None) -> Brief:
         """Open the world of a native task; the one before is gone.
@@ -143,6 +144,7 @@ class World:
         )
         self._executor = self._launched()  # while the engine opens the world
         told = engine.answer()
+        self._completed = False
         apps = {app: tuple(apis) for app, apis in told["apps"].items()}
         self._brief = Brief(told["instruction"], told["supervisor"], told["datetime"], apps)
         self._start_executor()
@@ -165,7 +167,7 @@ class World:
         engine, executor = self._open()
         checked = engine.ask("check", code=code)
         if checked["kind"]:
-            return Ran(_clean(checked["message"]), ErrorKind(checked["kind"]), (), False)
+            return Ran(_clean(checked["message"]), ErrorKind(checked["kind"]), (), self._completed)
         engine.ask("step_begin")
         try:
             output, failed = executor.run(code, time_limit_s, max_chars)
@@ -185,7 +187,8 @@ class World:
             self._drop_executor()
             self._executor = self._launched()
             self._start_executor()
-        return Ran(_clean(output), kind, tuple(ended["calls"]), ended["completed"])
+        self._completed = ended["completed"]
+        return Ran(_clean(output), kind, tuple(ended["calls"]), self._completed)
 
     def grade(self) -> tuple[Test, ...]:
         """Run the task's own tests on the world as it is.

@@ -154,7 +154,10 @@
   const tips = (items, places, pointer = Plot.pointer) =>
     Plot.tip(
       items,
-      pointer({ ...places, title: (item) => item, format: (item) => item.tip(), lineWidth: 34, fontSize: 12, textPadding: 7 }),
+      pointer({
+        ...places, title: (item) => item, format: (item) => item.tip(), lineWidth: 34, fontSize: 12, textPadding: 7,
+        preferredAnchor: "top-left", // to the right of the point and below it
+      }), // prettier-ignore
     );
 
   // ---- the frame ----------------------------------------------------------------------------

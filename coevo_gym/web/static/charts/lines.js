@@ -122,9 +122,11 @@
     }); // prettier-ignore
 
   const tipOf = (spec, { label }, point) => {
-    const ends = given(point.low) && given(point.high) ? ` (${interval(spec.y.format, point)})` : "";
-    const where = `${spec.x.label}: ${write(spec.x.format || "count", point.x)}`;
-    return [shorten(label, 230), `${spec.y.label}: ${write(spec.y.format, point.y)}${ends}`, where]
+    const ends = given(point.low) && given(point.high) ? `(${interval(spec.y.format, point)})` : "";
+    const at = write(spec.x.format || "count", point.x);
+    const [unit, remark] = spec.x.label.split(", "); // "env steps, exploration included"
+    const where = remark ? `${at} ${unit}` : `${unit}: ${at}`;
+    return [shorten(label, 230), `${spec.y.label}: ${write(spec.y.format, point.y)}`, ends, where]
       .filter(Boolean)
       .join("\n");
   };

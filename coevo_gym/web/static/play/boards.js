@@ -30,17 +30,24 @@
     return box;
   };
 
+  /** A first page without the line that says the task again, which stands above it. */
+  const withoutTask = (text, task) => {
+    const lines = text.split("\n");
+    const rest = lines.filter((line) => !/^Your task is to: /.test(line) || !line.includes(task));
+    return rest.length ? rest.join("\n").trim() : text;
+  };
+
   /** What happened so far: the first page, then each action with what it led to. */
-  play.Transcript = ({ state, name = "mono", first = true }) => {
+  play.Transcript = ({ state, name = "mono", first = true, Told = coevo.Prose }) => {
     const steps = play.stepsOf(state);
     const box = play.useEnd(steps.length);
-    const opening = state.past.length ? state.past[0].observation : state.observation;
+    const opening = withoutTask(state.past.length ? state.past[0].observation : state.observation, state.instruction);
     return html`<div class="transcript" ref=${box} role="log" aria-label="What happened so far" tabindex="0">
-      ${first && html`<${coevo.Prose} class=${name} text=${opening} most=${8000} />`}
+      ${first && html`<${Told} class=${name} text=${opening} most=${8000} />`}
       ${steps.map(
         ({ action, result }, i) => html`<div class="turn" key=${i}>
           <div class="did"><span class="turn-number num">${i + 1}</span><${coevo.Prose} class="mono" text=${action} most=${2000} /></div>
-          <${coevo.Prose} class=${cls(name, "led")} text=${result} most=${4000} />
+          <${Told} class=${cls(name, "led")} text=${result} most=${4000} />
         </div>`,
       )}
     </div>`;

@@ -120,18 +120,25 @@
     };
     return html`<form class="say" onSubmit=${send}>
       <textarea ref=${box} name="action" rows="2" value=${typed} onInput=${(event) => setTyped(event.target.value)} onKeyDown=${onKeyDown}
-        aria-label="Call functions, or answer" placeholder="cd(folder='documents'), ls()" spellcheck=${false} maxlength="20000"></textarea>
+        aria-label="Calls, or words to end the turn with" placeholder="cd(folder='documents'), ls()" spellcheck=${false} maxlength="20000"></textarea>
       <div class="say-buttons">
         <button class="primary" disabled=${busy || !typed.trim()}>Send</button>
-        <button type="button" disabled=${busy} onClick=${() => act("Done.")} title="Says “Done.” without a call, which ends this turn">End the turn</button>
+        <button type="button" disabled=${busy} onClick=${() => take(`end ${typed}`)} title="Sends the words in the box, or “Done.” if it is empty">End the turn</button>
       </div>
-      <p class="soft small">Calls are run, and the turn goes on. A message without a call ends the turn: the user goes on, or the episode is over.</p>
+      <p class="soft small">Calls run, and the turn goes on. When you are done, press “End the turn”: the user goes on, or the episode is over.</p>
     </form>`;
   };
 
+  const RESULT = /<tool_response>\n([\s\S]*?)\n<\/tool_response>\n?/;
+
+  /** What the env answered: the results of calls, or what the user says. */
+  const Told = ({ text, most, ...props }) => html`<div ...${props}>${text
+    .split(RESULT) // each result in an odd place
+    .map((part, i) => part && html`<p class="speaker soft small">${i % 2 ? "Result" : "User"}</p><${coevo.Prose} text=${part} most=${most} />`)}</div>`;
+
   play.boards.bfcl = ({ state, act, busy, over }) => html`<div class=${cls("board", { "two-columns": !over })}>
     <div>
-      <${play.Transcript} state=${state} />
+      <${play.Transcript} state=${state} Told=${Told} />
       ${!over && html`<${Say} act=${act} busy=${busy} />`}
     </div>
     ${!over && html`<${Tools} tools=${state.tools || []} act=${act} busy=${busy} />`}

@@ -19,6 +19,15 @@
     return found;
   };
 
+  /** Tasks in groups: those in a row that vary one and the same task stand together. */
+  const families = (tasks) =>
+    tasks.reduce((found, task) => {
+      const last = found[found.length - 1];
+      if (last && last[0].family === task.family) last.push(task);
+      else found.push([task]);
+      return found;
+    }, []);
+
   const Tasks = ({ begin, busy }) => {
     const [search, setSearch] = useState("");
     const [asked, setAsked] = useState({ q: "", page: 0 });
@@ -35,9 +44,13 @@
       <div class="section-head"><h2>Or choose one</h2><span class="soft small num" role="status">${data ? `${data.total} tasks` : ""}</span></div>
       <input ref=${box} type="search" class="full" aria-label="Find a task" placeholder="Find a task by its words"
         value=${search} onInput=${(event) => setSearch(event.target.value)} autocomplete="off" />
-      <ul class="plain task-list">${(data ? data.tasks : []).map(
-        (task) => html`<li key=${task.id}><button type="button" class="task" disabled=${busy} onClick=${() => begin(task.id)}>
-          <${coevo.Words} text=${task.instruction} most=${260} /><span class="soft small mono"><${coevo.Words} text=${task.name} most=${90} /></span></button></li>`,
+      <ul class="plain task-list">${families(data ? data.tasks : []).map(
+        ([task, ...variants]) => html`<li key=${task.id}><button type="button" class="task" disabled=${busy} onClick=${() => begin(task.id)}>
+          <${coevo.Words} text=${task.instruction} most=${260} /><span class="soft small mono"><${coevo.Words} text=${task.name} most=${90} /></span></button>
+          ${variants.length > 0 && html`<p class="chips variants"><span class="soft small">Variants</span>${variants.map(
+            (one) => html`<button type="button" key=${one.id} disabled=${busy} title=${one.instruction} aria-label=${one.instruction} onClick=${() => begin(one.id)}>
+              <${coevo.Words} text=${one.name.slice(one.name.lastIndexOf("_") + 1)} most=${20} /></button>`,
+          )}</p>`}</li>`,
       )}</ul>
       ${data && !data.tasks.length && html`<${coevo.Empty} title="No task has these words">Search for fewer of them.<//>`}
       ${pages > 1 && html`<div class="pager"><span class="num">Page ${data.page + 1} of ${pages}</span><span class="pager-buttons">
@@ -73,7 +86,7 @@
     return html`<main id="main" class="start">
       <div class="page-head"><h1>Play ${about.name}</h1></div>
       <p class="note">${about.title}</p>
-      <p class="note">You see what an agent sees: the same text, the same actions, the same number of steps. What cannot be done takes no step. The grade comes at the end.
+      <p class="note">You see what an agent sees: the same text, the same actions, the same number of steps. Invalid actions cost no step. The grade comes at the end.
         ${" "}${about.split === "train"
           ? html`An episode that solves its task can be kept as a demonstration, in <code>${about.demonstrations}</code>.`
           : html`These are ${about.split} tasks: their episodes are only counted, and never become demonstrations.`}</p>

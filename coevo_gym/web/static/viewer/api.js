@@ -7,11 +7,11 @@
   const { useState, useEffect } = coevo;
   const MOST_KEPT = 80;
 
-  /** What an export has put into the page; null where a program answers. */
+  /** The packed data that an export has put into the page; null where a program answers. */
   const still = () => {
     if (window.coevoExport === undefined) {
       const node = document.getElementById("coevo-export");
-      window.coevoExport = node ? JSON.parse(node.textContent) : null;
+      window.coevoExport = node ? node.textContent : null;
     }
     return window.coevoExport;
   };

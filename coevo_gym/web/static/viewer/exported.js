@@ -1,10 +1,12 @@
 // The answers of an exported page: what the program would say, from the data beside the page. An
 // export puts this script into its pages; a served page has no use for it.
 //
-// `file` has
-//   files     of each path, the name of the file of data that holds its answer; "" for this one
-//   answers   answers by path, with {"$t": 3} for the fourth of
-//   texts     texts, each of which stands here once
+// A part of the data is base64 of deflated lines of JSON. A line has
+//   path      what the line answers
+//   answer    the answer, with {"$t": 3} for the fourth of
+//   texts     the texts of this part so far; a line holds those that are new in it
+// and the last line of the page's own part
+//   files     of each path that another file answers, the name of that file
 //   lists     of each kind of list, by the last word of its path, its filters and its sorts
 //   left_out  what is not in this export, in sentences
 "use strict";
@@ -18,8 +20,28 @@
 
   const problem = (status, kind, message) => Object.assign(new Error(message), { status, kind, title: "This is not there" });
 
+  const unpacked = async (text) => {
+    if (!globalThis.DecompressionStream) {
+      throw problem(0, "TooOld", "This browser cannot unpack the page's data. Open the page in a current one.");
+    }
+    const bytes = Uint8Array.from(atob(text.trim()), (char) => char.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    const part = { answers: new Map(), texts: [], files: {} };
+    for (const line of (await new Response(stream).text()).split("\n").filter(Boolean)) {
+      const { path, answer, texts = [], ...more } = JSON.parse(line);
+      for (const one of texts) part.texts.push(one);
+      if (path) part.answers.set(path, answer);
+      Object.assign(part, more);
+    }
+    return part;
+  };
+
+  let own = null;
+  /** The part in the page itself; it is unpacked when it is first asked for. */
+  const opened = (text) => (own = own || unpacked(text));
+
   /** Called by a file of data when it is run. */
-  coevo.takeExport = (name, part) => arrivals.get(name)(part);
+  coevo.takeExport = (name, text) => arrivals.get(name)(unpacked(text));
 
   const load = (name) => {
     if (!parts.has(name)) {
@@ -45,12 +67,11 @@
 
   const look = async (file, path) => {
     if (kept.has(path)) return kept.get(path);
-    const name = file.files[path];
-    if (name === undefined) {
+    if (!file.answers.has(path) && file.files[path] === undefined) {
       throw problem(404, "NotFound", [`${path} is not in this export.`, ...file.left_out].join(" "));
     }
-    const part = name === "" ? file : await load(name);
-    const answer = whole(part.answers[path], part.texts);
+    const part = file.answers.has(path) ? file : await load(file.files[path]);
+    const answer = whole(part.answers.get(path), part.texts);
     kept.set(path, answer);
     if (kept.size > MOST_KEPT) kept.delete(kept.keys().next().value);
     return answer;
@@ -134,8 +155,9 @@
     return { q: params.q || "", hits, totals, read: 1 };
   };
 
-  /** The answer to `parts` with `params`, as `coevo.get` asks for it. */
-  coevo.answerFrom = async (file, parts, params = {}) => {
+  /** The answer to `parts` with `params`, as `coevo.get` asks for it, from the packed data `text`. */
+  coevo.answerFrom = async (text, parts, params = {}) => {
+    const file = await opened(text);
     const path = parts.join("/");
     if (path === "search") return search(file, params);
     if (path === "compare") return look(file, `compare?a=${params.a || ""}&b=${params.b || ""}`);

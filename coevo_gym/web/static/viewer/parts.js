@@ -35,15 +35,16 @@
 
   /** A JSON value as a list of names and values; nested ones by the way to each leaf. */
   const Facts = ({ value, most = 40, label }) => {
+    const numeric = (leaf) => Array.isArray(leaf) && leaf.length && leaf.every((item) => typeof item === "number");
     const all = leaves(value || {}).filter(([name]) => name !== "");
     if (!all.length) return null;
     return html`<dl class="facts" aria-label=${label}>
       ${all.slice(0, most).map(
         ([name, leaf]) => html`<div key=${name}>
           <dt><${coevo.Words} text=${name} /></dt>
-          <dd>${Array.isArray(leaf) && leaf.length
+          <dd>${Array.isArray(leaf) && leaf.length && !numeric(leaf)
             ? html`<ul class="plain">${leaf.slice(0, 50).map((item) => html`<li><${coevo.Prose} text=${inline(item)} most=${600} /></li>`)}</ul>`
-            : html`<${coevo.Prose} text=${inline(leaf)} most=${600} />`}</dd>
+            : html`<${coevo.Prose} text=${numeric(leaf) ? leaf.join(", ") : inline(leaf)} most=${600} />`}</dd>
         </div>`,
       )}
       ${all.length > most && html`<div><dt></dt><dd class="soft">and ${all.length - most} more</dd></div>`}

@@ -41,21 +41,13 @@
 
   // ---- the difference -------------------------------------------------------------------------
 
-  /** The difference in a sentence that does not say more than the interval does. */
-  const verdict = ({ low, high }) => {
-    if (!given(low) || !given(high)) return "How sure the difference is cannot be told.";
-    if (low > 0) return "B is better on tasks like these.";
-    if (high < 0) return "B is worse on tasks like these.";
-    return "Which one is better on tasks like these cannot be told: the interval holds zero.";
-  };
-
   const Difference = ({ found }) => {
     const ends = [found.low, found.high, found.difference].filter(given).map(Math.abs);
     const far = Math.max(0.02, ...ends) * 1.15;
     const row = { label: "B − A", value: found.difference, low: found.low, high: found.high, said: "points" };
     return html`<${Chart} kind="intervals" title="Paired difference" rows=${[row]} at=${0}
       x=${{ label: `success, B − A, in ${POINTS}`, format: "points", domain: [-far, far] }}
-      note=${`${verdict(found)} Over ${plural(found.tasks, "task")}: ${count(found.better)} better, ${count(found.worse)} worse, ${count(found.tasks - found.better - found.worse)} equal. p\u00a0=\u00a0${chance(found.p)} (${found.test}).`} />`;
+      note=${`Over ${plural(found.tasks, "task")}: ${count(found.better)} better, ${count(found.worse)} worse, ${count(found.tasks - found.better - found.worse)} equal. p\u00a0=\u00a0${chance(found.p)} (${found.test}).`} />`;
   };
 
   const MOST_TYPES = 24;
@@ -124,6 +116,7 @@
         const beside = linked ? "A name leads to both episodes beside each other." : "What happened in these episodes is not kept here, so no name leads to it.";
         return html`
           <${Sides} found=${data} a=${a} b=${b} />
+          <p class="headline">${data.verdict}</p>
           <div class="cards"><${Side} name="A" side=${data.a} /><${Side} name="B" side=${data.b} /></div>
           ${data.uneven.length > 0 && html`<div class="notice" role="note"><p>They were not played alike:</p><ul>${data.uneven.map((one) => html`<li><${Words} text=${one} /></li>`)}</ul></div>`}
           <${Figures} of=${[

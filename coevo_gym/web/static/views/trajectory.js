@@ -31,7 +31,7 @@
     return html`<div class="episode-head">
       <blockquote class="asked"><${Prose} text=${episode.instruction} most=${1500} label="What was asked" /></blockquote>
       <${Figures} of=${[
-        ["Outcome", html`<${Outcome} success=${grade.success} />`],
+        ["Outcome", html`<${Outcome} success=${grade.success} />${grade.why && html`<span class="why">: <${Words} text=${grade.why} most=${200} /></span>`}`],
         ["Score", decimal(grade.score)],
         ["Ended by", grade.end_reason.replaceAll("_", " ")],
         ["Steps", count(episode.steps.length)],

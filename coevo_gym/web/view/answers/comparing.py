@@ -138,6 +138,7 @@ def _told(
         high=found.high,
         p=found.p,
         test="sign test over tasks" if several else "McNemar's exact test",
+        verdict=found.verdict,
         better=found.better,
         worse=found.worse,
         both=found.both,

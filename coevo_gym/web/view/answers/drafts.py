@@ -86,17 +86,14 @@ def draft_detail(run: ShownRun, id: str) -> DraftDetail:
 def story_of(run: ShownRun, id: str) -> DraftDetail | None:
     """The story of a draft, or of the task that it became; None of one that no round has made."""
     with told_as_damaged():
+        reader = run.reader
         try:
-            story = find_story(run.folder, id)
+            story = find_story(run.folder, id, reader)
         except TaskError:
             return None
     if not isinstance(story, Story):
         return None
     verdict = story.verdict
-    applied = None
-    with told_as_damaged():
-        if story.round_id and story.arms:
-            applied = run.reader.round(story.arms[0], story.round_id)
     row = _row_of(run, story)
     context = story.context
     return DraftDetail(
@@ -106,7 +103,7 @@ def story_of(run: ShownRun, id: str) -> DraftDetail | None:
         actions=_actions(verdict),
         body=thaw(verdict.draft),
         proposal=thaw(verdict.proposal) or None,
-        context=context_view(run, context, story.explored, applied) if context else None,
+        context=context_view(context, story.explored, story.signal) if context else None,
         walks=tuple(
             WalkView(
                 number=walk.number,

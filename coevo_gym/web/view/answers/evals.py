@@ -18,6 +18,7 @@ from coevo_gym.store.eval_folder import EvalLine
 from coevo_gym.store.evaluated import EvaluatedTask
 from coevo_gym.store.folder import in_use, read_lines
 from coevo_gym.store.secrets import without_secrets
+from coevo_gym.web.grade import why_failed
 from coevo_gym.web.view.answers.episodes import Behind, steps_of
 from coevo_gym.web.view.answers.progress import written_at
 from coevo_gym.web.view.answers.told import system_text
@@ -335,10 +336,12 @@ def _grade(episode: EvalTrajectory, split: str, *, held_out: bool) -> Grade:
     report = dict(episode.report)
     shares = shares_of(report)
     hidden = held_out and shares.keys() != report.keys()
+    end = str(episode.end_reason)
     return Grade(
         success=episode.success,
         score=episode.score,
-        end_reason=str(episode.end_reason),
+        end_reason=end,
+        why=why_failed(episode.success, end, shares if held_out else report, None),
         report=(shares or None) if held_out else thaw(report),
         withheld=WITHHELD.format(split=split) if hidden else "",
     )

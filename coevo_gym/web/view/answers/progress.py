@@ -76,7 +76,7 @@ def _as_told(by_files: Progress, told: WorkProgress, *, over: bool) -> Progress:
             "eta_s": told.all_left_s if running else None,
             "error": told.error,
             "usd": max(by_files.usd, told.cost.usd),
-            "tokens": max(by_files.tokens, told.cost.tokens),
+            "tokens": max(by_files.tokens, told.cost.tokens, told.tokens),
             "facts": dict(told.facts),
             "updated_at": told.updated,
         }

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from coevo_gym.core.errors import StoreError
-from coevo_gym.core.evolution import Context, Explored
-from coevo_gym.store.rows import StoredRound
+from coevo_gym.core.evolution import Context, Explored, Signal
 from coevo_gym.web.view.answers.briefs import brief_of, checked_arm
 from coevo_gym.web.view.refusals import NotFound
 from coevo_gym.web.view.shapes.brief import ContextView, SignalView
@@ -53,8 +52,9 @@ def round_detail(run: ShownRun, arm: str, id: str, drafts: tuple[DraftRow, ...])
     rows = {row.id: row for row in rounds_of(run, checked_arm(run, arm))}
     if id not in rows:
         raise NotFound(f"{arm} has no {id[:60]!r} in {run.id}.")
+    reader = run.reader
     try:
-        applied = run.reader.round(arm, id)
+        applied = reader.round(arm, id)
     except StoreError as error:
         raise NotFound(str(error)) from error
     explored = {one.context.id: one for one in applied.result.explored}
@@ -62,30 +62,24 @@ def round_detail(run: ShownRun, arm: str, id: str, drafts: tuple[DraftRow, ...])
     return RoundDetail(
         round=rows[id],
         contexts=tuple(
-            context_view(run, context, explored.get(context.id), applied) for context in contexts
+            context_view(
+                context, explored.get(context.id), reader.signal_behind(arm, context, applied.step)
+            )
+            for context in contexts
         ),
         drafts=drafts,
         usage={purpose: _numbers(used) for purpose, used in applied.result.usage.items()},
     )
 
 
-def context_view(
-    run: ShownRun, context: Context, explored: Explored | None, applied: StoredRound | None
-) -> ContextView:
-    """Where an explorer was sent out, and what it was told.
+def context_view(context: Context, explored: Explored | None, signal: Signal | None) -> ContextView:
+    """Return where an explorer started, and what it was told.
 
     Args:
-        run: the run.
-        context: what it was given.
-        explored: how it was explored; None if that was not kept.
-        applied: the round; None if it is not known.
+        context: its context.
+        explored: how the context was explored; None if that was not kept.
+        signal: the signal that the context comes from; None if there is none.
     """
-    signal = None
-    if applied is not None:
-        found = run.reader.signal_behind(applied.arm, context, applied.step)
-        signal = found and SignalView(
-            kind=found.kind, evidence=found.model_dump(mode="json")["evidence"]
-        )
     return ContextView(
         id=context.id,
         kind=context.kind,
@@ -97,7 +91,8 @@ def context_view(
         last_observation=context.last_observation,
         contrast=context.contrast,
         target=context.target,
-        signal=signal,
+        signal=signal
+        and SignalView(kind=signal.kind, evidence=signal.model_dump(mode="json")["evidence"]),
         brief=explored.brief.model_dump(mode="json") if explored and explored.brief else None,
         problems=explored.problems if explored else (),
     )

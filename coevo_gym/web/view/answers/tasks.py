@@ -12,6 +12,7 @@ from coevo_gym.web.view.answers.drafts import story_of
 from coevo_gym.web.view.answers.lineage import Family, lineage_of
 from coevo_gym.web.view.filters import TASKS, WORDS, select
 from coevo_gym.web.view.query import Query
+from coevo_gym.web.view.reader import ViewReader
 from coevo_gym.web.view.refusals import NotFound
 from coevo_gym.web.view.safe import withheld
 from coevo_gym.web.view.shapes.tasks import (
@@ -53,7 +54,7 @@ def task_detail(run: ShownRun, id: str) -> TaskDetail:
         task = reader.task(id) if id in rows else None
         if task is None:
             raise NotFound(f"{run.id} has no task {id[:100]!r}.")
-        held_out = {one.id for one in reader.evaluated_tasks() if one.split != "train"}
+        held_out = run.kept("held-out tasks", lambda: _held_out(reader))
         decision = reader.decisions().get(id)
         points = run.index.rows(
             "SELECT arm, step, id, episodes, successes, stored FROM groups WHERE task_id = ? "
@@ -83,6 +84,10 @@ def task_detail(run: ShownRun, id: str) -> TaskDetail:
         arms=row.practice,
         decision=_decision(decision),
     )
+
+
+def _held_out(reader: ViewReader) -> frozenset[str]:
+    return frozenset(one.id for one in reader.evaluated_tasks() if one.split != "train")
 
 
 def _rows(run: ShownRun) -> list[dict[str, Any]]:

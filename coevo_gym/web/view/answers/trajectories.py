@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from coevo_gym.core.task import thaw
+from coevo_gym.core.task import Task, thaw
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.store.sampled import Sampled, TokensSampled
+from coevo_gym.web.grade import why_failed
 from coevo_gym.web.view.answers.briefs import brief_of_row
 from coevo_gym.web.view.answers.episodes import Behind, steps_of
 from coevo_gym.web.view.answers.noted import interface_of, note_views, notes_about
@@ -21,7 +22,7 @@ from coevo_gym.web.view.index.asking import (
 )
 from coevo_gym.web.view.query import Query
 from coevo_gym.web.view.refusals import NotFound
-from coevo_gym.web.view.safe import notice_of
+from coevo_gym.web.view.safe import notice_of, withheld
 from coevo_gym.web.view.shapes.brief import SignalView
 from coevo_gym.web.view.shapes.trajectories import (
     Grade,
@@ -122,7 +123,7 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         steps=steps,
         last_observation=episode.last_observation,
         last_page=last,
-        grade=_grade(episode),
+        grade=_grade(episode, task if task and not withheld(task) else None),
         signals=tuple(
             SignalView(kind=one.kind, evidence=one.model_dump(mode="json")["evidence"])
             for one in signals
@@ -178,11 +179,13 @@ def _neighbours(
     return found[0], found[1]
 
 
-def _grade(episode: Trajectory) -> Grade:
+def _grade(episode: Trajectory, task: Task | None) -> Grade:
+    end = str(episode.end_reason)
     return Grade(
         success=episode.success,
         score=episode.score,
-        end_reason=str(episode.end_reason),
+        end_reason=end,
+        why=why_failed(episode.success, end, episode.report, task),
         report=thaw(episode.report),
     )
 

@@ -37,16 +37,18 @@ class Told(NamedTuple):
     value: Json
 
 
-class Episode(NamedTuple):
-    """An episode whose page may be in an export.
+class Page(NamedTuple):
+    """A page about one thing, which a file that is full does without.
 
     Attributes:
-        path: of its page.
-        of: the run or the evaluation it is of.
+        path: what it is asked for by.
+        of: the run or the evaluation that it belongs to.
+        kind: what it is about, in the plural.
     """
 
     path: str
     of: str
+    kind: str
 
 
 def read_all(shelf: Shelf) -> None:
@@ -61,7 +63,10 @@ def read_all(shelf: Shelf) -> None:
 
 
 def answers(shelf: Shelf) -> Iterator[Told]:
-    """All answers but those about single episodes; runs that cannot be read have none."""
+    """Yield what every export holds: all lists, and what is told about whole runs and arms.
+
+    Runs that cannot be read have none.
+    """
     yield _ask(shelf, "runs")
     yield _ask(shelf, "evals")
     yield Told("search", {"hits": list(_hits(shelf))})
@@ -78,32 +83,61 @@ def answers(shelf: Shelf) -> Iterator[Told]:
     yield from _comparisons(shelf)
 
 
-def episodes(shelf: Shelf, *, held_out: bool) -> Iterator[Episode]:
-    """The episodes whose pages an export may hold: of runs the latest first, then of evaluations.
+def pages(shelf: Shelf, *, held_out: bool) -> Iterator[Page]:
+    """Yield the pages of groups, tasks, drafts and episodes; the latest of each first.
 
     Args:
         shelf: what is shown.
-        held_out: also those of evaluations on other tasks than training ones.
+        held_out: include the episodes of evaluations on validation and test tasks.
     """
+    for part in (_groups, _tasks, _drafts):
+        for run in shelf.runs():
+            try:
+                yield from list(part(run))
+            except Refusal:
+                continue
+    yield from _episodes(shelf, held_out=held_out)
+
+
+def _groups(run: ShownRun) -> Iterator[Page]:
+    for arm in run.config.arms:
+        for group in reversed(group_rows(run, arm)):
+            yield Page(f"runs/{run.id}/arms/{arm}/groups/{group['id']}", run.id, "groups")
+
+
+def _tasks(run: ShownRun) -> Iterator[Page]:
+    for row in reversed(task_rows(run)):
+        yield Page(f"runs/{run.id}/tasks/{row['id']}", run.id, "tasks")
+
+
+def _drafts(run: ShownRun) -> Iterator[Page]:
+    rows = run.kept("drafts", lambda: draft_rows(run))
+    for id in dict.fromkeys(row["id"] for row in reversed(rows)):
+        yield Page(f"runs/{run.id}/drafts/{id}", run.id, "drafts")
+
+
+def _episodes(shelf: Shelf, *, held_out: bool) -> Iterator[Page]:
+    """Yield the episodes of runs, then those of evaluations."""
     for run in shelf.runs():
         try:
             rows = _trajectories(run)
         except Refusal:
             continue
         for row in reversed(rows):
-            yield Episode(f"runs/{run.id}/trajectories/{row['id']}", run.id)
+            yield Page(f"runs/{run.id}/trajectories/{row['id']}", run.id, "episodes")
     for shown in shelf.evals():
         try:
             if held_out or shown.config["split"] == Split.TRAIN:
                 for row in episode_rows(shown):
                     if row["stored"]:
-                        yield Episode(f"evals/{shown.id}/episodes/{row['id']}", shown.id)
+                        path = f"evals/{shown.id}/episodes/{row['id']}"
+                        yield Page(path, shown.id, "episodes")
         except Refusal:
             continue
 
 
 def page_of(shelf: Shelf, path: str) -> Told | None:
-    """The page of an episode; None if it cannot be read."""
+    """Return the answer of a page; None if it cannot be read."""
     try:
         return _ask(shelf, path)
     except Refusal:
@@ -130,14 +164,7 @@ def _of_run(shelf: Shelf, run: ShownRun) -> Iterator[Told]:
         yield rounds
         for one in rounds.value["rows"]:
             yield _ask(shelf, f"{at}/arms/{arm}/rounds/{one['id']}")
-        groups = group_rows(run, arm)
-        yield Told(f"{at}/arms/{arm}/groups", _listed(groups))
-        for group in groups:
-            yield _ask(shelf, f"{at}/arms/{arm}/groups/{group['id']}")
-    for row in task_rows(run):
-        yield _ask(shelf, f"{at}/tasks/{row['id']}")
-    for id in dict.fromkeys(row["id"] for row in drafts):
-        yield _ask(shelf, f"{at}/drafts/{id}")
+        yield Told(f"{at}/arms/{arm}/groups", _listed(group_rows(run, arm)))
     for point in detail.value["evaluations"]:
         if point["kept"]:
             yield _ask(shelf, f"{at}/evaluations/{point['arm']}/{point['step']}")

@@ -1,12 +1,14 @@
-"""The data of an export: answers by path, with each text that is long or stands often once."""
+"""The data of an export: answers by path, each long or repeated text stored once, compressed."""
 
 from __future__ import annotations
 
+import base64
 import json
+import math
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from coevo_gym.store.folder import finite
 from coevo_gym.web.view.filters import LISTS
 from coevo_gym.web.view.safe import Censor
 
@@ -15,61 +17,82 @@ _SHORT = 40
 
 
 class Part:
-    """Some answers, and the texts in them; what one file of data holds.
+    """Some answers, as one file of data holds them.
+
+    Each answer becomes a line of JSON, without secrets: its ``path``, the ``answer``, in which
+    ``{"$t": 3}`` stands for the fourth text of the part, and the ``texts`` that are new in it.
+    The lines are deflated as they come, so the size of the file is known while it is filled.
+
+    Args:
+        censor: takes secrets out.
 
     Attributes:
-        answers: by path.
-        texts: each once.
-        size: characters of its JSON, about.
+        paths: the paths that have an answer here, in order.
+        size: bytes of the lines, which a browser unpacks.
+        packed: bytes that they take in the file.
     """
 
-    def __init__(self) -> None:
-        self.answers: dict[str, Any] = {}
-        self.texts: list[str] = []
+    def __init__(self, censor: Censor) -> None:
+        self.paths: list[str] = []
         self.size = 0
+        self._censor, self._deflate = censor, zlib.compressobj()
+        self._packed = bytearray()
         self._places: dict[str, int] = {}
+        self._new: dict[str, int] = {}
 
-    def add(self, path: str, value: Any) -> None:
-        """Put in an answer."""
-        self.answers[path] = self._folded(value)
+    @property
+    def packed(self) -> int:
+        """Bytes that the lines take in the file, as base64."""
+        return len(self._packed) * 4 // 3
 
-    def to_json(self) -> dict[str, Any]:
-        """The part as an exported page reads it (``web/static/viewer/exported.js``)."""
-        return {"answers": self.answers, "texts": self.texts}
+    def add(self, path: str, value: Any, room: float = math.inf) -> bool:
+        """Add an answer, unless it might take more bytes of the file than there is room for."""
+        self._new = {}
+        answer = self._folded(value)
+        line = self._line({"path": path, "answer": answer, "texts": list(self._new)})
+        if len(line) * 4 / 3 > room:
+            return False
+        self._places |= self._new
+        self.paths.append(path)
+        self._write(line)
+        return True
+
+    def to_text(self, **more: Any) -> str:
+        """Finish the part, and return it as base64 (see ``web/static/viewer/exported.js``).
+
+        Args:
+            more: what the part tells beside its answers.
+        """
+        self._write(self._line(more))
+        self._packed += self._deflate.flush()
+        return base64.b64encode(self._packed).decode()
+
+    def _line(self, value: Any) -> bytes:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return f"{self._censor.clean(text)}\n".encode("utf-8", "replace")
+
+    def _write(self, line: bytes) -> None:
+        self.size += len(line)
+        self._packed += self._deflate.compress(line)
 
     def _folded(self, value: Any) -> Any:
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, Mapping):
-            self.size += sum(len(key) + 4 for key in value)
             return {key: self._folded(one) for key, one in value.items()}
         if isinstance(value, (list, tuple)):
             return [self._folded(one) for one in value]
-        self.size += 6
-        return value
+        return None if isinstance(value, float) and not math.isfinite(value) else value
 
     def _text(self, text: str) -> Any:
         if len(text) < _SHORT:
-            self.size += len(text) + 3
             return text
-        place = self._places.get(text)
+        place = self._places.get(text, self._new.get(text))
         if place is None:
-            place = self._places[text] = len(self.texts)
-            self.texts.append(text)
-            self.size += len(text.encode("utf-8", "replace")) + 3
-        self.size += 12
+            place = self._new[text] = len(self._places) + len(self._new)
         return {"$t": place}
 
 
 def lists() -> dict[str, Any]:
     """The filters and sorts of every kind of list."""
     return {name: listing.to_json() for name, listing in LISTS.items()}
-
-
-def as_script_text(value: Any, censor: Censor) -> str:
-    """A value as JSON that may stand in a script, without secrets and without markup."""
-    text = json.dumps(finite(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    clean = censor.clean(text)
-    for char in "<>\u2028\u2029":
-        clean = clean.replace(char, f"\\u{ord(char):04x}")
-    return clean.encode("utf-8", "replace").decode()

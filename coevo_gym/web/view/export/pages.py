@@ -21,12 +21,12 @@ _COMMON = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none
 
 
 def one_file(page: str, static: Path, data: str) -> str:
-    """The page with all that it needs in it.
+    """Return the page with everything that it needs in it.
 
     Args:
         page: ``index.html`` of the viewer.
         static: the folder of its files.
-        data: JSON that may stand in a script.
+        data: a packed part.
     """
 
     def text_of(name: str) -> str:
@@ -46,7 +46,7 @@ def one_file(page: str, static: Path, data: str) -> str:
     policy = (
         f"{_COMMON}; script-src {_hashes(whole, 'script')}; style-src {_hashes(whole, 'style')}"
     )
-    data_block = f'<script type="application/json" id="coevo-export">{data}</script>\n'
+    data_block = f'<script type="text/plain" id="coevo-export">{data}</script>\n'
     return _headed(_before_scripts(whole, data_block, "<script>"), policy)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,16 +15,20 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.store.folder import storing, write_atomic
 from coevo_gym.web.shell import STATIC
 from coevo_gym.web.view.api import about
-from coevo_gym.web.view.export.gathering import answers, episodes, page_of, read_all
-from coevo_gym.web.view.export.packing import Part, as_script_text, lists
+from coevo_gym.web.view.export.gathering import Told, answers, page_of, pages, read_all
+from coevo_gym.web.view.export.packing import Part, lists
 from coevo_gym.web.view.export.pages import beside, copy_static, one_file
 from coevo_gym.web.view.library import Library
 from coevo_gym.web.view.shelf import Shelf
 
-MOST_BYTES = 24_000_000
-"""Data of one file; a browser reads it at once."""
+MOST_BYTES = 10_000_000
+"""Size of one file, which people mail."""
+MOST_UNPACKED = 36_000_000
+"""Data of one file once it is unpacked, which a browser does at once."""
+_RESERVE = 150_000
+"""Part of it that is kept free for what the compressor holds back, and for what is told last."""
 PART_BYTES = 2_000_000
-"""Data of one of many files."""
+"""Data of one of many files, unpacked."""
 WITHOUT_EPISODES = (
     "What was done in evaluation episodes is left out, because it shows how held-out tasks are "
     "solved. --with-episodes puts it in; such files must not be trained on."
@@ -62,7 +69,7 @@ def export_pages(
         library: which.
         target: a file that ends in ``.html``, or a folder, which is new or holds an export.
         episodes: also what was done in evaluation episodes of held-out tasks.
-        most_bytes: data that one file may have; a folder takes all.
+        most_bytes: largest size of one file; a folder takes all.
         tell: told what is being done.
 
     Raises:
@@ -76,9 +83,10 @@ def export_pages(
     tell("reading episodes")
     read_all(shelf)
     export = _Export(shelf, held_out=episodes, tell=tell)
-    if as_file:
-        return export.to_file(target, most_bytes)
-    return export.to_folder(target)
+    with ExitStack() as reading:
+        for run in shelf.runs():
+            reading.enter_context(run.kept_open())
+        return export.to_file(target, most_bytes) if as_file else export.to_folder(target)
 
 
 class _Export:
@@ -87,33 +95,36 @@ class _Export:
         self._page = (STATIC / "index.html").read_text(encoding="utf-8")
         evals = any(shown.folder.results.is_file() for shown in shelf.evals())
         self._left_out = [WITHOUT_EPISODES] if evals and not held_out else []
+        self._written = 0
 
     def to_file(self, target: Path, most_bytes: int) -> Written:
-        """Everything in one file, as far as there is room; the latest episodes first."""
-        part, wanted, there = Part(), dict[str, int](), dict[str, int]()
+        """Write all lists into one file, and as many pages as there is room for."""
+        part, folder = Part(self._shelf.censor), target.with_suffix("")
+        room = most_bytes - len(one_file(self._page, STATIC, "")) - _RESERVE
         for told in answers(self._shelf):
-            part.add(told.path, told.value)
-        if part.size > most_bytes:
-            raise ConfigError(
-                f"This takes {part.size / 1e6:.0f} MB without a single episode, and one file holds "
-                f"{most_bytes / 1e6:.0f} MB. Export to a folder: --export {target.with_suffix('')}."
-            )
-        for episode in episodes(self._shelf, held_out=self._held_out):
-            wanted[episode.of] = wanted.get(episode.of, 0) + 1
-            if part.size < most_bytes and (told_ := page_of(self._shelf, episode.path)):
-                part.add(told_.path, told_.value)
-                there[episode.of] = there.get(episode.of, 0) + 1
-        for name, n in wanted.items():
-            if there.get(name, 0) < n:
+            self._add(part, told)
+            if part.packed > room:
+                raise ConfigError(
+                    f"The lists alone take more than the {most_bytes / 1e6:.0f} MB of one file. "
+                    f"Export to a folder: --export {folder}"
+                )
+        wanted, there, full = Counter[tuple[str, str]](), Counter[tuple[str, str]](), False
+        for page in pages(self._shelf, held_out=self._held_out):
+            wanted[page.of, page.kind] += 1
+            if full or (found := page_of(self._shelf, page.path)) is None:
+                continue
+            added = self._add(part, found, room - part.packed)
+            there[page.of, page.kind] += added
+            full = not added or part.size > MOST_UNPACKED
+        for (of, kind), n in wanted.items():
+            if (kept := there[of, kind]) < n:
                 self._left_out.append(
-                    f"{there.get(name, 0):,} of {n:,} episodes of {name} have their pages in this "
-                    f"file, the latest ones. A folder holds all: --export {target.with_suffix('')}."
+                    f"{kept:,} of {n:,} {kind} of {of} have their pages in this file, the latest "
+                    f"ones. A folder holds all: --export {folder}"
                 )
         self._add_about(part)
-        files = dict.fromkeys(part.answers, "")
-        data = {**part.to_json(), "files": files, "lists": lists(), "left_out": self._left_out}
-        page = one_file(self._page, STATIC, as_script_text(data, self._shelf.censor))
-        whole = page.encode("utf-8", "replace")
+        data = part.to_text(lists=lists(), left_out=self._left_out)
+        whole = one_file(self._page, STATIC, data).encode("utf-8", "replace")
         write_atomic(target, whole)
         return Written(target, len(whole), self._left_out)
 
@@ -132,38 +143,41 @@ class _Export:
         return Written(target / "index.html", size, self._left_out)
 
     def _fill(self, folder: Path) -> int:
-        index, files = Part(), dict[str, str]()
+        files = dict[str, str]()
         for number, part in enumerate(self._parts()):
             name = f"part-{number}"
-            files |= dict.fromkeys(part.answers, name)
-            text = as_script_text(part.to_json(), self._shelf.censor)
-            _write(folder / "data" / f"{name}.js", f'coevo.takeExport("{name}", {text});\n')
-            self._tell(f"{len(files):,} answers written")
+            files |= dict.fromkeys(part.paths, name)
+            text = part.to_text()
+            _write(folder / "data" / f"{name}.js", f'coevo.takeExport("{name}", "{text}");\n')
+        index = Part(self._shelf.censor)
         self._add_about(index)
-        files |= dict.fromkeys(index.answers, "")
-        data = {**index.to_json(), "files": files, "lists": lists(), "left_out": self._left_out}
-        text = as_script_text(data, self._shelf.censor)
-        _write(folder / "data" / "index.js", f"window.coevoExport = {text};\n")
+        text = index.to_text(files=files, lists=lists(), left_out=self._left_out)
+        _write(folder / "data" / "index.js", f'window.coevoExport = "{text}";\n')
         _write(folder / "index.html", beside(self._page))
         copy_static(self._page, STATIC, folder)
         return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
     def _parts(self) -> Iterator[Part]:
-        part = Part()
-        for told in answers(self._shelf):
-            part.add(told.path, told.value)
+        part = Part(self._shelf.censor)
+        for told in self._all():
+            self._add(part, told)
             if part.size > PART_BYTES:
                 yield part
-                part = Part()
-        for episode in episodes(self._shelf, held_out=self._held_out):
-            page = page_of(self._shelf, episode.path)
-            if page is not None:
-                part.add(page.path, page.value)
-            if part.size > PART_BYTES:
-                yield part
-                part = Part()
-        if part.answers:
+                part = Part(self._shelf.censor)
+        if part.paths:
             yield part
+
+    def _all(self) -> Iterator[Told]:
+        yield from answers(self._shelf)
+        for page in pages(self._shelf, held_out=self._held_out):
+            if told := page_of(self._shelf, page.path):
+                yield told
+
+    def _add(self, part: Part, told: Told, room: float = math.inf) -> bool:
+        self._written += 1
+        if self._written % 1000 == 0:
+            self._tell(f"{self._written:,} pages written")
+        return part.add(told.path, told.value, room)
 
     def _add_about(self, part: Part) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")

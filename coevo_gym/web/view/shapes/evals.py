@@ -286,6 +286,7 @@ class Compared(Shape):
         high: upper end.
         p: of the test.
         test: which one it is.
+        verdict: the finding in a sentence or two.
         better: tasks on which B succeeds more often.
         worse: tasks on which A does.
         both: tasks that both solve. A task counts as solved if half of its episodes succeed.
@@ -307,6 +308,7 @@ class Compared(Shape):
     high: float | None
     p: float | None
     test: Literal["McNemar's exact test", "sign test over tasks"]
+    verdict: str
     better: int
     worse: int
     both: int

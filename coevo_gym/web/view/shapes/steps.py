@@ -149,7 +149,8 @@ class RoundDetail(Shape):
         contexts: where it explored.
         drafts: every draft in the order in which they were judged.
         usage: what models were asked, by purpose: ``calls``, ``cached``, ``prompt_tokens``,
-            ``completion_tokens``, ``usd``, ``seconds``.
+            ``completion_tokens``, ``usd``, ``seconds``, and of its answers ``used``, ``repaired``,
+            ``by_rule``.
     """
 
     round: RoundRow

@@ -219,11 +219,13 @@ class Grade(Shape):
         end_reason: why the episode ended.
         report: the grader's JSON; null where it is withheld.
         withheld: why it is withheld; "" if it is not.
+        why: why the episode failed, in a few words; "" if it succeeded or nothing is known.
     """
 
     success: bool
     score: float
     end_reason: str
+    why: str = ""
     report: dict[str, Any] | None = None
     withheld: str = ""
 

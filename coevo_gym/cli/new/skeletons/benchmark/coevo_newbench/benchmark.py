@@ -21,7 +21,7 @@ class NewbenchBenchmark(ProposableFolder):
 
     def symbol(self, step: Step) -> str:
         """One of open, take, put, done; "!" for an action that did nothing."""
-        return "!" if step.error_kind else step.calls[0]
+        return "!" if step.error_kind else next(iter(step.calls), "")
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
         """What a task is about: the room, and the thing and the box that its words name."""

@@ -1,12 +1,14 @@
-"""How an episode was judged, in words for whoever has played it."""
+"""How an episode was judged, in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.envs.diagnosis import facts_of
+from coevo_gym.envs.webshop.world import WebShopVerifier
 
 
 class Check(NamedTuple):
@@ -21,6 +23,12 @@ class Check(NamedTuple):
     name: str
     passed: bool | None
     said: str = ""
+
+    def __str__(self) -> str:
+        """Return it as a clause, such as "1 of 2 options right" or "price too high"."""
+        if self.said.endswith(" right") and " of " in self.said:
+            return f"{self.said.removesuffix('right')}{self.name} right"
+        return f"{self.name} {self.said}".strip()
 
 
 class GradeInWords(NamedTuple):
@@ -48,28 +56,60 @@ class GradeInWords(NamedTuple):
         return tuple(check for check in self.checks if check.passed is False)
 
 
-def grade_of(record: EvalTrajectory) -> GradeInWords:
-    """The grade of a finished episode; only whoever has played it to its end is told."""
+def grade_of(record: EvalTrajectory, task: Task | None = None) -> GradeInWords:
+    """Return the grade of a finished episode, for the person who played it to its end."""
     return GradeInWords(
         success=record.success,
         score=record.score,
         reward=record.steps[-1].reward if record.steps else 0.0,
         end_reason=str(record.end_reason),
         steps=len(record.steps),
-        checks=tuple(_checks(record.report)),
+        checks=tuple(_checks(record.report, task)),
     )
 
 
+def why_failed(success: bool, end_reason: str, report: Mapping[str, Any], task: Task | None) -> str:
+    """Return why an episode failed, in a few words; "" if it succeeded or the report says nothing.
+
+    Args:
+        success: the binary outcome.
+        end_reason: why the episode ended.
+        report: as much of the grader's report as may be shown.
+        task: the task, whose verifier may be shown; None if that is withheld.
+
+    Example:
+        >>> report = {"webshop.r_option": 0.5, "webshop.r_price": 0.0}
+        >>> why_failed(False, "failed", report, None)
+        'options 50 % right, price too high'
+    """
+    if success:
+        return ""
+    checks = tuple(_checks(report, task))
+    failed = [str(check) for check in checks if check.passed is False]
+    if len(failed) > _FEW:
+        judged = sum(check.passed is not None for check in checks)
+        return f"{len(failed)} of {judged} checks failed, first: {failed[0]}"
+    return ", ".join(failed) or _ENDS.get(end_reason, "")
+
+
+_FEW = 3
+_ENDS = {
+    "max_steps": "no steps were left",
+    "time_limit": "no time was left",
+    "context_overflow": "the context was full",
+    "agent_done": "the agent gave up",
+}
 _TURNS = {"passed": True, "unchecked": None, "not_reached": None}
 
 
-def _checks(report: Mapping[str, Any]) -> Iterator[Check]:
+def _checks(report: Mapping[str, Any], task: Task | None) -> Iterator[Check]:
     """What a grader's report says.
 
     A list of ``tests`` with name and outcome each, and a list of ``verdicts`` of turns, are read as
-    such. What a grader knows of turns beyond that is for diagnosers, and not told. Of all else each
-    value is told by its name.
+    such, and so are the parts of WebShop's score. What a grader knows of turns beyond that is for
+    diagnosers, and not told. Of all else each value is told by its name.
     """
+    sizes = _sizes(task)
     for name, value in report.items():
         listed = isinstance(value, (list, tuple))
         if name == "tests" and listed:
@@ -81,10 +121,31 @@ def _checks(report: Mapping[str, Any]) -> Iterator[Check]:
             continue
         elif isinstance(value, bool):
             yield Check(_spaced(name), value)
+        elif name in _SHARES and isinstance(value, (int, float)):
+            yield Check(_spaced(name), *_share(name, value, sizes.get(name, 1)))
         elif isinstance(value, (int, float)):
             yield Check(_spaced(name), None, "none asked" if value < 0 else f"{value:g}")
         elif value and value != "pass":
             yield Check(_spaced(name), None, _told(value))
+
+
+def _sizes(task: Task | None) -> Mapping[str, int]:
+    """Return how many attributes and options a WebShop task asks for."""
+    verifier = task.verifier if task else None
+    if not isinstance(verifier, WebShopVerifier):
+        return {}
+    return {"webshop.r_att": len(verifier.attributes), "webshop.r_option": len(verifier.options)}
+
+
+def _share(name: str, value: float, size: int) -> tuple[bool | None, str]:
+    """Return whether a part of WebShop's score is whole, and how much of it is right."""
+    if value < 0:
+        return None, "none asked"
+    if size > 1:
+        return value >= 1, f"{round(value * size)} of {size} right"
+    if 0 < value < 1:
+        return False, "only similar" if name == "webshop.r_type" else f"{100 * value:.0f} % right"
+    return value >= 1, "right" if value else _SHARES[name]
 
 
 def _test(test: Any) -> Check:
@@ -115,6 +176,13 @@ def _spaced(name: str) -> str:
     return name.replace("_", " ") if name.islower() and " " not in name else name
 
 
+_SHARES = {
+    "webshop.r_type": "wrong",
+    "webshop.r_att": "wrong",
+    "webshop.r_option": "wrong",
+    "webshop.r_price": "too high",
+}
+"""The parts of WebShop's score, each with what is said if it is 0."""
 _WORDS = {
     "webshop.r_type": "kind of product",
     "webshop.r_att": "attributes",

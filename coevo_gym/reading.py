@@ -1,0 +1,68 @@
+"""Bounded reading of files named by the user, so that none of them can fill the memory.
+
+Regular files and pipes are read. A device such as ``/dev/zero`` never ends, so it is refused.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+MOST_BYTES = 64 << 20
+"""Size limit of a file that is read at once, or of a line of one that is read by lines."""
+
+
+def check_plain(path: Path) -> None:
+    """Check that a path leads to a regular file or a pipe.
+
+    Raises:
+        OSError: if there is no such file, or it is something else.
+    """
+    mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+
+
+def read_file(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
+    """Read a whole file.
+
+    Raises:
+        OSError: if it cannot be read, is not a regular file or a pipe, or is too large.
+    """
+    check_plain(path)
+    with path.open("rb") as file:
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise OSError(errno.EFBIG, f"it is larger than {_megabytes(most_bytes)}", str(path))
+    return data
+
+
+def read_lines(path: Path, *, most_bytes: int = MOST_BYTES) -> Iterator[bytes]:
+    r"""Yield the lines of a file without their ``b"\n"``, one at a time.
+
+    Only ``b"\n"`` ends a line; ``str.splitlines`` would also split on U+2028 inside a text.
+
+    Raises:
+        OSError: if it cannot be read, is not a regular file or a pipe, or a line is too long.
+    """
+    check_plain(path)
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(most_bytes + 1):
+            number += 1
+            if len(line) > most_bytes and not line.endswith(b"\n"):
+                raise OSError(
+                    errno.EFBIG,
+                    f"line {number} is longer than {_megabytes(most_bytes)}",
+                    str(path),
+                )
+            yield line.removesuffix(b"\n")
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / (1 << 20):.0f} MiB"

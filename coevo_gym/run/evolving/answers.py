@@ -1,0 +1,63 @@
+"""Whether the answers of models were of use: used, repaired, or replaced by a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from coevo_gym.core.notes import ANSWERS, Usage
+
+Answers = Mapping[str, int]
+"""How many questions ended in which way, by the names in ``ANSWERS``."""
+
+
+def answers_of(usage: Mapping[str, Usage]) -> dict[str, dict[str, int]]:
+    """Count answers by purpose, for purposes that ask questions: steps of walks are none.
+
+    Example:
+        >>> answers_of({"abstract": Usage(calls=3, used=1, by_rule=1), "explore": Usage(calls=9)})
+        {'abstract': {'used': 1, 'repaired': 0, 'by_rule': 1}}
+    """
+    return {
+        purpose: {name: getattr(used, name) for name in ANSWERS}
+        for purpose, used in sorted(usage.items())
+        if used.answers
+    }
+
+
+def in_words(answers: Mapping[str, Answers]) -> str:
+    """Describe answers by purpose in one line.
+
+    Example:
+        >>> in_words({"abstract": {"used": 20, "repaired": 3, "by_rule": 1}})
+        'abstract: 20 used, 3 repaired, 1 replaced by a rule'
+    """
+    return "; ".join(
+        f"{purpose}: {n['used']:,} used, {n['repaired']:,} repaired, "
+        f"{n['by_rule']:,} replaced by a rule"
+        for purpose, n in answers.items()
+    )
+
+
+def warnings(asked_by: Mapping[str, Mapping[str, Answers]]) -> Iterator[str]:
+    """Yield a warning for each purpose most of whose answers were replaced by a rule.
+
+    Args:
+        asked_by: answers by purpose, for each arm or task set.
+
+    Example:
+        >>> (one,) = warnings({"mine": {"judge": {"used": 1, "repaired": 0, "by_rule": 3}}})
+        >>> one[:79]
+        'Most model answers for "judge" were unusable, and a rule took their place: mine'
+    """
+    found: dict[str, list[str]] = {}
+    for who, answers in asked_by.items():
+        for purpose, n in answers.items():
+            of = sum(n.values())
+            if 2 * n["by_rule"] > of:
+                found.setdefault(purpose, []).append(f"{who} {n['by_rule']:,} of {of:,}")
+    for purpose, shares in found.items():
+        yield (
+            f'Most model answers for "{purpose}" were unusable, and a rule took their place: '
+            f"{', '.join(shares)}. The model has hardly contributed; try a stronger one, or raise "
+            "explorer.max_answer_tokens."
+        )

@@ -1,0 +1,351 @@
+"""A curriculum session together with the journal of all that was done to it.
+
+A call is carried out, written down and answered, in that order. What changes the session is in
+:meth:`Recorded._carry_out` alone, now and when it is replayed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+from coevo_gym.core.errors import CoevoError, ConfigError, StoreError
+from coevo_gym.core.evolution import Round, RoundResult
+from coevo_gym.core.seams import Evolver, Ticket
+from coevo_gym.core.trajectory import EndReason
+from coevo_gym.core.trajectory_json import trajectory_from_json
+from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.serve.journal import Call, Journal
+
+logger = logging.getLogger(__name__)
+
+SNAPSHOT_BYTES = 16 * 2**20
+"""Fewest bytes of calls after which a snapshot takes their place."""
+_UNSYNCED = frozenset({"take", "renew", "sweep"})
+"""Calls that a power cut may take back: a ticket that nobody knows of is given out again."""
+_RESTART = "Restart the server to go on from its journal; everything it acknowledged is kept."
+
+
+class Recorded:
+    """A session whose calls are in a journal before they are answered; for one thread at a time.
+
+    A call is either refused before it changes anything, or carried out and written down. After
+    anything else, such as an exception in the curriculum or a full disk, the session in memory may
+    differ from its journal: it is broken, and every later call says so.
+
+    Args:
+        make: creates a session with a new curriculum, the given evolver, and the given clock.
+        journal: stores the calls.
+        recover: if a call cannot be replayed, continue from the state before it.
+
+    Attributes:
+        session: the session.
+        epoch: a name that changes with every state that is loaded.
+        mine: tickets whose episodes run in this process.
+        now: the time of the current call, in seconds.
+        broken: why no more calls are carried out; None as long as they are.
+        recovered: what was dropped to recover, and where the copy is; "" if nothing was.
+
+    Raises:
+        StoreError: if the journal is damaged or has a call that cannot be replayed.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Evolver, Callable[[], float]], CurriculumSession],
+        journal: Journal,
+        *,
+        recover: bool = False,
+    ) -> None:
+        self._found = _Found()
+        self._new: Callable[[], CurriculumSession] = lambda: make(self._found, lambda: self.now)
+        self._journal = journal
+        self._snapshot_bytes = 0
+        self.session = self._new()
+        self.epoch = secrets.token_hex(3)
+        self.mine: set[str] = set()
+        self.now = 0.0
+        self.broken: StoreError | None = None
+        self.recovered = ""
+        snapshot = journal.snapshot()
+        if snapshot is None:
+            self.session.plan()
+            self._snapshot()
+        else:
+            self._replay(*snapshot, recover=recover)
+
+    def do(
+        self,
+        what: str,
+        body: dict[str, Any],
+        *,
+        changes: Callable[[Any], bool] = lambda _: True,
+        given: Any = None,
+        mark: Callable[[], object] = object,
+    ) -> Any:
+        """Carry out a call, and have it on disk before it is answered.
+
+        Args:
+            what: its name.
+            body: its arguments, as they are stored.
+            changes: whether a call with this answer has changed anything, and is to be stored.
+            given: an argument that need not be read from the body.
+            mark: returns a value that differs as soon as the call has changed anything. A
+                :class:`CoevoError` that leaves it alone is a refusal. By default, none is.
+
+        Raises:
+            CoevoError: if the call is refused.
+            StoreError: if it failed in any other way, which breaks the session.
+        """
+        self.check_sound()
+        calls: list[Call] = []
+        answer, refusal = None, None
+        with self.breaking(what):
+            if self.session.take_in_lapsed():
+                calls.append(Call(self.now, "sweep", {}))
+                self.session.plan()
+            before = mark()
+            try:
+                answer = self._carry_out(what, body, given)
+            except CoevoError as error:
+                if mark() != before:
+                    raise
+                refusal = error
+            else:
+                self.session.plan()  # when chance is asked is part of what is replayed
+                if changes(answer):
+                    if what == "take":
+                        body = {**body, "ticket": answer.id, "task": answer.task.id}
+                    calls.append(Call(self.now, what, body))
+            self._keep(calls)
+        if refusal is not None:
+            raise refusal
+        return answer
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Replace the session by a new one with this state, as soon as that is on disk.
+
+        Raises:
+            ConfigError: if it is not the state of a session. Nothing has changed then.
+            StoreError: if it cannot be written, which breaks the session.
+        """
+        self.check_sound()
+        try:
+            if "callers" in state or "out" in state.get("ledger", ()):
+                raise ConfigError("it has tickets that are out. Use a state that `save` returned")
+            session, kept = self._loaded(state)
+        except Exception as error:  # whatever it does to a session that nobody uses
+            raise ConfigError(
+                f"This state cannot be loaded: {_said(error)}. The session goes on without it."
+            ) from error
+        with self.breaking("load"):
+            self._switch(session, kept)
+
+    def close(self) -> None:
+        """Write a snapshot, unless the session is broken, and close the journal."""
+        try:
+            if self.broken is None:
+                with self.breaking("close"):
+                    self._snapshot()
+                self.broken = StoreError("It has been closed.")
+        finally:
+            self._journal.close()
+
+    def check_sound(self) -> None:
+        """Refuse to go on once the session is broken.
+
+        Raises:
+            StoreError: if it is.
+        """
+        if self.broken is not None:
+            raise StoreError(f"This session has stopped. {self.broken} {_RESTART}") from self.broken
+
+    @contextmanager
+    def breaking(self, what: str) -> Iterator[None]:
+        """Break the session if anything is raised: it may differ from its journal by then.
+
+        Args:
+            what: what is done, for the message.
+
+        Raises:
+            StoreError: for any exception.
+        """
+        try:
+            yield
+        except StoreError as error:
+            self.broken = error
+            raise
+        except BaseException as error:
+            self.broken = StoreError(f"The call {what!r} was not recorded: {_said(error)}.")
+            if not isinstance(error, Exception):
+                raise
+            logger.exception("session broken call=%s", what)
+            raise StoreError(f"{self.broken} {_RESTART}") from error
+
+    def _carry_out(self, what: str, body: Mapping[str, Any], given: Any = None) -> Any:
+        """Change the session by one call; the same calls in order give the same session."""
+        session = self.session
+        answer: Any = None
+        if what == "take":
+            named = {"policy_version": body["version"], "slot": body["slot"]}
+            answer = session.take(**named, request=body["request"])
+            if isinstance(answer, Ticket) and body["mine"]:
+                self.mine.add(answer.id)
+        elif what == "report":
+            if given is None and body["trajectory"]:
+                given = trajectory_from_json(body["trajectory"])
+            answer = session.report(body["ticket"], given)
+        elif what == "give_back":
+            answer = session.give_back(body["ticket"], EndReason(body["reason"]))
+        elif what == "renew":
+            answer = session.renew(body["ticket"])
+        elif what == "landed":
+            self._found.result = RoundResult.model_validate(body["result"])
+            answer = session.evolve()
+        elif what == "sweep":
+            session.take_in_lapsed()
+        else:
+            raise StoreError(f"there is no call {what!r}")
+        return answer
+
+    # Opening a journal.
+
+    def _replay(self, at: float, state: dict[str, Any], *, recover: bool) -> None:
+        """Go on from a snapshot and the calls after it.
+
+        Raises:
+            StoreError: if a call cannot be carried out, and ``recover`` is not set.
+        """
+        done, problem = self._play(at, state)
+        if problem is None:
+            return
+        call, path = done + 1, self._journal.path
+        n_calls, n_reports = self._journal.n_calls - done, self._journal.count("report", call)
+        lost = f"the last {n_calls} calls ({n_reports} reports)"
+        failed = f"call {call} of {self._journal.n_calls} failed, {problem}"
+        if not recover:
+            raise StoreError(
+                f"{path} cannot be replayed: {failed}. The file was not changed. Open it with the "
+                "version of coevo_gym that wrote it, or add --recover to continue from the state "
+                f"before that call: this drops {lost} and keeps a copy of the file."
+            )
+        self.session = self._new()
+        self._play(at, state, done)
+        session, kept = self._loaded(self.session.state_dict())
+        copy = self._journal.copy()
+        self._switch(session, kept)
+        self.recovered = f"{path}: {failed}. Dropped {lost}; the whole journal is in {copy}."
+        logger.warning(self.recovered)
+
+    def _play(
+        self, at: float, state: Mapping[str, Any], n_calls: int | None = None
+    ) -> tuple[int, str | None]:
+        """Load a snapshot into the new session and carry out calls.
+
+        Args:
+            at: when the snapshot was made.
+            state: the snapshot.
+            n_calls: how many calls to carry out; None for all.
+
+        Returns:
+            How many calls were carried out, and why the next one could not be.
+
+        Raises:
+            StoreError: if the snapshot itself cannot be loaded.
+        """
+        self.now = at
+        try:
+            self.session.load_state_dict(state["session"])
+            self.mine, self.epoch = set(state["mine"]), state["epoch"]
+            self.session.plan()
+        except Exception as error:
+            raise StoreError(
+                f"The snapshot in {self._journal.path} cannot be loaded: {_said(error)}. Open it "
+                "with the version of coevo_gym that wrote it, or pass another --db."
+            ) from error
+        done, doing = 0, "it could not be read"
+        try:
+            for call in islice(self._journal.calls(), n_calls):
+                doing = f"{call.what} {call.body.get('ticket', '')}".strip()
+                self.now = call.at
+                answer = self._carry_out(call.what, call.body)
+                self.session.plan()
+                if call.what == "take":
+                    _check_ticket(answer, call.body)
+                done, doing = done + 1, "it could not be read"
+        except Exception as error:
+            return done, f"{doing}: {_said(error)}"
+        return done, None
+
+    def _loaded(self, state: Mapping[str, Any]) -> tuple[CurriculumSession, dict[str, Any]]:
+        """Load a state into a new session, and that into another one, as a restart would.
+
+        Returns:
+            The second session, and its state for a snapshot.
+        """
+        first, second = self._new(), self._new()
+        first.load_state_dict(state)
+        kept = first.state_dict(tickets=True)
+        kept["callers"]["counts"] = self.session.counts
+        kept = json.loads(json.dumps(kept, allow_nan=False))
+        second.load_state_dict(kept)
+        second.metrics()
+        second.plan()
+        return second, kept
+
+    def _switch(self, session: CurriculumSession, kept: dict[str, Any]) -> None:
+        """Put a loaded session in the place of this one, with tickets of its own epoch."""
+        epoch = secrets.token_hex(3)
+        self._put(kept, (), epoch)
+        self.session, self.epoch, self.mine = session, epoch, set()
+
+    # Writing it.
+
+    def _keep(self, calls: list[Call]) -> None:
+        if not calls:
+            return
+        self._journal.add(calls, synced=any(call.what not in _UNSYNCED for call in calls))
+        if self._journal.bytes_since_snapshot > max(SNAPSHOT_BYTES, 4 * self._snapshot_bytes):
+            self._snapshot()
+
+    def _snapshot(self) -> None:
+        self.mine &= {ticket.id for ticket in self.session.outstanding}
+        self._put(self.session.state_dict(tickets=True), self.mine, self.epoch)
+
+    def _put(self, session: dict[str, Any], mine: Collection[str], epoch: str) -> None:
+        state = {"session": session, "mine": sorted(mine), "epoch": epoch}
+        self._snapshot_bytes = self._journal.put_snapshot(self.now, state)
+
+
+class _Found:
+    """An evolver whose round has been carried out already.
+
+    Attributes:
+        result: what it found.
+    """
+
+    def __init__(self) -> None:
+        self.result: RoundResult | None = None
+
+    def run(self, round: Round) -> RoundResult:
+        """Return what it found."""
+        assert self.result is not None
+        return self.result
+
+
+def _check_ticket(answer: object, body: Mapping[str, Any]) -> None:
+    """Refuse another answer to a take than the one in the journal."""
+    mine = isinstance(answer, Ticket) and (answer.id, answer.task.id)
+    if mine != (body["ticket"], body["task"]):
+        raise StoreError("it was for another task, so other code wrote this journal")
+
+
+def _said(error: BaseException) -> str:
+    """An error in words, without the stop at its end."""
+    words = str(error).strip().removesuffix(".")
+    return words if isinstance(error, CoevoError) else f"{type(error).__name__}: {words}"

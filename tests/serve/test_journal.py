@@ -1,0 +1,153 @@
+"""The file of a served session: old ones open, damaged ones say so."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import zlib
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevo_gym.core.errors import StoreError
+from coevo_gym.serve.journal import Call, Journal
+from coevo_gym.serve.server import Practice
+from tests.serve.standing import opened
+from tests.serve.test_journaled_session import killed, played, take
+
+ABOUT = {"group_size": 2, "benchmark": "toy"}
+STATE = {"epoch": "0a1b2c", "texts": ["a text " * 40] * 3}
+
+
+def written(path: Path, n: int = 40) -> list[Call]:
+    """A journal with a snapshot and calls."""
+    calls = [Call(float(i), "report", {"ticket": f"group-{i}/0"}) for i in range(n)]
+    with closing(Journal(path, ABOUT)) as journal:
+        journal.put_snapshot(0.5, STATE)
+        for call in calls:
+            journal.add([call])
+    return calls
+
+
+def contents(path: Path) -> tuple[Any, list[Call]]:
+    with closing(Journal(path, ABOUT)) as journal:
+        return journal.snapshot(), list(journal.calls())
+
+
+def check_flips(path: Path, n_seeds: int) -> None:
+    """Bytes that are flipped are noticed, unless they are of no use."""
+    calls = written(path)
+    whole, noticed, refused = path.read_bytes(), 0, 0
+    for seed in range(n_seeds):
+        rng, data = random.Random(seed), bytearray(whole)
+        for _ in range(rng.choice([1, 1, 5, 30, 200])):
+            data[rng.randrange(len(data))] ^= rng.randrange(1, 256)
+        path.write_bytes(data)
+        try:
+            found = contents(path)
+        except StoreError as error:
+            found, refused = None, refused + 1
+            noticed += path.name in str(error)
+        assert found in (None, ((0.5, STATE), calls))
+        for left in path.parent.glob(f"{path.name}-*"):
+            left.unlink()
+    assert noticed > n_seeds / 3
+    assert noticed == refused
+
+
+def test_flipped_bytes_are_noticed(tmp_path: Path) -> None:
+    check_flips(tmp_path / "a.db", 40)
+
+
+@pytest.mark.slow
+def test_flipped_bytes_of_many_journals_are_noticed(tmp_path: Path) -> None:
+    check_flips(tmp_path / "a.db", 2000)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("UPDATE calls SET at = 7 WHERE number = 3", "call 3 is not as it was written"),
+        ("UPDATE calls SET what = 'sweep' WHERE number = 3", "call 3 is not as it was written"),
+        ("UPDATE calls SET body = NULL WHERE number = 3", "call 3 is not as it was written"),
+        ("UPDATE snapshot SET body = x'00'", "the snapshot is not as it was written"),
+        ("DELETE FROM calls WHERE number = 3", "of 40 calls, 39 are left"),
+        ("DELETE FROM snapshot", "its snapshot is missing"),
+    ],
+)
+def test_a_changed_row_is_named(change: str, why: str, tmp_path: Path) -> None:
+    written(tmp_path / "a.db")
+    with closing(sqlite3.connect(tmp_path / "a.db")) as db:
+        db.execute(change)
+        db.commit()
+    with pytest.raises(StoreError, match=rf"a\.db is damaged: {why}.*Restore a copy"):
+        contents(tmp_path / "a.db")
+
+
+def test_a_damaged_call_is_told_and_may_be_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    first = opened(path)
+    for _ in range(5):
+        ticket = take(first)
+        first.report(ticket.id, played(ticket))
+    killed(first)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE calls SET body = x'00' WHERE number = 8")
+        db.commit()
+    with pytest.raises(StoreError, match=r"call 8 of 10 failed.*is damaged.*--recover"):
+        opened(path)
+    with opened(path, recover=True) as second:
+        assert "the last 3 calls (2 reports)" in second.recovered
+        assert second.counts["reported"] == 3
+
+
+def as_format_1(path: Path) -> None:
+    """Make a journal what earlier versions wrote."""
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("ALTER TABLE calls DROP COLUMN checksum")
+        db.execute("ALTER TABLE snapshot DROP COLUMN checksum")
+        db.execute("PRAGMA user_version=1")
+        db.commit()
+
+
+def test_a_journal_without_checksums_opens_and_gets_some(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    calls = written(path)
+    as_format_1(path)
+    assert contents(path) == ((0.5, STATE), calls)
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT count(*) FROM calls WHERE checksum IS NULL").fetchone() == (0,)
+        db.execute("UPDATE calls SET at = 7 WHERE number = 3")
+        db.commit()
+    with pytest.raises(StoreError, match="call 3 is not as it was written"):
+        contents(path)
+
+
+def test_an_old_journal_with_bytes_that_are_no_json_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    written(path)
+    for number, body in ((1, b"none"), (1, zlib.compress(b"\xff{")), (1, zlib.compress(b"{"))):
+        as_format_1(path)
+        with closing(sqlite3.connect(path)) as db:
+            db.execute("UPDATE calls SET body = ? WHERE number = ?", (body, number))
+            db.commit()
+        with pytest.raises(StoreError, match=r"a\.db is damaged: call 1 is unreadable"):
+            contents(path)
+
+
+def test_a_server_may_be_told_to_recover(tmp_path: Path) -> None:
+    practice = Practice(benchmark="toy", curriculum="coevolve", initial_size=2)
+    path = tmp_path / "a.db"
+    first = practice.open(path)
+    assert first.report("group-0/0@nowhere", {}) == ""
+    killed(first)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE calls SET at = at + 1 WHERE number = 1")
+        db.commit()
+    with pytest.raises(StoreError, match=r"call 1 of \d+ failed"):
+        practice.open(path)
+    with practice.open(path, recover=True) as second:
+        assert "Dropped the last" in second.recovered
+        assert second.counts["unknown"] == 0

@@ -1,0 +1,90 @@
+"""Packages of engines are installed from lock files, and from nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from coevo_gym.core.errors import EnvBackendError
+from coevo_gym.envs.alfworld import setup as alfworld
+from coevo_gym.envs.appworld.engine import prefix
+from coevo_gym.envs.bfcl import setup as bfcl
+from coevo_gym.provision import pinned, pip_install
+
+PROJECT = Path(__file__).parents[1]
+LOCKS = {"alfworld": alfworld.LOCK, "appworld": prefix.PINS, "bfcl": bfcl.LOCK}
+
+
+@pytest.mark.parametrize("lock", LOCKS.values(), ids=LOCKS)
+def test_every_package_of_a_lock_has_hashes_and_no_host(lock: Path) -> None:
+    text = lock.read_text()
+    entries = text.replace(" \\\n", "").splitlines()
+    assert all(re.fullmatch(r"\S+==\S+( +--hash=sha256:[0-9a-f]{64})+", one) for one in entries)
+    assert [one.split()[0] for one in entries] == pinned(lock)
+
+
+def test_locks_have_the_versions_that_are_asked_for() -> None:
+    assert pinned(bfcl.LOCK) == list(bfcl.PACKAGES)
+    assert f"appworld=={prefix.VERSION}" in pinned(prefix.PINS)
+    constraints = (PROJECT / "constraints.txt").read_text().lower().splitlines()
+    assert set(pinned(alfworld.LOCK)) <= set(constraints)
+    wanted = {f"{name}=={version}" for name, version in alfworld.VERSIONS.items()}
+    assert wanted <= set(pinned(alfworld.LOCK))
+
+
+def test_an_engine_from_before_there_were_hashes_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COEVO_HOME", str(tmp_path))
+    engine = tmp_path / "appworld" / "engine"
+    python = prefix.python_in(engine)
+    python.parent.mkdir(parents=True)
+    python.touch()
+    pins = pinned(prefix.PINS)
+    (engine / "pins.txt").write_text("\n".join(pins) + "\n")
+    assert prefix.missing() == ""
+    (engine / "pins.txt").write_text("\n".join(pins[1:]) + "\n")
+    assert "are not those of this version" in prefix.missing()
+
+
+def wheel_in(folder: Path) -> Path:
+    file, info = folder / "nothing-1.0-py3-none-any.whl", "nothing-1.0.dist-info"
+    with zipfile.ZipFile(file, "w") as wheel:
+        wheel.writestr("nothing.py", "")
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: nothing\nVersion: 1.0\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    return file
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_only_files_with_the_hash_of_the_lock_are_installed(tmp_path: Path, right: bool) -> None:
+    wheel = wheel_in(tmp_path)
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest() if right else "0" * 64
+    lock, target = tmp_path / "lock.txt", tmp_path / "target"
+    lock.write_text(f"nothing==1.0 \\\n    --hash=sha256:{digest}\n")
+    where = ("--no-index", "--find-links", str(tmp_path), "--target", str(target))
+    if right:
+        pip_install(lock, *where, advice="", timeout_s=600)
+    else:
+        says = r"pip refused nothing==1\.0: .*another hash .*Nothing was installed"
+        with pytest.raises(EnvBackendError, match=says):
+            pip_install(lock, *where, advice="", timeout_s=600)
+    assert (target / "nothing.py").is_file() is right
+
+
+def test_a_wrong_hash_is_told_by_uv_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "error: Failed to download `mpmath==1.3.0`\n  cause: Hash mismatch for `mpmath==1.3.0`"
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        assert ["--require-hashes", "--requirement", str(bfcl.LOCK)] == command[-3:]
+        return subprocess.CompletedProcess(command, 1, "", said)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(EnvBackendError, match=r"pip refused bfcl-eval==\S+ and mpmath==\S+: "):
+        pip_install(bfcl.LOCK, advice="", timeout_s=1)

@@ -1,0 +1,42 @@
+"""The data of an export, read as its pages read it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
+_DATA = re.compile(r'(id="coevo-export">|window\.coevoExport = "|takeExport\("[^"]+", ")([^<"]*)')
+
+
+def data_in(file: Path) -> Any:
+    """Return the part in a page or in a file of data: its answers, texts, files and lists."""
+    (found,) = _DATA.findall(file.read_text())
+    part: dict[str, Any] = {"answers": {}, "texts": []}
+    for line in zlib.decompress(base64.b64decode(found[1])).decode().split("\n")[:-1]:
+        told = json.loads(line)
+        if "path" in told:
+            part["answers"][told["path"]] = told["answer"]
+            part["texts"] += told["texts"]
+        else:
+            part |= told
+    return part
+
+
+def with_data(page: str, text: str) -> str:
+    """Return a page with other data in it."""
+    return _DATA.sub(lambda found: found[1] + text, page)
+
+
+def whole(value: Any, texts: list[str]) -> Any:
+    """Return an answer with its texts, without what is only there for filters."""
+    if isinstance(value, list):
+        return [whole(one, texts) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if "$t" in value:
+        return texts[value["$t"]]
+    return {key: whole(one, texts) for key, one in value.items() if not key.startswith("_")}
