@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from coevo_gym.agents.lm.prefix_cache import (
     LEAST_SHARED,
+    BatchLayer,
     Ids,
     PrefixCache,
     Start,
@@ -162,7 +163,7 @@ def _sample_batch(
                     batch.store(number, ask.prompt + tuple(answer[:-1]), stored)
         if not any(live):
             return [Sampled(tuple(i), tuple(p)) for i, p in zip(ids, logprobs, strict=True)]
-        kept = range(len(live))
+        kept: Sequence[int] = range(len(live))
         if sum(live) <= _COMPACT * len(live):
             kept = [number for number in kept if live[number]]
         places, live = [places[i] for i in kept], [live[i] for i in kept]
@@ -245,7 +246,8 @@ class _Batch:
     def store(self, row: int, ids: Ids, stored: PrefixCache) -> None:
         """Store what was read of a row: these ids."""
         slots = self._seen[row].nonzero().squeeze(1)
-        stored.put(ids, [layer.of_row(row, slots) for layer in self._cache.layers])
+        layers = [layer for layer in self._cache.layers if isinstance(layer, BatchLayer)]
+        stored.put(ids, [layer.of_row(row, slots) for layer in layers])
 
 
 def _padded(ids: Sequence[int], length: int) -> list[int]:

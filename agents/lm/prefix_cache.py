@@ -160,7 +160,7 @@ class BatchLayer(DynamicLayer):
     def __init__(
         self, beginnings: Sequence[tuple[Tensor, Tensor] | None], *, begun: int, room: int
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._beginnings, self._length, self._room = beginnings, begun, room
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
