@@ -161,7 +161,7 @@ def telling(say: Callable[[str], None]) -> Iterator[None]:
 
 def say(text: str) -> None:
     """Print a line as it is; no path in it is broken."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 def say_wrapped(text: str, *, hang: int = 2, style: str = "") -> None:
@@ -203,7 +203,7 @@ def say_block(name: str, facts: Sequence[tuple[str, str]], *, style: str = "") -
 
 def say_aside(text: str) -> None:
     """Print a line for people beside the output proper."""
-    errors.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
+    errors.print(text, style="dim", markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 def agree(asked: Sequence[Estimate]) -> bool:

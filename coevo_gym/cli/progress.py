@@ -153,7 +153,7 @@ class RunProgress:
 
     def say(self, text: str) -> None:
         """Print a line; it stays above the live one."""
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self.console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
         self.console.file.flush()
 
 
