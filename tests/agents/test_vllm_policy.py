@@ -14,6 +14,7 @@ transformers = pytest.importorskip("transformers")
 from coevo_gym.agents.lm import vllm_policy  # noqa: E402
 from coevo_gym.agents.lm.language_model import ModelConfig  # noqa: E402
 from coevo_gym.agents.lm.padded import Ask, Sampled, sample_padded  # noqa: E402
+from coevo_gym.agents.lm.prefix_cache import PrefixCache  # noqa: E402
 from coevo_gym.agents.lm.vllm_engine import VLLMConfig  # noqa: E402
 from coevo_gym.agents.lm.vllm_policy import VLLMPolicy  # noqa: E402
 from coevo_gym.core.errors import ModelError  # noqa: E402
@@ -49,7 +50,12 @@ class StandIn:
         self.seeds += seeds
         return [
             sample_padded(
-                self.model, [ask], stop_ids=stop_ids or (-1,), seed=seed, max_prompt_tokens=64
+                self.model,
+                [ask],
+                stop_ids=stop_ids or (-1,),
+                seed=seed,
+                max_prompt_tokens=64,
+                prefixes=PrefixCache(0),
             )[0]
             for ask, seed in zip(asks, seeds, strict=True)
         ]
