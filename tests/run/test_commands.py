@@ -238,7 +238,7 @@ def test_a_task_that_evolved_can_be_played(coevo: Coevo, monkeypatch: pytest.Mon
     assert len(shown) == 1
     assert "evolved" in shown.pop()
     assert "Name a benchmark, or a run" in coevo("play", code=2)
-    assert "Name a benchmark, or a run" in coevo("play", "toy", "--run", "toy-run", code=2)
+    assert "toy-run" in coevo("play", "webshop", "--run", "toy-run", code=2)
 
 
 def test_resuming_a_finished_run_says_that_it_is_finished(coevo: Coevo, finished: Path) -> None:

@@ -115,7 +115,15 @@ def test_an_evaluation_by_a_model_is_told_from_its_first_answers_on(
 
     monkeypatch.setattr(run_progress, "_EVERY_S", 0.0)
     monkeypatch.setattr(job, "make_policy", lambda *given, **named: Llama())
-    given = ("--name", "early", "--set", "evaluation.n_tasks=2", "--set", "benchmark.max_steps=4")
+    given = (
+        "--yes",
+        "--name",
+        "early",
+        "--set",
+        "evaluation.n_tasks=2",
+        "--set",
+        "benchmark.max_steps=4",
+    )
     text = coevo("eval", "webshop", "--policy", "openai:llama", *given)
     assert [(found.done, found.steps, found.tokens) for found in seen] == [
         (0, 0, 0), (0, 2, 200), (0, 4, 400), (0, 6, 600),

@@ -33,6 +33,9 @@ from tests import needs
 
 STATIC = Path(coevo_gym.__file__).parent / "web" / "static"
 ADDRESS = "http://127.0.0.1:9"
+PATIENCE_MS = 60_000
+"""How long a page or an engine may take on a busy machine."""
+expect.set_options(timeout=PATIENCE_MS)
 NARROW: ViewportSize = {"width": 360, "height": 740}
 FLAGS = [
     "--no-sandbox",
@@ -160,7 +163,7 @@ def visit(
         options: of the context, such as ``viewport`` and ``color_scheme``.
     """
     context: BrowserContext = browser.new_context(**options)
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(PATIENCE_MS)
     try:
         visit = Visit(context.new_page())
         visit.listen()

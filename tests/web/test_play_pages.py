@@ -33,14 +33,6 @@ HOSTILE = "<script>window.hit = 1</script><img src=x onerror='window.hit = 2'>\u
 TOY = toy.BENCHMARK.tasks(Split.TRAIN)[0]
 
 
-@pytest.fixture(autouse=True)
-def _patient() -> Iterator[None]:
-    """An engine may take its time to start on a busy machine."""
-    expect.set_options(timeout=60_000)
-    yield
-    expect.set_options(timeout=5_000)
-
-
 @pytest.fixture
 def visit(chromium: Browser) -> Iterator[Visit]:
     with browsing.visit(chromium) as visit:
