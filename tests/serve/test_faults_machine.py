@@ -43,7 +43,7 @@ from tests.toy import ToyBenchmark
 
 T = TypeVar("T")
 LEASE_S = 10.0
-MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 (syncing is free there)
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 DROPPED = {"given back": "late", "lapsed": "late", "reported": "double", "": "unknown"}
 IN_MEMORY = ("next", "record", "plan", "state_dict", "symbol")
 ON_DISK = ("add", "put_snapshot")
