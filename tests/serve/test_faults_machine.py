@@ -43,6 +43,7 @@ from tests.toy import ToyBenchmark
 
 T = TypeVar("T")
 LEASE_S = 10.0
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 DROPPED = {"given back": "late", "lapsed": "late", "reported": "double", "": "unknown"}
 IN_MEMORY = ("next", "record", "plan", "state_dict", "symbol")
 ON_DISK = ("add", "put_snapshot")
@@ -146,7 +147,7 @@ class Faults(RuleBasedStateMachine):
 
     @initialize(k=st.integers(1, 3), groups_per_step=st.sampled_from([1, 3]), small=st.booleans())
     def begin(self, k: int, groups_per_step: int, small: bool) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="coevo-journal-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="coevo-journal-", dir=MEMORY))
         self.k, self.groups_per_step = k, groups_per_step
         self.clock, self.n, self.fault = Clock(), 0, Fault()
         self.model = Model()
