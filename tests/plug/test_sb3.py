@@ -124,7 +124,9 @@ def test_the_block_of_the_docs_runs_without_a_warning(
     scope: dict[str, Any] = {}
     exec(block.replace("learn(100_000)", "learn(8_192)"), scope)
     assert "rare_share" not in caplog.text
-    assert session_of(scope["envs"]).metrics()["rounds"] >= 2
+    metrics = session_of(scope["envs"]).metrics()
+    assert metrics["rounds"] >= 2
+    assert 4 * metrics["signals_rare"] < 4 * metrics["groups"], "a quarter of the episodes or more"
     assert scope["held_out"].num_envs == 4
 
 
