@@ -38,6 +38,9 @@ class TransformersPolicy(LanguageModel):
     a tiny model, and about as much with SmolLM2. Continuous batching serves on a GPU with flash
     attention. Which one, and why, is logged once.
 
+    Left-padded batches read each token of a conversation once, see
+    :class:`coevo_gym.agents.lm.prefix_cache.PrefixCache`.
+
     On a GPU where fp32 weights are trained, answers are sampled with a copy of them in bf16 that
     is renewed when ``version`` has changed. The trainer's log-probabilities then differ a little
     from the sampler's, and importance weights correct for it. Neither this nor continuous
