@@ -91,7 +91,7 @@ def main() -> None:
         code = INTERRUPTED
     except (CoevoError, GymnasiumError, OSError, ImportError) as error:
         text = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
-        errors.print(text, style="red", markup=False, soft_wrap=True)
+        errors.print(text, style="red", markup=False, emoji=False, soft_wrap=True)
         code = exit_code(error)
     except Exception as error:
         if not hasattr(error, "format_message"):
@@ -101,6 +101,7 @@ def main() -> None:
                 f"{what.replace('Value error, ', '').removesuffix('.')}. Try --help.",
                 style="red",
                 markup=False,
+                emoji=False,
                 soft_wrap=True,
             )
         code = USAGE
