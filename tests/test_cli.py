@@ -16,6 +16,7 @@ from rich.table import Table
 from coevo_gym import tasks
 from coevo_gym.cli import output
 from coevo_gym.testing import make_env
+from tests.quick import slow_for
 
 
 def coevo(
@@ -198,7 +199,7 @@ def test_nothing_is_made_for_a_listing(appworld_root: Path, tmp_path: Path) -> N
     assert [path.name for path in home.rglob("*") if path.is_dir()] == ["appworld", "engine"]
 
 
-@pytest.mark.parametrize("columns", ["60", "80"])
+@pytest.mark.parametrize("columns", slow_for(["60", "80"], "60"))
 def test_nothing_that_is_there_to_be_copied_is_broken(columns: str, tmp_path: Path) -> None:
     home = tmp_path / ("long" * 20)
     home.mkdir()

@@ -20,8 +20,24 @@ from tests.toy import ToyEnv
 BENCHMARKS = {spec.env_id: spec.name for spec in benchmark_specs()}
 
 
-@pytest.mark.parametrize("env_id", BENCHMARKS)
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+SLOW_ON_APPWORLD = {"check_gymnasium", "check_same_in_another_process", "check_vector"}
+
+
+@pytest.mark.parametrize(
+    ("check", "env_id"),
+    [
+        pytest.param(
+            check,
+            env_id,
+            id=f"{check.__name__}-{env_id}",
+            marks=[pytest.mark.slow]
+            if name == "appworld" and check.__name__ in SLOW_ON_APPWORLD
+            else [],
+        )
+        for check in CHECKS
+        for env_id, name in BENCHMARKS.items()
+    ],
+)
 def test_contract(env_id: str, check: Callable[[str], None], engine: Callable[[str], None]) -> None:
     engine(BENCHMARKS[env_id])
     check(env_id)

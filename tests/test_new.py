@@ -95,6 +95,7 @@ def test_it_is_played_and_evaluated(place: Place) -> None:
     assert "100.0%" in said
 
 
+@pytest.mark.slow
 def test_it_is_trained_resumed_and_reported(place: Place) -> None:
     settings = SETTINGS.replace("toy-run", "tea-run").replace('"toy"', '"tea_room"')
     short = settings.replace("max_steps = 6", "max_steps = 2").replace(

@@ -39,7 +39,14 @@ def test_a_whole_episode_by_index() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env_id", "observed"), [*((env_id, True) for env_id in IDS), ("Toy-v0", False)]
+    ("env_id", "observed"),
+    [
+        *(
+            pytest.param(env_id, True, marks=[pytest.mark.slow] if "AppWorld" in env_id else [])
+            for env_id in IDS
+        ),
+        ("Toy-v0", False),
+    ],
 )
 def test_wrapped_envs_pass_gymnasiums_checker(
     env_id: str, observed: bool, request: pytest.FixtureRequest

@@ -6,12 +6,15 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from coevo_gym.envs.appworld.engine import pool, prefix
 from tests.appworld.door_script import PATHS
 
 SCRIPT = Path(__file__).with_name("door_script.py")
 
 
+@pytest.mark.slow
 def test_it_opens_to_one_api_at_a_time(root: Path, tmp_path: Path) -> None:
     (tmp_path / "data").symlink_to(root / "data")
     done = subprocess.run(

@@ -15,6 +15,7 @@ from coevo_gym.envs.appworld.escapes.setup import CheatSetup, cheat_setup
 from coevo_gym.envs.appworld.escapes.suite import PAYLOADS
 from coevo_gym.escapes import Attempt, Payload, Verdict, compare
 from coevo_gym.sandbox import Level
+from tests.quick import sampled
 from tests.sandbox.levels import needs
 
 NOT_APPLICABLE = {"clock-argument": "allow_datetime_change is False"}
@@ -59,7 +60,7 @@ def known() -> dict[str, Attempt]:
     return {}
 
 
-@pytest.mark.parametrize("payload", PAYLOADS, ids=lambda payload: payload.name)
+@pytest.mark.parametrize("payload", sampled(PAYLOADS, 4, lambda payload: payload.name))
 def test_cheating_is_stopped(
     payload: Payload[Seen], cheats: CheatSetup, known: dict[str, Attempt]
 ) -> None:

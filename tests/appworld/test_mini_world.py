@@ -181,6 +181,7 @@ def check_tasks(stock: Stock, tasks: list[MiniTask]) -> None:
         assert labels == {"no_op_pass"} or not labels, task.id
 
 
+@pytest.mark.slow
 def test_references_pass_and_doing_nothing_fails(stock: Stock, tasks: list[MiniTask]) -> None:
     check_tasks(stock, tasks[::60])
 
@@ -250,6 +251,7 @@ def check_wrong(stock: Stock, tasks: list[MiniTask], names: list[str]) -> None:
         assert not success(result), name
 
 
+@pytest.mark.slow
 def test_wrong_solutions_fail(stock: Stock, tasks: list[MiniTask]) -> None:
     check_wrong(stock, tasks, list(WRONG)[::10])
 

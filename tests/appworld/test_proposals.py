@@ -63,6 +63,7 @@ def test_anything_may_be_proposed(proposal: Proposal) -> None:
         assert made.context_id == context.id
 
 
+@pytest.mark.slow
 def test_rules_in_place_of_a_model_find_tasks() -> None:
     sources = APPWORLD.tasks(Split.TRAIN, "builtin")[::7]
     accepted, verdicts = walks.evolved(

@@ -194,7 +194,9 @@ def covered(benchmark: str, round: Round, native: Sequence[Task]) -> tuple[int, 
     return len(tag_counts(result.accepted)), result
 
 
-@pytest.mark.parametrize(("name", "n"), [("webshop", 30), ("alfworld", 9)])
+@pytest.mark.parametrize(
+    ("name", "n"), [("webshop", 30), pytest.param("alfworld", 9, marks=pytest.mark.slow)]
+)
 def test_targets_cover_more_than_chance(name: str, n: int, engine: Callable[[str], None]) -> None:
     engine(name)
     native = get_benchmark(name).tasks(Split.TRAIN)

@@ -50,6 +50,7 @@ def copied(finished: Path, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_how_far_it_is_is_told_of_the_table_and_of_each_cell(finished: Path) -> None:
     whole, cells = read_progress(finished), list(finished.glob("*/manifest.json"))
     assert whole is not None

@@ -17,6 +17,7 @@ from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_j
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.testing.fixtures import make_env
 from tests.fuzz.grammars import GRAMMARS
+from tests.quick import slow_for
 
 pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 
@@ -33,7 +34,7 @@ ENVS = {
 }
 
 
-@pytest.mark.parametrize("name", ENVS)
+@pytest.mark.parametrize("name", slow_for(ENVS, "appworld"))
 def test_no_action_breaks_an_env(name: str, engine: Callable[[str], None]) -> None:
     engine(name.partition("-")[0])
     assert acted(name, 100, n_tasks=4) >= 100

@@ -20,6 +20,7 @@ from coevo_gym.envs.base import TaskEnv
 from coevo_gym.testing.fixtures import make_env
 from tests.fuzz.documents import DEEP, objects
 from tests.fuzz.grammars import GRAMMARS
+from tests.quick import slow_for
 from tests.run import told
 
 pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
@@ -97,7 +98,7 @@ def test_a_path_that_is_none_is_told(path: str) -> None:
         make_env("webshop", tasks=path)
 
 
-@pytest.mark.parametrize("name", GRAMMARS)
+@pytest.mark.parametrize("name", slow_for(GRAMMARS, "appworld"))
 def test_a_changed_task_is_played_or_refused(
     name: str, engine: Callable[[str], None], tmp_path: Path
 ) -> None:

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 RECIPE = Path(__file__).parents[2] / "docs" / "trainers" / "cleanrl_ppo.py"
 SIGNALS = ("signals_forgetting", "signals_boundary", "signals_rare")
 
@@ -24,6 +26,7 @@ def run(folder: Path, updates: int) -> tuple[list[dict[str, Any]], dict[str, Any
     return rows, end
 
 
+@pytest.mark.slow
 def test_it_practises_saves_and_goes_on(tmp_path: Path) -> None:
     rows, end = run(tmp_path, 6)
     last = rows[-1]

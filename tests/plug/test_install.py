@@ -151,6 +151,7 @@ def test_a_trainer_that_is_missing_says_what_to_run() -> None:
         import_trainer("no_such_module", "sb3")
 
 
+@pytest.mark.slow
 def test_the_commands_know_trainers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COEVO_HOME", str(tmp_path))
 

@@ -81,6 +81,7 @@ def test_a_killed_run_goes_on_with_its_groups(child: Callable[..., Child], tmp_p
     check(tmp_path / "runs" / "toy-run", 6)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on(child: Callable[..., Child], tmp_path: Path) -> None:
     sets = [f"--set={key}={value}" for key, value in STALE.items()]
     running = child("train", TOY, "--set=arms=static", *sets)

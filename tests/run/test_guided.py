@@ -117,6 +117,7 @@ def test_one_that_was_killed_ends_as_if_it_had_not(
     assert not [k for line in steps_of(folder, "static") for k in line if k.startswith("notes")]
 
 
+@pytest.mark.slow
 def test_a_method_of_ours_with_all_that_it_remembers(
     child: Callable[..., Child], tmp_path: Path, sets: list[str]
 ) -> None:

@@ -62,6 +62,7 @@ def straight(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> 
     return cwd / "runs" / "toy-run"
 
 
+@pytest.mark.slow
 def test_a_person_sees_what_the_model_does_and_how_long_it_takes(straight: Path) -> None:
     lines = (straight.parents[1] / "output.txt").read_text().splitlines()
     assert any(line.startswith("warm-up: 3/30") for line in lines)  # epochs

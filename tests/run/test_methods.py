@@ -60,6 +60,7 @@ class TestAMethodOfOnesOwn:
         (folder / "practice.py").write_text(source)
         return [f"--set={item}" for item in (*self.SETS, f"plugins.methods={folder}")]
 
+    @pytest.mark.slow
     def test_it_trains_resumes_and_is_in_the_report(
         self, child: Callable[..., Child], tmp_path: Path, sets: list[str]
     ) -> None:

@@ -243,6 +243,7 @@ def test_a_budget_is_for_the_whole_run_and_survives_its_end(
         assert sum(used.calls for used in applied.result.usage.values()) <= 40
 
 
+@pytest.mark.slow
 def test_stopped_while_a_model_thinks_it_does_not_wait_for_that(
     child: NewChild, tmp_path: Path
 ) -> None:
@@ -311,6 +312,7 @@ def _unpacked(value: Any) -> bytes:
         return value
 
 
+@pytest.mark.slow
 def test_a_key_goes_to_the_server_and_nowhere_else(
     child: NewChild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,7 @@ def test_a_run_killed_in_mid_flight_carries_the_round_out_again(
     assert rows(folder, "landings")
 
 
+@pytest.mark.slow
 def test_stopped_in_mid_flight_it_lets_the_round_go(
     child: Callable[..., Child], tmp_path: Path
 ) -> None:

@@ -289,6 +289,7 @@ def test_the_reference_is_saved_once_for_all_arms(finished: Path) -> None:
         assert saved.state["learner"]["reference"] is None
 
 
+@pytest.mark.slow
 def test_a_checkpoint_with_a_reference_of_its_own_is_gone_on_from(
     child: NewChild, finished: Path, tmp_path: Path
 ) -> None:
@@ -306,6 +307,7 @@ def test_a_checkpoint_with_a_reference_of_its_own_is_gone_on_from(
     assert_same(tmp_path / "runs" / "toy-run", finished)
 
 
+@pytest.mark.slow
 def test_what_was_read_of_a_checkpoint_does_not_stay_in_memory(
     child: NewChild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,6 +332,7 @@ def test_what_was_read_of_a_checkpoint_does_not_stay_in_memory(
     assert read
 
 
+@pytest.mark.slow
 def test_an_arm_does_not_go_on_from_another_start(child: NewChild, tmp_path: Path) -> None:
     folder = RunFolder(stopped(child, tmp_path)).checkpoints
     warmup = Checkpoints(folder / "warm-up", keep=1)

@@ -25,6 +25,7 @@ from tests.alfworld.test_builder import POTATO, facts
 from tests.alfworld.test_builder import draft_of as alfworld_draft
 from tests.bfcl.test_builder import DONE, SOLUTION, WORDS
 from tests.bfcl.test_builder import draft_of as bfcl_draft
+from tests.quick import slow_for
 from tests.webshop.handmade import draft_of as webshop_draft
 
 KETTLE = "Answer with the word kettle."
@@ -251,7 +252,9 @@ def task_of(name: str, bad: Bad, draft: Draft) -> Task:
     return good.model_copy(update={"instruction": draft.instruction, "solution": draft.solution})
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize(
+    "row", slow_for(ROWS, *(row for row in ROWS if row.startswith("appworld: padded")))
+)
 def test_a_draft_that_proves_nothing_is_rejected(row: str, request: pytest.FixtureRequest) -> None:
     name, bad = ROWS[row]
     if name == "appworld":

@@ -146,6 +146,7 @@ def test_the_first_tasks_of_the_shop_come_from_a_tape() -> None:
     check_first("webshop_first")
 
 
+@pytest.mark.slow
 def test_the_first_tasks_of_the_apps_begin_as_their_rules_make_them(
     appworld_root: Path, tmp_path: Path
 ) -> None:

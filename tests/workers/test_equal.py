@@ -128,7 +128,7 @@ def play(env_id: str, tasks: Sequence[Task], n_steps: int, **kwargs: Any) -> Ite
         ("webshop", "CoEvolve-WebShop-v0", 20),
         ("bfcl", "CoEvolve-BFCL-v0", 12),
         ("alfworld", "CoEvolve-ALFWorld-v0", 20),
-        ("appworld", "CoEvolve-AppWorld-v0", 2),
+        pytest.param("appworld", "CoEvolve-AppWorld-v0", 2, marks=pytest.mark.slow),
     ],
 )
 def test_real_benchmarks(

@@ -24,6 +24,7 @@ from coevo_gym.prompts.cue import load_cue
 from coevo_gym.testing.models import HostilePolicy
 from tests.curricula.episodes import HELD_OUT, TRAIN
 from tests.curricula.explore.presser import TOY_PROMPT, Presser
+from tests.quick import slow_for
 from tests.tapes.pipeline import pipeline
 from tests.toy import BENCHMARK, ToyBenchmark
 
@@ -212,7 +213,7 @@ def test_rounds_are_known_by_what_they_were_known_by_before_there_were_targets()
     assert Round.model_validate_json(round.model_dump_json()) == round
 
 
-@pytest.mark.parametrize("name", ["webshop", "bfcl", "alfworld", "appworld"])
+@pytest.mark.parametrize("name", slow_for(["webshop", "bfcl", "alfworld", "appworld"], "appworld"))
 def test_an_explorer_finds_what_it_looks_for(name: str, engine: Callable[[str], None]) -> None:
     engine(name)
     benchmark = get_benchmark(name)
