@@ -40,12 +40,12 @@ class _Case(Generic[ModelT]):
 
     @property
     def purpose(self) -> str:
-        """What usage is counted as."""
+        """Return the purpose under which usage is counted."""
         return self.inquiry.purpose or self.prompt.header.name
 
     @property
     def ended(self) -> Usage:
-        """How it has ended, as a count; nothing if no budget was left to ask at all."""
+        """Return how it ended, as a count; no count if the budget left no room to ask."""
         if self.value is not None:
             return Usage(repaired=1) if self.repairing else Usage(used=1)
         unsent = self.outcome is Finish.UNSENT and not self.repairing

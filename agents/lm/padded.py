@@ -70,7 +70,7 @@ class _Row(NamedTuple):
 
     @property
     def rest(self) -> Ids:
-        """What is still to be read of it."""
+        """Return the tokens of the prompt that are not read yet."""
         return self.ask.prompt[self.start.n :]
 
 

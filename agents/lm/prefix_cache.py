@@ -18,18 +18,18 @@ from transformers.cache_utils import DynamicLayer
 
 Ids = tuple[int, ...]
 KeysAndValues = Sequence[tuple[Tensor, Tensor]]
-"""Of each layer: keys and values, (heads, tokens, width) each."""
+"""Keys and values of each layer, (heads, tokens, width) each."""
 LEAST_SHARED = 16
 """Tokens that prompts must share at least to be read once for all."""
 _ROOM = 64  # tokens that a batch has memory for at first; it grows
 
 
 class Stored(NamedTuple):
-    """What has been read of one sequence.
+    """Keys and values of one sequence.
 
     Attributes:
         ids: (T,) its token ids.
-        layers: their keys and values.
+        layers: keys and values of these, by layer.
         n_bytes: memory that those take.
     """
 

@@ -202,7 +202,7 @@ class TransformersPolicy(LanguageModel):
             )
 
     def _current_prefixes(self) -> PrefixCache:
-        """What the weights of today have read."""
+        """Return the prefix cache, emptied if the weights have changed since it was filled."""
         from coevo_gym.agents.lm.prefix_cache import PrefixCache
 
         # In-place changes of weights are counted by PyTorch, whoever makes them.

@@ -19,6 +19,8 @@ from coevo_gym.agents.lm.prefix_cache import (  # noqa: E402
     shared_beginnings,
 )
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 VOCABULARY = 40
 STOP = 0
 CLOSE = 1e-4
@@ -49,14 +51,6 @@ def model(name: str, dtype: Any) -> Any:
             torch.manual_seed(5)
             _MADE[name, dtype] = MODELS[name]().eval().to(dtype)
     return _MADE[name, dtype]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def sample(made: Any, asks: Sequence[Ask], prefixes: PrefixCache, **changed: Any) -> list[Sampled]:

@@ -26,16 +26,10 @@ from coevo_gym.core.trajectory import UNKNOWN_VERSION, Segment, TokenDecision, V
 from coevo_gym.trainers.segments import segments  # noqa: E402
 from tests.agents.tiny_llama import make_tiny_llama  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SLOWLY = pytest.param("continuous", marks=pytest.mark.slow)
 """It collects garbage at every start, which takes its time in a large process."""
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
