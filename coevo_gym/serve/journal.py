@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.task import canonical_json
-from coevo_gym.store.folder import storing
+from coevo_gym.store.folder import storing, transaction
 
 FORMAT = 2
 """2 added a checksum to each row; journals of format 1 are upgraded when they are opened."""
@@ -104,7 +104,7 @@ class Journal:
                 "settings, or pass another --db."
             )
         if version != FORMAT:
-            with self._transaction():
+            with transaction(self._db):
                 if version == 0:
                     self._db.executemany("INSERT INTO about VALUES (?, ?)", mine.items())
                 else:
@@ -183,7 +183,7 @@ class Journal:
             if synced is not self._synced:
                 self._db.execute(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
                 self._synced = synced
-            with self._transaction():
+            with transaction(self._db):
                 self._db.executemany("INSERT INTO calls VALUES (?, ?, ?, ?, ?)", rows)
             self.n_calls += len(rows)
             self._since += sum(len(row[3]) for row in rows)
@@ -193,7 +193,7 @@ class Journal:
         body = _pack(state)
         row = (1, at, body, _checksum(1, at, "", body))
         with self._lock, self._using():
-            with self._transaction():
+            with transaction(self._db):
                 self._db.execute("INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?)", row)
                 self._db.execute("DELETE FROM calls")
             self.n_calls = self._since = 0
@@ -211,17 +211,6 @@ class Journal:
         """Close the file; twice is fine."""
         with self._lock:
             self._db.close()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
 
     @contextmanager
     def _using(self) -> Iterator[None]:

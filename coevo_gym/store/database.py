@@ -26,7 +26,7 @@ from coevo_gym.core.task import Task, canonical_json
 from coevo_gym.core.trajectory import EvalTrajectory, Group, Trajectory
 from coevo_gym.core.trajectory_json import eval_trajectory_to_json, trajectory_to_json
 from coevo_gym.store.evaluated import Evaluated, EvaluatedTask
-from coevo_gym.store.folder import storing
+from coevo_gym.store.folder import storing, transaction
 from coevo_gym.store.noted import note_to_row
 from coevo_gym.store.reader import SCHEMA_VERSION, RunReader
 from coevo_gym.store.rows import Decision
@@ -304,16 +304,9 @@ class RunStore(RunReader):
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """All or nothing; on disk when it is over."""
-        with self._lock, storing(self.path):
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
+        """Write all or nothing; it is on disk when the block ends."""
+        with self._lock, storing(self.path), transaction(self._db):
+            yield
 
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         with self._lock, storing(self.path):
