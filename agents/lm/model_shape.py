@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from coevo_gym.core.errors import ModelError
+from coevo_gym.agents.lm.models import resolve_model
+from coevo_gym.core.errors import ModelError, ModelNotFetched, ModelNotFound
 
 
 class ModelShape(NamedTuple):
@@ -80,22 +81,36 @@ class ModelShape(NamedTuple):
         return blocks + router + self.vocabulary * self.hidden * (1 if self.tied else 2)
 
 
+_SMOLLM2_135M = ModelShape(30, 576, 9, 3, 64, 1536, 49152, True)
+_QWEN3_4B = ModelShape(36, 2560, 32, 8, 128, 9728, 151936, True)
+
 KNOWN = {
+    "HuggingFaceTB/SmolLM2-135M": _SMOLLM2_135M,
+    "HuggingFaceTB/SmolLM2-135M-Instruct": _SMOLLM2_135M,
     "Qwen/Qwen2.5-7B-Instruct": ModelShape(28, 3584, 28, 4, 128, 18944, 152064, False),
-    "Qwen/Qwen3-4B": ModelShape(36, 2560, 32, 8, 128, 9728, 151936, True),
     "Qwen/Qwen3-30B-A3B": ModelShape(48, 2048, 32, 4, 128, 768, 151936, False, 128, 8),
+    "Qwen/Qwen3-4B": _QWEN3_4B,
+    "Qwen/Qwen3-4B-Instruct-2507": _QWEN3_4B,
+    "smollm2": _SMOLLM2_135M,
 }
-"""Shapes of the papers' backbones, from their public ``config.json``."""
+"""Shapes by hub id, or by the name of a model that can be fetched: from public ``config.json``."""
 
 
 def shape_of(path: str) -> ModelShape | None:
-    """The shape of a model in a folder, or of a known one by its hub id; None if it is neither.
+    """Return the shape of a model on this machine, or of a known one; None for any other.
+
+    Args:
+        path: a folder, the name of a fetched model, or a hub id.
 
     Raises:
-        ModelError: if the folder's ``config.json`` cannot be read, or is not that of a model of
+        ModelError: if the model's ``config.json`` cannot be read, or is not that of a model of
             this family.
     """
-    file = Path(path) / "config.json"
+    try:
+        folder = resolve_model(path)
+    except (ModelNotFetched, ModelNotFound):
+        folder = path
+    file = Path(folder) / "config.json"
     if not file.is_file():
         return KNOWN.get(path)
     try:

@@ -36,6 +36,13 @@ def presets() -> list[str]:
     return preset_names()
 
 
+def cards() -> list[str]:
+    """List the names of the GPUs that a plan can be about."""
+    from coevo_gym.run.planning.device import CARDS
+
+    return list(CARDS)
+
+
 def tables() -> list[str]:
     """List the names of the tables of experiments."""
     from coevo_gym.experiments.definition import names

@@ -31,6 +31,7 @@ def train(
     folder: str | Path | None = None,
     overwrite: bool = False,
     yes: bool = False,
+    ignore_memory: bool = False,
     progress: bool | None = None,
 ) -> Summary:
     """Train all arms of a run and write its report; what ``coevo train`` does.
@@ -46,6 +47,8 @@ def train(
         folder: where to; None for ``runs/NAME``.
         overwrite: delete an earlier run in the folder.
         yes: agree to what asking a paid model may cost; the error without it says how much.
+        ignore_memory: start a language model even if its weights, gradients and optimiser do not
+            fit the GPU, or on a CPU the memory, of this machine.
         progress: show how far it is; None for only where somebody looks on, a terminal or a
             notebook.
 
@@ -54,7 +57,7 @@ def train(
 
     Raises:
         ConfigError: naming the setting that is wrong, or if the folder is taken, or if the run may
-            cost money and nobody has agreed to that.
+            cost money and nobody has agreed to that, or if its model cannot fit this machine.
         KeyboardInterrupt: if it was stopped; what is done is saved.
 
     Example:
@@ -64,6 +67,7 @@ def train(
         0.62
     """
     from coevo_gym.report.write import write_report
+    from coevo_gym.run.planning.fitting import require_memory
     from coevo_gym.run.train import train as train_run
 
     resolved = config if isinstance(config, Resolved) else load_config(config, sets=sets)
@@ -71,6 +75,8 @@ def train(
         raise ConfigError("A resolved config takes no sets: pass them to load_config.")
     if name is not None:
         resolved = resolved.named(name)
+    if not ignore_memory:
+        require_memory(resolved.config)
     target = RunFolder(Path(folder) if folder is not None else RUNS / resolved.config.name)
     with _shown(progress) as shown, StopRequest(at_once=_interrupt) as stop:
         try:

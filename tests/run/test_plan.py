@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from coevo_gym.cli import app
 from coevo_gym.config import RunConfig, arm_configs, load_config, preset_names
-from coevo_gym.run.plan import H200, Plan, plan, rows
+from coevo_gym.run.plan import Plan, plan, rows
+from coevo_gym.run.planning.device import CARDS, H200, Device
 
 PAPER = [name for name in preset_names() if name.startswith("coevolve_")]
 PUBLISHED = {
@@ -68,7 +69,8 @@ def test_memory_and_hours_follow_from_the_shape() -> None:
     n = model.parameters
     assert model.trained == n == pytest.approx(4.02e9, rel=0.01)
     assert model.weights == 6 * n
-    assert model.training == 16 * n  # gradients, two moments, the reference, all in fp32
+    assert model.reference == 2 * n  # in bf16, as the policy computes
+    assert model.training == 12 * n + 2 * n  # gradients and two moments in fp32
     assert model.context == 16_384 * 2 * 36 * 8 * 128 * 2
     tokens = 30_720 * 16_384
     assert model.learning_s == pytest.approx(8 * n * tokens / (0.4 * H200.flops))
@@ -106,7 +108,8 @@ def test_the_sampler_has_weights_of_its_own(preset: str, learner: int, sampler: 
 def test_caches_get_what_the_share_of_vllm_leaves() -> None:
     model = plan(settings("coevolve_bfcl_qwen2_5_7b")).model
     assert model is not None
-    assert model.cache == int(0.45 * H200.memory) - 2 * model.parameters
+    assert model.share == int(0.45 * H200.memory)
+    assert model.cache == model.share - 2 * model.parameters
     asked = plan(settings("coevolve_bfcl_qwen2_5_7b", "policy.vllm.kv_cache_gib=7")).model
     assert asked is not None
     assert asked.cache == 7 * 2**30
@@ -182,7 +185,10 @@ def test_averaged_weights_take_memory_and_disk() -> None:
     assert model is not None
     assert averaged is not None
     assert averaged.checkpoint - model.checkpoint == 4 * model.trained
-    assert averaged.training - model.training == 8 * model.trained
+    assert averaged.training - model.training == 4 * model.trained
+    assert averaged.peaks["update"] - model.peaks["update"] == 4 * model.trained
+    # While the average is evaluated, the weights under training are kept beside it.
+    assert averaged.peaks["sampling"] - model.peaks["sampling"] == 8 * model.trained
 
 
 def test_evaluations_that_begin_late_are_fewer() -> None:
@@ -212,9 +218,107 @@ def test_clips_that_never_act_are_told() -> None:
     assert not told("learner.old_logprobs=recorded")
 
 
-def test_a_known_model_without_steps_is_not_said_to_be_unknown() -> None:
-    config = settings("coevolve_bfcl_qwen3_4b", "loop.max_steps=none", "loop.max_env_steps=1000")
-    assert dict(rows(config, plan(config)))["model"].startswith("set loop.max_steps")
+def test_without_steps_memory_is_planned_and_hours_of_updates_are_not() -> None:
+    sets = ["loop.max_steps=none", "loop.max_env_steps=1000"]
+    config = settings("coevolve_bfcl_qwen3_4b", *sets)
+    planned, whole = plan(config), plan(settings("coevolve_bfcl_qwen3_4b"))
+    assert planned.model is not None
+    assert whole.model is not None
+    assert planned.model.peaks == whole.model.peaks
+    assert planned.model.learning_s is planned.max_learned_tokens is None
+    assert planned.max_sampled_tokens == 1000 * 1024
+    assert dict(rows(config, planned))["hours of updates"].startswith("set loop.max_steps")
+
+
+def test_tokens_are_bounded_by_steps_and_by_episodes() -> None:
+    few = plan(settings("coevolve_bfcl_qwen3_4b", "loop.max_env_steps=1000"))
+    assert few.max_sampled_tokens == 1000 * 1024
+    assert few.max_learned_tokens == 30_720 * 16_384
+    free = plan(settings("coevolve_bfcl_qwen3_4b", "policy.chat.max_episode_tokens=none"))
+    assert free.max_sampled_tokens == 30_720 * 30 * 1024
+
+
+SMOL = ["policy.kind=transformers", "policy.model.path=smollm2", "loop.max_steps=10"]
+CPU = Device("CPU of this machine", 24 * 2**30, is_gpu=False)
+
+
+def test_sampling_and_updates_do_not_add_up() -> None:
+    sets = [*SMOL, "policy.model.prefix_cache_gib=3", "policy.model.dtype=float32"]
+    model = plan(settings("alfworld", *sets), CPU).model
+    less = plan(settings("alfworld", *sets, "policy.model.prefix_cache_gib=1"), CPU).model
+    assert model is not None
+    assert less is not None
+    n = model.parameters
+    start = 4 * n  # kept in main memory, as the checkpoints are while they are written
+    # Weights, moments, reference: sampling has dropped the gradients, an update the prefixes.
+    assert model.peaks["sampling"] == (4 + 8 + 4) * n + start + 3 * 2**30 + model.context
+    assert model.peaks["update"] == (4 + 4 + 8 + 4) * n + start + model.activations
+    assert model.peaks["checkpoint"] == (4 + 4 + 8 + 4 + 12) * n + start
+    assert model.peaks["warm-up"] == (4 + 4 + 8) * n + start + 2 * model.activations
+    assert model.least == model.peaks["update"] - model.activations
+    assert model.peaks["sampling"] - less.peaks["sampling"] == 2 * 2**30
+    assert model.peaks["update"] == less.peaks["update"]
+    assert model.cache == less.cache  # what all else leaves
+
+
+def test_the_warm_up_holds_its_own_batches() -> None:
+    def peaks(*sets: str) -> dict[str, int]:
+        model = plan(settings("alfworld", *SMOL, *sets), CPU).model
+        assert model is not None
+        return dict(model.peaks)
+
+    few = ["warmup.batch_tokens=1024", "policy.model.max_context=1024"]
+    assert peaks(*few)["warm-up"] < peaks()["warm-up"] / 5
+    assert peaks("warmup.batch_decisions=1", "policy.model.max_context=1024") == peaks(
+        "warmup.batch_tokens=1024", "policy.model.max_context=1024"
+    )
+    assert "warm-up" not in peaks("warmup.n_tasks=0")
+    assert "warm-up" in peaks("warmup.n_tasks=0", "warmup.demonstrations=mine.jsonl")
+
+
+def test_vllm_takes_its_share_throughout() -> None:
+    model = plan(settings("coevolve_bfcl_qwen2_5_7b")).model
+    assert model is not None
+    assert model.share == int(0.45 * H200.memory)
+    learner = model.weights - model.sampler
+    assert model.peaks["update"] == learner + model.share + model.training + model.activations
+    assert model.peaks["sampling"] == learner + model.share + 8 * model.trained
+    assert model.prefixes == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "gpu", "width"),
+    [
+        ("auto", True, 2),
+        ("auto", False, 4),
+        ("float32", True, 4),
+        ("bfloat16", False, 2),
+    ],
+)
+def test_precision_is_that_of_the_device_or_the_setting(dtype: str, gpu: bool, width: int) -> None:
+    config = settings("alfworld", *SMOL, f"policy.model.dtype={dtype}")
+    model = plan(config, H200 if gpu else CPU).model
+    assert model is not None
+    n = model.parameters
+    assert model.reference == width * n
+    assert model.sampler == (2 * n if width == 2 else 0)
+    assert model.context == 8192 * 2 * 30 * 3 * 64 * width
+    adapter = settings("alfworld", *SMOL, f"policy.model.dtype={dtype}", "policy.model.lora_rank=8")
+    model = plan(adapter, H200 if gpu else CPU).model
+    assert model is not None
+    assert (model.reference, model.weights) == (0, width * n + 4 * model.trained)
+
+
+def test_the_arm_that_takes_most_counts() -> None:
+    arm = ["arm.light.method=static", "arm.light.set.learner.kl_coef=0.0"]
+    whole = plan(settings("coevolve_bfcl_qwen3_4b")).model
+    both = plan(settings("coevolve_bfcl_qwen3_4b", *arm, "arms=light,coevolve")).model
+    light = plan(settings("coevolve_bfcl_qwen3_4b", *arm, "arms=light")).model
+    assert whole is not None
+    assert both is not None
+    assert light is not None
+    assert both.peaks == whole.peaks
+    assert light.reference == 0 < both.reference
 
 
 @pytest.mark.parametrize(
@@ -222,16 +326,24 @@ def test_a_known_model_without_steps_is_not_said_to_be_unknown() -> None:
     [
         (
             ["policy.vllm.gpu_memory_utilization=0.45"],
-            r"88 GiB for the learner, 63 GiB for the sampler and 6 GiB to spare are 18 GiB too "
-            r"much\. Lower policy\.vllm\.gpu_memory_utilization, .* or train an adapter",
+            r"An update takes up to 143 GiB\. With 6\.0 GiB in reserve that is 10 GiB more than "
+            r"the H200 has \(139 GiB\)\..*lower policy\.vllm\.gpu_memory_util.*train an adapter",
         ),
         (
             ["policy.vllm.gpu_memory_utilization=0.05"],
-            r"vLLM's share is 7 GiB, its weights are 7 GiB .* Raise policy\.vllm\.gpu_memory",
+            r"vLLM's share is 6\.9 GiB, its weights are 7\.5 GiB .* Raise policy\.vllm\.gpu_memory",
         ),
         (
             ["policy.kind=transformers", "policy.model.gradient_checkpointing=false"],
             r"set policy\.model\.gradient_checkpointing",
+        ),
+        (
+            ["policy.kind=transformers", "policy.model.prefix_cache_gib=80"],
+            r"Sampling takes up to 1\d\d GiB.*lower policy\.model\.prefix_cache_gib",
+        ),
+        (
+            ["warmup.n_tasks=9", "warmup.batch_tokens=200000"],
+            r"The warm-up takes up to 246 GiB.*lower warmup\.batch_tokens",
         ),
     ],
 )
@@ -241,7 +353,20 @@ def test_what_does_not_fit_is_told(sets: list[str], said: str) -> None:
     assert planned.model is not None
     assert re.search(said, planned.model.shortfall)
     told = dict(rows(config, planned))
-    assert told["warning: does not fit one H200"] == planned.model.shortfall
+    assert told["warning: may not fit"] == planned.model.shortfall
+
+
+def test_what_cannot_fit_is_told() -> None:
+    config = settings("coevolve_appworld_qwen3_4b")
+    planned = plan(config, CARDS["h100"])
+    assert planned.model is not None
+    assert planned.model.least > CARDS["h100"].memory
+    assert dict(rows(config, planned))["warning: does not fit"] == planned.model.shortfall
+    # An adapter with the same share of vLLM is far from the limit.
+    config = settings("coevolve_appworld_qwen3_4b", "policy.model.lora_rank=64")
+    planned = plan(config, CARDS["h100"])
+    assert planned.model is not None
+    assert planned.model.shortfall == ""
 
 
 def test_a_tiny_policy_has_no_model() -> None:
@@ -252,9 +377,8 @@ def test_a_tiny_policy_has_no_model() -> None:
 
 def test_an_unknown_model_is_said_to_be_unknown() -> None:
     config = settings("coevolve_bfcl_qwen3_4b", "policy.model.path=someone/unheard-of")
-    assert ("model", "someone/unheard-of is not here, and its shape is not known") in list(
-        rows(config, plan(config))
-    )
+    told = dict(rows(config, plan(config)))
+    assert told["model"].startswith("no estimate: someone/unheard-of is not on this machine")
 
 
 def test_the_command_prints_the_plan_and_starts_nothing(
@@ -262,14 +386,19 @@ def test_the_command_prints_the_plan_and_starts_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     preset = "coevolve_bfcl_qwen3_4b"
-    told = CliRunner().invoke(app, ["train", preset, "--dry-run"])
+    told = CliRunner().invoke(app, ["train", preset, "--dry-run", "--card", "h200"])
     assert told.exit_code == 0
     text = " ".join(told.output.split())
     assert "30,720" in text
     assert "--split test --env scheme=all200" in text
-    data = CliRunner().invoke(app, ["train", preset, "--dry-run", "--json"])
-    assert json.loads(data.output)["steps"] == 120
-    assert json.loads(data.output)["model"]["shortfall"] == ""
+    asked = ["train", preset, "--dry-run", "--json", "--card"]
+    data = json.loads(CliRunner().invoke(app, [*asked, "H200"]).output)
+    assert data["steps"] == 120
+    assert data["model"]["shortfall"] == ""
+    assert data["model"]["device"]["name"] == "H200"
+    data = json.loads(CliRunner().invoke(app, [*asked, "h100"]).output)
+    assert data["model"]["shortfall"].endswith("(policy.model.path).")
+    assert data["model"]["least"] > data["model"]["device"]["memory"]
     assert not list(tmp_path.iterdir())
 
 

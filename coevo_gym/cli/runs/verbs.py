@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from coevo_gym.cli.completion import completing, presets
+from coevo_gym.cli.completion import cards, completing, presets
 from coevo_gym.cli.evaluate import result_table
 from coevo_gym.cli.output import (
     INTERRUPTED,
@@ -60,8 +60,25 @@ def train(
     listing: Annotated[
         bool, typer.Option("--list", help="List the presets and what each needs; start nothing.")
     ] = False,
+    card: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --dry-run: plan for this GPU, such as h100 or rtx4090; by default for that "
+            "of this machine.",
+            autocompletion=completing(cards),
+        ),
+    ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Agree to what asking a paid model may cost.")
+    ] = False,
+    ignore_memory: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-memory",
+            help="Start a language model even if its weights, gradients and optimiser do not fit "
+            "the GPU, or on a CPU the memory, of this machine.",
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -78,7 +95,7 @@ def train(
 
       coevo train quickstart --name longer --set loop.max_env_steps=80000 --set seed=1
 
-      coevo train coevolve_bfcl_qwen3_4b --dry-run
+      coevo train coevolve_bfcl_qwen3_4b --dry-run --card h100
 
       coevo train webshop_llm --set explorer.model.endpoint.model=gpt-4.1-mini
     """
@@ -96,10 +113,16 @@ def train(
         source, sets=[*(sets or ()), *([f"name={name}"] if name is not None else ())]
     )
     if dry_run:
-        _print_plan(resolved.config, as_json)
+        _print_plan(resolved.config, card, as_json)
         return
+    if card is not None:
+        raise ConfigError("--card chooses the GPU of a plan: pass it with --dry-run.")
     if as_json:
         raise ConfigError("--json prints a plan or a list: pass it with --dry-run or --list.")
+    if not ignore_memory:
+        from coevo_gym.run.planning.fitting import require_memory
+
+        require_memory(resolved.config)
     from coevo_gym.run.train import train as train_run
 
     folder = RunFolder(RUNS / resolved.config.name)
@@ -235,12 +258,14 @@ def _list_presets(as_json: bool) -> None:
     say_aside("`coevo train NAME --dry-run` prints what a run would do and need.")
 
 
-def _print_plan(config: RunConfig, as_json: bool) -> None:
+def _print_plan(config: RunConfig, card: str | None, as_json: bool) -> None:
     from coevo_gym.run.evolving.cost import estimates
     from coevo_gym.run.plan import plan, rows
+    from coevo_gym.run.planning.device import device_to_plan_for
 
+    device = device_to_plan_for(config.policy, card)
     with only_looking():
-        planned, asked = plan(config), estimates(config)
+        planned, asked = plan(config, device), estimates(config)
     if as_json:
         print_json({**asdict(planned), "asked": [asdict(estimate) for estimate in asked]})
         return

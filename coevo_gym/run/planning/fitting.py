@@ -1,0 +1,141 @@
+"""Whether a language model fits the device that trains it, and what to change if not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+
+from coevo_gym.agents.lm.model_shape import shape_of
+from coevo_gym.config import ArmConfig, RunConfig, arm_configs
+from coevo_gym.core.errors import ConfigError, ModelError
+from coevo_gym.run.planning.device import GIB, Device, device_here, trains_language_model
+from coevo_gym.run.planning.memory import Memory, computes_in_half, memory_of
+from coevo_gym.trainers.settings import LearnerConfig, UpdateConfig
+
+_LOG = logging.getLogger(__name__)
+_PHASES = {
+    "sampling": "Sampling",
+    "update": "An update",
+    "warm-up": "The warm-up",
+    "checkpoint": "Writing a checkpoint",
+}
+
+
+def require_memory(config: RunConfig) -> None:
+    """Refuse a run whose language model cannot fit the GPU, or the memory, of this machine.
+
+    Only what is certain is held against it: weights, gradients, the optimiser's state, the
+    reference and vLLM's share. A warning is logged if that fits and the estimate of everything
+    does not. Nothing is checked for a policy without a language model, or for one whose shape is
+    not known.
+
+    Raises:
+        ConfigError: with what is needed, what there is, what to change, and how to start anyway.
+    """
+    if not trains_language_model(config.policy):
+        return
+    device = device_here(config.policy)
+    try:
+        shape = shape_of(config.policy.model.path)
+    except ModelError:  # of another family, or broken: loading it says which
+        return
+    if shape is None or device is None:
+        return
+    memory, learner = max(
+        ((memory_of(config, arm.learner, shape, device), arm.learner) for arm in _arms(config)),
+        key=lambda found: found[0].least,
+    )
+    if memory.least <= device.memory:
+        if text := shortfall(config, learner, memory, device):
+            _LOG.warning("%s", text)
+        return
+    parts = {
+        "weights": memory.learner + (memory.sampler if memory.share is None else 0),
+        "gradients and AdamW's moments": memory.gradients + memory.moments,
+        "the reference": memory.reference,
+        "the average of the weights": memory.average,
+        "vLLM": memory.share or 0,
+        "the weights that all arms start from": memory.kept,
+    }
+    named = ", ".join(f"{gib(size)} for {name}" for name, size in parts.items() if size)
+    ways = _sentence(_ways(config, learner, memory, device))
+    raise ConfigError(
+        f"{config.policy.model.path} does not fit the {device.name} with these settings: training "
+        f"takes at least {gib(memory.least)} ({named}), and there are {gib(device.memory)}. "
+        f"To need less, {ways}. `coevo train … --dry-run` prints the whole estimate. To start the "
+        "run anyway, pass --ignore-memory, or ignore_memory=True in Python."
+    )
+
+
+def shortfall(config: RunConfig, learner: LearnerConfig, memory: Memory, device: Device) -> str:
+    """Say why a run may not fit its device, and what to change; "" if it fits."""
+    share = memory.share
+    if share is not None and share < memory.sampler + memory.context:
+        return (
+            f"vLLM's share is {gib(share)}, its weights are {gib(memory.sampler)} and one full "
+            f"context is {gib(memory.context)}. Raise {_vllm_setting(config)}."
+        )
+    phase, needed = max(memory.peaks.items(), key=lambda peak: peak[1])
+    excess = needed + device.reserve - device.memory
+    if excess <= 0:
+        return ""
+    ways = [*_lengths(config, learner, phase), *_ways(config, learner, memory, device)]
+    return (
+        f"{_PHASES[phase]} takes up to {gib(needed)}. With {gib(device.reserve)} in reserve that "
+        f"is {gib(excess)} more than the {device.name} has ({gib(device.memory)}). To need less, "
+        f"{_sentence(ways)}."
+    )
+
+
+def gib(size: float) -> str:
+    """Return a size in words, such as ``15 GiB``."""
+    if 0 < size < GIB:
+        return f"{size / 2**20:.0f} MiB"
+    return f"{size / GIB:.{0 if size >= 10 * GIB or not size else 1}f} GiB"
+
+
+def _arms(config: RunConfig) -> Iterable[ArmConfig]:
+    return arm_configs(config).values()
+
+
+def _lengths(config: RunConfig, learner: LearnerConfig, phase: str) -> Iterator[str]:
+    """Settings that decide how much of a phase is activations or caches."""
+    settings = config.policy.model
+    if phase == "sampling" and config.policy.kind == "transformers":
+        yield "lower policy.model.prefix_cache_gib"
+    if phase == "update":
+        pg = isinstance(learner, UpdateConfig)
+        yield f"lower learner.{'microbatch_tokens' if pg else 'imitation.batch_tokens'}"
+    if phase == "warm-up":
+        yield "lower warmup.batch_tokens"
+    yield f"{'lower' if settings.max_context else 'set'} policy.model.max_context"
+    if phase in ("update", "warm-up") and not settings.gradient_checkpointing:
+        yield "set policy.model.gradient_checkpointing"
+
+
+def _ways(
+    config: RunConfig, learner: LearnerConfig, memory: Memory, device: Device
+) -> Iterator[str]:
+    """Settings that make weights, and what is kept beside them, smaller."""
+    settings = config.policy.model
+    if memory.share is not None:
+        yield f"lower {_vllm_setting(config)}"
+    if not settings.lora_rank:
+        yield "train an adapter (policy.model.lora_rank)"
+    if not computes_in_half(config, device) and (settings.lora_rank or memory.reference):
+        yield "compute in bf16 (policy.model.dtype)"
+    if memory.reference:
+        yield "leave out the reference (learner.kl_coef = 0)"
+    if memory.average:
+        yield "leave out the average (learner.average = 0)"
+    yield "choose a smaller model (policy.model.path)"
+
+
+def _vllm_setting(config: RunConfig) -> str:
+    share = config.policy.vllm.kv_cache_gib is None
+    return f"policy.vllm.{'gpu_memory_utilization' if share else 'kv_cache_gib'}"
+
+
+def _sentence(ways: Iterable[str]) -> str:
+    *first, last = ways
+    return f"{', '.join(first)}, or {last}" if first else last

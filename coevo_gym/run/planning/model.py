@@ -1,0 +1,210 @@
+"""What a language model needs, in numbers and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from coevo_gym.agents.lm.model_shape import ModelShape, shape_of
+from coevo_gym.config import RunConfig, arm_configs
+from coevo_gym.run.planning.device import Device
+from coevo_gym.run.planning.fitting import gib, shortfall
+from coevo_gym.run.planning.memory import (
+    UNKNOWN_CONTEXT,
+    Memory,
+    checkpoint_bytes,
+    computes_in_half,
+    memory_of,
+    updates_of,
+)
+from coevo_gym.trainers.settings import LearnerConfig
+
+TRAINED, DECODED = 0.4, 0.5
+"""Shares of a GPU's peak rates that a run is expected to reach: of operations in training, of
+reading memory in sampling."""
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """What a language model needs on one device; bytes, and seconds at most.
+
+    Attributes:
+        device: where it is trained and sampled.
+        parameters: number of weights, all of them.
+        trained: number of weights that are trained.
+        weights: bytes of the weights, the sampler's copy included.
+        sampler: bytes of that copy; 0 if the learner's weights are used to sample.
+        training: bytes of gradients, the optimiser's state, the reference and averaged weights.
+        reference: bytes of the reference alone; an adapter needs none.
+        activations: bytes that forward and backward pass of one microbatch hold, about.
+        context: bytes of the key-value cache of one full context.
+        cache: bytes for key-value caches: those in vLLM's share, or what all else leaves.
+        prefixes: bytes of them that keys and values of past conversations take, at most; 0 with
+            vLLM.
+        share: bytes that vLLM takes in all; None if transformers samples.
+        peaks: most bytes of each phase: ``sampling``, ``update``, ``warm-up`` if there is one, and
+            on a CPU ``checkpoint``.
+        least: bytes that an update takes in any case, activations left out.
+        shortfall: why it may not fit the device, and what to change; "" if it fits.
+        start: bytes of what all arms start from: the weights that are trained.
+        checkpoint: bytes of a checkpoint of an arm: these weights and the optimiser's state.
+        disk: bytes of all checkpoints of the run at the most, one of them being written.
+        host: bytes of main memory while one is written or read, the start's included.
+        sampling_s: seconds of sampling; None if that cannot be estimated.
+        learning_s: seconds of updates, old and reference log-probabilities included; likewise.
+    """
+
+    device: Device
+    parameters: int
+    trained: int
+    weights: int
+    sampler: int
+    training: int
+    reference: int
+    activations: int
+    context: int
+    cache: int
+    prefixes: int
+    share: int | None
+    peaks: Mapping[str, int]
+    least: int
+    shortfall: str
+    start: int
+    checkpoint: int
+    disk: int
+    host: int
+    sampling_s: float | None
+    learning_s: float | None
+
+
+def plan_model(
+    config: RunConfig, device: Device, sampled: int | None, learned: int | None
+) -> ModelPlan | None:
+    """Work out what a run's language model needs; None if its shape is not known.
+
+    Where arms differ, it is about the arm that takes most memory.
+
+    Args:
+        config: settings of the run.
+        device: where the model is trained.
+        sampled: most tokens that an arm samples in training; None if unknown.
+        learned: most tokens that an arm reads in one pass of all updates; None if unknown.
+    """
+    shape = shape_of(config.policy.model.path)
+    if shape is None:
+        return None
+    found = [
+        (memory_of(config, arm.learner, shape, device), arm.learner)
+        for arm in arm_configs(config).values()
+    ]
+    memory, learner = max(found, key=lambda arm: max(arm[0].peaks.values()))
+    start, checkpoint = 4 * memory.trained, checkpoint_bytes(memory.trained, updates_of(learner))
+    return ModelPlan(
+        device=device,
+        parameters=shape.n_parameters,
+        trained=memory.trained,
+        weights=memory.weights,
+        sampler=memory.sampler,
+        training=memory.training,
+        reference=memory.reference,
+        activations=memory.activations,
+        context=memory.context,
+        cache=memory.cache(device),
+        prefixes=memory.prefixes,
+        share=memory.share,
+        peaks=memory.peaks,
+        least=memory.least,
+        shortfall=shortfall(config, learner, memory, device),
+        start=start,
+        checkpoint=checkpoint,
+        disk=start + (len(config.arms) * config.store.keep_checkpoints + 1) * checkpoint,
+        host=start + checkpoint,
+        sampling_s=_sampling_s(config, shape, memory, sampled, device),
+        learning_s=_learning_s(learner, shape, learned, device),
+    )
+
+
+def _sampling_s(
+    config: RunConfig, shape: ModelShape, memory: Memory, sampled: int | None, device: Device
+) -> float | None:
+    """Each step of decoding reads the weights once, and half a full cache of each episode."""
+    if sampled is None or device.bandwidth is None:
+        return None
+    per_step = config.loop.groups_per_step * config.rollout.group_size
+    room = max(1, memory.cache(device) // memory.context)
+    alive = min(config.rollout.max_envs or per_step, per_step, room)
+    read = 2.0 * shape.n_parameters + alive * memory.context / 2
+    return sampled / alive * read / (device.bandwidth * DECODED)
+
+
+def _learning_s(
+    learner: LearnerConfig, shape: ModelShape, learned: int | None, device: Device
+) -> float | None:
+    """Six operations a weight and token, two more for each pass without gradients."""
+    if learned is None or device.flops is None:
+        return None
+    update = updates_of(learner)
+    passes = 6 * update.epochs + 2 * bool(update.kl_coef)
+    passes += 2 * (update.epochs * update.minibatches > 1)
+    return learned * passes * shape.n_active / (device.flops * TRAINED)
+
+
+def model_rows(model: ModelPlan, config: RunConfig) -> Iterator[tuple[str, str]]:
+    """Return the plan in words: what, and how much."""
+    device = model.device
+    note = f" ({device.note})" if device.note else ""
+    yield "device", f"{device.name}, {gib(device.memory)} of memory{note}"
+    yield "weights", f"{_count(model.parameters)}, {_count(model.trained)} of them trained"
+    copied = f", {gib(model.sampler)} of them a copy to sample with" * bool(model.sampler)
+    yield "memory of weights", f"{gib(model.weights)}{copied}"
+    reference = "no reference"
+    if model.reference:
+        precision = "bf16" if computes_in_half(config, device) else "fp32"
+        reference = f"{gib(model.reference)} of it the reference in {precision}"
+    elif config.policy.model.lora_rank:
+        reference = "the reference is the model without its adapter"
+    yield "memory of gradients, optimiser and reference", f"{gib(model.training)}, {reference}"
+    yield "memory of activations", f"about {gib(model.activations)} at most"
+    tokens = config.policy.model.max_context or UNKNOWN_CONTEXT
+    contexts = f"{model.cache // model.context} full contexts of {tokens:,} tokens"
+    past = f"; past conversations take up to {gib(model.prefixes)} of it" * bool(model.prefixes)
+    yield "left for key-value caches", f"{gib(model.cache)}, {contexts}{past}"
+    peaks = ", ".join(f"{phase} {gib(size)}" for phase, size in model.peaks.items())
+    yield "most memory, by phase", f"{peaks}; {gib(device.reserve)} are kept in reserve"
+    if model.least > device.memory:
+        yield "warning: does not fit", model.shortfall
+    elif model.shortfall:
+        yield "warning: may not fit", model.shortfall
+    yield (
+        "disk for checkpoints",
+        f"at most {gib(model.disk)}: {gib(model.start)} for what all arms start from, "
+        f"{len(config.arms)} arms x {config.store.keep_checkpoints} of {gib(model.checkpoint)}, "
+        "one more while it is written",
+    )
+    if device.is_gpu:
+        yield "host memory for checkpoints", f"{gib(model.host)}, beside that of envs and libraries"
+    if model.sampling_s is not None:
+        yield (
+            "sampling",
+            f"at most {_hours(model.sampling_s)} per arm, at {DECODED:.0%} of the peak rate of "
+            "reading memory",
+        )
+    if model.learning_s is not None:
+        yield (
+            "updates",
+            f"at most {_hours(model.learning_s)} per arm, at {TRAINED:.0%} of the peak bf16 rate",
+        )
+    if not device.is_gpu:
+        yield "hours", "no estimate for a CPU"
+    elif device.flops is None:
+        yield "hours", f"no estimate: the peak rates of the {device.name} are not known"
+    elif model.learning_s is None:
+        yield "hours of updates", "set loop.max_steps for an estimate"
+
+
+def _count(n: int) -> str:
+    return f"{n / 1e9:.2f} billion" if n >= 1e9 else f"{n / 1e6:.0f} million"
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.0f} h"
