@@ -15,11 +15,12 @@ from typing import cast
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
-from coevo_gym.config import ArmConfig, RunConfig, arm_configs
+from coevo_gym.config import ArmConfig, RunConfig, arm_configs, rate_warnings
+from coevo_gym.config.derived import LANGUAGE_MODELS
 from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.methods.published import published
-from coevo_gym.run.planning.device import H200, Device, trains_language_model
+from coevo_gym.run.planning.device import H200, Device
 from coevo_gym.run.planning.memory import UNKNOWN_CONTEXT
 from coevo_gym.run.planning.model import ModelPlan, model_rows, plan_model
 from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig
@@ -82,7 +83,7 @@ def plan(config: RunConfig, device: Device = H200) -> Plan:
     played = math.inf if steps is None else steps * per_step * max_steps(config)
     env_steps, episodes = int(min(limit, played)), None if steps is None else steps * per_step
     sampled, learned = _sampled_tokens(config, env_steps, episodes), _learned(config, episodes)
-    lm = trains_language_model(config.policy)
+    lm = config.policy.kind in LANGUAGE_MODELS
     return Plan(
         steps=steps,
         groups_per_step=loop.groups_per_step,
@@ -179,15 +180,17 @@ def rows(config: RunConfig, planned: Plan) -> Iterator[tuple[str, str]]:
             f"at most {planned.max_learned_tokens:,} per epoch, if each episode fills one context",
         )
     said = None
-    if trains_language_model(config.policy):
+    if config.policy.kind in LANGUAGE_MODELS:
         methods = [arm.method for arm in arm_configs(config).values()]
         said = published(config.benchmark.name, config.policy.model.path, methods)
     if said is not None:
         yield "published", said
     if isinstance(config.learner, GRPOConfig) and config.learner.clips_never_act:
         yield "warning: nothing is ever clipped", CLIPS_NEVER_ACT
+    for warning in rate_warnings(config):
+        yield "warning: learning rate", warning
     if planned.model is not None:
         yield from model_rows(planned.model, config)
-    elif trains_language_model(config.policy):
+    elif config.policy.kind in LANGUAGE_MODELS:
         path = config.policy.model.path
         yield "model", f"no estimate: {path} is not on this machine, and its shape is not known"

@@ -44,6 +44,9 @@ def test_counts_are_those_of_the_real_model(config: Any, tmp_path: Path) -> None
     [
         ("Qwen/Qwen2.5-7B-Instruct", 7.61e9, 7.61e9),
         ("Qwen/Qwen3-4B", 4.02e9, 4.02e9),
+        ("Qwen/Qwen3-4B-Instruct-2507", 4.02e9, 4.02e9),
+        ("HuggingFaceTB/SmolLM2-135M-Instruct", 134.5e6, 134.5e6),
+        ("smollm2", 134.5e6, 134.5e6),
         ("Qwen/Qwen3-30B-A3B", 30.5e9, 3.35e9),
     ],
 )
@@ -107,6 +110,30 @@ def _kept(config: Any, rank: int, tokens: int = 512) -> float:
         t.untyped_storage().nbytes() for address, t in kept.items() if address not in weights
     )
     return (size - copies) / tokens
+
+
+def test_a_fetched_model_has_the_shape_of_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COEVO_HOME", str(tmp_path))
+    folder = tmp_path / "models" / "smollm2"
+    LLAMA.save_pretrained(folder)
+    assert shape_of("smollm2") == shape_of(str(folder)) != KNOWN["smollm2"]
+    # What `coevo model fetch smollm2` saves is the same as what is known without it.
+    config = LlamaConfig(
+        hidden_size=576,
+        num_hidden_layers=30,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        head_dim=64,
+        intermediate_size=1536,
+        vocab_size=49152,
+        tie_word_embeddings=True,
+    )
+    config.save_pretrained(folder)
+    assert shape_of("smollm2") == KNOWN["smollm2"]
+    QWEN.save_pretrained(tmp_path / "models" / "mine")
+    assert shape_of("mine") == shape_of(str(tmp_path / "models" / "mine")) is not None
 
 
 def test_what_is_not_known(tmp_path: Path) -> None:

@@ -394,6 +394,8 @@ def test_looking_needs_no_pytorch_and_training_says_so(finished: Path) -> None:
     assert coevo_without("tasks", "toy-run", "--evolved").returncode == 0
     assert coevo_without("report", "toy-run").returncode == 0
     assert coevo_without("train", "quickstart", "--dry-run").returncode == 0
+    spoken = ["train", "alfworld", "--set", "policy.kind=transformers"]
+    assert coevo_without(*spoken, "--dry-run").returncode == 0
     assert coevo_without("eval", "toy", "--policy", "random").returncode == 0
     done = coevo_without("train", "quickstart", "--name", "never")
     assert done.returncode == 3

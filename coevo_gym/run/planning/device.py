@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coevo_gym.config import PolicySettings
+from coevo_gym.config.derived import LANGUAGE_MODELS
 from coevo_gym.core.errors import ConfigError
 
 GIB = 2**30
@@ -77,11 +78,6 @@ _CUDA_NAMES = {
 """Known GPUs by the name that CUDA reports; variants with other rates are not among them."""
 
 
-def trains_language_model(settings: PolicySettings) -> bool:
-    """Return whether a policy is a language model that is trained in this process."""
-    return settings.kind in ("transformers", "vllm")
-
-
 def find_card(name: str) -> Device:
     """Return a known GPU.
 
@@ -132,7 +128,7 @@ def device_to_plan_for(settings: PolicySettings, card: str | None = None) -> Dev
             note = "the run itself uses the CPU, because policy.model.device is 'cpu'"
             return replace(chosen, note=note)
         return chosen
-    if not trains_language_model(settings):
+    if settings.kind not in LANGUAGE_MODELS:
         return H200
     found = device_here(settings)
     share = settings.kind == "vllm" and settings.vllm.kv_cache_gib is None

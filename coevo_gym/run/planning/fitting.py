@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 
 from coevo_gym.agents.lm.model_shape import shape_of
 from coevo_gym.config import ArmConfig, RunConfig, arm_configs
+from coevo_gym.config.derived import LANGUAGE_MODELS
 from coevo_gym.core.errors import ConfigError, ModelError
-from coevo_gym.run.planning.device import GIB, Device, device_here, trains_language_model
+from coevo_gym.run.planning.device import GIB, Device, device_here
 from coevo_gym.run.planning.memory import Memory, computes_in_half, memory_of
 from coevo_gym.trainers.settings import LearnerConfig, UpdateConfig
 
@@ -26,13 +28,13 @@ def require_memory(config: RunConfig) -> None:
 
     Only what is certain is held against it: weights, gradients, the optimiser's state, the
     reference and vLLM's share. A warning is logged if that fits and the estimate of everything
-    does not. Nothing is checked for a policy without a language model, or for one whose shape is
-    not known.
+    does not. Nothing is checked for a policy that is no language model, for a model whose shape is
+    not known, or without PyTorch.
 
     Raises:
         ConfigError: with what is needed, what there is, what to change, and how to start anyway.
     """
-    if not trains_language_model(config.policy):
+    if config.policy.kind not in LANGUAGE_MODELS or find_spec("torch") is None:
         return
     device = device_here(config.policy)
     try:
@@ -62,8 +64,8 @@ def require_memory(config: RunConfig) -> None:
     raise ConfigError(
         f"{config.policy.model.path} does not fit the {device.name} with these settings: training "
         f"takes at least {gib(memory.least)} ({named}), and there are {gib(device.memory)}. "
-        f"To need less, {ways}. `coevo train … --dry-run` prints the whole estimate. To start the "
-        "run anyway, pass --ignore-memory, or ignore_memory=True in Python."
+        f"To need less, {ways}. Pass --dry-run to print the whole estimate, or --ignore-memory "
+        "(ignore_memory=True in Python) to start the run anyway."
     )
 
 
