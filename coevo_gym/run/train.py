@@ -35,6 +35,7 @@ from coevo_gym.run.manifest import (
     mark_of,
     read_manifest,
 )
+from coevo_gym.run.planning.fitting import memory_warnings
 from coevo_gym.run.progress import Progress, ProgressFile, episodes_ahead
 from coevo_gym.run.rounds import StoredEvolver
 from coevo_gym.run.stop import Stopped, StopRequest
@@ -125,7 +126,7 @@ def train(
     assembly.check()  # settings that make no arms leave no folder behind, and no policy below
     check_sinks(resolved.config.sinks)
     manifest = make_manifest(resolved, task_sets=assembly.task_sets)
-    for warning in rate_warnings(resolved.config):
+    for warning in (*rate_warnings(resolved.config), *memory_warnings(resolved.config)):
         progress.say(f"warning: {warning}")
     with one_thread(resolved.config):
         _ = assembly.policy

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
+from typing import NamedTuple
 
 from coevo_gym.agents.lm.model_shape import shape_of
-from coevo_gym.config import ArmConfig, RunConfig, arm_configs
+from coevo_gym.config import RunConfig
 from coevo_gym.config.derived import LANGUAGE_MODELS
 from coevo_gym.core.errors import ConfigError, ModelError
 from coevo_gym.run.planning.device import GIB, Device, device_here
-from coevo_gym.run.planning.memory import Memory, computes_in_half, memory_of
+from coevo_gym.run.planning.memory import Memory, computes_in_half, memory_by_arm
 from coevo_gym.trainers.settings import LearnerConfig, UpdateConfig
 
-_LOG = logging.getLogger(__name__)
 _PHASES = {
     "sampling": "Sampling",
     "update": "An update",
@@ -27,30 +26,16 @@ def require_memory(config: RunConfig) -> None:
     """Refuse a run whose language model cannot fit the GPU, or the memory, of this machine.
 
     Only what is certain is held against it: weights, gradients, the optimiser's state, the
-    reference and vLLM's share. A warning is logged if that fits and the estimate of everything
-    does not. Nothing is checked for a policy that is no language model, for a model whose shape is
-    not known, or without PyTorch.
+    reference and vLLM's share. Nothing is checked for a policy that is no language model, for a
+    model whose shape is not known, or without PyTorch.
 
     Raises:
         ConfigError: with what is needed, what there is, what to change, and how to start anyway.
     """
-    if config.policy.kind not in LANGUAGE_MODELS or find_spec("torch") is None:
+    found = _on_this_machine(config, lambda memory: memory.least)
+    if found is None or found.memory.least <= found.device.memory:
         return
-    device = device_here(config.policy)
-    try:
-        shape = shape_of(config.policy.model.path)
-    except ModelError:  # of another family, or broken: loading it says which
-        return
-    if shape is None or device is None:
-        return
-    memory, learner = max(
-        ((memory_of(config, arm.learner, shape, device), arm.learner) for arm in _arms(config)),
-        key=lambda found: found[0].least,
-    )
-    if memory.least <= device.memory:
-        if text := shortfall(config, learner, memory, device):
-            _LOG.warning("%s", text)
-        return
+    memory, learner, device = found
     parts = {
         "weights": memory.learner + (memory.sampler if memory.share is None else 0),
         "gradients and AdamW's moments": memory.gradients + memory.moments,
@@ -63,13 +48,20 @@ def require_memory(config: RunConfig) -> None:
     ways = _sentence(_ways(config, learner, memory, device))
     raise ConfigError(
         f"{config.policy.model.path} does not fit the {device.name} with these settings: training "
-        f"takes at least {gib(memory.least)} ({named}), and there are {gib(device.memory)}. "
+        f"takes at least {gib(memory.least)} ({named}), and it has {gib(device.memory)}. "
         f"To need less, {ways}. Pass --dry-run to print the whole estimate, or --ignore-memory "
         "(ignore_memory=True in Python) to start the run anyway."
     )
 
 
-def shortfall(config: RunConfig, learner: LearnerConfig, memory: Memory, device: Device) -> str:
+def memory_warnings(config: RunConfig) -> Iterator[str]:
+    """Yield a warning if a run's language model may not fit this machine."""
+    found = _on_this_machine(config, lambda memory: max(memory.peaks.values()))
+    if found is not None and (text := shortfall(config, *found)):
+        yield text
+
+
+def shortfall(config: RunConfig, memory: Memory, learner: LearnerConfig, device: Device) -> str:
     """Say why a run may not fit its device, and what to change; "" if it fits."""
     share = memory.share
     if share is not None and share < memory.sampler + memory.context:
@@ -96,12 +88,29 @@ def gib(size: float) -> str:
     return f"{size / GIB:.{0 if size >= 10 * GIB or not size else 1}f} GiB"
 
 
-def _arms(config: RunConfig) -> Iterable[ArmConfig]:
-    return arm_configs(config).values()
+class _Found(NamedTuple):
+    memory: Memory
+    learner: LearnerConfig
+    device: Device
+
+
+def _on_this_machine(config: RunConfig, most: Callable[[Memory], int]) -> _Found | None:
+    """Return the memory of the arm for which ``most`` is largest; None if it is not known."""
+    if config.policy.kind not in LANGUAGE_MODELS or find_spec("torch") is None:
+        return None
+    try:
+        shape = shape_of(config.policy.model.path)
+    except ModelError:  # of another family, or broken: loading it says which
+        return None
+    device = device_here(config.policy)
+    if shape is None or device is None:
+        return None
+    memory, learner = max(memory_by_arm(config, shape, device), key=lambda arm: most(arm[0]))
+    return _Found(memory, learner, device)
 
 
 def _lengths(config: RunConfig, learner: LearnerConfig, phase: str) -> Iterator[str]:
-    """Settings that decide how much of a phase is activations or caches."""
+    """Yield what to change for smaller activations and caches in a phase."""
     settings = config.policy.model
     if phase == "sampling" and config.policy.kind == "transformers":
         yield "lower policy.model.prefix_cache_gib"
@@ -118,7 +127,7 @@ def _lengths(config: RunConfig, learner: LearnerConfig, phase: str) -> Iterator[
 def _ways(
     config: RunConfig, learner: LearnerConfig, memory: Memory, device: Device
 ) -> Iterator[str]:
-    """Settings that make weights, and what is kept beside them, smaller."""
+    """Yield what to change for smaller weights, gradients, moments and references."""
     settings = config.policy.model
     if memory.share is not None:
         yield f"lower {_vllm_setting(config)}"

@@ -1,11 +1,11 @@
-"""Bytes that a language model takes on the device that trains it, phase by phase."""
+"""Memory that a language model takes on the device that trains it, in total and by phase."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from coevo_gym.agents.lm.model_shape import ModelShape
-from coevo_gym.config import RunConfig
+from coevo_gym.config import RunConfig, arm_configs
 from coevo_gym.run.planning.device import GIB, Device
 from coevo_gym.trainers.settings import LearnerConfig, UpdateConfig
 
@@ -15,7 +15,7 @@ UNKNOWN_CONTEXT = 8192
 
 @dataclass(frozen=True)
 class Memory:
-    """What a language model takes while one arm trains it.
+    """Memory that a language model takes while one arm trains it.
 
     All but ``trained`` are bytes. Those of weights, gradients, moments, reference and average are
     exact but for norms and biases; activations are an estimate.
@@ -24,16 +24,16 @@ class Memory:
         trained: number of weights that are trained.
         learner: weights that are trained, with those of the model below an adapter.
         sampler: a copy of them to sample with; 0 if the learner's are used.
-        gradients: gradients of one update.
-        moments: AdamW's two moments.
+        gradients: gradients of an update, in fp32.
+        moments: AdamW's two moments, in fp32.
         reference: the frozen reference; 0 with an adapter, which is disabled instead.
-        average: the moving average of the weights.
-        activations: what forward and backward pass of one microbatch keep, at most.
-        imitation: the same in the warm-up; 0 without one.
+        average: the moving average of the weights, in fp32.
+        activations: at most what forward and backward pass of one microbatch keep.
+        imitation: the same for the warm-up; 0 without one.
         context: key-value cache of one full context.
-        share: what vLLM takes in all; None if transformers samples.
-        prefixes: keys and values of past conversations, at most; 0 with vLLM.
-        kept: on a CPU, the weights that all arms start from, which the run keeps in main memory.
+        share: total memory of vLLM; None if transformers samples.
+        prefixes: at most what keys and values of past conversations take; 0 with vLLM.
+        kept: on a CPU, the weights that all arms start from, which the run keeps in host memory.
         checkpoint: on a CPU, a checkpoint while it is written.
     """
 
@@ -54,28 +54,28 @@ class Memory:
 
     @property
     def weights(self) -> int:
-        """Weights of learner and sampler."""
+        """Return the bytes of the weights of learner and sampler."""
         return self.learner + self.sampler
 
     @property
     def training(self) -> int:
-        """What training adds to the weights, activations left out."""
+        """Return the bytes that training adds to the weights, without activations."""
         return self.gradients + self.moments + self.reference + self.average
 
     @property
     def least(self) -> int:
-        """What an update takes in any case: everything but activations."""
+        """Return the bytes that an update takes in any case: everything but activations."""
         return self._weights_and_share + self.training + self.kept
 
     @property
     def peaks(self) -> dict[str, int]:
-        """The most that each phase takes.
+        """Return the most bytes that each phase takes.
 
-        Sampling and updates do not add up: sampling drops the gradients, and an update empties the
-        cache of prefixes first. The sampler's copy and vLLM's share stay.
+        Sampling and updates do not add up: sampling drops the gradients, and an update first
+        empties the cache of past conversations. The sampler's copy and vLLM's share stay.
         """
         lasting = self.moments + self.reference + self.average
-        # An average takes the place of the weights while it is evaluated: they are kept beside it.
+        # While the average is evaluated, a copy of the weights under training is kept beside it.
         caches = self.average + (self.prefixes + self.context if self.share is None else 0)
         peaks = {
             "sampling": self._weights_and_share + lasting + caches + self.kept,
@@ -105,17 +105,23 @@ class Memory:
         return max(0, device.memory - device.reserve - others)
 
 
-def memory_of(
-    config: RunConfig, learner: LearnerConfig, shape: ModelShape, device: Device
-) -> Memory:
-    """Work out the memory of a run.
+def memory_by_arm(
+    config: RunConfig, shape: ModelShape, device: Device
+) -> list[tuple[Memory, LearnerConfig]]:
+    """Return the memory of each arm of a run, with the settings of its learner.
 
     Args:
         config: settings of the run.
-        learner: those of an arm's learner.
         shape: shape of the model.
-        device: where it is trained.
+        device: where the model is trained.
     """
+    learners = [arm.learner for arm in arm_configs(config).values()]
+    return [(_memory_of(config, learner, shape, device), learner) for learner in learners]
+
+
+def _memory_of(
+    config: RunConfig, learner: LearnerConfig, shape: ModelShape, device: Device
+) -> Memory:
     settings, update = config.policy.model, updates_of(learner)
     adapter, half = settings.lora_rank > 0, computes_in_half(config, device)
     n, width = shape.n_parameters, 2 if half else 4

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from coevo_gym.agents.lm.model_shape import ModelShape, shape_of
-from coevo_gym.config import RunConfig, arm_configs
+from coevo_gym.config import RunConfig
 from coevo_gym.run.planning.device import Device
 from coevo_gym.run.planning.fitting import gib, shortfall
 from coevo_gym.run.planning.memory import (
@@ -14,7 +14,7 @@ from coevo_gym.run.planning.memory import (
     Memory,
     checkpoint_bytes,
     computes_in_half,
-    memory_of,
+    memory_by_arm,
     updates_of,
 )
 from coevo_gym.trainers.settings import LearnerConfig
@@ -93,11 +93,8 @@ def plan_model(
     shape = shape_of(config.policy.model.path)
     if shape is None:
         return None
-    found = [
-        (memory_of(config, arm.learner, shape, device), arm.learner)
-        for arm in arm_configs(config).values()
-    ]
-    memory, learner = max(found, key=lambda arm: max(arm[0].peaks.values()))
+    by_arm = memory_by_arm(config, shape, device)
+    memory, learner = max(by_arm, key=lambda arm: max(arm[0].peaks.values()))
     start, checkpoint = 4 * memory.trained, checkpoint_bytes(memory.trained, updates_of(learner))
     return ModelPlan(
         device=device,
@@ -114,7 +111,7 @@ def plan_model(
         share=memory.share,
         peaks=memory.peaks,
         least=memory.least,
-        shortfall=shortfall(config, learner, memory, device),
+        shortfall=shortfall(config, memory, learner, device),
         start=start,
         checkpoint=checkpoint,
         disk=start + (len(config.arms) * config.store.keep_checkpoints + 1) * checkpoint,
