@@ -39,12 +39,14 @@ from coevo_gym.core.seams import Act
 from coevo_gym.core.trajectory import View
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes import EnvPool, EpisodeStream, Runner, TrainingEpisode, stream
-from coevo_gym.run.plan import H200
 
 BUSY, IDLE = 0.9, 0.6
 """Where lock step keeps the policy busy for the second or less, a stream does for the first."""
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 FEWEST_STEPS = 3
+READ_RATE, FLOPS = 0.5 * 4.3e12, 0.4 * 788e12
+"""Bytes read and bf16 operations per second that a policy on an H200 is assumed to reach: 45 % and
+32 % of the card's peak rates. An assumption: nothing of it was measured."""
 
 
 class Engine(NamedTuple):
@@ -88,7 +90,7 @@ machine was shared, of 100 episodes (AppWorld: 20), half of them references and 
 
 
 class Model(NamedTuple):
-    """A language model's times on an H200, at the shares of its peaks that plans count on.
+    """Times that a language model takes on an H200, at :data:`READ_RATE` and :data:`FLOPS`.
 
     Attributes:
         shape: of the model.
@@ -106,8 +108,8 @@ class Model(NamedTuple):
         """How long it answers a batch."""
         longest = self.answer * float(np.exp(0.5 * rng.standard_normal(size)).max())
         cache = 2.0 * self.shape.kv_values_per_token * self.context * size
-        decode = longest * (2.0 * self.shape.n_parameters + cache) / (H200.bandwidth * H200.decoded)
-        prefill = 2.0 * self.shape.n_active * self.news * size / (H200.flops * H200.trained)
+        decode = longest * (2.0 * self.shape.n_parameters + cache) / READ_RATE
+        prefill = 2.0 * self.shape.n_active * self.news * size / FLOPS
         return decode + prefill
 
 

@@ -329,7 +329,7 @@ def test_the_arm_that_takes_most_counts() -> None:
     [
         (
             ["policy.vllm.gpu_memory_utilization=0.45"],
-            r"An update takes up to 143 GiB\. With 6\.0 GiB in reserve that is 10 GiB more than "
+            r"An update takes up to 143 GiB\. With 6 GiB in reserve that is 10 GiB more than "
             r"the H200 has \(139 GiB\)\..*lower policy\.vllm\.gpu_memory_util.*train an adapter",
         ),
         (

@@ -1,1 +1,1 @@
-"""What a language model needs of a GPU or of a machine: memory, hours, disk."""
+"""Estimates of the memory, hours and disk that training a language model takes."""

@@ -85,7 +85,8 @@ def gib(size: float) -> str:
     """Return a size in words, such as ``15 GiB``."""
     if 0 < size < GIB:
         return f"{size / 2**20:.0f} MiB"
-    return f"{size / GIB:.{0 if size >= 10 * GIB or not size else 1}f} GiB"
+    digits = 0 if size >= 10 * GIB else 1
+    return f"{size / GIB:.{digits}f}".removesuffix(".0") + " GiB"
 
 
 class _Found(NamedTuple):

@@ -1,4 +1,4 @@
-"""What a language model needs, in numbers and in words."""
+"""The plan of a language model: memory, disk and hours, in numbers and in words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ reading memory in sampling."""
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """What a language model needs on one device; bytes, and seconds at most.
+    """Needs of a language model on one device, in bytes and in seconds at most.
 
     Attributes:
         device: where it is trained and sampled.
@@ -43,7 +43,7 @@ class ModelPlan:
             vLLM.
         share: bytes that vLLM takes in all; None if transformers samples.
         peaks: most bytes of each phase: ``sampling``, ``update``, ``warm-up`` if there is one, and
-            on a CPU ``checkpoint``.
+            ``checkpoint`` on a CPU.
         least: bytes that an update takes in any case, activations left out.
         shortfall: why it may not fit the device, and what to change; "" if it fits.
         start: bytes of what all arms start from: the weights that are trained.
@@ -161,7 +161,7 @@ def model_rows(model: ModelPlan, config: RunConfig) -> Iterator[tuple[str, str]]
     elif config.policy.model.lora_rank:
         reference = "the reference is the model without its adapter"
     yield "memory of gradients, optimiser and reference", f"{gib(model.training)}, {reference}"
-    yield "memory of activations", f"about {gib(model.activations)} at most"
+    yield "memory of activations", f"at most about {gib(model.activations)}"
     tokens = config.policy.model.max_context or UNKNOWN_CONTEXT
     contexts = f"{model.cache // model.context} full contexts of {tokens:,} tokens"
     past = f"; past conversations take up to {gib(model.prefixes)} of it" * bool(model.prefixes)
