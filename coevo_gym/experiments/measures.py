@@ -182,7 +182,7 @@ def _curve(ended: _Ended) -> list[dict[str, Any]]:
 
 
 def _cpu_hours(ended: _Ended) -> float:
-    return sum(line["cpu_s"] for line in ended.lines("step")) / 3600
+    return float(sum(line["cpu_s"] for line in ended.lines("step"))) / 3600
 
 
 def _on(split: str) -> Callable[[_Ended], float]:
