@@ -138,10 +138,12 @@ def _sampled_tokens(config: RunConfig, env_steps: int, episodes: int | None) -> 
     if config.policy.kind == "tiny":
         return None
     chat = config.policy.chat
-    by_steps = env_steps * chat.max_answer_tokens
-    if episodes is None or chat.max_episode_tokens is None:
-        return by_steps
-    return min(by_steps, episodes * chat.max_episode_tokens)
+    most = [env_steps * chat.max_answer_tokens]
+    if episodes is not None and chat.max_episode_tokens is not None:
+        most.append(episodes * chat.max_episode_tokens)
+    if episodes is not None and chat.context == "causal" and config.policy.model.max_context:
+        most.append(episodes * config.policy.model.max_context)  # what is sampled stays in it
+    return min(most)
 
 
 def _learned(config: RunConfig, episodes: int | None) -> int | None:

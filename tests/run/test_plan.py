@@ -12,7 +12,8 @@ from coevo_gym.config import RunConfig, arm_configs, load_config, preset_names
 from coevo_gym.run.plan import Plan, plan, rows
 from coevo_gym.run.planning.device import CARDS, H200, Device
 
-PAPER = [name for name in preset_names() if name.startswith("coevolve_")]
+COEVOLVE = [name for name in preset_names() if name.startswith("coevolve_")]
+PAPER = [name for name in COEVOLVE if not name.endswith("_h100")]
 PUBLISHED = {
     ("appworld", "qwen2_5_7b"): ("26.78", "27.98"),
     ("appworld", "qwen3_4b"): ("28.57", "35.71"),
@@ -156,9 +157,10 @@ def test_of_what_no_arm_does_nothing_is_said() -> None:
     assert dict(rows(mixed, planned))["published"].startswith("coevolve 63.0 % (arXiv")
 
 
-@pytest.mark.parametrize("preset", PAPER)
-def test_every_preset_fits_the_card(preset: str) -> None:
-    model = plan(settings(preset)).model
+@pytest.mark.parametrize("preset", COEVOLVE)
+def test_every_preset_fits_its_card(preset: str) -> None:
+    card = CARDS["h100" if preset.endswith("_h100") else "h200"]
+    model = plan(settings(preset), card).model
     assert model is not None
     assert model.shortfall == ""
     assert model.cache >= 3 * model.context
@@ -234,8 +236,11 @@ def test_tokens_are_bounded_by_steps_and_by_episodes() -> None:
     few = plan(settings("coevolve_bfcl_qwen3_4b", "loop.max_env_steps=1000"))
     assert few.max_sampled_tokens == 1000 * 1024
     assert few.max_learned_tokens == 30_720 * 16_384
-    free = plan(settings("coevolve_bfcl_qwen3_4b", "policy.chat.max_episode_tokens=none"))
-    assert free.max_sampled_tokens == 30_720 * 30 * 1024
+    free = ["policy.chat.max_episode_tokens=none"]
+    kept = plan(settings("coevolve_bfcl_qwen3_4b", *free))
+    assert kept.max_sampled_tokens == 30_720 * 16_384  # all answers stay in the context
+    forgotten = plan(settings("coevolve_bfcl_qwen3_4b", *free, "policy.chat.context=reasoning"))
+    assert forgotten.max_sampled_tokens == 30_720 * 30 * 1024
 
 
 SMOL = [
