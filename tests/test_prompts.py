@@ -51,8 +51,9 @@ def test_a_short_prompt_is_a_fraction_of_the_usual_one(name: str, benchmark: str
     observation, *_, info = env.step(task.solution[0])
     view = View(task.instruction, observation, info)
     assert 3 * len(short.system(view)) < len(usual.system(view))
-    assert short.first(view) == observation
-    assert observation in short.turn(view)
+    shown = observation.lower() if name == "webshop" else observation  # as actions are written
+    assert short.first(view) == shown
+    assert shown in short.turn(view)
     assert len(short.turn(view)) < len(usual.turn(view))
 
 
