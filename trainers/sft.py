@@ -39,7 +39,7 @@ from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.grpo import Learnable
 from coevo_gym.trainers.segments import n_sampled, n_tokens, samples
 from coevo_gym.trainers.settings import ImitationConfig
-from coevo_gym.trainers.update.optimizer import GuardedOptimizer
+from coevo_gym.trainers.update.optimizer import GuardedOptimizer, fuses
 
 try:
     import torch
@@ -267,7 +267,8 @@ def imitate(
     train, watch = _hold_out(demonstrations, config, rng)
     parameters = list(policy.parameters())
     optimizer = GuardedOptimizer(
-        torch.optim.Adam(parameters, lr=config.lr), max_grad_norm=config.max_grad_norm
+        torch.optim.Adam(parameters, lr=config.lr, fused=fuses(parameters)),
+        max_grad_norm=config.max_grad_norm,
     )
     losses: list[float] = []
     watched: list[float] = []

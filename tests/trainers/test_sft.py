@@ -43,6 +43,7 @@ from coevo_gym.trainers.sft import (  # noqa: E402
     demonstrate,
     imitate,
 )
+from coevo_gym.trainers.update import optimizer  # noqa: E402
 from tests.faults import BreaksOn  # noqa: E402
 from tests.toy import BENCHMARK, ToyBenchmark  # noqa: E402
 
@@ -298,6 +299,24 @@ class TestImitateTokens:
         assert longest[0] > 450 >= longest[1]
         assert len(policies[1].asked) > len(policies[0].asked)
         torch.testing.assert_close(policies[0].logits, policies[1].logits, atol=1e-9, rtol=1e-9)
+
+    def test_large_policies_are_trained_by_the_fused_kernel(
+        self, envs: EnvPool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """On a GPU, other kernels make temporary copies of all weights."""
+        made, adam = [], torch.optim.Adam
+
+        def noted(*args: Any, **settings: Any) -> torch.optim.Adam:
+            made.append(adam(*args, **settings))
+            return made[-1]
+
+        monkeypatch.setattr(torch.optim, "Adam", noted)
+        policies = [Bigrams(), Bigrams()]
+        for policy, fused_from in zip(policies, (128 * 128, 128 * 128 + 1), strict=True):
+            monkeypatch.setattr(optimizer, "_FUSED_FROM", fused_from)
+            learn(policy, token_demonstrations(envs, 2), ImitationConfig(max_epochs=2, holdout=0))
+        assert [one.param_groups[0]["fused"] for one in made] == [True, False]
+        torch.testing.assert_close(policies[0].logits, policies[1].logits)
 
     def test_a_segment_longer_than_a_pass_is_refused_before_training(self, envs: EnvPool) -> None:
         policy = Bigrams()
