@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from coevo_gym.agents.lm.model_shape import ModelShape, shape_of
 from coevo_gym.config import RunConfig
+from coevo_gym.core.waiting import duration
 from coevo_gym.run.planning.device import Device
 from coevo_gym.run.planning.fitting import gib, shortfall
 from coevo_gym.run.planning.memory import (
@@ -183,13 +184,13 @@ def model_rows(model: ModelPlan, config: RunConfig) -> Iterator[tuple[str, str]]
     if model.sampling_s is not None:
         yield (
             "sampling",
-            f"at most {_hours(model.sampling_s)} per arm, at {DECODED:.0%} of the peak rate of "
+            f"at most {duration(model.sampling_s)} per arm, at {DECODED:.0%} of the peak rate of "
             "reading memory",
         )
     if model.learning_s is not None:
         yield (
             "updates",
-            f"at most {_hours(model.learning_s)} per arm, at {TRAINED:.0%} of the peak bf16 rate",
+            f"at most {duration(model.learning_s)} per arm, at {TRAINED:.0%} of the peak bf16 rate",
         )
     if not device.is_gpu:
         yield "hours", "no estimate for a CPU"
@@ -201,7 +202,3 @@ def model_rows(model: ModelPlan, config: RunConfig) -> Iterator[tuple[str, str]]
 
 def _count(n: int) -> str:
     return f"{n / 1e9:.2f} billion" if n >= 1e9 else f"{n / 1e6:.0f} million"
-
-
-def _hours(seconds: float) -> str:
-    return f"{seconds / 3600:.0f} h"
