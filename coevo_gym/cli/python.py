@@ -47,8 +47,8 @@ def train(
         folder: where to; None for ``runs/NAME``.
         overwrite: delete an earlier run in the folder.
         yes: agree to what asking a paid model may cost; the error without it says how much.
-        ignore_memory: start a language model even if its weights, gradients and optimiser do not
-            fit the GPU, or on a CPU the memory, of this machine.
+        ignore_memory: start even if the language model cannot fit the GPU (without one: the
+            memory) of this machine.
         progress: show how far it is; None for only where somebody looks on, a terminal or a
             notebook.
 

@@ -64,8 +64,8 @@ def train(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="With --dry-run: plan for this GPU, such as h100 or rtx4090; by default for that "
-            "of this machine.",
+            help="With --dry-run: GPU to plan for, such as h100 or rtx4090 (default: the device "
+            "of this machine).",
             autocompletion=completing(cards),
         ),
     ] = None,
@@ -76,8 +76,8 @@ def train(
         bool,
         typer.Option(
             "--ignore-memory",
-            help="Start a language model even if its weights, gradients and optimiser do not fit "
-            "the GPU, or on a CPU the memory, of this machine.",
+            help="Start even if the language model cannot fit the GPU (without one: the memory) "
+            "of this machine.",
         ),
     ] = False,
     as_json: AsJson = False,

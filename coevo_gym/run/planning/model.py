@@ -125,7 +125,7 @@ def plan_model(
 def _sampling_s(
     config: RunConfig, shape: ModelShape, memory: Memory, sampled: int | None, device: Device
 ) -> float | None:
-    """Each step of decoding reads the weights once, and half a full cache of each episode."""
+    """Estimate the time to sample: each token of a batch reads the weights and half the caches."""
     if sampled is None or device.bandwidth is None:
         return None
     per_step = config.loop.groups_per_step * config.rollout.group_size
@@ -138,7 +138,7 @@ def _sampling_s(
 def _learning_s(
     learner: LearnerConfig, shape: ModelShape, learned: int | None, device: Device
 ) -> float | None:
-    """Six operations a weight and token, two more for each pass without gradients."""
+    """Estimate the time to learn: 6 operations per weight and token, 2 in passes that only read."""
     if learned is None or device.flops is None:
         return None
     update = updates_of(learner)
@@ -160,7 +160,7 @@ def model_rows(model: ModelPlan, config: RunConfig) -> Iterator[tuple[str, str]]
         precision = "bf16" if computes_in_half(config, device) else "fp32"
         reference = f"{gib(model.reference)} of it the reference in {precision}"
     elif config.policy.model.lora_rank:
-        reference = "the reference is the model without its adapter"
+        reference = "none for a reference: the adapter is disabled instead"
     yield "memory of gradients, optimiser and reference", f"{gib(model.training)}, {reference}"
     yield "memory of activations", f"at most about {gib(model.activations)}"
     tokens = config.policy.model.max_context or UNKNOWN_CONTEXT
