@@ -111,8 +111,7 @@ def train(
         stop: asked at every step boundary.
         overwrite: delete an earlier run in the folder.
         agreed: whether somebody has agreed to what asking models may cost.
-        prepare: called when there is a folder and a manifest in it, before anything is done; it may
-            put there what an equal run has done already.
+        prepare: called once folder and manifest exist; may add what an equal run has done already.
 
     Raises:
         Stopped: if ``stop`` said so; what is done is saved.
