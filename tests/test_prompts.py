@@ -12,7 +12,7 @@ import pytest
 
 import coevo_gym
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.trajectory import View
+from coevo_gym.core.trajectory import PastStep, View
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.prompts import load_prompt, parse_prompt
 from tests.toy import PROMPT
@@ -53,8 +53,26 @@ def test_a_short_prompt_is_a_fraction_of_the_usual_one(name: str, benchmark: str
     assert 3 * len(short.system(view)) < len(usual.system(view))
     shown = observation.lower() if name == "webshop" else observation  # as actions are written
     assert short.first(view) == shown
-    assert shown in short.turn(view)
+    assert task.instruction.lower() not in short.turn(view)
     assert len(short.turn(view)) < len(usual.turn(view))
+
+
+def test_the_short_prompt_of_the_shop_shows_a_page_once() -> None:
+    prompt, (env, task) = load_prompt("webshop_short"), begun("WebShop", subset="builtin")
+    search, product, option, *_ = task.solution
+    steps: list[PastStep] = []
+    turns: list[str] = []
+    observation, info = env.reset(options={"task": task})
+    for action in (search, "click[nowhere]", product, option):
+        steps.append(PastStep(observation, action, info=info))
+        observation, *_, info = env.step(action)
+        turns.append(prompt.turn(View(task.instruction, observation, info, tuple(steps))))
+    results, nowhere, page, chosen = turns
+    code = product.removeprefix("click[").removesuffix("]")
+    assert code in results
+    assert nowhere == f"That did nothing. {steps[2].info['webshop.reason']}"
+    assert "buy now" in page
+    assert chosen.startswith("chosen: {")
 
 
 def test_blocks_are_written_from_a_view() -> None:
