@@ -9,17 +9,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from coevo_gym.config.keys import flat
-from coevo_gym.config.sections import PolicySettings
+from coevo_gym.config.sections import PolicySettings, WarmupSettings
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.trainers.settings import RestConfig, UpdateConfig
-
-if TYPE_CHECKING:
-    from coevo_gym.config.tree import RunConfig
 
 LANGUAGE_MODELS = ("transformers", "vllm")
 """Kinds of policies that are language models and can be trained."""
@@ -45,14 +42,21 @@ def complete(tree: Mapping[str, Any], policy: Any) -> dict[str, Any]:
     return found
 
 
-def derived(config: RunConfig) -> dict[str, tuple[Any, str]]:
-    """Return the derived settings of a config and the setting that each follows from, by key."""
-    sections = {"learner": config.learner, "curriculum": config.curriculum}
-    bound = config.loop.max_staleness
-    of_policy = flat(_of_policy(config.policy, config.learner))
-    of_staleness = flat(_of_staleness(bound, sections))
+def derived(
+    policy: PolicySettings, learner: FrozenModel, *, seed: int, max_staleness: int
+) -> dict[str, tuple[Any, str]]:
+    """Return the derived settings of a run and the setting that each follows from, by key.
+
+    Args:
+        policy: the run's policy.
+        learner: its learner.
+        seed: its seed.
+        max_staleness: what its loop allows.
+    """
+    of_policy = flat(_of_policy(policy, learner))
+    of_staleness = flat(_of_staleness(max_staleness, {"learner": learner}))
     return {
-        "loop.seed": (config.seed, "seed"),
+        "loop.seed": (seed, "seed"),
         **{key: (value, "policy.kind") for key, value in of_policy},
         **{key: (value, "loop.max_staleness") for key, value in of_staleness},
     }
@@ -68,21 +72,25 @@ def intolerance(learner: FrozenModel, bound: int) -> str | None:
     )
 
 
-def rate_warnings(config: RunConfig) -> Iterator[str]:
+def rate_warnings(
+    policy: PolicySettings, warmup: WarmupSettings, learner: FrozenModel
+) -> Iterator[str]:
     """Yield a warning for each learning rate that would destroy a language model."""
-    if config.policy.kind not in LANGUAGE_MODELS:
+    if policy.kind not in LANGUAGE_MODELS:
         return
-    adapter = config.policy.model.lora_rank > 0
-    limit, trained = (_LORA_TOO_HIGH, "an adapter") if adapter else (_TOO_HIGH, "all weights")
-    rates = {"learner.lr": (getattr(config.learner, "lr", 0.0), _LORA_LR if adapter else _LR)}
-    if config.warmup.n_tasks or config.warmup.demonstrations:
-        rates["warmup.lr"] = (config.warmup.lr, _IMITATION["lr"])
+    adapter = policy.model.lora_rank > 0
+    limit, trained = (
+        (_LORA_TOO_HIGH, "an adapter is") if adapter else (_TOO_HIGH, "all weights are")
+    )
+    rates = {"learner.lr": (getattr(learner, "lr", 0.0), _LORA_LR if adapter else _LR)}
+    if warmup.n_tasks or warmup.demonstrations:
+        rates["warmup.lr"] = (warmup.lr, _IMITATION["lr"])
     for key, (rate, usual) in rates.items():
         if rate >= limit:
             yield (
                 f"{key} = {rate:g} is a rate for the tiny policy and is likely to destroy a "
-                f"language model of which {trained} {'is' if adapter else 'are'} trained. Leave it "
-                f"unset for {usual:g}, or set it below {limit:g}."
+                f"language model of which {trained} trained. Leave it unset for {usual:g}, or set "
+                f"it below {limit:g}."
             )
 
 

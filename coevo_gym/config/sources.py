@@ -14,7 +14,6 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from coevo_gym.config.arms import ArmError, arm_configs
-from coevo_gym.config.derived import derived
 from coevo_gym.config.keys import (
     Setting,
     annotation_of,
@@ -63,7 +62,7 @@ class Resolved:
     def rows(self) -> list[tuple[str, Any, str]]:
         """Dotted key, value and origin of every setting, in the order of the tree."""
         values = dict(flat(self.config.to_json()))
-        origins = {key: origin for key, (_, origin) in derived(self.config).items()}
+        origins = {key: origin for key, (_, origin) in self.config.derived().items()}
         origins |= self.origins
         keys = [key for key in values if key.startswith("arm.")]
         keys = [*keys, *(key for key in leaves(RunConfig) if key in values)]
@@ -140,7 +139,7 @@ def _from_source(
     if isinstance(source, RunConfig):
         data = source.to_json()
         found = dict(_settings_of(data, "", "the config"))
-        for key, (value, _) in derived(source).items():  # it follows what is set anew
+        for key, (value, _) in source.derived().items():  # it follows what is set anew
             if key in found and found[key].value == value:
                 del found[key]
         return found

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
 from coevo_gym.agents.advice.budget import AdvisorConfig
-from coevo_gym.config.derived import complete, intolerance
+from coevo_gym.config.derived import complete, derived, intolerance, rate_warnings
 from coevo_gym.config.exploring import EvolverSettings, ExplorerSettings, TapeSettings
 from coevo_gym.config.keys import with_kinds
 from coevo_gym.config.sections import (
@@ -128,6 +128,15 @@ class RunConfig(FrozenModel):
         if self.loop.max_steps is None and self.loop.max_env_steps is None:
             raise ValueError("loop: set max_steps, max_env_steps, or both; training needs an end")
         return self
+
+    def derived(self) -> dict[str, tuple[Any, str]]:
+        """Return derived settings and the setting that each follows from, by dotted key."""
+        stale = self.loop.max_staleness
+        return derived(self.policy, self.learner, seed=self.seed, max_staleness=stale)
+
+    def warnings(self) -> Iterator[str]:
+        """Yield warnings about settings that are allowed and probably not meant."""
+        return rate_warnings(self.policy, self.warmup, self.learner)
 
     def to_json(self) -> dict[str, Any]:
         """The tree as JSON; ``RunConfig.model_validate`` reads it back."""

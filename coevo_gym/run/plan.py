@@ -15,7 +15,7 @@ from typing import cast
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
-from coevo_gym.config import ArmConfig, RunConfig, arm_configs, rate_warnings
+from coevo_gym.config import ArmConfig, RunConfig, arm_configs
 from coevo_gym.config.derived import LANGUAGE_MODELS
 from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.envs.base import TaskEnv
@@ -189,7 +189,7 @@ def rows(config: RunConfig, planned: Plan) -> Iterator[tuple[str, str]]:
         yield "published", said
     if isinstance(config.learner, GRPOConfig) and config.learner.clips_never_act:
         yield "warning: nothing is ever clipped", CLIPS_NEVER_ACT
-    for warning in rate_warnings(config):
+    for warning in config.warnings():
         yield "warning: learning rate", warning
     if planned.model is not None:
         yield from model_rows(planned.model, config)

@@ -328,7 +328,7 @@ def test_presets_are_listed_with_what_they_need(coevo: Coevo) -> None:
     ("words", "found"),
     [
         ("coevo tra", "train"),
-        ("coevo train webshop_", "webshop_llm"),
+        ("coevo train webshop_", "webshop_llm webshop_smollm2"),
         ("coevo config show quick", "quickstart"),
         ("coevo play alf", "alfworld"),
         ("coevo resume to", "toy-run"),

@@ -15,7 +15,6 @@ from coevo_gym.config import (
     arm_configs,
     load_config,
     preset_names,
-    rate_warnings,
 )
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.trainers.settings import GRPOConfig, ImproveConfig, PPOConfig, RestConfig
@@ -128,6 +127,6 @@ def test_a_wrong_policy_is_told_of_and_nothing_else() -> None:
     ],
 )
 def test_rates_of_the_tiny_policy_are_warned_of(sets: list[str], keys: list[str]) -> None:
-    warned = list(rate_warnings(config(*sets)))
+    warned = list(config(*sets).warnings())
     assert [text.partition(" = ")[0] for text in warned] == keys
     assert all("likely to destroy a language model" in text for text in warned)
