@@ -29,6 +29,8 @@ _COEVOLVE = {
     ("bfcl", "Qwen3-4B"): Published("58.0", "63.0"),
     ("webshop", "Qwen3-4B"): Published("75.0", "80.6"),
 }
+_RELEASE = "-Instruct-2507"
+"""The release of Qwen3-4B without a thinking mode, which the paper calls Qwen3-4B-Instruct."""
 _REMARKS = {
     "bfcl": ", on all 200 base items, of which training here uses a part: compare models as they "
     "are with `coevo eval bfcl --split test --env scheme=all200 --set benchmark.subset=base`, and "
@@ -44,7 +46,7 @@ def published(benchmark: str, model: str, methods: Collection[str]) -> str | Non
         model: its path; it is known by its name, wherever its folder lies.
         methods: names of the methods that a run compares.
     """
-    found = _COEVOLVE.get((benchmark, Path(model).name))
+    found = _COEVOLVE.get((benchmark, Path(model).name.removesuffix(_RELEASE)))
     numbers = {} if found is None else found._asdict()
     told = ", ".join(f"{name} {rate} %" for name, rate in numbers.items() if name in methods)
     return f"{told} (arXiv 2604.15840){_REMARKS.get(benchmark, '')}" if told else None
