@@ -33,8 +33,9 @@ from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder, finite
 
 if TYPE_CHECKING:
+    from coevo_gym.core.stats import Rate
     from coevo_gym.run.evals.job import EvalJob
-    from coevo_gym.run.evals.summary import EvalSummary, Rate
+    from coevo_gym.run.evals.summary import EvalSummary
     from coevo_gym.run.table import TableRow
 
 

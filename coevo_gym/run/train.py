@@ -63,6 +63,7 @@ class Summary:
             metrics of its curriculum in the end, the numbers of each evaluation (the first is the
             warm-up's), and how many answers of models were used, repaired, or replaced by a rule,
             by purpose.
+        samples: episodes per held-out task in each evaluation.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Summary:
     split: str
     table: tuple[TableRow, ...]
     arms: Mapping[str, Mapping[str, Any]]
+    samples: int = 1
 
 
 @dataclass(frozen=True)
@@ -207,6 +209,7 @@ class _Run:
             split=self.config.evaluation.split,
             table=tuple(table),
             arms=arms,
+            samples=self.config.evaluation.samples,
         )
         write_json(self.folder.summary, asdict(summary))
         return summary
@@ -256,7 +259,7 @@ class _Run:
             losses, env_steps = imitation.losses, imitation.env_steps
         self.progress.update(epochs, tasks=str(len(tasks)))
         self._check_stop()
-        start = self._evaluate("evaluate warm-up", assembly.agent(policy).greedy())
+        start = self._evaluate("evaluate warm-up", assembly.evaluated(policy))
         warmup = start.metrics()
         self._log_once(WARMUP, losses=list(losses), env_steps=env_steps)
         outcomes = {
@@ -267,7 +270,7 @@ class _Run:
 
     def _evaluate(self, phase: str, agent: Agent) -> Evaluation:
         """Evaluate an agent on the held-out tasks, as a phase of its own."""
-        n = len(self.assembly.held_out_tasks)
+        n = len(self.assembly.held_out_tasks) * self.config.evaluation.samples
         self.progress.phase(phase, total=n)
         self.progress.expect(*episodes_ahead(n, self.assembly.max_steps), whole=True)
         found = self.assembly.evaluate(agent, on_done=self._on_done)
