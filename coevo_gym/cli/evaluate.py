@@ -57,7 +57,8 @@ def evaluate(
         typer.Option(
             min=1,
             metavar="K",
-            help="Episodes of each task, at the policy's temperature; one is played greedily.",
+            help="Episodes per task. 1: at evaluation.temperature, which is greedy by default; "
+            "more: where that is greedy, sampled at the policy's temperature.",
         ),
     ] = 1,
     on: Annotated[

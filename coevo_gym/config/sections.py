@@ -98,9 +98,9 @@ class EvaluationSettings(FrozenModel):
     """Temperature at which the policy acts in evaluations; 0 is greedy. What evaluations draw does
     not change what training draws."""
     samples: int = Field(default=1, ge=1)
-    """Episodes per task in each evaluation, the random baseline's as well; more than 1 needs a
-    temperature above 0. Success is the mean over tasks of the share of episodes that succeed, and
-    each task counts once in its interval. `coevo eval` takes --samples instead."""
+    """Episodes per task in each evaluation of a run, the random baseline included; more than 1
+    needs a temperature above 0. Success is the mean over tasks of the share of episodes that
+    succeed, and each task counts once in its interval. `coevo eval` takes --samples instead."""
     last: int = Field(default=1, ge=1)
     """An arm's number is the mean over so many of its last evaluations; those of the warm-up are
     none of them. With 1 it is that of the end."""
