@@ -28,23 +28,26 @@ its other rounding. Runs of smaller policies stay equal to the last bit."""
 
 
 def guarded_adamw(
-    config: UpdateConfig, *parts: tuple[Sequence[torch.nn.Parameter], float]
+    *parts: tuple[Sequence[torch.nn.Parameter], float],
+    max_grad_norm: float | None,
+    weight_decay: float = 0.0,
+    warmup_steps: int = 0,
 ) -> GuardedOptimizer:
-    """AdamW as the settings want it.
+    """Create AdamW, or Adam where no weights are decayed.
 
     Args:
-        config: warm-up, weight decay and the largest norm of a gradient.
         parts: weights, and the learning rate of each part of them.
+        max_grad_norm: see :class:`GuardedOptimizer`.
+        weight_decay: AdamW's.
+        warmup_steps: see :class:`GuardedOptimizer`.
     """
     n_weights = sum(weight.numel() for weights, _ in parts for weight in weights)
     adamw = torch.optim.AdamW(
         [{"params": list(weights), "lr": lr} for weights, lr in parts],
-        weight_decay=config.weight_decay,
+        weight_decay=weight_decay,
         fused=n_weights >= _FUSED_FROM,
     )
-    return GuardedOptimizer(
-        adamw, max_grad_norm=config.max_grad_norm, warmup_steps=config.lr_warmup_steps
-    )
+    return GuardedOptimizer(adamw, max_grad_norm=max_grad_norm, warmup_steps=warmup_steps)
 
 
 def decayed(config: UpdateConfig, spent: float) -> float:
