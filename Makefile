@@ -2,6 +2,7 @@
 # make test       installs what the tests need and runs them
 # make test-slow  the slow tests too (other people's trainers, whole runs)
 # make test-vllm  the tests of sampling with vLLM, in a venv of their own with its CPU build
+# make gpu-check  what a GPU does with the learner: 5 to 10 minutes, a table and a picture in gpu-check/
 # make lint       what CI checks beside the tests
 # make docs       the generated pages, and the documentation as a site in site/, without a network
 
@@ -15,10 +16,12 @@ QUIET  := --quiet --quiet --disable-pip-version-check
 PIP    := $(RUN)/python -m pip install $(QUIET) -c constraints.txt
 VLLM_PIP = $(VLLM_VENV)/bin/python -m pip $(QUIET)
 COMPILERS = cmake g++ make
+NEW_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+  { echo "coevo_gym needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 3; }
 TORCH  := $(shell sed -n 's/^torch==//p' constraints.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-vllm lint format docs clean worlds
+.PHONY: help demo test test-slow test-vllm gpu-check lint format docs clean worlds
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -38,6 +41,12 @@ test-slow: $(VENV)/slow.stamp worlds
 test-vllm: $(VLLM_VENV)/test.stamp
 	$(VLLM_VENV)/bin/python -m pytest tests/vllm -m vllm --timeout 1800 $(ARGS)
 
+# Installs nothing: it uses PYTHON as it is, and skips parts whose packages are missing.
+gpu-check:
+	@$(NEW_PYTHON)
+	PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) bench/gpu_grpo.py \
+	  --parts equal,train,rollout --out gpu-check $(ARGS)
+
 lint: $(VENV)/dev.stamp
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
@@ -56,8 +65,7 @@ clean:
 	rm -rf $(VENV) $(VLLM_VENV) build dist site
 
 $(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "coevo_gym needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 3; }
+	@$(NEW_PYTHON)
 	$(PYTHON) -m venv $(VENV)
 
 # PyTorch's CPU build is 10 times smaller than the default one. uv knows where it is kept. If that

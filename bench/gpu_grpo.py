@@ -7,130 +7,172 @@ Four parts:
     rollout  sampled tokens a second against Hugging Face's generate and the decode roofline
     learn    ALFWorld: warm-up and GRPO, on a fixed set and on an evolving one, before and after
 
-Numbers go to gpu_grpo.json and gpu_grpo.svg in the folder --out. The exit code is 1 if the device
-is not equal to the CPU. Nothing is downloaded.
+Numbers go to gpu_grpo.json, a table to gpu_grpo.md and a picture to gpu_grpo.svg in the folder
+--out. Nothing is downloaded. If the given model is not on this machine, random weights are measured
+in its place, and learn is skipped. A part whose packages are missing is skipped, too: all parts
+need torch, transformers, peft, safetensors, and coevo_gym with gymnasium, pydantic, jinja2 and
+rapidfuzz; learn also needs rich, typer, alfworld and textworld, or without the last two
+`--set benchmark=webshop`; rollout measures vllm where it is installed.
 
-Needs torch, transformers, peft, safetensors, and coevo_gym with gymnasium, pydantic, jinja2 and
-rapidfuzz; the given model on this machine (`coevo model fetch smollm2`). For learn also rich,
-alfworld and textworld, or rich alone with `--set benchmark=webshop`. Where vllm is installed, it is
-measured too; where it is not, its targets are not run.
+The exit code is 1 if the device is not equal to the CPU or a part failed, and 3 if no part could be
+measured.
 
 Run: python bench/gpu_grpo.py --minutes 30
+     make gpu-check PYTHON=python3    # without learn: some minutes
      python bench/gpu_grpo.py --device cpu --shape tiny --parts equal,train,rollout   # does it run?
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 PARTS = ("equal", "train", "rollout", "learn")
 NOT_RUN = "not run"
+_LANGUAGE_MODELS = (
+    *("accelerate", "gymnasium", "jinja2", "numpy", "peft", "pydantic", "rapidfuzz"),
+    *("safetensors", "tokenizers", "torch", "transformers"),
+)
+NEEDS = dict.fromkeys(PARTS, _LANGUAGE_MODELS) | {"learn": (*_LANGUAGE_MODELS, "rich", "typer")}
+"""Packages that the parts need; those of a benchmark are found missing when it is used."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the parts that were asked for; the exit code."""
     options = _options(arguments)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported
+    found: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "command": options.command}
+    found |= dict.fromkeys(PARTS, NOT_RUN)
+    for part in options.parts:
+        missing = [name for name in NEEDS[part] if find_spec(name) is None]
+        if missing:
+            found[part] = f"skipped: {', '.join(missing)} not installed"
+            _tell(f"{part}: {found[part]}")
+    ready = [part for part in options.parts if found[part] == NOT_RUN]
+    if not ready:
+        _write(options.out, found)
+        _tell(f"written: {options.out / 'gpu_grpo.md'}, without numbers or a picture")
+        return 3
     from coevo_gym.core.errors import CoevoError
 
     with tempfile.TemporaryDirectory() as folder:
         try:
-            return _measure(options, Path(folder))
-        except CoevoError as error:
+            _measure(options, ready, found, Path(folder))
+        except (CoevoError, ImportError) as error:
             print(f"{type(error).__name__}: {error}", file=sys.stderr)
             return 1
+    _tell(f"written: {options.out / 'gpu_grpo.md'}, .json and .svg")
+    failed = any(str(found[part]).startswith("failed") for part in PARTS)
+    unequal = isinstance(found["equal"], list) and not all(row["ok"] for row in found["equal"])
+    measured = any(isinstance(found[part], list) for part in PARTS)
+    return 1 if failed or unequal else 0 if measured else 3
 
 
-def _measure(options: argparse.Namespace, folder: Path) -> int:
-    from gpu_parts import card, subjects
+def _measure(
+    options: argparse.Namespace, parts: Sequence[str], found: dict[str, Any], folder: Path
+) -> None:
+    """Measure these parts, and write what is found after each."""
+    from gpu_parts import card
     from gpu_parts.equal import measure_equal
     from gpu_parts.rollouts import measure_rollouts
-    from gpu_parts.targets import targets
+    from gpu_parts.subjects import SIZES, Subject, chosen
     from gpu_parts.training import measure_training
     from transformers.utils.logging import disable_progress_bar
 
     from coevo_gym.agents.lm.causal_lm import pick_device
+    from coevo_gym.core.errors import BenchmarkNotInstalled
 
     disable_progress_bar()
     pick_device(options.device)  # raises where there is none
-    device, size = options.device, subjects.SIZES[options.device]
-    shaped = None if options.shape == "none" else options.shape
-    own = [] if options.model == "none" else [subjects.given(options.model)]
-    own += [subjects.random_weights(shaped, folder)] if shaped else []
-    if not own:
-        raise SystemExit("There is nothing to measure: --model and --shape are both none.")
+    device, size = options.device, SIZES[options.device]
+    checked, timed, notes = chosen(options.model, options.shape, folder)
+    for note in notes:
+        _tell(note)
     peaks = card.measure_peaks(device, size)
-    results: dict[str, Any] = dict.fromkeys(PARTS, NOT_RUN)
+    found |= {
+        "card": card.card_name(device),
+        "software": card.software(device),
+        "peaks": peaks._asdict(),
+        "models": [s.described() for s in dict.fromkeys((checked, *timed))],
+        "notes": notes,
+        "seconds": {},
+    }
     _tell(
-        f"{card.card_name(device)}: {peaks.flops / 1e12:,.2f} TFLOP/s in {peaks.dtype}, "
+        f"{found['card']}: {peaks.flops / 1e12:,.2f} TFLOP/s in {peaks.dtype}, "
         f"{peaks.bandwidth / 1e9:,.0f} GB/s"
     )
 
-    def save() -> None:
-        _write(options, results, peaks, card.card_name(device), card.software(device))
+    def train(subject: Subject) -> list[dict[str, Any]]:
+        return measure_training(subject, size, device, peaks, _tell)
+
+    def rollout(subject: Subject) -> list[dict[str, Any]]:
+        return measure_rollouts(subject, size, device, peaks, _tell)
 
     measures = {
-        "equal": lambda: measure_equal(own[0], size, device, _tell),
-        "train": lambda: [r for s in own for r in measure_training(s, size, device, peaks, _tell)],
-        "rollout": lambda: [
-            r for s in own for r in measure_rollouts(s, size, device, peaks, _tell)
-        ],
-        "learn": lambda: _learn(own[0], options),
+        "equal": lambda: measure_equal(checked, size, device, _tell),
+        "train": lambda: [row for subject in timed for row in train(subject)],
+        "rollout": lambda: [row for subject in timed for row in rollout(subject)],
+        "learn": lambda: _learn(checked, options),
     }
-    for part in (part for part in PARTS if part in options.parts):
-        results[part] = measures[part]()
-        save()  # what is measured is not lost to what comes after
-    for target in targets(results):
-        value = NOT_RUN if target.value is None else f"{target.value:.3g}"
-        met = {None: "", True: "met", False: "missed"}[target.met]
-        _tell(f"{target.name:40} {value:>9}  wanted {target.wanted:8} {met}")
-    _tell(f"written: {options.out / 'gpu_grpo.json'}, {options.out / 'gpu_grpo.svg'}")
-    unequal = results["equal"] != NOT_RUN and not all(row["ok"] for row in results["equal"])
-    return int(unequal)
+    for part in parts:
+        started = time.monotonic()
+        try:
+            found[part] = measures[part]()
+        except (ImportError, BenchmarkNotInstalled) as error:
+            name = error.name if isinstance(error, ModuleNotFoundError) else None
+            found[part] = f"skipped: {f'{name} not installed' if name else error}"
+        except Exception as error:  # the other parts can be measured all the same
+            traceback.print_exc()
+            found[part] = f"failed: {type(error).__name__}: {error}"
+        card.free(device)
+        found["seconds"][part] = round(time.monotonic() - started, 1)
+        if isinstance(found[part], str):
+            _tell(f"{part}: {found[part]}")
+        _write(options.out, found)  # what is measured is not lost to what comes after
+    for target in found["targets"]:
+        value = NOT_RUN if target["value"] is None else f"{target['value']:.3g}"
+        met = {None: "", True: "met", False: "missed"}[target["met"]]
+        _tell(f"{target['name']:40} {value:>9}  wanted {target['wanted']:8} {met}")
 
 
-def _learn(subject: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
+def _learn(subject: Any, options: argparse.Namespace) -> list[dict[str, Any]] | str:
+    if subject.random:
+        return (
+            "skipped: a model with random weights has no language to learn with. Run "
+            "`coevo model fetch smollm2`, or give a trained model with --model"
+        )
     from gpu_parts.learning import measure_learning  # needs more packages than the other parts
 
     runs = options.out / "runs"
     return measure_learning(subject, options.device, options.minutes, options.set, runs, _tell)
 
 
-def _write(
-    options: argparse.Namespace,
-    results: dict[str, Any],
-    peaks: Any,
-    card: str,
-    software: dict[str, str | None],
-) -> None:
-    """The numbers and the picture, each replaced as a whole."""
-    from gpu_parts.plot import picture
+def _write(out: Path, found: dict[str, Any]) -> None:
+    """Write numbers, table and picture, each as a whole; no picture if nothing is measured."""
+    from gpu_parts.table import table
     from gpu_parts.targets import targets
 
-    from coevo_gym.store.folder import write_json
+    found["targets"] = [target._asdict() for target in targets(found)]
+    texts = {"gpu_grpo.json": json.dumps(found, indent=2) + "\n", "gpu_grpo.md": table(found)}
+    if "card" in found:
+        from gpu_parts.plot import picture
 
-    day = time.strftime("%Y-%m-%d")
-    options.out.mkdir(parents=True, exist_ok=True)
-    found = {
-        "date": day,
-        "command": options.command,
-        "card": card,
-        "software": software,
-        "peaks": peaks._asdict(),
-        **results,
-        "targets": [target._asdict() for target in targets(results)],
-    }
-    write_json(options.out / "gpu_grpo.json", found)
-    title = f"{card}, {day}, PyTorch {software['torch']}"
-    (options.out / "gpu_grpo.svg").write_text(picture(results, title), encoding="utf-8")
+        texts["gpu_grpo.svg"] = picture(found)
+    out.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        part = out / f".{name}.part"
+        part.write_text(text, encoding="utf-8")
+        part.replace(out / name)
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -141,12 +183,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="default: cuda")
     parser.add_argument(
         "--model",
-        help="folder of a model, or name of a fetched one; `none` for none "
-        "(default: smollm2, or none with --shape tiny)",
+        help="folder of a model, or name of a fetched one, for which random weights stand in if it "
+        "is not there; `none` for none (default: smollm2, or none with --shape tiny)",
     )
     parser.add_argument(
         "--shape",
-        choices=("1.5b", "tiny", "none"),
+        choices=("1.5b", "smollm2", "tiny", "none"),
         help="a model with random weights, made on the spot (default: 1.5b, on a CPU tiny)",
     )
     parser.add_argument(

@@ -18,21 +18,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from gpu_parts.subjects import SHAPES
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from coevo_gym.agents.lm.padded import Ask, sample_padded
 from coevo_gym.agents.lm.prefix_cache import PrefixCache
 
-SMOLLM2 = {
-    "vocab_size": 49_152,
-    "hidden_size": 576,
-    "intermediate_size": 1536,
-    "num_hidden_layers": 30,
-    "num_attention_heads": 9,
-    "num_key_value_heads": 3,
-    "max_position_embeddings": 8192,
-    "tie_word_embeddings": True,
-}
+SMOLLM2 = SHAPES["smollm2"][1]
 CONVERSATIONS, FIRST, A_TURN, ANSWER = 4, 150, 55, 7
 WANTED = {6: 2.6, 30: 8.0}
 """Least ratio of the processor times, by turns."""

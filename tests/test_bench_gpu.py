@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,19 @@ def run(bench: Any, out: Path, *arguments: str) -> dict[str, Any]:
     return found
 
 
+@pytest.fixture
+def trained(bench: Any, tmp_path: Path) -> Path:
+    """A folder with a tiny model that counts as trained."""
+    from gpu_parts.subjects import random_weights
+
+    return Path(random_weights("tiny", tmp_path / "trained").folder)
+
+
+def picture_text(out: Path) -> str:
+    found = ElementTree.parse(out / "gpu_grpo.svg").getroot().iter(f"{SVG}text")
+    return " ".join(text for element in found for text in element.itertext())
+
+
 def test_speed_and_equality(bench: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = run(bench, tmp_path, "--parts", "equal,train,rollout")
     assert found["learn"] == "not run"
@@ -78,6 +93,138 @@ def test_speed_and_equality(bench: Any, tmp_path: Path, capsys: pytest.CaptureFi
     assert picture.tag == f"{SVG}svg"
     assert len(list(picture.iter(f"{SVG}svg"))) == 1 + 2 * 2  # each chart in a frame
     assert "padding 0.0%" in capsys.readouterr().out
+    assert found["models"] == [{"name": "random tiny", "random": True, "parameters": 94208}]
+    assert "all of them random" in picture_text(tmp_path)
+    assert found["seconds"].keys() == {"equal", "train", "rollout"}
+    page = (tmp_path / "gpu_grpo.md").read_text()
+    assert page.count("| random tiny |") == 2 + 4 + len(rows)
+    assert "## learn\n\nnot run\n" in page
+
+
+def test_random_weights_stand_in_for_a_model_that_is_not_there(
+    bench: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COEVO_HOME", str(tmp_path / "home"))
+    found = run(bench, tmp_path, "--parts", "equal,learn", "--model", "smollm2")
+    (note,) = found["notes"]
+    assert note.startswith("The model smollm2 is not in ")
+    assert note.endswith("In its place: random tiny.")
+    assert found["learn"].startswith("skipped: a model with random weights has no language")
+    page = (tmp_path / "gpu_grpo.md").read_text()
+    for text in (page, capsys.readouterr().out, picture_text(tmp_path)):
+        assert "In its place: random tiny." in text
+        assert "skipped: a model with random weights" in text
+
+
+def test_models_to_measure(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpu_parts import subjects
+
+    monkeypatch.setenv("COEVO_HOME", str(tmp_path))
+    small = {**subjects.SHAPES["tiny"][1], "num_hidden_layers": 1}
+    monkeypatch.setitem(subjects.SHAPES, "smollm2", ("llama", small))
+    monkeypatch.setitem(subjects.SHAPES, "1.5b", ("llama", small))
+
+    def names(model: str, shape: str) -> tuple[str, list[str], int]:
+        checked, timed, notes = subjects.chosen(model, shape, tmp_path / "made")
+        return checked.name, [subject.name for subject in timed], len(notes)
+
+    assert names("none", "1.5b") == ("random 1.5b", ["random 1.5b"], 0)
+    for missing in ("smollm2", "Qwen/Qwen3-4B", str(tmp_path / "nothing")):
+        assert names(missing, "1.5b") == ("random smollm2", ["random 1.5b"], 1)
+    assert names("smollm2", "none") == ("random smollm2", ["random smollm2"], 1)
+    there = str(tmp_path / "made" / "1.5b")
+    assert names(there, "tiny") == ("1.5b", ["1.5b", "random tiny"], 0)
+
+
+def test_a_part_without_its_packages_is_skipped(
+    bench: Any, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of its benchmark are found missing as it runs, those of its own before."""
+    from gpu_parts import learning
+
+    def no_alfworld(*args: Any) -> Any:
+        raise ModuleNotFoundError("No module named 'alfworld'", name="alfworld")
+
+    given = ("--parts", "equal,learn", "--model", str(trained))
+    monkeypatch.setattr(learning, "measure_learning", no_alfworld)
+    found = run(bench, tmp_path, *given)
+    assert found["learn"] == "skipped: alfworld not installed"
+    assert len(found["equal"]) == 2
+    for name in ("rich", "typer"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert run(bench, tmp_path, *given)["learn"] == "skipped: rich, typer not installed"
+
+
+def test_a_part_that_fails_stops_no_other(
+    bench: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from gpu_parts import training
+
+    def fails(*args: Any) -> Any:
+        raise RuntimeError("CUDA error: an illegal memory access")
+
+    monkeypatch.setattr(training, "measure_training", fails)
+    arguments = ("--device", "cpu", "--out", str(tmp_path), "--parts", "train,rollout")
+    assert bench.main(arguments) == 1
+    assert "Traceback" in capsys.readouterr().err
+    found = json.loads((tmp_path / "gpu_grpo.json").read_text())
+    assert found["train"] == "failed: RuntimeError: CUDA error: an illegal memory access"
+    assert len(found["rollout"]) >= 4
+    assert found["train"] in (tmp_path / "gpu_grpo.md").read_text()
+    assert found["train"] in picture_text(tmp_path)
+
+
+def gpu_check(python: str, out: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
+    """Run ``make gpu-check`` at tiny shapes with an interpreter that sees these paths."""
+    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    environment |= {"PYTHONPATH": os.pathsep.join(map(str, paths)), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        ["make", "gpu-check", f"PYTHON={python}", f"ARGS=--device cpu --shape tiny --out {out}"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def test_the_check_uses_an_interpreter_without_the_package(tmp_path: Path) -> None:
+    """With -S no .pth file is read, so an editable installation is not found."""
+    found = gpu_check(f"{sys.executable} -S", tmp_path, Path(torch.__file__).parents[1])
+    assert found.returncode == 0, found.stderr
+    written = json.loads((tmp_path / "gpu_grpo.json").read_text())
+    assert all(isinstance(written[part], list) for part in ("equal", "train", "rollout"))
+    assert "| random tiny | float32 |" in (tmp_path / "gpu_grpo.md").read_text()
+    assert "random tiny" in picture_text(tmp_path)
+
+
+def test_the_check_says_which_packages_are_missing(tmp_path: Path) -> None:
+    found = gpu_check(f"{sys.executable} -S", tmp_path)
+    assert found.returncode != 0
+    assert "Traceback" not in found.stdout + found.stderr
+    page = (tmp_path / "gpu_grpo.md").read_text()
+    for part in ("equal", "train", "rollout"):
+        (line,) = (row for row in found.stdout.splitlines() if row.startswith(f"{part}: "))
+        assert line.startswith(f"{part}: skipped: accelerate, gymnasium, ")
+        assert line.endswith("torch, transformers not installed")
+        assert f"## {part}\n\n{line.removeprefix(f'{part}: ')}" in page
+
+
+def test_the_check_refuses_an_old_interpreter(tmp_path: Path) -> None:
+    old = tmp_path / "python3.10"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    found = gpu_check(str(old), tmp_path / "out")
+    assert found.returncode != 0
+    assert "coevo_gym needs Python 3.11 or newer" in found.stdout
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_unequal_device_fails(
@@ -142,20 +289,46 @@ def test_targets(bench: Any) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--device", "cuda"], "ConfigError: device is 'cuda', but PyTorch finds no GPU."),
-        (["--device", "cpu", "--model", "smollm2"], "Run `coevo model fetch smollm2`"),
-    ],
-)
-def test_what_is_missing(
-    bench: Any, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if torch.cuda.is_available() and "cuda" in arguments:
-        pytest.skip("there is a GPU")
-    assert bench.main(arguments) == 1
-    assert message in capsys.readouterr().err
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_no_gpu(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["--device", "cuda"]) == 1
+    assert "ConfigError: device is 'cuda', but PyTorch finds no GPU." in capsys.readouterr().err
+
+
+def test_results_on_a_page(bench: Any) -> None:
+    from gpu_parts.table import table
+
+    rates = {"low": 0.1, "high": 0.3, "success": 0.2}
+    arm = {"model": "m", "arm": "static", "steps": 1200, "env_steps": 9, "before": rates}
+    lost = {"model": "m", "budget_tokens": 8192, "checkpointing": True, "out_of_memory": True}
+    found = {
+        "card": "H100",
+        "date": "2026-01-02",
+        "command": "python x",
+        "software": {"torch": "2", "vllm": None},
+        "peaks": {"dtype": "bfloat16", "flops": 5e14, "data_sheet": 1e15, "bandwidth": 3e12},
+        "models": [{"name": "m", "random": False, "parameters": 1_500_000_000}],
+        "notes": [],
+        "seconds": {"train": 61.2, "rollout": 3.0, "learn": 5.0},
+        "equal": "not run",
+        "train": [lost],
+        "rollout": [{"model": "m", "engine": "vllm", "remark": "failed: a|b\nc"}],
+        "learn": [{**arm, "after": None}],
+        "targets": [{"name": "speed", "wanted": "> 1", "value": 0.5, "met": False}],
+    }
+    lines = table(found).splitlines()
+    for line in (
+        "# H100, 2026-01-02",
+        "- reached: 500.00 TFLOP/s in bfloat16 (50% of the data sheet), 3,000 GB/s",
+        "- model m: 1,500.0 M weights",
+        "- software: torch 2",
+        "## train (61 s)",
+        "| m | 8,192 | yes | – | – | – | – | out of memory |",
+        r"| m | vllm | – | – | – | – | failed: a\|b c |",
+        "| m | static | 1,200 | 9 | 20.0% (10.0% – 30.0%) | – |",
+        "| speed | > 1 | 0.5 | **no** |",
+    ):
+        assert line in lines
 
 
 @pytest.mark.parametrize(
@@ -183,7 +356,7 @@ LEARN = (
 
 @pytest.mark.slow
 def test_learning_until_the_time_is_over(
-    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Any, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first arm is stopped after a step; the second has its env steps."""
     from gpu_parts import learning
@@ -200,7 +373,7 @@ def test_learning_until_the_time_is_over(
     stops = iter([lambda: bool(steps), lambda: False])
     monkeypatch.setattr(Loop, "step", counted)
     monkeypatch.setattr(learning, "Deadline", lambda seconds, tell: next(stops))
-    static, coevolve = run(bench, tmp_path, *LEARN)["learn"]
+    static, coevolve = run(bench, tmp_path, *LEARN, "--model", str(trained))["learn"]
     assert (static["arm"], static["steps"], static["stopped_by_clock"]) == ("static", 1, True)
     assert (coevolve["arm"], coevolve["stopped_by_clock"]) == ("coevolve", False)
     assert 0 < static["env_steps"] <= coevolve["env_steps"] < 2 * static["env_steps"]
@@ -212,8 +385,9 @@ def test_learning_until_the_time_is_over(
 
 
 @pytest.mark.slow
-def test_no_time_to_learn(bench: Any, tmp_path: Path) -> None:
-    for row in run(bench, tmp_path, *LEARN, "--minutes", "0")["learn"]:
+def test_no_time_to_learn(bench: Any, trained: Path, tmp_path: Path) -> None:
+    given = (*LEARN, "--model", str(trained), "--minutes", "0")
+    for row in run(bench, tmp_path, *given)["learn"]:
         assert row["stopped_by_clock"]
         assert (row["steps"], row["before"], row["after"]) == (0, None, None)
 

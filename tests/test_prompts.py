@@ -43,6 +43,20 @@ def test_every_benchmark_has_a_prompt(name: str) -> None:
     assert pickle.loads(pickle.dumps(prompt)) == prompt
 
 
+@pytest.mark.parametrize(("name", "benchmark"), [("alfworld", "ALFWorld"), ("webshop", "WebShop")])
+def test_a_short_prompt_is_a_fraction_of_the_usual_one(name: str, benchmark: str) -> None:
+    short, usual = load_prompt(f"{name}_short"), load_prompt(name)
+    assert (short.header.name, short.header.answer) == (f"{name}_short", "text")
+    env, task = begun(benchmark, subset="builtin")
+    observation, *_, info = env.step(task.solution[0])
+    view = View(task.instruction, observation, info)
+    assert 3 * len(short.system(view)) < len(usual.system(view))
+    shown = observation.lower() if name == "webshop" else observation  # as actions are written
+    assert short.first(view) == shown
+    assert shown in short.turn(view)
+    assert len(short.turn(view)) < len(usual.turn(view))
+
+
 def test_blocks_are_written_from_a_view() -> None:
     prompt = parse_prompt(PROMPT)
     assert prompt.system(VIEW) == "Press buttons. Answer with <action>press COLOUR</action>."
@@ -54,7 +68,7 @@ def test_blocks_are_written_from_a_view() -> None:
 def test_a_prompt_comes_from_a_file_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "mine.j2").write_text(PROMPT)
     assert load_prompt(tmp_path / "mine.j2") == parse_prompt(PROMPT)
-    with pytest.raises(ConfigError, match=r"no prompt 'kettle'.*one of alfworld, appworld, bfcl"):
+    with pytest.raises(ConfigError, match=r"no prompt 'kettle'.*one of alfworld, .*bfcl, webshop"):
         load_prompt("kettle")
     with pytest.raises(ConfigError, match=r"none\.j2.*No such file"):
         load_prompt(tmp_path / "none.j2")

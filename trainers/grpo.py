@@ -144,12 +144,7 @@ class GRPO:
         self.config = config or GRPOConfig()
         self.credit = credit or credit_of(self.config)
         self.updates = 0
-        self._optimizer = guarded_adamw(
-            (list(policy.parameters()), self.config.lr),
-            max_grad_norm=self.config.max_grad_norm,
-            weight_decay=self.config.weight_decay,
-            warmup_steps=self.config.lr_warmup_steps,
-        )
+        self._optimizer = guarded_adamw(self.config, (list(policy.parameters()), self.config.lr))
         if self.config.clips_never_act:
             _LOG.warning("%s", CLIPS_NEVER_ACT)
         self._reference = policy.frozen_copy() if self.config.kl_coef else None

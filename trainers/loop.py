@@ -9,7 +9,7 @@ business; all else are Protocols and functions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from coevo_gym.core.errors import ConfigError
@@ -87,8 +87,13 @@ class Loop:
         return self.state
 
     def step(self) -> Metrics:
-        """One step of the learner, with the round and the evaluation that are due after it."""
-        config, state, started = self.config, self.state, perf_counter()
+        """Take one step of the learner, then the round and the evaluation that are due.
+
+        The metrics hold wall times, and as ``cpu_s`` the processor time of this process in all of
+        it.
+        """
+        config, state = self.config, self.state
+        started, processor = perf_counter(), process_time()
         parts = (self.session, self.agent, self.envs, state, self.learner)
         recorded, kept, gathered = self.rollouts.gather(*parts)
         self.events.on_groups(*recorded)
@@ -106,6 +111,7 @@ class Loop:
         self._evaluate(due=late and _due(state.step, config.evaluate_every_steps))
         metrics |= self.guiding.metrics() | state.metrics()
         metrics |= {f"curriculum.{k}": v for k, v in self.session.metrics().items()}
+        metrics["cpu_s"] = process_time() - processor
         self.events.on_step(metrics)
         return metrics
 

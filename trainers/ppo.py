@@ -174,11 +174,9 @@ class PPO:
         self.updates = 0
         self.head = self.policy.value_head()
         self._optimizer = guarded_adamw(
+            self.config,
             (list(policy.parameters()), self.config.lr),
             (list(self.head.parameters()), self.config.value_lr or self.policy.value_lr),
-            max_grad_norm=self.config.max_grad_norm,
-            weight_decay=self.config.weight_decay,
-            warmup_steps=self.config.lr_warmup_steps,
         )
         self._reference = policy.frozen_copy() if self.config.kl_coef else None
         self.spent, self.average = 0.0, averaged(policy, self.config.average)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jinja2 import TemplateError
 
+from coevo_gym.agents.chat.token_cache import TokenCache
 from coevo_gym.core.errors import ModelError
 from coevo_gym.core.seams import Message
 
@@ -26,7 +27,9 @@ _ASSISTANT = "assistant"
 _ANSWER = "CoevoAnswerSlot"
 _SLOT = re.compile(r"CoevoSlot(\d+)End")
 _LEFT, _RIGHT = "\n\t", "\t\n"  # around a slot's name: they show whether a template trims contents
-_MAX_REMEMBERED = 4096  # tokenised texts
+_MAX_REMEMBERED = 4096  # sequences of roles
+_MAX_BYTES = 2**28
+"""Memory for tokenised texts: enough for 256 episodes of 30 steps with two texts of 17 kB each."""
 
 
 class _Slot(NamedTuple):
@@ -88,7 +91,7 @@ class ChatFormat:
         self._special_ids = frozenset(self._special.values())
         longest_first = sorted(self._special, key=len, reverse=True)
         self._split = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
-        self._encode = lru_cache(_MAX_REMEMBERED)(self._tokenise)
+        self._encode = TokenCache(self._tokenise, _MAX_BYTES)
         self._head = lru_cache(_MAX_REMEMBERED)(self._make_head)
         self._bridge = lru_cache(_MAX_REMEMBERED)(self._make_bridge)
         self._check_generation_prompt()
@@ -159,13 +162,13 @@ class ChatFormat:
                 )
         yield from self._encode(run)
 
-    def _tokenise(self, text: str) -> tuple[int, ...]:
+    def _tokenise(self, text: str) -> list[int]:
         if not text:
-            return ()
-        ids = self.tokenizer.encode(
+            return []
+        ids: list[int] = self.tokenizer.encode(
             text, add_special_tokens=False, split_special_tokens=True, verbose=False
         )
-        return tuple(ids)
+        return ids
 
     def _make_head(self, roles: tuple[str, ...]) -> tuple[_Piece, ...]:
         """What stands before the first answer."""

@@ -1,4 +1,4 @@
-"""A copy of a model's weights in bf16, to sample with. Import it lazily: it needs PyTorch."""
+"""Copies of models in bf16, to sample with or to refer to. Import it lazily: it needs PyTorch."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def half_copy(model: ModuleT) -> ModuleT:
-    """A copy with parameters in bf16 and without gradients; buffers keep their precision."""
-    half = copy.deepcopy(model).eval().requires_grad_(False)
-    for parameter in half.parameters():
-        parameter.data = parameter.data.to(torch.bfloat16)
-    return half
+    """Copy a model with parameters in bf16 and without gradients; buffers keep their precision.
+
+    No copy in the model's own precision is made on the way.
+    """
+    half = {
+        id(parameter): nn.Parameter(parameter.detach().to(torch.bfloat16, copy=True), False)
+        for parameter in model.parameters()
+    }
+    return copy.deepcopy(model, half).eval()
 
 
 @torch.no_grad()

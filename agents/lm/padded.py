@@ -6,12 +6,16 @@ Import it lazily: this module needs PyTorch and transformers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
-from transformers import PreTrainedModel
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
 from coevo_gym.agents.lm.prefix_cache import (
     LEAST_SHARED,
@@ -27,6 +31,7 @@ from coevo_gym.agents.lm.prefix_cache import (
 _CPU_CACHE_BYTES = 2**30
 _GPU_SHARE = 0.5  # of the memory that is free
 _COMPACT = 0.75  # rows that are over are dropped when at most this share is live
+_ATTENTION = "coevo_shared_heads"
 
 
 class Ask(NamedTuple):
@@ -203,14 +208,15 @@ class _Batch:
 
     def read(self) -> Tensor:
         """Read what is to be read next; return the logits (B, V) of what follows."""
-        output: Any = self._model(
-            input_ids=self._ids,
-            attention_mask=self._seen,
-            position_ids=self._positions,
-            past_key_values=self._cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
+        with _sharing_key_heads(self._model):
+            output: Any = self._model(
+                input_ids=self._ids,
+                attention_mask=self._seen,
+                position_ids=self._positions,
+                past_key_values=self._cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
         logits: Tensor = output.logits[:, -1]
         return logits
 
@@ -248,6 +254,66 @@ class _Batch:
         slots = self._seen[row].nonzero().squeeze(1)
         layers = [layer for layer in self._cache.layers if isinstance(layer, BatchLayer)]
         stored.put(ids, [layer.of_row(row, slots) for layer in layers])
+
+
+@contextmanager
+def _sharing_key_heads(model: PreTrainedModel) -> Iterator[None]:
+    """Compute attention on a CPU without copying each key head for the query heads that share it.
+
+    On other devices, and for models with another attention than PyTorch's, nothing changes.
+    """
+    before = model.config._attn_implementation
+    if model.device.type == "cpu" and before == "sdpa":
+        model.config._attn_implementation = _ATTENTION
+    try:
+        yield
+    finally:
+        model.config._attn_implementation = before
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    position_bias: Tensor | None = None,
+    **settings: Any,
+) -> tuple[Tensor, None]:
+    """Compute attention as transformers' own function does; the signature is transformers'.
+
+    For one new token per row, query heads that share a key head are queries of it. transformers
+    copies keys and values for each of them, which took a CPU 8 times as long for 12 rows of 600
+    tokens with SmolLM2's heads.
+
+    Args:
+        module: the attention layer that asks.
+        query: (B, heads, Q, D).
+        key: (B, key heads, K, D).
+        value: (B, key heads, K, D).
+        attention_mask: (B, 1, Q, K) bool; None if each query sees all keys up to its own.
+        scaling: what scores are multiplied by; default: 1 / sqrt(D).
+        position_bias: (B, heads, Q, K) added to scores by some models.
+        settings: other settings of models.
+
+    Returns:
+        (B, Q, heads, D) and None, in the place of attention weights.
+    """
+    batch, heads, new, width = query.shape
+    if new > 1 or position_bias is not None:
+        settings |= {"scaling": scaling, "position_bias": position_bias}
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
+    shared = query.reshape(batch, key.shape[1], heads // key.shape[1], width)
+    output = scaled_dot_product_attention(
+        shared, key, value, attn_mask=attention_mask, scale=scaling
+    )
+    return output.reshape(batch, 1, heads, width), None
+
+
+AttentionInterface.register(_ATTENTION, _attention)
+AttentionMaskInterface.register(_ATTENTION, sdpa_mask)
 
 
 def _padded(ids: Sequence[int], length: int) -> list[int]:

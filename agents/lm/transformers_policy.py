@@ -220,10 +220,13 @@ class TransformersPolicy(LanguageModel):
         return self._prefixes
 
     def _sampler(self) -> Any:
-        """The model to sample with: a copy in bf16 where fp32 weights are trained on a GPU."""
-        if not self._half or self.config.lora_rank:
-            return self.model
+        """Return the model to sample with: if fp32 weights compute in bf16, a copy in bf16."""
+        import torch
+
         from coevo_gym.agents.lm.half_copy import half_copy, renew
+
+        if not self._half or self.model.dtype == torch.bfloat16:
+            return self.model
 
         if self._half_copy is None:
             self._half_copy, self._half_version = half_copy(self.model), self.version

@@ -101,8 +101,9 @@ class VLLMEngine:
                 )
             except (ValueError, RuntimeError, OSError) as error:
                 raise ModelError(
-                    f"vLLM could not start with {folder}: {error}\nIf memory is short, set "
-                    "kv_cache_gib, or lower gpu_memory_utilization."
+                    f"vLLM could not start with {folder}: {error}\nIf memory is short, lower "
+                    f"max_context (it is {max_context:,}, and the cache must hold one such "
+                    "context) or gpu_memory_utilization, or set kv_cache_gib."
                 ) from error
 
     def generate(

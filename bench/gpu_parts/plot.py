@@ -2,43 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from importlib.resources import files
+from textwrap import wrap
 from typing import Any
+
+from gpu_parts.table import described
 
 from coevo_gym.report.charts import LineChart, Lines, Series, draw_lines
 from coevo_gym.report.data import CurvePoint
 from coevo_gym.report.svg import Element, el, nice_ticks, nice_top
 from coevo_gym.report.words import compact, percent
 
-WIDTH, EDGE, HEADING = 860, 24, 40
+WIDTH, EDGE = 860, 24
+LINE = 125
+"""Characters in a line of text."""
 Row = Mapping[str, Any]
 
 
-def picture(results: Mapping[str, Any], title: str) -> str:
-    """An SVG file with a chart for each part that has rows to draw."""
+def picture(found: Mapping[str, Any]) -> str:
+    """Return an SVG file: a chart for each part that has rows to draw, a line for each other."""
+    title = f"{found['card']}, {found['date']}, PyTorch {found['software']['torch']}"
+    parts = [_text(title, EDGE, "bold")]
+    y = EDGE + 20.0
+    for line in _lines(found):
+        parts.append(_text(line, y, "axis-label"))
+        y += 17
     charts = [
-        _chart(results.get("train"), "train", _training_name, "budget_tokens", _TRAINING),
-        _chart(results.get("rollout"), "rollout", _rollout_name, "batch", _ROLLOUT),
+        _chart(found["train"], "train", _training_name, "budget_tokens", _TRAINING),
+        _chart(found["rollout"], "rollout", _rollout_name, "batch", _ROLLOUT),
     ]
-    parts: list[Element] = []
-    y = HEADING + 20.0
     for chart in charts:
-        if chart is None or chart.empty:
+        if chart.empty:
             continue
+        parts.append(_text(chart.title, y + 22, "bold"))
+        y += 34
         drawn = draw_lines(chart, WIDTH - 2 * EDGE)
         height = float(dict(drawn.attributes)["height"])
         parts.append(el("svg", drawn, x=EDGE, y=y, width=WIDTH - 2 * EDGE, height=height))
-        y += height + 24
+        y += height + 8
+    y += 8
     style = files("coevo_gym.report").joinpath("templates/figure.css").read_text(encoding="utf-8")
     paper = el("rect", width=WIDTH, height=y, style="fill: var(--paper)")
-    heading = el("g", el("text", title, class_="bold", x=EDGE, y=HEADING), class_="chart")
-    inner = "".join(map(str, [paper, heading, *parts]))
+    inner = "".join(map(str, [paper, *parts]))
     size = f'viewBox="0 0 {WIDTH} {y:g}" width="{WIDTH}" height="{y:g}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">\n'
         f"<style>\n{style}</style>\n{inner}\n</svg>\n"
     )
+
+
+def _text(text: str, y: float, style: str) -> Element:
+    return el("g", el("text", text, class_=style, x=EDGE, y=y), class_="chart")
+
+
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """Return what the charts do not show, in lines that fit."""
+    said = [*found["notes"], "; ".join(map(described, found["models"]))]
+    equal = _measured(found["equal"])
+    if equal:
+        good = sum(row["ok"] for row in equal)
+        said.append(f"equal: {good} of {len(equal)} precisions within the tolerances")
+    for row in _measured(found["train"]):
+        if row.get("out_of_memory"):
+            tokens = f"{row['budget_tokens']:,} tokens a pass"
+            said.append(f"train: {_training_name(row)}, {tokens}: out of memory")
+    for row in _measured(found["rollout"]):
+        if "remark" in row:
+            said.append(f"rollout: {_rollout_name(row)}: {row['remark']}")
+    said += [
+        f"{part}: {found[part]}"
+        for part in ("equal", "train", "rollout", "learn")
+        if isinstance(found[part], str) and found[part] != "not run"
+    ]
+    for text in said:
+        yield from wrap(text, LINE, max_lines=3, placeholder=" …")
+
+
+def _measured(part: object) -> Sequence[Row]:
+    """Return the rows of a part; none if it was left out."""
+    return part if isinstance(part, list) else []
 
 
 _TRAINING = (
@@ -55,10 +99,8 @@ _LABELS = {
 }
 
 
-def _chart(rows: object, part: str, name: Any, over: str, panels: Any) -> LineChart | None:
-    if not isinstance(rows, list):
-        return None
-    drawn = [row for row in rows if over in row]
+def _chart(rows: object, part: str, name: Any, over: str, panels: Any) -> LineChart:
+    drawn = [row for row in _measured(rows) if over in row]
     names = list(dict.fromkeys(name(row) for row in drawn))
     title, x_label = _LABELS[part]
     lines = tuple(
@@ -85,6 +127,8 @@ def _panel(
         points = tuple(CurvePoint(float(row[over]), float(row[key])) for row in mine)
         series.append(Series(one, style, points))
     top = nice_top(max((p.success for s in series for p in s.points), default=1.0))
+    if write is percent:
+        write = partial(percent, digits=0 if top >= 0.05 else 1)  # there is no room for 100.0 %
     return Lines(tuple(series), label, top, nice_ticks(top), write, height=160, named=named)
 
 

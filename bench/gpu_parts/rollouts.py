@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from importlib.util import find_spec
 from multiprocessing import get_context
 from typing import Any, NamedTuple
@@ -24,7 +23,6 @@ from coevo_gym.agents.lm.continuous import why_not
 from coevo_gym.agents.lm.language_model import ModelConfig
 from coevo_gym.agents.lm.model_shape import ModelShape
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
-from coevo_gym.core.errors import CoevoError
 from coevo_gym.core.seams import Prompt, Sampling
 from coevo_gym.core.trajectory import TokenDecision
 
@@ -179,18 +177,21 @@ def _vllm_rows(
     tell: Callable[[str], None],
 ) -> list[dict[str, Any]]:
     if find_spec("vllm") is None:
-        tell("rollout: vllm is not installed, so it is not run")
-        return []
+        return [_without_vllm(subject, "skipped: vllm not installed", tell)]
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:
             found = pool.submit(vllm_speeds, subject, size, device).result()
-        except (CoevoError, ImportError, BrokenProcessPool) as error:
-            tell(f"rollout: {subject.name}, vllm failed: {error}")
-            return [{"model": subject.name, "engine": "vllm", "error": str(error)}]
+        except Exception as error:  # what the other engines did is not lost to it
+            return [_without_vllm(subject, f"failed: {type(error).__name__}: {error}", tell)]
     rows = [_row(subject, "vllm", found[b], peaks, naive[b]) for b in found]
     for row in rows:
         tell(f"rollout: {_said(row)}")
     return rows
+
+
+def _without_vllm(subject: Subject, remark: str, tell: Callable[[str], None]) -> dict[str, Any]:
+    tell(f"rollout: {subject.name}, vllm: {remark}")
+    return {"model": subject.name, "engine": "vllm", "remark": remark}
 
 
 def _row(subject: Subject, engine: str, speed: Speed, peaks: Peaks, naive: Speed) -> dict[str, Any]:

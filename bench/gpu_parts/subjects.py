@@ -13,6 +13,7 @@ from coevo_gym.agents.chat.format import ChatFormat
 from coevo_gym.agents.lm import language_model
 from coevo_gym.agents.lm.model_shape import ModelShape, shape_of
 from coevo_gym.agents.lm.models import resolve_model
+from coevo_gym.core.errors import ModelNotFetched, ModelNotFound
 from coevo_gym.core.seams import Message, Prompt, Sampling
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -34,6 +35,19 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
             "tie_word_embeddings": True,
         },
     ),
+    "smollm2": (
+        "llama",
+        {
+            "vocab_size": 49_152,
+            "hidden_size": 576,
+            "intermediate_size": 1536,
+            "num_hidden_layers": 30,
+            "num_attention_heads": 9,
+            "num_key_value_heads": 3,
+            "max_position_embeddings": 8192,
+            "tie_word_embeddings": True,
+        },
+    ),
     "tiny": (
         "llama",
         {
@@ -48,7 +62,10 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
-"""Models with random weights: family, and fields of its transformers config."""
+"""Models with random weights: family, and fields of its transformers config.
+
+``1.5b`` has the shape of Qwen2.5-1.5B, ``smollm2`` that of SmolLM2-135M.
+"""
 
 
 class Size(NamedTuple):
@@ -82,12 +99,12 @@ class Size(NamedTuple):
 SIZES = {
     "cuda": Size(
         budgets=(8192, 16_384, 32_768),
-        update_tokens=131_072,
+        update_tokens=65_536,
         segment=(256, 4096),
-        updates=3,
+        updates=2,
         batches=(8, 64, 256),
         prompt=(64, 256),
-        answer=(32, 512),
+        answer=(32, 256),
         checked=32,
         matrix=8192,
         copied=2**31,
@@ -115,19 +132,69 @@ class Subject(NamedTuple):
         name: for people.
         folder: where transformers finds it.
         shape: its shape.
+        random: whether its weights are random.
     """
 
     name: str
     folder: str
     shape: ModelShape
+    random: bool = False
+
+    def described(self) -> dict[str, Any]:
+        """Return what the results say of it."""
+        return {"name": self.name, "random": self.random, "parameters": self.shape.n_parameters}
+
+
+class Chosen(NamedTuple):
+    """Models to measure.
+
+    Attributes:
+        checked: the one that ``equal`` and ``learn`` are about.
+        timed: those that ``train`` and ``rollout`` are about.
+        notes: sentences on what is not as it was asked for.
+    """
+
+    checked: Subject
+    timed: list[Subject]
+    notes: list[str]
+
+
+def chosen(model: str, shape: str, folder: Path) -> Chosen:
+    """Load the named model, and make the one with random weights.
+
+    If the named one is not on this machine, random weights of the shape of SmolLM2-135M are
+    checked in its place (tiny ones with a tiny shape). Their speed is measured only if there is no
+    other model.
+
+    Args:
+        model: folder or name of a model, or ``none``.
+        shape: one of :data:`SHAPES`, or ``none``.
+        folder: folder for models with random weights.
+    """
+    shaped = None if shape == "none" else random_weights(shape, folder / shape)
+    if model == "none":
+        if shaped is None:
+            raise SystemExit("There is nothing to measure: --model and --shape are both none.")
+        return Chosen(shaped, [shaped], [])
+    try:
+        named = given(model)
+    except (ModelNotFetched, ModelNotFound) as error:
+        name = "tiny" if shape == "tiny" else "smollm2"
+        stand_in = shaped if shaped and shape == name else random_weights(name, folder / name)
+        return Chosen(stand_in, [shaped or stand_in], [f"{error} In its place: {stand_in.name}."])
+    return Chosen(named, [named, shaped] if shaped else [named], [])
 
 
 def given(model: str) -> Subject:
-    """A model with weights of its own."""
+    """Return a model with weights of its own.
+
+    Raises:
+        ModelError: if it is not in a folder on this machine: nothing is downloaded here.
+    """
     folder = resolve_model(model)
-    shape = shape_of(folder)
+    shape = shape_of(folder) if Path(folder).is_dir() else None
     if shape is None:
-        raise SystemExit(f"{model} is not a folder: nothing is downloaded here.")
+        raise ModelNotFound(f"No language model is in a folder {model} on this machine.")
     return Subject(Path(model).name, folder, shape)
 
 
@@ -157,7 +224,7 @@ def random_weights(name: str, folder: Path) -> Subject:
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return given(str(folder))._replace(name=name)
+    return given(str(folder))._replace(name=f"random {name}", random=True)
 
 
 def prompts(

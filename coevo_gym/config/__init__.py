@@ -7,6 +7,7 @@ a preset with ``extends = "quickstart"``, and describe itself with ``about``.
 """
 
 from coevo_gym.config.arms import ArmConfig, arm_configs, asks_policy
+from coevo_gym.config.derived import rate_warnings
 from coevo_gym.config.exploring import (
     EvolverSettings,
     ExplorerModelSettings,
@@ -49,4 +50,5 @@ __all__ = [
     "asks_policy",
     "load_config",
     "preset_names",
+    "rate_warnings",
 ]

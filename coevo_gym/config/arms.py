@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import SerializeAsAny, ValidationError
 
 from coevo_gym.agents.advice.budget import AdvisorConfig
+from coevo_gym.config.derived import complete, intolerance
 from coevo_gym.config.exploring import EvolverSettings, ExplorerSettings
 from coevo_gym.config.keys import (
     annotation_of,
@@ -20,7 +21,6 @@ from coevo_gym.config.keys import (
     suggest_key,
 )
 from coevo_gym.config.sections import ArmSettings
-from coevo_gym.config.staleness import intolerance, tolerant
 from coevo_gym.config.tree import RunConfig
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import METHODS
@@ -111,7 +111,7 @@ def _arm_config(config: RunConfig, name: str) -> ArmConfig:
         else:
             place(changes, key, value)
     base = {section: getattr(config, section).model_dump() for section in (*SECTIONS, "loop")}
-    tree = tolerant(overlay(ArmConfig, base, changes))
+    tree = complete(overlay(ArmConfig, base, changes), config.policy)
     try:
         settings = spec.settings.model_validate(own)
         found = ArmConfig(name=name, method=spec.name, settings=settings, **tree)

@@ -57,7 +57,8 @@ class PolicySettings(FrozenModel):
     chat: ChatConfig = ChatConfig()
     """How a language model is talked to."""
     prompt: str | None = None
-    """Prompt file to use instead of the benchmark's own."""
+    """Prompt to use instead of the benchmark's own: a name, such as ``webshop_short`` for small
+    models, or the path of a .j2 file."""
 
 
 class WarmupSettings(ImitationConfig):

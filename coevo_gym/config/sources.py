@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from coevo_gym.config.arms import ArmError, arm_configs
+from coevo_gym.config.derived import derived
 from coevo_gym.config.keys import (
     Setting,
     annotation_of,
@@ -25,7 +26,6 @@ from coevo_gym.config.keys import (
     suggest,
     suggest_key,
 )
-from coevo_gym.config.staleness import TOLERATE
 from coevo_gym.config.tree import RunConfig
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.reading import read_file
@@ -63,9 +63,7 @@ class Resolved:
     def rows(self) -> list[tuple[str, Any, str]]:
         """Dotted key, value and origin of every setting, in the order of the tree."""
         values = dict(flat(self.config.to_json()))
-        origins = {"loop.seed": "seed"}
-        if self.config.loop.max_staleness:
-            origins |= {f"{name}.max_staleness": "loop.max_staleness" for name in TOLERATE}
+        origins = {key: origin for key, (_, origin) in derived(self.config).items()}
         origins |= self.origins
         keys = [key for key in values if key.startswith("arm.")]
         keys = [*keys, *(key for key in leaves(RunConfig) if key in values)]
@@ -141,12 +139,11 @@ def _from_source(
         return {}
     if isinstance(source, RunConfig):
         data = source.to_json()
-        if source.loop.seed == source.seed:  # it is the run's, also of one that is set anew
-            del data["loop"]["seed"]
-        for section in TOLERATE:  # likewise
-            if data[section].get("max_staleness") == source.loop.max_staleness:
-                del data[section]["max_staleness"]
-        return dict(_settings_of(data, "", "the config"))
+        found = dict(_settings_of(data, "", "the config"))
+        for key, (value, _) in derived(source).items():  # it follows what is set anew
+            if key in found and found[key].value == value:
+                del found[key]
+        return found
     if isinstance(source, Mapping):
         return _with_inherited(dict(source), "the config")
     return _from_file(str(source))

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator, model_validator
 
 from coevo_gym.agents.advice.budget import AdvisorConfig
+from coevo_gym.config.derived import complete, intolerance
 from coevo_gym.config.exploring import EvolverSettings, ExplorerSettings, TapeSettings
 from coevo_gym.config.keys import with_kinds
 from coevo_gym.config.sections import (
@@ -20,7 +21,6 @@ from coevo_gym.config.sections import (
     StoreSettings,
     WarmupSettings,
 )
-from coevo_gym.config.staleness import intolerance, tolerant
 from coevo_gym.core.registry import METHODS
 from coevo_gym.core.task import FrozenDict, FrozenModel, shaped
 from coevo_gym.curricula.gates.settings import GatesConfig
@@ -81,11 +81,7 @@ class RunConfig(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, data: Any) -> Any:
-        """Sections are of their default kind unless they say another.
-
-        ``loop.seed`` is the run's seed unless it is set, there is always an end, and learner and
-        curriculum tolerate what staleness the loop lets groups have.
-        """
+        """Add what sections leave open: their kinds, an end of training, derived settings."""
         if not isinstance(data, Mapping):
             return data
         data = with_kinds(cls, data)
@@ -94,7 +90,9 @@ class RunConfig(FrozenModel):
         if not isinstance(loop, Mapping):
             return data
         end = {} if "max_steps" in loop else {"max_env_steps": DEFAULT_ENV_STEPS}
-        return tolerant({**data, "loop": {"seed": data.get("seed", 0), **end, **loop}})
+        loop = {"seed": data.get("seed", 0), **end, **loop}
+        sections: dict[str, Any] = {"warmup": {}, "learner": {}, "curriculum": {}}
+        return complete({**sections, **data, "loop": loop}, data.get("policy", {}))
 
     @field_validator("arms")
     @classmethod

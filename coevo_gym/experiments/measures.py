@@ -8,6 +8,8 @@
 | `likeness` | how near evolved tasks come to native training tasks that were set aside |
 | `transfer` | success on another benchmark |
 | `subsets` | success at the last evaluation by the subset of the tasks |
+| `curve` | share of successes on each held-out task at each evaluation |
+| `cpu_hours` | processor time of training, exploration and evaluation after the warm-up |
 | `val`, `test` | success on that split, too |
 """
 
@@ -164,6 +166,26 @@ def _subsets(ended: _Ended) -> dict[str, float]:
     return {subset: sum(found) / len(found) for subset, found in sorted(outcomes.items())}
 
 
+def _curve(ended: _Ended) -> list[dict[str, Any]]:
+    """Return step, env steps and each task's share of successes, None if lost, by evaluation."""
+    reader = RunReader(ended.folder.database)
+    tasks = [task.id for task in reader.evaluated_tasks()]
+    env_steps = {line["step"]: line["env_steps"] for line in ended.lines("eval")}
+    evaluated = [(0, WARMUP), *((step, ended.arm) for step in reader.evaluation_steps(ended.arm))]
+    points = []
+    for step, name in evaluated:
+        found: dict[str, list[bool]] = {}
+        for episode in reader.evaluation(name, step):
+            found.setdefault(episode.task_id, []).append(episode.success)
+        rates = [float(np.mean(found[id])) if id in found else None for id in tasks]
+        points.append({"step": step, "env_steps": env_steps[step], "tasks": rates})
+    return points
+
+
+def _cpu_hours(ended: _Ended) -> float:
+    return float(sum(line["cpu_s"] for line in ended.lines("step"))) / 3600
+
+
 def _on(split: str) -> Callable[[_Ended], float]:
     def success(ended: _Ended) -> float:
         samples = ended.config.evaluation.samples
@@ -179,6 +201,8 @@ MEASURES: dict[str, Callable[[_Ended], Any]] = {
     "likeness": _likeness,
     "transfer": _transfer,
     "subsets": _subsets,
+    "curve": _curve,
+    "cpu_hours": _cpu_hours,
     "val": _on("val"),
     "test": _on("test"),
 }

@@ -1,4 +1,4 @@
-"""Parts of a table beside its rows: its questions, who solves which tasks, and each round."""
+"""Parts of a table beside its rows: questions, curves, who solves which tasks, and rounds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coevo_gym.core.stats import holm, mean_and_sd
+from coevo_gym.core.stats import holm, mean_and_sd, paired_shares_interval
 from coevo_gym.curricula.metrics import cross_table
 from coevo_gym.experiments.definition import Experiment, Row
 from coevo_gym.experiments.results import TableLine
@@ -14,7 +14,7 @@ from coevo_gym.experiments.results import TableLine
 Measured = Mapping[str, Mapping[int, Mapping[str, Any]]]
 """What was measured of finished cells: by the row's key, then by seed."""
 
-CROSS, QUESTIONS, ROUNDS = "cross", "questions", "rounds"
+CROSS, CURVES, QUESTIONS, ROUNDS = "cross", "curves", "questions", "rounds"
 
 
 def parts_of(
@@ -30,8 +30,10 @@ def parts_of(
         if (found := _cross(row, baseline, measured))
     ]
     rounds = [line for row in rows for line in _rounds(row, measured)]
+    curves = [line for row in rows for line in _curves(experiment, row, measured)]
     return {
         **({QUESTIONS: questions} if questions else {}),
+        **({CURVES: curves} if curves else {}),
         **({CROSS: cross} if cross else {}),
         **({ROUNDS: rounds} if rounds else {}),
     }
@@ -73,6 +75,39 @@ def _cross(row: Row, baseline: str, measured: Measured) -> dict[str, Any] | None
         "only_row": found.wc,
         "neither": found.ww,
     }
+
+
+def _curves(experiment: Experiment, row: Row, measured: Measured) -> list[dict[str, Any]]:
+    """Compare a row's held-out tasks at its last evaluation, seed by seed.
+
+    They are compared with the same tasks before training, and with those of the row's first
+    baseline after it. The 95 % intervals are over tasks: they say nothing about other seeds.
+    """
+    lines = []
+    baseline = (*experiment.baselines_of(row), row.key)[0]
+    theirs = measured.get(baseline, {})
+    for seed, cell in sorted(measured.get(row.key, {}).items()):
+        if not (curve := cell.get("curve")):
+            continue
+        line = {
+            "row": row.key,
+            "seed": seed,
+            "steps": [point["step"] for point in curve],
+            "success": [_mean(point["tasks"]) for point in curve],
+            "from_start": _gain(curve[-1], curve[0]),
+        }
+        if baseline != row.key and (other := theirs.get(seed, {}).get("curve")):
+            line |= {"baseline": baseline, "from_baseline": _gain(curve[-1], other[-1])}
+        lines.append(line)
+    return lines
+
+
+def _gain(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, float]:
+    """Return the mean difference on the tasks that neither lost, with its 95 % interval."""
+    pairs = zip(ours["tasks"], theirs["tasks"], strict=True)
+    differences = [a - b for a, b in pairs if a is not None and b is not None]
+    low, high = paired_shares_interval(differences)
+    return {"mean": mean_and_sd(differences)[0], "low": low, "high": high}
 
 
 def _rounds(row: Row, measured: Measured) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from coevo_gym.experiments.numbers import column
-from coevo_gym.experiments.parts import CROSS, QUESTIONS, ROUNDS
+from coevo_gym.experiments.parts import CROSS, CURVES, QUESTIONS, ROUNDS
 from coevo_gym.experiments.results import Comparison, ResultTable, TableLine
 from coevo_gym.store.folder import finite, write_atomic
 
@@ -116,6 +116,12 @@ def more_grids(table: ResultTable) -> Iterator[tuple[str, tuple[list[str], list[
                 ],
             ),
         )
+    if CURVES in table.parts:
+        heads = ["row", "seed", "held-out success by learner step", "from its start", "against"]
+        yield (
+            "Each seed, with 95 % intervals over tasks",
+            ([*heads, "difference"], [_curve(one) for one in table.parts[CURVES]]),
+        )
     if CROSS in table.parts:
         names = ("both", "only_row", "only_baseline", "neither")
         heads = ["row", "against", "both", "only the row", "only the other", "neither"]
@@ -176,6 +182,22 @@ def _spread(line: TableLine, form: str, *, points: bool) -> str:
     if line.sd is None:
         return mean
     return f"{mean} ± {100 * line.sd:.1f}" if points else f"{mean} ± {form.format(line.sd)}"
+
+
+def _curve(one: dict[str, Any]) -> list[str]:
+    points = zip(one["steps"], one["success"], strict=True)
+    shown = ", ".join(
+        f"{step}: {NOTHING if rate is None else f'{rate:.1%}'}" for step, rate in points
+    )
+    compared = (
+        [one["baseline"], _gain(one["from_baseline"])] if "baseline" in one else [NOTHING] * 2
+    )
+    return [one["row"], str(one["seed"]), shown, _gain(one["from_start"]), *compared]
+
+
+def _gain(one: dict[str, float]) -> str:
+    mean, low, high = (100 * one[name] for name in ("mean", "low", "high"))
+    return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
 def _round(one: dict[str, Any]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 from coevo_gym.config import EvaluationSettings
 from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.core.errors import StoreError
+from coevo_gym.core.stats import wilson_interval
 from coevo_gym.run.kept.listing import preset_of
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.table import WARMUP, tasks_of
@@ -149,14 +150,16 @@ def _in_run(
     for at, name in {0: WARMUP, step: policy}.items():
         if at in measured:
             numbers = measured[at]
+            tasks, success = tasks_of(numbers, "eval."), float(numbers["eval.success_rate"])
+            low, high = wilson_interval(success * tasks, tasks)
             yield Measured(
                 policy=name,
                 split=evaluation.split,
-                tasks=tasks_of(numbers, "eval."),
+                tasks=tasks,
                 samples=evaluation.samples,
-                success=float(numbers["eval.success_rate"]),
-                low=float(numbers["eval.success_rate_low"]),
-                high=float(numbers["eval.success_rate_high"]),
+                success=success,
+                low=low,
+                high=high,
                 score=float(numbers["eval.mean_score"]),
                 source="the run",
             )

@@ -15,7 +15,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
 from coevo_gym.agents.lm.model_shape import ModelShape, shape_of
-from coevo_gym.config import ArmConfig, RunConfig, arm_configs
+from coevo_gym.config import ArmConfig, RunConfig, arm_configs, rate_warnings
 from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.methods.published import published
@@ -397,6 +397,8 @@ def rows(config: RunConfig, planned: Plan, card: Accelerator = H200) -> Iterator
         yield "published", said
     if isinstance(config.learner, GRPOConfig) and config.learner.clips_never_act:
         yield "warning: nothing is ever clipped", CLIPS_NEVER_ACT
+    for warning in rate_warnings(config):
+        yield "warning: learning rate", warning
     path = config.policy.model.path
     if planned.model is not None:
         yield from _model_rows(planned.model, config, card)

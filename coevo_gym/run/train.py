@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from coevo_gym.config import ArmConfig, Resolved, RunConfig
+from coevo_gym.config import ArmConfig, Resolved, RunConfig, rate_warnings
 from coevo_gym.core.errors import CoevoError
 from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.seams import Agent
@@ -128,6 +128,8 @@ def train(
     assembly.check()  # settings that make no arms leave no folder behind, and no policy below
     check_sinks(resolved.config.sinks)
     manifest = make_manifest(resolved, task_sets=assembly.task_sets)
+    for warning in rate_warnings(resolved.config):
+        progress.say(f"warning: {warning}")
     with one_thread(resolved.config):
         _ = assembly.policy
     with folder.locked(), one_thread(resolved.config):

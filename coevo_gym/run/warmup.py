@@ -13,7 +13,8 @@ from coevo_gym.run.progress import Progress
 from coevo_gym.run.stop import Stopped
 from coevo_gym.run.table import WARMUP
 from coevo_gym.store.checkpoint import Checkpoints
-from coevo_gym.trainers.sft import Imitation, ImitationStep, Imitator, demonstrate
+from coevo_gym.trainers.demonstrations import demonstrate
+from coevo_gym.trainers.sft import Imitation, ImitationStep, Imitator
 
 
 def imitate_references(

@@ -219,3 +219,23 @@ def test_roles_that_the_template_refuses() -> None:
         ChatFormat(tokenizer(BRACKETS)).prompt_ids([Message("user", "a"), Message("user", "b")])
     with pytest.raises(ModelError, match="refuses no messages"):
         ChatFormat(tokenizer(CHATML)).prompt_ids([])
+
+
+def test_no_text_of_256_episodes_of_30_turns_is_tokenised_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    format_, texts = ChatFormat(tokenizer()), list[str]()
+    encode = format_.tokenizer.encode
+
+    def counted(text: str, **settings: Any) -> Any:
+        texts.append(text)
+        return encode(text, **settings)
+
+    monkeypatch.setattr(format_.tokenizer, "encode", counted)
+    chats: list[list[Message]] = [[] for _ in range(256)]
+    for turn in range(30):
+        for number, chat in enumerate(chats):
+            chat.append(Message("user", f"{number} {turn}"))
+            format_.prompt_ids(chat)
+            chat.append(Message("assistant", "", (5, format_.end_of_turn)))
+    assert len(texts) == len(set(texts)) >= 256 * 30

@@ -448,6 +448,45 @@ def test_a_frozen_copy_stays_as_it_was(folder: Path) -> None:
     assert torch.equal(other.logprobs(SEGMENTS)[0], before)
 
 
+@pytest.mark.parametrize(("dtype", "width"), [("bfloat16", 2), ("float32", 4)])
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_frozen_copy_takes_the_bytes_of_what_it_computes_in(
+    tmp_path: Path, tied: bool, dtype: str, width: int
+) -> None:
+    model = make(make_tiny_llama(tmp_path, tie_word_embeddings=tied), dtype=dtype)
+    frozen = model.frozen_copy()
+    assert isinstance(frozen, LanguageModel)
+    kept = {weight.data_ptr(): weight.nbytes for weight in frozen.model.parameters()}
+    assert sum(kept.values()) == width * model.n_parameters
+    assert not kept.keys() & {weight.data_ptr() for weight in model.parameters()}
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+
+
+def test_a_frozen_copy_in_bf16_of_weights_in_bf16_is_exact(folder: Path) -> None:
+    model = make(folder, dtype="bfloat16")
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(weight.bfloat16())
+    frozen = model.frozen_copy()
+    assert torch.equal(frozen.logprobs(SEGMENTS)[0], model.logprobs(SEGMENTS)[0])
+    assert torch.equal(frozen.frozen_copy().logprobs(SEGMENTS)[0], model.logprobs(SEGMENTS)[0])
+
+
+def test_a_frozen_copy_in_bf16_is_near_one_in_fp32(folder: Path) -> None:
+    model = make(folder, dtype="bfloat16")
+    learn(model)
+    exact, mask = model.logprobs(SEGMENTS)
+    frozen, in_fp32 = model.frozen_copy(), model.state_dict()
+    logps, _ = frozen.logprobs(SEGMENTS)
+    assert 0 < (logps - exact)[mask].abs().mean() < 0.1
+    learn(model)
+    assert torch.equal(frozen.logprobs(SEGMENTS)[0], logps)
+    for state in (frozen.state_dict(), in_fp32):  # older versions saved the reference in fp32
+        restored = make(folder, dtype="bfloat16").frozen_copy()
+        restored.load_state_dict(state)
+        assert torch.equal(restored.logprobs(SEGMENTS)[0], logps)
+
+
 def test_with_lora_the_reference_is_the_base_model(folder: Path) -> None:
     base, _ = make(folder).logprobs(SEGMENTS)
     model = make(folder, lora_rank=4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from coevo_gym.agents.lm import padded  # noqa: E402
 from coevo_gym.agents.lm.padded import Ask, Sampled, sample_padded  # noqa: E402
 from coevo_gym.agents.lm.prefix_cache import (  # noqa: E402
     PrefixCache,
@@ -246,3 +248,31 @@ def test_what_prompts_share() -> None:
     assert list(shared_beginnings([root])) == []
     assert list(shared_beginnings([(1, 2, 3), (1, 2, 4)])) == []  # too short to be worth it
     assert list(shared_beginnings([])) == []
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_log_probabilities_are_those_of_transformers_own_forward_pass(name: str) -> None:
+    made = model(name, torch.float64)
+    rng = np.random.default_rng(1)
+    asks = [Ask(tuple(rng.integers(1, VOCABULARY, size=n).tolist()), 1.0, 6) for n in (3, 20, 9)]
+    for ask, found in zip(asks, sample(made, asks, PrefixCache(0), stop_ids=[]), strict=True):
+        ids = torch.tensor([[*ask.prompt, *found.ids]])
+        with torch.no_grad():
+            logps = made(input_ids=ids, use_cache=False).logits[0].log_softmax(-1)
+        wanted = [logps[len(ask.prompt) + k - 1, token] for k, token in enumerate(found.ids)]
+        assert found.logprobs == pytest.approx([float(logp) for logp in wanted], abs=1e-12)
+
+
+def test_one_new_token_reads_each_key_head_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads: list[tuple[int, int]] = []
+    attention = padded.scaled_dot_product_attention
+
+    def watched(query: Any, key: Any, *rest: Any, **settings: Any) -> Any:
+        heads.append((query.shape[1], key.shape[1]))
+        return attention(query, key, *rest, **settings)
+
+    monkeypatch.setattr(padded, "scaled_dot_product_attention", watched)
+    made = model("llama", torch.float32)
+    sample(made, [Ask((1, 2, 3), 1.0, 4), Ask((4, 5), 1.0, 4)], PrefixCache(0), stop_ids=[])
+    assert heads == [(2, 2)] * (3 * SHAPE["num_hidden_layers"])
+    assert made.config._attn_implementation == "sdpa"

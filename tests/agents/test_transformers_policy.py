@@ -69,7 +69,9 @@ def tokens(completion: Completion) -> TokenDecision:
     return completion.decision
 
 
-def check_logprobs(made: TransformersPolicy, completions: list[Completion]) -> None:
+def check_logprobs(
+    made: TransformersPolicy, completions: list[Completion], off: float = 1e-4
+) -> None:
     """What the sampler says is what the learner computes."""
     decisions = [tokens(c) for c in completions]
     segments = [
@@ -84,7 +86,7 @@ def check_logprobs(made: TransformersPolicy, completions: list[Completion]) -> N
     with torch.no_grad():
         logps, mask = made.logprobs(segments)
     for row, counts, decision in zip(logps, mask, decisions, strict=True):
-        assert row[counts].tolist() == pytest.approx(list(decision.logprobs), abs=1e-4)
+        assert row[counts].tolist() == pytest.approx(list(decision.logprobs), abs=off)
 
 
 MIXED = [
@@ -237,6 +239,20 @@ def test_what_is_drawn_in_a_scope_of_its_own_leaves_no_trace(folder: Path) -> No
     later = [ask(f"go to table {i} and take the apple", 0.7) for i in range(4)]
     assert made.generate(MIXED[:2]) == twin.generate(MIXED[:2])
     assert made.generate(later) == twin.generate(later)
+
+
+def test_a_frozen_copy_in_bf16_samples_with_its_own_weights(folder: Path) -> None:
+    made = policy(folder, dtype="bfloat16")
+    frozen = made.frozen_copy()
+    assert isinstance(frozen, TransformersPolicy)
+    assert frozen._sampler() is frozen.model, "it is in bf16 and needs no other copy"
+    with frozen.drawing(0):
+        before = frozen.generate(MIXED)
+    with torch.no_grad():
+        made.parameters()[0].mul_(2.0)
+    with frozen.drawing(0):
+        assert frozen.generate(MIXED) == before
+    check_logprobs(frozen, before[:2], off=0.2)
 
 
 def test_a_full_context_is_told_and_its_siblings_are_answered(folder: Path, engine: str) -> None:

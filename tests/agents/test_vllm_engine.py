@@ -123,6 +123,18 @@ def test_settings_that_must_hold_while_vllm_starts(
     assert FakeLLM.made["dtype"] == "bfloat16"
 
 
+def test_a_failing_start_says_what_takes_memory(
+    folder: Path, fake: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(folder: str, **settings: Any) -> Any:
+        raise ValueError("36 GiB KV cache is needed")
+
+    monkeypatch.setattr(sys.modules["vllm"], "LLM", fails)
+    with pytest.raises(ModelError, match=r"36 GiB(.|\n)*max_context \(it is 262,144, and") as error:
+        VLLMEngine(folder, max_context=262_144, dtype="bfloat16")
+    assert "gpu_memory_utilization, or set kv_cache_gib" in str(error.value)
+
+
 def test_requests_keep_their_own_settings(engine: VLLMEngine) -> None:
     asks = [Ask((1, 2), 0.0, 3), Ask((3, 4, 5), 0.7, 7)]
     greedy, drawn = engine.generate(asks, [11, 12], stop_ids=[6])

@@ -32,6 +32,7 @@ WANTED = {
         "appworld",
         "simulated",
         "seal_table3",
+        "lm_first",
     ),
 }
 

@@ -21,6 +21,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.experiments import measures, writing
 from coevo_gym.experiments.measures import measure
 from coevo_gym.experiments.numbers import numbers_of
+from coevo_gym.experiments.parts import _gain
 from coevo_gym.experiments.results import compare
 from coevo_gym.report.collect import load_report_data
 from coevo_gym.store.folder import RunFolder, read_json
@@ -68,7 +69,8 @@ def table_of(folder: Path) -> dict[str, Any]:
 
 def without_hours(table: dict[str, Any]) -> dict[str, Any]:
     for line in table["lines"]:
-        line["columns"].pop("hours")
+        for name in ("hours", "cpu_hours"):
+            line["columns"].pop(name)
     return table
 
 
@@ -417,3 +419,35 @@ def test_two_seeds_are_too_few_for_an_interval() -> None:
         for n in (1, 2, 3)
     }
     assert printed == {1: "too few seeds", 2: "too few seeds", 3: "[-39.2, +112.6]"}
+
+
+def test_the_curve_of_each_seed_is_over_its_held_out_tasks(finished: Path) -> None:
+    table = table_of(finished)
+    values = {line["key"]: line["values"] for line in table["lines"]}
+    curves = {(one["row"], one["seed"]): one for one in table["parts"]["curves"]}
+    assert curves.keys() == {(row, seed) for row in ("static", "blind") for seed in (1, 2)}
+    for (row, seed), curve in curves.items():
+        assert curve["steps"] == [0, 4]
+        start, end = curve["success"]
+        assert start == pytest.approx(values["start"][str(seed)])
+        assert end == pytest.approx(values[row][str(seed)])
+        assert curve["from_start"]["mean"] == pytest.approx(end - start)
+        assert curve["from_start"]["low"] < end - start < curve["from_start"]["high"]
+        if row == "blind":
+            against = curve["from_baseline"]["mean"]
+            assert curve["baseline"] == "static"
+            assert against == pytest.approx(end - curves["static", seed]["success"][-1])
+        else:
+            assert "baseline" not in curve
+    text = (finished / "table.md").read_text()
+    assert "Each seed, with 95 % intervals over tasks" in text
+    assert all(
+        line["columns"]["cpu_hours"] > 0 for line in table["lines"] if line["key"] != "start"
+    )
+
+
+def test_tasks_that_an_engine_lost_are_left_out_of_a_gain() -> None:
+    ours, theirs = {"tasks": [1.0, None, 0.5, 1.0]}, {"tasks": [0.0, 1.0, 0.5, None]}
+    found = _gain(ours, theirs)
+    assert found["mean"] == 0.5
+    assert found["low"] < 0.5 < found["high"]

@@ -23,7 +23,7 @@ from coevo_gym.trainers.parts import training_success
 from tests.run.conftest import TOY, Child
 from tests.run.test_folder import full
 
-WALL_TIMES = {"rollout_s", "update_s", "round_s", "old_s", "reference_s", "step_s"}
+WALL_TIMES = {"cpu_s", "rollout_s", "update_s", "round_s", "old_s", "reference_s", "step_s"}
 NewChild = Callable[..., Child]
 
 

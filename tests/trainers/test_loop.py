@@ -268,7 +268,7 @@ class TestLoop:
         resumed.load_state_dict(state)
         resumed.run()
         assert first.calls + second.calls == straight.calls
-        times = {"rollout_s", "update_s", "round_s"}
+        times = {"cpu_s", "rollout_s", "update_s", "round_s"}
         numbers = [
             [{k: v for k, v in m.items() if k not in times} for m in log]
             for log in (first.metrics + second.metrics, straight.metrics)

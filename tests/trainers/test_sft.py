@@ -37,16 +37,15 @@ from coevo_gym.core.trajectory import (  # noqa: E402
 from coevo_gym.episodes.evaluation import evaluate  # noqa: E402
 from coevo_gym.episodes.runner import EnvPool  # noqa: E402
 from coevo_gym.store.checkpoint import Checkpoints  # noqa: E402
+from coevo_gym.trainers.demonstrations import Demonstrations, accepted_rollouts, demonstrate  # noqa: E402
 from coevo_gym.trainers.sft import (  # noqa: E402
-    Demonstrations,
     Imitation,
     ImitationConfig,
     ImitationStep,
     Imitator,
-    accepted_rollouts,
-    demonstrate,
     imitate,
 )
+from coevo_gym.trainers.update import optimizer  # noqa: E402
 from tests.faults import BreaksOn  # noqa: E402
 from tests.toy import BENCHMARK, ToyBenchmark  # noqa: E402
 
@@ -335,39 +334,6 @@ class TestImitator:
         assert told[-1].loss == imitator.losses[0]
 
 
-class TestOptimizer:
-    @pytest.mark.parametrize("n", [128, 1024])
-    def test_it_is_the_learners(self, monkeypatch: pytest.MonkeyPatch, n: int) -> None:
-        """From a million weights on it is fused, which takes no memory for temporaries."""
-        asked: list[bool] = []
-        adamw = torch.optim.AdamW
-
-        def recorded(*arguments: Any, fused: bool, **settings: Any) -> torch.optim.AdamW:
-            asked.append(fused)
-            return adamw(*arguments, fused=fused, **settings)
-
-        monkeypatch.setattr(torch.optim, "AdamW", recorded)
-        policy = Bigrams()
-        policy.logits = torch.nn.Parameter(torch.zeros(n, n, dtype=torch.float64))
-        shown = Demonstrations(((said(1),),), 0, 0, 0)
-        learn(policy, shown, ImitationConfig(max_epochs=1, holdout=0))
-        assert asked == [n * n >= 1_000_000]
-
-    def test_of_few_weights_its_steps_are_adams_to_the_last_bit(self, envs: EnvPool) -> None:
-        policy, config = Bigrams(), ImitationConfig(max_epochs=3, holdout=0, lr=0.01)
-        shown = token_demonstrations(envs, 3)
-        learn(policy, shown, config)
-        twin = Bigrams()
-        adam = torch.optim.Adam([twin.logits], lr=0.01)
-        for batch in policy.asked:
-            adam.zero_grad()
-            logp, mask = twin.logprobs(batch)
-            (-logp[mask].mean()).backward()
-            adam.step()
-        assert len(policy.asked) == 3
-        assert torch.equal(policy.logits, twin.logits)
-
-
 class TestImitateTokens:
     def test_an_episode_is_one_segment_and_only_answers_count(self, envs: EnvPool) -> None:
         policy = Bigrams()
@@ -409,6 +375,24 @@ class TestImitateTokens:
         assert longest[0] > 450 >= longest[1]
         assert len(policies[1].asked) > len(policies[0].asked)
         torch.testing.assert_close(policies[0].logits, policies[1].logits, atol=1e-9, rtol=1e-9)
+
+    def test_large_policies_are_trained_by_the_fused_kernel(
+        self, envs: EnvPool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """On a GPU, other kernels make temporary copies of all weights."""
+        made, adam = [], torch.optim.Adam
+
+        def noted(*args: Any, **settings: Any) -> torch.optim.Adam:
+            made.append(adam(*args, **settings))
+            return made[-1]
+
+        monkeypatch.setattr(torch.optim, "Adam", noted)
+        policies = [Bigrams(), Bigrams()]
+        for policy, fused_from in zip(policies, (128 * 128, 128 * 128 + 1), strict=True):
+            monkeypatch.setattr(optimizer, "_FUSED_FROM", fused_from)
+            learn(policy, token_demonstrations(envs, 2), ImitationConfig(max_epochs=2, holdout=0))
+        assert [one.param_groups[0]["fused"] for one in made] == [True, False]
+        torch.testing.assert_close(policies[0].logits, policies[1].logits)
 
     def test_a_segment_longer_than_a_pass_is_refused_before_training(self, envs: EnvPool) -> None:
         policy = Bigrams()

@@ -19,14 +19,9 @@ from coevo_gym.core.trajectory import Group, Segment, Trajectory
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import rollout
 from coevo_gym.prompts.loader import parse_prompt
+from coevo_gym.trainers.demonstrations import accepted_rollouts, demonstrate
 from coevo_gym.trainers.segments import samples
-from coevo_gym.trainers.sft import (
-    ImitationConfig,
-    Imitator,
-    accepted_rollouts,
-    demonstrate,
-    imitate,
-)
+from coevo_gym.trainers.sft import ImitationConfig, Imitator, imitate
 from coevo_gym.trainers.update import optimizer
 from tests.agents.tiny_llama import make_tiny_llama
 from tests.toy import BENCHMARK

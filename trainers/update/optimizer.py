@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from coevo_gym.core.errors import TrainingDiverged
@@ -23,31 +23,33 @@ MAX_NONFINITE_IN_A_ROW = 3
 
 
 _FUSED_FROM = 1_000_000
-"""Weights from which on AdamW's fused kernel, which takes a quarter of the time on a CPU, is worth
-its other rounding. Runs of smaller policies stay equal to the last bit."""
+"""Weights from which on Adam's fused kernel, which takes a quarter of the time on a CPU and no
+temporary copies on a GPU, is worth its other rounding. Runs of smaller policies stay equal to the
+last bit."""
+
+
+def fuses(weights: Iterable[torch.nn.Parameter]) -> bool:
+    """Return whether to use Adam's fused kernel for these weights."""
+    return sum(weight.numel() for weight in weights) >= _FUSED_FROM
 
 
 def guarded_adamw(
-    *parts: tuple[Sequence[torch.nn.Parameter], float],
-    max_grad_norm: float | None,
-    weight_decay: float = 0.0,
-    warmup_steps: int = 0,
+    config: UpdateConfig, *parts: tuple[Sequence[torch.nn.Parameter], float]
 ) -> GuardedOptimizer:
-    """Create AdamW, or Adam where no weights are decayed.
+    """AdamW as the settings want it.
 
     Args:
+        config: warm-up, weight decay and the largest norm of a gradient.
         parts: weights, and the learning rate of each part of them.
-        max_grad_norm: see :class:`GuardedOptimizer`.
-        weight_decay: AdamW's.
-        warmup_steps: see :class:`GuardedOptimizer`.
     """
-    n_weights = sum(weight.numel() for weights, _ in parts for weight in weights)
     adamw = torch.optim.AdamW(
         [{"params": list(weights), "lr": lr} for weights, lr in parts],
-        weight_decay=weight_decay,
-        fused=n_weights >= _FUSED_FROM,
+        weight_decay=config.weight_decay,
+        fused=fuses(weight for weights, _ in parts for weight in weights),
     )
-    return GuardedOptimizer(adamw, max_grad_norm=max_grad_norm, warmup_steps=warmup_steps)
+    return GuardedOptimizer(
+        adamw, max_grad_norm=config.max_grad_norm, warmup_steps=config.lr_warmup_steps
+    )
 
 
 def decayed(config: UpdateConfig, spent: float) -> float:

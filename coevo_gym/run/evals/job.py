@@ -21,7 +21,7 @@ from coevo_gym.run.assembly import (
     restoring,
     weights_hash,
 )
-from coevo_gym.run.env_arguments import read_arguments
+from coevo_gym.run.evals.env_arguments import read_arguments
 from coevo_gym.run.evals.weights import files_hash
 from coevo_gym.run.evolving.cost import Estimate, evaluation_estimate
 from coevo_gym.run.manifest import model_id, read_manifest

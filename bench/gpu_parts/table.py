@@ -1,0 +1,119 @@
+"""The results as a page of Markdown. It needs no package, so it can also say which are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+Row = Mapping[str, Any]
+Column = tuple[str, Callable[[Row], str]]
+
+
+def table(found: Mapping[str, Any]) -> str:
+    """Return what ``gpu_grpo.json`` says, as Markdown."""
+    parts = [f"# {found.get('card', 'Nothing measured')}, {found['date']}", f"`{found['command']}`"]
+    if "card" in found:
+        parts += _about(found)
+    for part, columns in _COLUMNS.items():
+        rows = found[part]
+        if isinstance(rows, list):
+            parts += [f"## {part} ({found['seconds'][part]:,.0f} s)", _rows(rows, columns)]
+        else:
+            parts += [f"## {part}", rows]
+    parts += ["## targets", _rows(found["targets"], _TARGETS)]
+    return "\n\n".join(parts) + "\n"
+
+
+def described(model: Row) -> str:
+    """Return a model's name, size, and whether its weights are random."""
+    size = f"{model['name']}: {model['parameters'] / 1e6:,.1f} M weights"
+    return f"{size}, all of them random" if model["random"] else size
+
+
+def _about(found: Mapping[str, Any]) -> list[str]:
+    peaks, software = found["peaks"], found["software"]
+    reached = f"{peaks['flops'] / 1e12:,.2f} TFLOP/s in {peaks['dtype']}"
+    if peaks["data_sheet"]:
+        reached += f" ({peaks['flops'] / peaks['data_sheet']:.0%} of the data sheet)"
+    lines = [
+        f"- reached: {reached}, {peaks['bandwidth'] / 1e9:,.0f} GB/s",
+        *(f"- model {described(model)}" for model in found["models"]),
+        *(f"- note: {note}" for note in found["notes"]),
+        "- software: " + ", ".join(f"{name} {v}" for name, v in software.items() if v),
+    ]
+    return ["\n".join(lines)]
+
+
+def _rows(rows: Iterable[Row], columns: Sequence[Column]) -> str:
+    lines = ["| " + " | ".join(name for name, _ in columns) + " |", "|---" * len(columns) + "|"]
+    lines += ["| " + " | ".join(_cell(write, row) for _, write in columns) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _cell(write: Callable[[Row], str], row: Row) -> str:
+    """Return a cell; a dash if the row has no such number."""
+    try:
+        text = write(row)
+    except (KeyError, TypeError):
+        return "–"
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def _memory(row: Row) -> str:
+    if row.get("out_of_memory"):
+        return "out of memory"
+    return f"{row['peak_memory'] / 2**30:.1f} GiB"
+
+
+def _success(when: str) -> Callable[[Row], str]:
+    def write(row: Row) -> str:
+        found = row[when]
+        return f"{found['success']:.1%} ({found['low']:.1%} – {found['high']:.1%})"
+
+    return write
+
+
+_MODEL: Column = ("model", lambda row: row["model"])
+_COLUMNS: dict[str, Sequence[Column]] = {
+    "equal": (
+        _MODEL,
+        ("precision", lambda row: row["dtype"]),
+        ("loss off", lambda row: f"{row['loss_off']:.1e}"),
+        ("norm off", lambda row: f"{row['grad_norm_off']:.2%}"),
+        ("gradient off", lambda row: f"{row['gradient_off']:.2%}"),
+        ("within tolerance", lambda row: "yes" if row["ok"] else "**no**"),
+    ),
+    "train": (
+        _MODEL,
+        ("tokens a pass", lambda row: f"{row['budget_tokens']:,}"),
+        ("checkpointing", lambda row: "yes" if row["checkpointing"] else "no"),
+        ("tokens/s", lambda row: f"{row['tokens_per_s']:,.0f}"),
+        ("in steps", lambda row: f"{row['step_tokens_per_s']:,.0f}"),
+        ("MFU", lambda row: f"{row['mfu']:.1%}"),
+        ("padding", lambda row: f"{row['padding']:.1%}"),
+        ("peak memory", _memory),
+    ),
+    "rollout": (
+        _MODEL,
+        ("engine", lambda row: row["engine"]),
+        ("answers at a time", lambda row: f"{row['batch']:,}"),
+        ("sampled tokens/s", lambda row: f"{row['tokens_per_s']:,.0f}"),
+        ("against generate", lambda row: f"{row['against_generate']:.1f} x"),
+        ("decode roofline", lambda row: f"{row['roofline_share']:.1%}"),
+        ("remark", lambda row: row["remark"]),
+    ),
+    "learn": (
+        _MODEL,
+        ("arm", lambda row: row["arm"]),
+        ("steps", lambda row: f"{row['steps']:,}"),
+        ("env steps", lambda row: f"{row['env_steps']:,}"),
+        ("success before", _success("before")),
+        ("success after", _success("after")),
+    ),
+}
+_TARGETS: Sequence[Column] = (
+    ("target", lambda row: row["name"]),
+    ("wanted", lambda row: row["wanted"]),
+    ("measured", lambda row: f"{row['value']:.3g}"),
+    ("met", lambda row: "yes" if row["met"] else "–" if row["met"] is None else "**no**"),
+)

@@ -1,0 +1,139 @@
+"""Settings that follow from other settings, unless they are set themselves.
+
+- ``loop.seed`` is the run's ``seed``.
+- Learner and curriculum tolerate the staleness that the loop allows, ``loop.max_staleness``.
+- A language model (``policy.kind`` ``transformers`` or ``vllm``) is trained in smaller steps than
+  the tiny policy, whose rates would destroy it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ValidationError
+
+from coevo_gym.config.keys import flat
+from coevo_gym.config.sections import PolicySettings
+from coevo_gym.core.task import FrozenModel
+from coevo_gym.trainers.settings import RestConfig, UpdateConfig
+
+if TYPE_CHECKING:
+    from coevo_gym.config.tree import RunConfig
+
+LANGUAGE_MODELS = ("transformers", "vllm")
+"""Kinds of policies that are language models and can be trained."""
+_IMITATION = {"lr": 5e-5, "max_epochs": 2, "batch_decisions": 8, "max_grad_norm": 1.0}
+_BATCH_TOKENS = 2_048  # SmolLM2-135M keeps about 2 MB a token for its backward pass in fp32
+_LR, _LORA_LR = 1e-6, 1e-5
+_TOO_HIGH, _LORA_TOO_HIGH = 1e-4, 1e-3
+
+
+def complete(tree: Mapping[str, Any], policy: Any) -> dict[str, Any]:
+    """Return the tree with every derived setting that its sections leave open.
+
+    Args:
+        tree: sections by name, as mappings or models; only these are completed.
+        policy: the section ``policy``, as a mapping or a model.
+    """
+    found = dict(tree)
+    loop = tree["loop"]
+    bound = loop.get("max_staleness", 0) if isinstance(loop, Mapping) else loop.max_staleness
+    for defaults in (_of_policy(policy, found.get("learner")), _of_staleness(bound, found)):
+        for name in defaults.keys() & found.keys():
+            found[name] = _completed(found[name], defaults[name])
+    return found
+
+
+def derived(config: RunConfig) -> dict[str, tuple[Any, str]]:
+    """Return the derived settings of a config and the setting that each follows from, by key."""
+    sections = {"learner": config.learner, "curriculum": config.curriculum}
+    bound = config.loop.max_staleness
+    of_policy = flat(_of_policy(config.policy, config.learner))
+    of_staleness = flat(_of_staleness(bound, sections))
+    return {
+        "loop.seed": (config.seed, "seed"),
+        **{key: (value, "policy.kind") for key, value in of_policy},
+        **{key: (value, "loop.max_staleness") for key, value in of_staleness},
+    }
+
+
+def intolerance(learner: FrozenModel, bound: int) -> str | None:
+    """Return why a learner would leave out groups that the loop lets become stale; None if not."""
+    if not isinstance(learner, UpdateConfig) or learner.max_staleness >= bound:
+        return None
+    return (
+        f"learner.max_staleness = {learner.max_staleness} is below loop.max_staleness = {bound}: "
+        "groups would be run to be left out. Leave the learner's unset, or lower the loop's."
+    )
+
+
+def rate_warnings(config: RunConfig) -> Iterator[str]:
+    """Yield a warning for each learning rate that would destroy a language model."""
+    if config.policy.kind not in LANGUAGE_MODELS:
+        return
+    adapter = config.policy.model.lora_rank > 0
+    limit, trained = (_LORA_TOO_HIGH, "an adapter") if adapter else (_TOO_HIGH, "all weights")
+    rates = {"learner.lr": (getattr(config.learner, "lr", 0.0), _LORA_LR if adapter else _LR)}
+    if config.warmup.n_tasks or config.warmup.demonstrations:
+        rates["warmup.lr"] = (config.warmup.lr, _IMITATION["lr"])
+    for key, (rate, usual) in rates.items():
+        if rate >= limit:
+            yield (
+                f"{key} = {rate:g} is a rate for the tiny policy and is likely to destroy a "
+                f"language model of which {trained} {'is' if adapter else 'are'} trained. Leave it "
+                f"unset for {usual:g}, or set it below {limit:g}."
+            )
+
+
+def _of_policy(policy: Any, learner: Any) -> dict[str, Any]:
+    """Return the defaults of ``warmup`` and ``learner`` for a policy, by section."""
+    if not isinstance(policy, PolicySettings):
+        try:
+            policy = PolicySettings.model_validate(policy)
+        except ValidationError:  # which the section itself reports
+            return {}
+    if policy.kind not in LANGUAGE_MODELS:
+        return {}
+    imitation: dict[str, Any] = dict(_IMITATION)
+    if policy.model.device != "cuda":
+        imitation["batch_tokens"] = _BATCH_TOKENS
+    if _kind(learner) == "rest":
+        return {"warmup": imitation, "learner": {"imitation": imitation}}
+    lr = _LORA_LR if policy.model.lora_rank else _LR
+    return {"warmup": imitation, "learner": {"lr": lr, "epochs": 1}}
+
+
+def _of_staleness(bound: Any, sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults of ``learner`` and ``curriculum`` for the loop's bound, by section."""
+    if not bound:
+        return {}
+    tolerant = ["curriculum"]
+    if _kind(sections.get("learner")) != "rest":
+        tolerant.append("learner")
+    return {name: {"max_staleness": bound} for name in tolerant}
+
+
+def _kind(learner: Any) -> str:
+    """Return the kind of a learner's section, a mapping or a model."""
+    if isinstance(learner, Mapping):
+        return str(learner.get("kind", "pg"))
+    return "rest" if isinstance(learner, RestConfig) else ""
+
+
+def _completed(section: Any, defaults: Mapping[str, Any]) -> Any:
+    """Return a section, a mapping or a model, with the defaults for what it does not set."""
+    if isinstance(section, Mapping):
+        given: Mapping[str, Any] = section
+    elif isinstance(section, BaseModel):
+        given = {name: getattr(section, name) for name in section.model_fields_set}
+    else:
+        return section  # which is reported where the section is read
+    found = {name: value for name, value in defaults.items() if name not in given}
+    for name, value in defaults.items():
+        if isinstance(value, Mapping):
+            inner = getattr(section, name) if isinstance(section, BaseModel) else given.get(name)
+            found[name] = _completed({} if inner is None else inner, value)
+    if isinstance(section, BaseModel):
+        return section.model_copy(update=found)
+    return {**section, **found}
