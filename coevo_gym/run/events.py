@@ -156,11 +156,10 @@ class ArmEvents(Events):
         self.on_cost()
         done = state.env_steps if self.max_steps is None else state.step
         success = training_success(metrics)
-        self.progress.update(
-            done,
-            success="unknown" if success is None else f"{success:.0%}",
-            **self._pool(metrics),
-        )
+        facts = {"success": "unknown" if success is None else f"{success:.0%}"}
+        if "degenerate_share" in metrics:
+            facts["mixed_groups"] = f"{1 - metrics['degenerate_share']:.0%}"
+        self.progress.update(done, **facts, **self._pool(metrics))
         if state.step % self.every_steps == 0:
             self.save()
 
