@@ -29,7 +29,7 @@ from coevo_gym.episodes import EnvPool
 from coevo_gym.episodes.evaluation import evaluate
 from coevo_gym.methods.coevolve import CoEvolve
 from coevo_gym.run.assembly import Assembly
-from coevo_gym.trainers.sft import demonstrate
+from coevo_gym.trainers.demonstrations import demonstrate
 from tests import toy
 
 SHARE = 0.2

@@ -112,7 +112,7 @@ def test_sessions_and_curricula_refuse_it() -> None:
 
 
 def test_imitation_refuses_it() -> None:
-    from coevo_gym.trainers.sft import accepted_rollouts
+    from coevo_gym.trainers.demonstrations import accepted_rollouts
 
     with pytest.raises(TaskError, match=REFUSED):
         accepted_rollouts([Group("group-0", FREE, 1, (trajectory(FREE),))], above=0.0)

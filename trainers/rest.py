@@ -24,9 +24,10 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
 from coevo_gym.provision import extra_advice
+from coevo_gym.trainers.demonstrations import accepted_rollouts
 from coevo_gym.trainers.grpo import Learnable
 from coevo_gym.trainers.settings import RestConfig
-from coevo_gym.trainers.sft import accepted_rollouts, imitate
+from coevo_gym.trainers.sft import imitate
 from coevo_gym.trainers.update.batch import group_metrics
 
 try:

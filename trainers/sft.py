@@ -1,41 +1,25 @@
 """Supervised fine-tuning: a policy imitates reference solutions, or the best of its own rollouts.
 
-Behaviour cloning in its plainest form, for scorers of choices and language models alike. What is
-imitated are the decisions of training tasks; the loss is the mean negative log-likelihood of what
-was sampled, and nothing else of a conversation is learned. Part of the tasks is held out to see
-when to stop; with too few to hold any out, the training loss itself has to stop falling.
-
-Source of learning from accepted rollouts: ReST (arXiv 2308.08998), whose Improve step fine-tunes
-on samples with a reward above a threshold.
+Behaviour cloning in its plainest form, for scorers of choices and language models alike. The loss
+is the mean negative log-likelihood of what was sampled, and nothing else of a conversation is
+learned. Part of the tasks is held out to see when to stop; with too few to hold any out, the
+training loss itself has to stop falling.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.random import Generator
 
-from coevo_gym.core.benchmark import Benchmark
-from coevo_gym.core.errors import ConfigError, SplitLeakError, TrainingDiverged
-from coevo_gym.core.seams import Act
-from coevo_gym.core.task import Split, Task
-from coevo_gym.core.trajectory import (
-    ChoiceDecision,
-    Decision,
-    EndReason,
-    Group,
-    Sample,
-    Trajectory,
-    View,
-)
-from coevo_gym.episodes import EnvPool, Finished, TrainingEpisode, run_one
-from coevo_gym.episodes.episode import Fault
-from coevo_gym.episodes.runner import episode_seed
+from coevo_gym.core.errors import ConfigError, TrainingDiverged
+from coevo_gym.core.trajectory import Sample
 from coevo_gym.provision import extra_advice
+from coevo_gym.trainers.demonstrations import Demonstrations
 from coevo_gym.trainers.grpo import Learnable
 from coevo_gym.trainers.segments import n_sampled, n_tokens, samples
 from coevo_gym.trainers.settings import ImitationConfig
@@ -46,170 +30,10 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError(f"Imitation needs PyTorch. {extra_advice('train')}.") from error
 
-__all__ = [
-    "Demonstrations",
-    "Demonstrator",
-    "Imitation",
-    "ImitationConfig",
-    "accepted_rollouts",
-    "demonstrate",
-    "imitate",
-]
-
+__all__ = ["Imitation", "ImitationConfig", "ImitationStep", "Imitator", "imitate"]
 
 _NEGLIGIBLE = 1e-3
 """A fall of the loss by less than this many nats a position is no progress either."""
-
-
-# Demonstrations.
-
-
-class Demonstrations(NamedTuple):
-    """What to imitate, as decisions.
-
-    Attributes:
-        decisions: those of each task, in order; several episodes of it one after the other.
-        skipped: steps that no decision stands for: the reference action was not among the
-            choices, or there was no room for it in the context.
-        unsolved: episodes left out, because they did not solve their task, scored too low, or were
-            lost to an engine.
-        env_steps: env steps taken to find them.
-    """
-
-    decisions: tuple[tuple[Decision, ...], ...]
-    skipped: int
-    unsolved: int
-    env_steps: int
-
-    @property
-    def texts(self) -> list[str]:
-        """Instructions and observations that choices were made in, for word weights."""
-        decisions = [decision for task in self.decisions for decision in task]
-        views = [d.context for d in decisions if isinstance(d, ChoiceDecision)]
-        return [text for view in views for text in (view.instruction, view.observation)]
-
-
-class Demonstrator(Protocol):
-    """An agent that knows which decision of its policy would have led to an action."""
-
-    def demonstrate(self, view: View, action: str) -> Decision | None:
-        """The decision that leads to ``action`` in ``view``; None if none does."""
-        ...
-
-
-def demonstrate(
-    tasks: Sequence[Task],
-    envs: EnvPool,
-    benchmark: Benchmark,
-    agent: Demonstrator,
-    *,
-    seed: int = 0,
-) -> Demonstrations:
-    """Run the references of training tasks, and note the decisions that would have led to them.
-
-    An episode that is lost to an engine is left out, with a warning.
-
-    Args:
-        tasks: whose references to run.
-        envs: where to.
-        benchmark: says what to do in each task.
-        agent: whose decisions they become.
-        seed: with the task's id, it seeds the episode's env.
-
-    Raises:
-        EnvBackendError: if all were lost.
-        SplitLeakError: if a task is not a training task.
-    """
-    for task in tasks:
-        _check_split(task)
-    decisions: list[tuple[Decision, ...]] = []
-    skipped = env_steps = 0
-    fault: Fault | None = None
-    for task in tasks:
-        # Free code is no choice that could be demonstrated, but what a text can be.
-        reciter = _Reciter(benchmark.demonstration(task) or task.solution, agent)
-        found = run_one(TrainingEpisode(task, episode_seed(seed, task.id)), reciter, envs)
-        skipped += reciter.skipped
-        env_steps += found.env_steps
-        if isinstance(found, Finished):
-            if found.record.success:
-                taken = (step.decision for step in found.record.steps)
-                decisions.append(tuple(decision for decision in taken if decision is not None))
-        elif found.reason is not EndReason.ABANDONED:
-            fault = fault or found.error
-    if fault and not decisions:
-        raise fault
-    return Demonstrations(tuple(decisions), skipped, len(tasks) - len(decisions), env_steps)
-
-
-class _Reciter:
-    """Plays a reference, and asks a policy's agent which decisions would have led to it.
-
-    It gives up if the reference is over and the episode is not.
-    """
-
-    def __init__(self, actions: Sequence[str], agent: Demonstrator) -> None:
-        self.skipped = 0
-        self._actions = actions
-        self._agent = agent
-
-    def act(self, views: Sequence[View]) -> list[Act]:
-        """The reference's next action, and the decision that would have led to it."""
-        return [self._next(view) for view in views]
-
-    def _next(self, view: View) -> Act:
-        step = len(view.history)
-        if step == len(self._actions):
-            return Act("", said="The reference is over.", end=EndReason.ABANDONED)
-        action = self._actions[step]
-        decision = self._agent.demonstrate(view, action)
-        self.skipped += decision is None
-        return Act(action, decision)
-
-
-def accepted_rollouts(groups: Sequence[Group], *, above: float) -> Demonstrations:
-    """Take the decisions of rollouts that scored well: ReST's Improve step.
-
-    Args:
-        groups: what was sampled in training; they need not be whole.
-        above: rollouts with a score above this are imitated, those at it are not.
-
-    Returns:
-        The decisions of each task that has any. Rollouts of the same task are kept together, so
-        that none of them is trained on while another is held out. Their env steps were counted
-        when they were sampled, and are 0 here.
-
-    Raises:
-        SplitLeakError: if a task is not a training task, or an episode was an evaluation.
-    """
-    by_task: dict[str, list[Decision]] = {}
-    skipped = unsolved = 0
-    for group in groups:
-        _check_split(group.task)
-        for trajectory in group.trajectories:
-            if not isinstance(trajectory, Trajectory):
-                raise SplitLeakError(
-                    f"A {type(trajectory).__name__} of {group.task.name} must not be imitated."
-                )
-            if trajectory.score <= above:
-                unsolved += 1
-                continue
-            taken = [step.decision for step in trajectory.steps if step.decision is not None]
-            skipped += len(trajectory.steps) - len(taken)
-            if taken:
-                by_task.setdefault(group.task.id, []).extend(taken)
-    return Demonstrations(tuple(map(tuple, by_task.values())), skipped, unsolved, 0)
-
-
-def _check_split(task: Task) -> None:
-    if task.split is not Split.TRAIN:
-        raise SplitLeakError(
-            f"{task.name} is a {task.split} task; only training tasks may be imitated."
-        )
-    task.require_asked("imitate")
-
-
-# Fine-tuning.
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +71,6 @@ def imitate(
     config: ImitationConfig | None = None,
     *,
     seed: int = 0,
-    on_epoch: Callable[[int], None] | None = None,
 ) -> Imitation:
     """Clone the demonstrations until the watched loss has converged; keeps the best weights.
 
@@ -256,59 +79,193 @@ def imitate(
         demonstrations: what to imitate.
         config: settings.
         seed: seed of what is held out and of the order of what is learned.
-        on_epoch: called with the number of each epoch that is over, from 1.
+
+    Raises:
+        ConfigError, TrainingDiverged: as :class:`Imitator` and its epochs do.
+    """
+    imitator = Imitator(policy, demonstrations, config, seed=seed)
+    while not imitator.over:
+        imitator.epoch()
+    return imitator.finish()
+
+
+class ImitationStep(NamedTuple):
+    """How far an epoch has come when the optimiser has taken a step.
+
+    Attributes:
+        step: steps taken in the epoch.
+        tokens: tokens trained on in the epoch; a choice counts as one.
+        loss: mean negative log-likelihood per sampled position in the epoch; NaN if every step was
+            skipped.
+    """
+
+    step: int
+    tokens: int
+    loss: float
+
+
+class Imitator:
+    """Fine-tunes a policy, one epoch at a time.
+
+    Between epochs its state can be saved. One that goes on from a saved state ends with the same
+    weights, to the last bit, as one that was never interrupted.
+
+    Args:
+        policy: what to train.
+        demonstrations: what to imitate.
+        config: settings.
+        seed: seed of what is held out and of the order of what is learned.
+
+    Attributes:
+        losses: training loss of each epoch so far, see :class:`Imitation`.
+        watched: loss on the held-out tasks after each epoch.
+        steps_per_epoch: steps of the optimiser in an epoch.
 
     Raises:
         ConfigError: if no decision was demonstrated, or a segment is longer than a forward pass
             may be.
-        TrainingDiverged: if three steps in a row, or the loss of a whole epoch, are not finite.
     """
-    config, rng = config or ImitationConfig(), np.random.default_rng(seed)
-    train, watch = _hold_out(demonstrations, config, rng)
-    parameters = list(policy.parameters())
-    optimizer = GuardedOptimizer(
-        torch.optim.Adam(parameters, lr=config.lr, fused=fuses(parameters)),
-        max_grad_norm=config.max_grad_norm,
-    )
-    losses: list[float] = []
-    watched: list[float] = []
-    best, best_epoch, progress, progress_epoch = np.inf, 0, 1e9, 0
-    kept: list[torch.Tensor] = []
-    for epoch in range(1, config.max_epochs + 1):
-        losses.append(_epoch(policy, optimizer, train, config, rng))
-        watched.append(_loss(policy, watch, config) if watch else losses[-1])
-        if not math.isfinite(losses[-1] + watched[-1]):
+
+    def __init__(
+        self,
+        policy: Learnable,
+        demonstrations: Demonstrations,
+        config: ImitationConfig | None = None,
+        *,
+        seed: int = 0,
+    ) -> None:
+        self.policy, self.demonstrations = policy, demonstrations
+        self.config = config or ImitationConfig()
+        self._rng = np.random.default_rng(seed)
+        self._train, self._watch = _hold_out(demonstrations, self.config, self._rng)
+        weights = list(policy.parameters())
+        self._optimizer = GuardedOptimizer(
+            torch.optim.Adam(weights, lr=self.config.lr, fused=fuses(weights)),
+            max_grad_norm=self.config.max_grad_norm,
+        )
+        self.steps_per_epoch = math.ceil(len(self._train) / self.config.batch_decisions)
+        self.losses: list[float] = []
+        self.watched: list[float] = []
+        self._kept: list[torch.Tensor] = []  # the best epoch's weights; [] if they are at hand
+
+    @property
+    def over(self) -> bool:
+        """Whether the watched loss has converged, or the most epochs are done."""
+        return self._converged or len(self.losses) == self.config.max_epochs
+
+    def epoch(self, on_step: Callable[[ImitationStep], None] | None = None) -> None:
+        """Pass over the demonstrations once.
+
+        Args:
+            on_step: called after each step of the optimiser.
+
+        Raises:
+            TrainingDiverged: if three steps in a row, or the loss of the whole epoch, are not
+                finite.
+        """
+        self.losses.append(self._pass(on_step))
+        watched = _loss(self.policy, self._watch, self.config) if self._watch else self.losses[-1]
+        self.watched.append(watched)
+        if not math.isfinite(self.losses[-1] + watched):
             raise TrainingDiverged(
-                f"The loss of epoch {epoch} is {losses[-1]} in training and {watched[-1]} on the "
-                "tasks held out. Imitate with a lower learning rate."
+                f"The loss of epoch {len(self.losses)} is {self.losses[-1]} in training and "
+                f"{watched} on the tasks held out. Imitate with a lower learning rate."
             )
-        if on_epoch:
-            on_epoch(epoch)
-        if watched[-1] < progress - max(config.min_improvement * progress, _NEGLIGIBLE):
-            progress, progress_epoch = watched[-1], epoch
-        over = epoch == config.max_epochs or epoch - progress_epoch >= config.patience_epochs
-        if watched[-1] < best:
-            best, best_epoch = watched[-1], epoch
+        if self._best_epoch == len(self.losses):
             # The last epoch's weights are at hand; a copy costs as much memory as the model.
-            kept = [] if over else [p.detach().to("cpu", copy=True) for p in parameters]
-        if over:
-            break
-    if best_epoch < len(losses):
-        with torch.no_grad():
-            for parameter, value in zip(parameters, kept, strict=True):
-                parameter.copy_(value)
-    policy.version += 1
-    return Imitation(
-        losses=tuple(losses),
-        watched=tuple(watched),
-        converged=len(losses) - progress_epoch >= config.patience_epochs,
-        best_epoch=best_epoch,
-        demonstrations=len(demonstrations.decisions),
-        skipped=demonstrations.skipped,
-        unsolved=demonstrations.unsolved,
-        env_steps=demonstrations.env_steps,
-        nonfinite_steps=optimizer.nonfinite_steps,
-    )
+            self._kept = [] if self.over else self._weights()
+
+    def finish(self) -> Imitation:
+        """Give the policy the best epoch's weights; call it once, when ``over``."""
+        if self._best_epoch < len(self.losses):
+            with torch.no_grad():
+                for parameter, value in zip(self.policy.parameters(), self._kept, strict=True):
+                    parameter.copy_(value)
+        self.policy.version += 1
+        return Imitation(
+            losses=tuple(self.losses),
+            watched=tuple(self.watched),
+            converged=self._converged,
+            best_epoch=self._best_epoch,
+            demonstrations=len(self.demonstrations.decisions),
+            skipped=self.demonstrations.skipped,
+            unsolved=self.demonstrations.unsolved,
+            env_steps=self.demonstrations.env_steps,
+            nonfinite_steps=self._optimizer.nonfinite_steps,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Losses, best weights, optimiser and generator; the policy keeps its own state."""
+        return {
+            "sizes": self._sizes,
+            "losses": list(self.losses),
+            "watched": list(self.watched),
+            "kept": self._kept if self._best_epoch < len(self.losses) else [],
+            "optimizer": self._optimizer.state_dict(),
+            "nonfinite_steps": self._optimizer.nonfinite_steps,
+            "rng": self._rng.bit_generator.state,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> Self:
+        """Restore :meth:`state_dict`; restore the policy's own state before.
+
+        Raises:
+            ValueError: if it has other demonstrations or another seed.
+        """
+        if state["sizes"] != self._sizes:
+            raise ValueError("its demonstrations or their seed differ from the ones given now")
+        self.losses, self.watched = list(state["losses"]), list(state["watched"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._optimizer.nonfinite_steps = int(state["nonfinite_steps"])
+        self._rng.bit_generator.state = state["rng"]
+        at_hand = self._best_epoch == len(self.losses) and not self.over
+        self._kept = self._weights() if at_hand else list(state["kept"])
+        return self
+
+    @property
+    def _sizes(self) -> list[int]:
+        """Tokens of each sample, by which other demonstrations are noticed."""
+        return [n_tokens(sample) for sample in (*self._train, *self._watch)]
+
+    @property
+    def _best_epoch(self) -> int:
+        """The epoch with the lowest watched loss so far, from 1; 0 before there is one."""
+        return 1 + self.watched.index(min(self.watched)) if self.watched else 0
+
+    @property
+    def _converged(self) -> bool:
+        """Whether the watched loss has not fallen by enough for as many epochs as is waited."""
+        lowest, at = 1e9, 0
+        for epoch, loss in enumerate(self.watched, start=1):
+            if loss < lowest - max(self.config.min_improvement * lowest, _NEGLIGIBLE):
+                lowest, at = loss, epoch
+        return len(self.watched) - at >= self.config.patience_epochs
+
+    def _weights(self) -> list[torch.Tensor]:
+        return [weight.detach().to("cpu", copy=True) for weight in self.policy.parameters()]
+
+    def _pass(self, on_step: Callable[[ImitationStep], None] | None) -> float:
+        """Train on all samples once; the mean loss of the steps taken, NaN if none was."""
+        config, total, positions, tokens = self.config, 0.0, 0, 0
+        order = self._rng.permutation(len(self._train)).tolist()
+        self.policy.train(True)
+        try:
+            for step in range(self.steps_per_epoch):
+                start = step * config.batch_decisions
+                chosen = order[start : start + config.batch_decisions]
+                batch = [self._train[index] for index in chosen]
+                self._optimizer.zero_grad()
+                loss = _loss(self.policy, batch, config, backward=True)
+                if self._optimizer.step(loss) is not None:
+                    total += loss * _positions(batch)
+                    positions += _positions(batch)
+                tokens += sum(map(n_tokens, batch))
+                if on_step:
+                    so_far = total / positions if positions else math.nan
+                    on_step(ImitationStep(step + 1, tokens, so_far))
+        finally:
+            self.policy.train(False)
+        return total / positions if positions else math.nan
 
 
 def _hold_out(
@@ -344,29 +301,6 @@ def _parts(batch: Sequence[Sample], batch_tokens: int) -> Iterator[list[Sample]]
         part.append(sample)
         tokens += n_tokens(sample)
     yield part
-
-
-def _epoch(
-    policy: Learnable,
-    optimizer: GuardedOptimizer,
-    train: Sequence[Sample],
-    config: ImitationConfig,
-    rng: Generator,
-) -> float:
-    """One pass of the optimiser; the mean loss of the steps that it took, NaN if it took none."""
-    order, total, positions = rng.permutation(len(train)).tolist(), 0.0, 0
-    policy.train(True)
-    try:
-        for start in range(0, len(order), config.batch_decisions):
-            batch = [train[index] for index in order[start : start + config.batch_decisions]]
-            optimizer.zero_grad()
-            loss = _loss(policy, batch, config, backward=True)
-            if optimizer.step(loss) is not None:
-                total += loss * _positions(batch)
-                positions += _positions(batch)
-    finally:
-        policy.train(False)
-    return total / positions if positions else math.nan
 
 
 def _loss(

@@ -151,12 +151,17 @@ class TransformersPolicy(LanguageModel):
 
     @contextmanager
     def drawing(self, seed: int) -> Iterator[None]:
-        """A scope in which it draws by a seed; after it, its own draws go on as before."""
-        before, self._rng = self._rng, np.random.default_rng(seed)
+        """A scope in which it draws by a seed; after it, its own draws go on as before.
+
+        What is read in the scope is kept apart: a prefix that was read in another batch has other
+        last bits.
+        """
+        before = self._rng, self._prefixes, self._prefixes_of
+        self._rng, self._prefixes = np.random.default_rng(seed), None
         try:
             yield
         finally:
-            self._rng = before
+            self._rng, self._prefixes, self._prefixes_of = before
 
     def state_dict(self) -> dict[str, Any]:
         """Version, trained weights, and the state of the draws."""

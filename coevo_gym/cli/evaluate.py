@@ -33,8 +33,9 @@ from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder, finite
 
 if TYPE_CHECKING:
+    from coevo_gym.core.stats import Rate
     from coevo_gym.run.evals.job import EvalJob
-    from coevo_gym.run.evals.summary import EvalSummary, Rate
+    from coevo_gym.run.evals.summary import EvalSummary
     from coevo_gym.run.table import TableRow
 
 
@@ -56,7 +57,8 @@ def evaluate(
         typer.Option(
             min=1,
             metavar="K",
-            help="Episodes of each task, at the policy's temperature; one is played greedily.",
+            help="Episodes per task. 1: at evaluation.temperature, which is greedy by default; "
+            "more: where that is greedy, sampled at the policy's temperature.",
         ),
     ] = 1,
     on: Annotated[

@@ -114,7 +114,8 @@ def evaluate(
             benchmark: ``transformers:MODEL``, ``vllm:MODEL``, ``openai:MODEL``, ``random`` or
             ``scripted``.
         split: ``train``, ``val`` or ``test``; ``held_out`` where scenarios were set aside for it.
-        samples: episodes of each task, at the policy's temperature; one is played greedily.
+        samples: episodes per task. 1: at ``evaluation.temperature``, which is greedy by default;
+            more: where that is greedy, sampled at the policy's temperature.
         on: of a run: name of another benchmark to play, with its own prompt and choices.
         sets: settings, for a benchmark only: ``{"evaluation.n_tasks": 20}``.
         env: more arguments of the benchmark's env, ``"name=value"`` each.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from coevo_gym.agents.chat.agent import ChatConfig
 from coevo_gym.agents.endpoint.endpoint import EndpointConfig
@@ -95,9 +95,32 @@ class EvaluationSettings(FrozenModel):
     n_trained: int = Field(default=0, ge=0)
     """So many tasks of the warm-up, and so many of an arm's pool as it is then, are tried at each
     evaluation as well, to see what is forgotten and what is overfitted; 0 for none."""
+    temperature: float = Field(default=0.0, ge=0)
+    """Temperature at which the policy acts in evaluations; 0 is greedy. What evaluations draw does
+    not change what training draws."""
+    samples: int = Field(default=1, ge=1)
+    """Episodes per task in each evaluation of a run, the random baseline included; more than 1
+    needs a temperature above 0. Success is the mean over tasks of the share of episodes that
+    succeed, and each task counts once in its interval. `coevo eval` takes --samples instead."""
     last: int = Field(default=1, ge=1)
     """An arm's number is the mean over so many of its last evaluations; those of the warm-up are
     none of them. With 1 it is that of the end."""
+
+    @property
+    def manner(self) -> str:
+        """Describe how the policy acts, such as ``"greedily, in one episode per task"``."""
+        how = f"at temperature {self.temperature:g}" if self.temperature else "greedily"
+        episodes = "one episode" if self.samples == 1 else f"{self.samples} episodes"
+        return f"{how}, in {episodes} per task"
+
+    @model_validator(mode="after")
+    def _samples_differ(self) -> Self:
+        if self.samples > 1 and self.temperature == 0:
+            raise ValueError(
+                f"{self.samples} samples of a greedy policy would be the same. Set "
+                "evaluation.temperature, such as 1.0, or evaluation.samples = 1."
+            )
+        return self
 
 
 class StoreSettings(FrozenModel):

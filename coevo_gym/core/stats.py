@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ Z_95 = 1.959963984540054
 """The 97.5 % point of the standard normal distribution."""
 EXACT = 16
 """Differences up to which all assignments of signs are looked at."""
+SOLVED = 0.5
+"""Share of a task's episodes that have to succeed for the task to count as solved."""
 _CHUNK = 4096
 
 
@@ -53,6 +56,40 @@ def wilson_interval(successes: float, n: int, *, z: float = Z_95) -> tuple[float
     spread = z * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
     return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Success rate on some tasks.
+
+    Attributes:
+        tasks: tasks with at least one finished episode.
+        success: mean over tasks of the share of episodes that succeeded (avg@k); NaN without tasks.
+        low: lower end of its 95 % Wilson interval. Where tasks were tried several times they still
+            count once each: the interval is then rather too wide than too narrow.
+        high: upper end.
+    """
+
+    tasks: int
+    success: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+
+
+def success_rate(shares: Sequence[float]) -> Rate:
+    """Compute the success rate over tasks, each of which was tried once or several times.
+
+    Args:
+        shares: for each task, the share of its episodes that succeeded.
+
+    Example:
+        >>> success_rate([0.5, 1.0]).success
+        0.75
+    """
+    if not shares:
+        return Rate(0)
+    low, high = wilson_interval(sum(shares), len(shares))
+    return Rate(len(shares), sum(shares) / len(shares), low, high)
 
 
 class Paired(NamedTuple):

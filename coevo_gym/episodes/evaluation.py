@@ -7,12 +7,12 @@ too; a mixture of splits may not, since its rate would mean nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
 from coevo_gym.core.seams import Agent
-from coevo_gym.core.stats import wilson_interval
+from coevo_gym.core.stats import success_rate
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.episodes.episode import EvalEpisode, Finished, Lost, Outcome
@@ -26,15 +26,16 @@ class Evaluation:
 
     Attributes:
         split: the split of all its tasks.
-        success_rate: share of episodes that succeeded (AppWorld's task goal completion).
+        success_rate: mean over tasks of the share of episodes that succeeded (AppWorld's task goal
+            completion); tasks whose episodes were all lost are left out.
         scenario_success_rate: share of scenarios of which every episode succeeded (AppWorld's
             scenario goal completion). A lost episode takes its scenario out; 0 if none is left.
-        low: lower end of the rate's 95 % Wilson interval.
+        low: lower end of the rate's 95 % Wilson interval, in which each task counts once.
         high: upper end.
-        mean_score: mean of the benchmark's own score, in [0, 1].
+        mean_score: mean over tasks of the mean score of their episodes, in [0, 1].
         env_steps: env steps taken.
         faults: episodes lost to the engine or the model; in none of the numbers above.
-        episodes: the finished episodes, in task order.
+        episodes: the finished episodes, in task order; those of one task follow each other.
     """
 
     split: Split
@@ -47,9 +48,15 @@ class Evaluation:
     faults: int
     episodes: tuple[EvalTrajectory, ...]
 
+    @property
+    def by_task(self) -> Mapping[str, Sequence[EvalTrajectory]]:
+        """The finished episodes by task id, in task order."""
+        return _by_task(self.episodes)
+
     def metrics(self) -> dict[str, float]:
         """Its numbers, for any sink."""
         return {
+            "tasks": float(len(self.by_task)),
             "episodes": float(len(self.episodes)),
             "success_rate": self.success_rate,
             "success_rate_low": self.low,
@@ -61,24 +68,37 @@ class Evaluation:
         }
 
 
+def seed_of_sample(seed: int, task: Task, sample: int) -> int:
+    """Return the seed of the env in one of a task's evaluation episodes.
+
+    Args:
+        seed: the seed of the evaluation.
+        task: what is evaluated on.
+        sample: which of the task's episodes it is, from 0.
+    """
+    return episode_seed(seed, f"{task.id}/{sample}" if sample else task.id)
+
+
 def evaluate(
     agent: Agent,
     tasks: Sequence[Task],
     envs: EnvPool,
     *,
     seed: int = 0,
+    samples: int = 1,
     on_done: Callable[[int], None] | None = None,
     mode: Mode = "lock_step",
 ) -> Evaluation:
-    """Run one episode of each task and count.
+    """Run one episode of each task, or several, and count.
 
     Nothing that guides an agent beyond its task can be passed.
 
     Args:
-        agent: who acts; greedy for a policy under training, ``ChoiceAgent.greedy()``.
+        agent: who acts; with one sample usually greedily, ``ChoiceAgent.greedy()``.
         tasks: what to run, all of one split.
         envs: raw envs, without a curriculum or an interface around them.
         seed: with the task's id, it seeds the episode's env.
+        samples: episodes of each task, at least 1.
         on_done: told how many episodes are over, whenever that has changed.
         mode: see :class:`~coevo_gym.episodes.runner.Runner`.
 
@@ -88,7 +108,8 @@ def evaluate(
         EnvBackendError: if every episode was lost, the first one to its engine.
         ModelError: if every episode was lost, the first one to the model.
     """
-    return evaluate_each([(agent, tasks)], envs, seed=seed, on_done=on_done, mode=mode)
+    parts = [(agent, tasks)]
+    return evaluate_each(parts, envs, seed=seed, samples=samples, on_done=on_done, mode=mode)
 
 
 def evaluate_each(
@@ -96,6 +117,7 @@ def evaluate_each(
     envs: EnvPool,
     *,
     seed: int = 0,
+    samples: int = 1,
     on_done: Callable[[int], None] | None = None,
     mode: Mode = "lock_step",
 ) -> Evaluation:
@@ -105,6 +127,7 @@ def evaluate_each(
         parts: agents and what each runs; all tasks are of one split.
         envs: raw envs.
         seed: with a task's id, it seeds the episode's env.
+        samples: episodes of each task, at least 1.
         on_done: told how many episodes are over, those of earlier agents included.
         mode: see :class:`~coevo_gym.episodes.runner.Runner`.
 
@@ -118,20 +141,32 @@ def evaluate_each(
         )
     outcomes = list[Outcome[EvalTrajectory]]()
     for agent, tasks in parts:
-        wanted = [EvalEpisode(task, episode_seed(seed, task.id)) for task in tasks]
+        wanted = [
+            EvalEpisode(task, seed_of_sample(seed, task, sample))
+            for task in tasks
+            for sample in range(samples)
+        ]
         found = list[Outcome[EvalTrajectory]]()
         for outcome in Runner(envs, mode).run(wanted, agent):
             found.append(outcome)
             if on_done:
                 on_done(len(outcomes) + len(found))
         outcomes += sorted(found, key=lambda outcome: outcome.index)
-    return _counted(splits.pop(), [task for _, tasks in parts for task in tasks], outcomes)
+    ran = [task for _, tasks in parts for task in tasks for _ in range(samples)]
+    return _counted(splits.pop(), ran, outcomes)
+
+
+def _by_task(episodes: Iterable[EvalTrajectory]) -> dict[str, list[EvalTrajectory]]:
+    found: dict[str, list[EvalTrajectory]] = {}
+    for episode in episodes:
+        found.setdefault(episode.task_id, []).append(episode)
+    return found
 
 
 def _counted(
     split: Split, tasks: Sequence[Task], outcomes: Sequence[Outcome[EvalTrajectory]]
 ) -> Evaluation:
-    """The evaluation of what came of each task."""
+    """The evaluation of what came of each episode, whose tasks are ``tasks``."""
     episodes = tuple(found.record for found in outcomes if isinstance(found, Finished))
     lost = [found for found in outcomes if isinstance(found, Lost)]
     if not episodes:
@@ -140,15 +175,15 @@ def _counted(
         raise kind(
             f"All {len(lost)} evaluation episodes were lost, the first because: {first}"
         ) from first
-    successes = sum(episode.success for episode in episodes)
-    low, high = wilson_interval(successes, len(episodes))
+    tried = _by_task(episodes).values()
+    rate = success_rate([_mean([episode.success for episode in each]) for each in tried])
     return Evaluation(
         split=split,
-        success_rate=successes / len(episodes),
+        success_rate=rate.success,
         scenario_success_rate=_scenario_success_rate(tasks, outcomes),
-        low=low,
-        high=high,
-        mean_score=sum(episode.score for episode in episodes) / len(episodes),
+        low=rate.low,
+        high=rate.high,
+        mean_score=_mean([_mean([episode.score for episode in each]) for each in tried]),
         env_steps=sum(found.env_steps for found in outcomes),
         faults=len(lost),
         episodes=episodes,
@@ -168,3 +203,7 @@ def _scenario_success_rate(
         if not any(isinstance(outcome, Lost) for outcome in each)
     ]
     return sum(solved) / len(solved) if solved else 0.0
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

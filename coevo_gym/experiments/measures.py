@@ -145,11 +145,12 @@ def _transfer(ended: _Ended) -> dict[str, Any]:
             f'others.{practised} = "…" in the table says so.'
         )
     other = ended.others[practised]
-    split = ended.config.evaluation.split
-    before, after = (
-        evaluate_unkept(run_job(ended.folder, name, split, on=other), Silent()).row.success
+    asked = ended.config.evaluation
+    jobs = (
+        run_job(ended.folder, name, asked.split, samples=asked.samples, on=other)
         for name in (WARMUP, ended.arm)
     )
+    before, after = (evaluate_unkept(job, Silent()).row.success for job in jobs)
     return {"benchmark": other, "before": before, "success": after}
 
 
@@ -187,7 +188,8 @@ def _cpu_hours(ended: _Ended) -> float:
 
 def _on(split: str) -> Callable[[_Ended], float]:
     def success(ended: _Ended) -> float:
-        return evaluate_policy(ended.folder, ended.arm, split).success
+        samples = ended.config.evaluation.samples
+        return evaluate_policy(ended.folder, ended.arm, split, samples=samples).success
 
     return success
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from coevo_gym.config import EvaluationSettings
 from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.stats import wilson_interval
 from coevo_gym.run.kept.listing import preset_of
 from coevo_gym.run.manifest import read_manifest
-from coevo_gym.run.table import WARMUP
+from coevo_gym.run.table import WARMUP, tasks_of
 from coevo_gym.store.checkpoint import Checkpoint
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
@@ -128,7 +129,7 @@ def card_of(folder: RunFolder, policy: str, saved: Checkpoint, *, weights: str) 
         prompt=manifest.get("prompt", {}),
         weights=weights,
         measured=(
-            *_in_run(folder, policy, saved.step, config.evaluation.split),
+            *_in_run(folder, policy, saved.step, config.evaluation),
             *_in_evaluations(weights, config.benchmark.name),
         ),
         terms=spec.terms if spec else "",
@@ -138,7 +139,9 @@ def card_of(folder: RunFolder, policy: str, saved: Checkpoint, *, weights: str) 
     )
 
 
-def _in_run(folder: RunFolder, policy: str, step: int, split: str) -> Iterator[Measured]:
+def _in_run(
+    folder: RunFolder, policy: str, step: int, evaluation: EvaluationSettings
+) -> Iterator[Measured]:
     """What the run has measured of the weights of a step, and of what they began as."""
     measured: dict[int, Mapping[str, Any]] = {}
     for line in read_lines(folder.metrics):
@@ -147,11 +150,18 @@ def _in_run(folder: RunFolder, policy: str, step: int, split: str) -> Iterator[M
     for at, name in {0: WARMUP, step: policy}.items():
         if at in measured:
             numbers = measured[at]
-            n = int(numbers["eval.episodes"])
-            success = float(numbers["eval.success_rate"])
-            low, high = wilson_interval(round(success * n), n)
+            tasks, success = tasks_of(numbers, "eval."), float(numbers["eval.success_rate"])
+            low, high = wilson_interval(success * tasks, tasks)
             yield Measured(
-                name, split, n, 1, success, low, high, float(numbers["eval.mean_score"]), "the run"
+                policy=name,
+                split=evaluation.split,
+                tasks=tasks,
+                samples=evaluation.samples,
+                success=success,
+                low=low,
+                high=high,
+                score=float(numbers["eval.mean_score"]),
+                source="the run",
             )
 
 

@@ -40,7 +40,7 @@ from coevo_gym.report.task_sets import ArmTasks, lengths_of, maps_of, spread_of
 from coevo_gym.run.assembly import Assembly
 from coevo_gym.run.evolving.answers import answers_of, warnings
 from coevo_gym.run.manifest import read_manifest
-from coevo_gym.run.table import RANDOM, WARMUP, TableRow
+from coevo_gym.run.table import RANDOM, WARMUP, TableRow, tasks_of
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.store.reader import HOLD, RunReader
 from coevo_gym.store.rows import StoredRound, TaskCount
@@ -118,7 +118,7 @@ def _table(folder: RunFolder, config: RunConfig, lines: Lines) -> tuple[TableRow
             low=line["eval.success_rate_low"],
             high=line["eval.success_rate_high"],
             score=line["eval.mean_score"],
-            n_tasks=int(line["eval.episodes"]),
+            n_tasks=tasks_of(line, "eval."),
             env_steps=line["env_steps"],
         )
         for arm in config.arms
@@ -437,7 +437,7 @@ def _notes(config: RunConfig, manifest: Mapping[str, Any]) -> tuple[str, ...]:
         f"Every number is of one run with seed {config.seed}: the intervals say how sure the "
         "success rates are on tasks like the held-out ones, not how another seed would end.",
         f"Success is measured on {config.evaluation.split} tasks, which never reach exploration, "
-        "drafting or training.",
+        f"drafting or training. The policy acts {config.evaluation.manner}.",
         *(
             f"{arm} is for comparison only: its new tasks are {mark}."
             for arm, mark in marks.items()

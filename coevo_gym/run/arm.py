@@ -94,11 +94,13 @@ class Arm:
             writes = mode in ("record", "fill")
             landings = StoredLandings(store, self.name, self.evolver.by, tape, writes=writes)
 
+        evaluated = assembly.evaluated(self.policy)
+
         def evaluate() -> Evaluation:
             with self.as_evaluated():
-                return assembly.evaluate(agent.greedy())
+                return assembly.evaluate(evaluated)
 
-        self._assembly, self._agent = assembly, agent
+        self._assembly, self._evaluated = assembly, evaluated
         order = settings.loop.seed_of_order
         draws = assembly.seed(f"ledger, order {order}" if order else "ledger")
         self.loop = Loop(
@@ -136,7 +138,7 @@ class Arm:
         with self.as_evaluated():
             return {
                 f"{name}_success": self._assembly.success_on(
-                    self._agent.greedy(), sorted(tasks, key=lambda task: task.id)[:n]
+                    self._evaluated, sorted(tasks, key=lambda task: task.id)[:n]
                 )
                 for name, tasks in sets.items()
                 if tasks

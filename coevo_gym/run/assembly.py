@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ from coevo_gym.agents.references import evaluate_references
 from coevo_gym.config import ArmConfig, RunConfig, arm_configs
 from coevo_gym.core.benchmark import Benchmark, proposable
 from coevo_gym.core.errors import StoreError
-from coevo_gym.core.evolution import Round
+from coevo_gym.core.evolution import Round, digest
 from coevo_gym.core.registry import METHODS
 from coevo_gym.core.seams import Agent, Policy
 from coevo_gym.core.task import FrozenDict, Split, Task
@@ -151,9 +151,29 @@ class Assembly:
         """
         return make_learnable(self.config.policy, seed=self.seed("policy"))
 
-    def agent(self, policy: Policy) -> PolicyAgent:
-        """Who acts with it in training; its ``greedy()`` acts in evaluation."""
-        return make_agent(self.config.policy, policy, self.benchmark)
+    def agent(self, policy: Policy, temperature: float | None = None) -> PolicyAgent:
+        """Create the agent that acts with a policy.
+
+        Args:
+            policy: what it asks.
+            temperature: what logits are divided by; None for the temperature of training.
+        """
+        return make_agent(self.config.policy, policy, self.benchmark, temperature=temperature)
+
+    def evaluated(self, policy: Policy) -> PolicyAgent:
+        """Create the agent that acts with a policy in evaluations of the run."""
+        return self.agent(policy, self.config.evaluation.temperature)
+
+    def drawing(self, policy: object, *part: int) -> AbstractContextManager[None]:
+        """Let a policy draw by a seed in a scope; its draws in training go on as before.
+
+        Args:
+            policy: what draws; one without a method ``drawing`` draws as it does.
+            part: numbers of the part of an evaluation, whose draws differ from those of others.
+        """
+        drawing = getattr(policy, "drawing", None)
+        seed = int(digest([self.seed("samples"), *part]), 16) % 2**31
+        return nullcontext() if drawing is None else drawing(seed)
 
     def random_agent(self, purpose: str = "random agent") -> RandomAgent:
         """The floor that every arm has to beat; by its purpose it draws others."""
@@ -282,12 +302,23 @@ class Assembly:
         with closing(self.envs(split or self.config.evaluation.split)) as envs:
             if agent is None:
                 return evaluate_references(tasks, envs, seed=self.config.seed, on_done=on_done)
-            return evaluate(agent, tasks, envs, seed=self.config.seed, on_done=on_done)
+            return self._evaluate(agent, tasks, envs, on_done)
 
     def success_on(self, agent: Agent, tasks: Sequence[Task]) -> float:
-        """Share of training tasks that an agent solves, one episode each; nobody learns of it."""
+        """Success rate of an agent on training tasks; nobody learns of it."""
         with closing(self.envs()) as envs:
-            return evaluate(agent, tasks, envs, seed=self.config.seed).success_rate
+            return self._evaluate(agent, tasks, envs).success_rate
+
+    def _evaluate(
+        self,
+        agent: Agent,
+        tasks: Sequence[Task],
+        envs: EnvPool,
+        on_done: Callable[[int], None] | None = None,
+    ) -> Evaluation:
+        seed, samples = self.config.seed, self.config.evaluation.samples
+        with self.drawing(getattr(agent, "policy", None), 0, 0):
+            return evaluate(agent, tasks, envs, seed=seed, samples=samples, on_done=on_done)
 
 
 @contextmanager

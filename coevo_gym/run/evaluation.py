@@ -34,10 +34,16 @@ SILENT: Progress = Silent()
 
 
 def evaluate_policy(
-    folder: RunFolder, policy: str | None, split: str, progress: Progress | None = None
+    folder: RunFolder,
+    policy: str | None,
+    split: str,
+    progress: Progress | None = None,
+    *,
+    samples: int = 1,
 ) -> TableRow:
     """Evaluate a policy of a run, and keep nothing; see :func:`run_job` for the arguments."""
-    return evaluate_unkept(run_job(folder, policy, split), progress or SILENT).row
+    job = run_job(folder, policy, split, samples=samples)
+    return evaluate_unkept(job, progress or SILENT).row
 
 
 def evaluate_unkept(job: EvalJob, progress: Progress, *, agreed: bool = False) -> EvalSummary:

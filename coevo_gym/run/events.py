@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 from coevo_gym.core.evolution import Round, RoundResult, Signal
 from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import Advantage
+from coevo_gym.core.stats import SOLVED
 from coevo_gym.core.trajectory import Group
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.run.manifest import note_interface
@@ -21,7 +23,10 @@ from coevo_gym.trainers.parts import Events, Metrics, training_success
 
 
 def outcomes_of(evaluation: Evaluation) -> list[Evaluated]:
-    """How each episode of an evaluation ended, in task order."""
+    """How each episode of an evaluation ended, in task order.
+
+    The finished episodes of a task are numbered from 0.
+    """
     return [
         Evaluated(
             task_id=episode.task_id,
@@ -29,8 +34,10 @@ def outcomes_of(evaluation: Evaluation) -> list[Evaluated]:
             score=episode.score,
             end_reason=str(episode.end_reason),
             steps=len(episode.steps),
+            sample=sample,
         )
-        for episode in evaluation.episodes
+        for episodes in evaluation.by_task.values()
+        for sample, episode in enumerate(episodes)
     ]
 
 
@@ -102,13 +109,16 @@ class ArmEvents(Events):
 
     def on_eval(self, evaluation: Evaluation) -> None:
         """Note how good the policy is now."""
-        solved = "".join("1" if episode.success else "0" for episode in evaluation.episodes)
+        tried = [[episode.success for episode in each] for each in evaluation.by_task.values()]
         state = self.loop.state
         self.store.add_evaluation(self.arm, state.step, outcomes_of(evaluation))
-        self.note_evaluation({**evaluation.metrics(), **self.on_trained()}, solved)
+        self.note_evaluation(
+            {**evaluation.metrics(), **self.on_trained()},
+            solved="".join("1" if fmean(outcomes) >= SOLVED else "0" for outcomes in tried),
+        )
         self.progress.say(
             f"  {self.arm}, step {state.step}, {state.env_steps:,} env steps: solves "
-            f"{evaluation.success_rate:.1%} of {len(evaluation.episodes)} held-out tasks"
+            f"{evaluation.success_rate:.1%} of {len(tried)} held-out tasks"
         )
 
     def note_evaluation(self, numbers: Mapping[str, float], solved: str = "") -> None:
@@ -116,7 +126,7 @@ class ArmEvents(Events):
 
         Args:
             numbers: what it measured.
-            solved: one digit a task, in order: 1 if it was solved.
+            solved: one digit a task, in order: 1 if at least half of its episodes succeeded.
         """
         self.evaluation = dict(numbers)
         self._log("eval", solved=solved, **{f"eval.{k}": value for k, value in numbers.items()})

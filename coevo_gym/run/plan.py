@@ -38,7 +38,8 @@ class Plan:
         initial_tasks: tasks to find before the first step; 0 if all arms practise native ones.
         rounds: rounds of evolution that something trains on; None if env steps are the limit.
         evaluations: evaluations of the policy; likewise.
-        evaluation_tasks: episodes in each.
+        evaluation_tasks: tasks in each.
+        evaluation_samples: episodes of each of these tasks.
         max_sampled_tokens: most tokens to sample in training; None for a policy without tokens.
         max_learned_tokens: most tokens that one pass over the batches of all updates reads, if no
             episode is longer than one context; None for such a policy, or if env steps are the
@@ -54,6 +55,7 @@ class Plan:
     rounds: int | None
     evaluations: int | None
     evaluation_tasks: int
+    evaluation_samples: int
     max_sampled_tokens: int | None
     max_learned_tokens: int | None
     model: ModelPlan | None
@@ -93,6 +95,7 @@ def plan(config: RunConfig, device: Device = H200) -> Plan:
         rounds=None if steps is None else max(most_rounds(config, arm) for arm in arms),
         evaluations=None if steps is None else _evaluations(config, steps),
         evaluation_tasks=config.evaluation.n_tasks,
+        evaluation_samples=config.evaluation.samples,
         max_sampled_tokens=sampled,
         max_learned_tokens=learned,
         model=plan_model(config, device, sampled, learned) if lm else None,
@@ -173,7 +176,12 @@ def rows(config: RunConfig, planned: Plan) -> Iterator[tuple[str, str]]:
         yield "episodes", f"{planned.rollouts:,}"
         yield "env steps", f"at most {planned.max_env_steps:,}, exploration not counted"
         yield "rounds of evolution", f"at most {planned.rounds}" if planned.rounds else "none"
-        yield "evaluations", f"{planned.evaluations} x {planned.evaluation_tasks} tasks at most"
+        each = planned.evaluation_samples
+        episodes = f" x {each} episodes" if each > 1 else ""
+        yield (
+            "evaluations",
+            f"{planned.evaluations} x {planned.evaluation_tasks} tasks{episodes} at most",
+        )
     if planned.max_sampled_tokens is not None:
         yield "sampled tokens", f"at most {planned.max_sampled_tokens:,}"
     if planned.max_learned_tokens is not None:

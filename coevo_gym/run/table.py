@@ -67,18 +67,28 @@ def mean_of_late(evaluations: Sequence[Mapping[str, float]], last: int) -> dict[
     late = list(evaluations[1:] or evaluations)[-last:]
     if len(late) == 1:
         return dict(late[0])
-    success, score, episodes = (
-        fmean(numbers[name] for numbers in late)
-        for name in ("success_rate", "mean_score", "episodes")
+    success, score = (
+        fmean(numbers[name] for numbers in late) for name in ("success_rate", "mean_score")
     )
-    low, high = wilson_interval(round(success * episodes), round(episodes))
+    tasks = round(fmean(map(tasks_of, late)))
+    low, high = wilson_interval(success * tasks, tasks)
     return {
         "success_rate": success,
         "success_rate_low": low,
         "success_rate_high": high,
         "mean_score": score,
-        "episodes": episodes,
+        "tasks": float(tasks),
     }
+
+
+def tasks_of(numbers: Mapping[str, float], prefix: str = "") -> int:
+    """Return how many tasks an evaluation's numbers are of.
+
+    Args:
+        numbers: of the evaluation; those of older versions count episodes, one of each task.
+        prefix: what the names of the numbers begin with.
+    """
+    return int(numbers.get(f"{prefix}tasks", numbers.get(f"{prefix}episodes", 0)))
 
 
 def table_row(
@@ -106,7 +116,7 @@ def table_row(
         low=numbers["success_rate_low"],
         high=numbers["success_rate_high"],
         score=numbers["mean_score"],
-        n_tasks=int(numbers["episodes"]),
+        n_tasks=tasks_of(numbers),
         env_steps=env_steps,
         tokens=usage.tokens,
         usd=usage.usd,

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from coevo_gym.agents.tiny.policy import TinyPolicy
 from coevo_gym.config import ArmConfig, Resolved, RunConfig
 from coevo_gym.core.errors import CoevoError
 from coevo_gym.core.evolution import Round, RoundResult, Verdict
@@ -40,15 +40,16 @@ from coevo_gym.run.progress import Progress, ProgressFile, episodes_ahead
 from coevo_gym.run.rounds import StoredEvolver
 from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.run.table import RANDOM, WARMUP, TableRow, mean_of_late, table_row
+from coevo_gym.run.warmup import imitate_references
 from coevo_gym.sinks.sending import ArmSinks
 from coevo_gym.sinks.sink import check_sinks
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.database import RunStore
+from coevo_gym.store.deleting import delete
 from coevo_gym.store.evaluated import Evaluated
-from coevo_gym.store.folder import RunFolder, append_line, keep_lines, write_json
+from coevo_gym.store.folder import RunFolder, append_line, keep_lines, storing, write_json
 from coevo_gym.store.reader import RunReader
 from coevo_gym.store.secrets import without_secrets
-from coevo_gym.trainers.sft import demonstrate, imitate
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Summary:
             metrics of its curriculum in the end, the numbers of each evaluation (the first is the
             warm-up's), and how many answers of models were used, repaired, or replaced by a rule,
             by purpose.
+        samples: episodes per held-out task in each evaluation.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Summary:
     split: str
     table: tuple[TableRow, ...]
     arms: Mapping[str, Mapping[str, Any]]
+    samples: int = 1
 
 
 @dataclass(frozen=True)
@@ -209,6 +212,7 @@ class _Run:
             split=self.config.evaluation.split,
             table=tuple(table),
             arms=arms,
+            samples=self.config.evaluation.samples,
         )
         write_json(self.folder.summary, asdict(summary))
         return summary
@@ -217,48 +221,34 @@ class _Run:
 
     def _start(self) -> Start:
         checkpoints = Checkpoints(self.folder.checkpoints / WARMUP, keep=1)
+        epochs = checkpoints.folder / "epochs"
         saved = checkpoints.latest()
         if saved is None:
-            start = self._warm_up()
+            start = self._warm_up(epochs)
             checkpoints.save(0, asdict(start))
-            return start
-        with restoring(saved, self.assembly.policy):
-            start = Start(**saved.state)
-            self.assembly.policy.load_state_dict(start.policy)
+        else:
+            with restoring(saved, self.assembly.policy):
+                start = Start(**saved.state)
+                self.assembly.policy.load_state_dict(start.policy)
+        if epochs.exists():
+            with storing(epochs):
+                delete(epochs)
         return start
 
-    def _warm_up(self) -> Start:
-        """Evaluate the random agent, imitate references, evaluate again."""
-        assembly, tasks = self.assembly, self.assembly.warmup_tasks()
+    def _warm_up(self, epochs: Path) -> Start:
+        """Evaluate the random agent, imitate references, evaluate again.
+
+        Args:
+            epochs: where the imitation is saved while it is under way.
+        """
+        assembly = self.assembly
         floor = self._evaluate("evaluate random", assembly.random_agent())
         random = floor.metrics()
         self._check_stop()
-        policy, env_steps = assembly.policy, 0
-        epochs = self.config.warmup.max_epochs
-        self.progress.phase("warm-up", total=epochs)
-        losses: Sequence[float] = ()
-        if tasks:
-            with closing(assembly.envs()) as envs:
-                demonstrations = demonstrate(
-                    tasks,
-                    envs,
-                    assembly.benchmark,
-                    assembly.agent(policy),
-                    seed=assembly.seed("demonstrations"),
-                )
-            if isinstance(policy, TinyPolicy):
-                policy.fit_words(demonstrations.texts)
-            imitation = imitate(
-                policy,
-                demonstrations,
-                self.config.warmup,
-                seed=assembly.seed("imitation"),
-                on_epoch=self._on_done,
-            )
-            losses, env_steps = imitation.losses, imitation.env_steps
-        self.progress.update(epochs, tasks=str(len(tasks)))
-        self._check_stop()
-        start = self._evaluate("evaluate warm-up", assembly.agent(policy).greedy())
+        found = imitate_references(assembly, epochs, self.progress, self.stop)
+        losses, env_steps = (found.losses, found.env_steps) if found else ((), 0)
+        policy = assembly.policy
+        start = self._evaluate("evaluate warm-up", assembly.evaluated(policy))
         warmup = start.metrics()
         self._log_once(WARMUP, losses=list(losses), env_steps=env_steps)
         outcomes = {
@@ -269,7 +259,7 @@ class _Run:
 
     def _evaluate(self, phase: str, agent: Agent) -> Evaluation:
         """Evaluate an agent on the held-out tasks, as a phase of its own."""
-        n = len(self.assembly.held_out_tasks)
+        n = len(self.assembly.held_out_tasks) * self.config.evaluation.samples
         self.progress.phase(phase, total=n)
         self.progress.expect(*episodes_ahead(n, self.assembly.max_steps), whole=True)
         found = self.assembly.evaluate(agent, on_done=self._on_done)

@@ -228,6 +228,19 @@ def test_a_frozen_copy_draws_on_its_own(folder: Path) -> None:
     assert made.generate(MIXED) == twin.generate(MIXED)
 
 
+def test_what_is_drawn_in_a_scope_of_its_own_leaves_no_trace(folder: Path) -> None:
+    made, twin = policy(folder), policy(folder)
+    assert made.generate(MIXED) == twin.generate(MIXED)
+    with made.drawing(7):
+        first = made.generate(MIXED)
+    with twin.drawing(7):
+        assert twin.generate(MIXED) == first
+        twin.generate([ask(f"go to table {i}", max_tokens=40) for i in range(6)])
+    later = [ask(f"go to table {i} and take the apple", 0.7) for i in range(4)]
+    assert made.generate(MIXED[:2]) == twin.generate(MIXED[:2])
+    assert made.generate(later) == twin.generate(later)
+
+
 def test_a_frozen_copy_in_bf16_samples_with_its_own_weights(folder: Path) -> None:
     made = policy(folder, dtype="bfloat16")
     frozen = made.frozen_copy()

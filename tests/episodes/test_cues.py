@@ -100,7 +100,7 @@ class TestEvaluation:
             EvalEpisode(VAL[0], 0, cues=CUES)  # type: ignore[call-arg]
         for function in (evaluate, evaluate_each):
             parameters = {*inspect.signature(function).parameters}
-            allowed = {"agent", "parts", "tasks", "envs", "seed", "on_done", "mode"}
+            allowed = {"agent", "parts", "tasks", "envs", "seed", "samples", "on_done", "mode"}
             assert parameters <= allowed, "what else may an evaluation be told?"
             hints = typing.get_type_hints(function).values()
             assert not [hint for hint in hints if "Cue" in str(hint)]

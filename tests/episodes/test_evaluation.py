@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import gymnasium as gym
 import numpy as np
@@ -10,11 +11,13 @@ from coevo_gym.agents.random import RandomAgent
 from coevo_gym.agents.references import evaluate_references
 from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
+from coevo_gym.core.seams import Act
 from coevo_gym.core.stats import wilson_interval
 from coevo_gym.core.task import Split
-from coevo_gym.core.trajectory import EvalTrajectory
-from coevo_gym.episodes.evaluation import evaluate
+from coevo_gym.core.trajectory import EvalTrajectory, View
+from coevo_gym.episodes.evaluation import evaluate, seed_of_sample
 from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.episodes.runner import episode_seed
 from tests.faults import BreaksOn, NoAnswer
 from tests.toy import BENCHMARK
 
@@ -33,6 +36,45 @@ class TestEvaluate:
         assert (found.low, found.high) == wilson_interval(30, 40)
         assert all(type(episode) is EvalTrajectory for episode in found.episodes)
         assert found.metrics()["episodes"] == 40.0
+
+    def test_several_episodes_of_a_task_count_as_one_task(self) -> None:
+        class Numbered(ScriptedAgent):
+            """Solves a task in the first of every two episodes that begin."""
+
+            begun = 0
+
+            def act(self, views: Sequence[View]) -> list[Act]:
+                acts = super().act(views)
+                for place, view in enumerate(views):
+                    if not view.history:
+                        self.begun += 1
+                        if self.begun % 2 == 0:
+                            acts[place] = Act("break" if self.begun == 6 else "done")
+                return acts
+
+        pool = EnvPool(lambda: BreaksOn(gym.make("Toy-v0"), "break"))
+        told: list[int] = []
+        agent = Numbered(REFERENCES)
+        found = evaluate(agent, VAL[:3], pool, samples=2, on_done=told.append)
+        tried = found.by_task
+        assert list(tried) == [task.id for task in VAL[:3]]
+        assert [[e.success for e in each] for each in tried.values()] == [
+            [True, False],
+            [True, False],
+            [True],
+        ]
+        assert [e for each in tried.values() for e in each] == list(found.episodes)
+        assert found.success_rate == pytest.approx(2 / 3)
+        assert found.mean_score == pytest.approx(2 / 3)
+        assert (found.low, found.high) == wilson_interval(2, 3)
+        assert found.scenario_success_rate == 0.0
+        assert (found.faults, told[-1]) == (1, 6)
+        assert (found.metrics()["tasks"], found.metrics()["episodes"]) == (3.0, 5.0)
+
+    def test_each_episode_of_a_task_has_a_seed_of_its_own(self) -> None:
+        seeds = {seed_of_sample(5, task, n) for task in VAL[:2] for n in range(3)}
+        assert len(seeds) == 6
+        assert seed_of_sample(5, VAL[0], 0) == episode_seed(5, VAL[0].id)
 
     def test_same_seed_same_result(self, envs: EnvPool) -> None:
         first, second = (

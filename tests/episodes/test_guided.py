@@ -239,7 +239,7 @@ class TestEvaluation:
         guides = ("Cue", "Interface", "Guidance", "Coach")
         for function in (evaluate, evaluate_each):
             parameters = {*inspect.signature(function).parameters}
-            allowed = {"agent", "parts", "tasks", "envs", "seed", "on_done", "mode"}
+            allowed = {"agent", "parts", "tasks", "envs", "seed", "samples", "on_done", "mode"}
             assert parameters <= allowed, "what else may an evaluation be told?"
             hints = [str(hint) for hint in typing.get_type_hints(function).values()]
             assert not [hint for hint in hints for guide in guides if guide in hint]

@@ -341,7 +341,7 @@ def test_the_kind_of_an_episode_is_the_kind_of_its_record(envs: EnvPool) -> None
 
 
 def test_nothing_that_guides_an_agent_can_be_passed_to_an_evaluation() -> None:
-    known = {"envs", "seed", "on_done", "mode"}
+    known = {"envs", "seed", "samples", "on_done", "mode"}
     assert set(inspect.signature(evaluate).parameters) == known | {"agent", "tasks"}
     assert set(inspect.signature(evaluate_each).parameters) == known | {"parts"}
     assert {field.name for field in dataclasses.fields(EvalEpisode)} == {"task", "seed"}

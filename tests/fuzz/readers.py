@@ -32,7 +32,7 @@ from coevo_gym.prompts.answers import action_of
 from coevo_gym.prompts.inquiry import load_inquiry, parse_inquiry
 from coevo_gym.prompts.loader import load_prompt, parse_prompt
 from coevo_gym.prompts.template import read_prompt
-from coevo_gym.run.env_arguments import read_arguments
+from coevo_gym.run.evals.env_arguments import read_arguments
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.tasks.importing import Importer
 from coevo_gym.store.answers import completion_from_json

@@ -28,8 +28,9 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def a_run(folder: Path) -> Path:
-    (folder / "checkpoints" / "static").mkdir(parents=True)
-    (folder / "checkpoints" / "static" / ".checkpoint.part").touch()
+    for phase in ("static", "warm-up/epochs"):
+        (folder / "checkpoints" / phase).mkdir(parents=True)
+        (folder / "checkpoints" / phase / ".checkpoint.part").touch()
     (folder / ".summary.json.part").touch()
     (folder / "manifest.json").write_text('{"config": {}}')
     return folder
@@ -131,6 +132,7 @@ def test_nothing_is_freed_through_a_link(outside: Path) -> None:
     assert {str(item.path) for item in items} == {
         "runs/own/.summary.json.part",
         "runs/own/checkpoints/static/.checkpoint.part",
+        "runs/own/checkpoints/warm-up/epochs/.checkpoint.part",
         "runs/moved/.summary.json.part",
         "evals/own/.summary.json.part",
     }

@@ -27,7 +27,7 @@ from coevo_gym.run.demonstrations import keep_demonstration, read_demonstrations
 from coevo_gym.run.manifest import check_unchanged, make_manifest
 from coevo_gym.run.tasks.importing import Importer
 from coevo_gym.store.folder import RunFolder
-from coevo_gym.trainers.sft import demonstrate
+from coevo_gym.trainers.demonstrations import demonstrate
 from coevo_gym.web.play.desk import Desk
 from coevo_gym.web.play.game import Game
 from coevo_gym.web.play.source import run_source

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -65,7 +67,10 @@ def straight(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.mark.slow
 def test_a_person_sees_what_the_model_does_and_how_long_it_takes(straight: Path) -> None:
     lines = (straight.parents[1] / "output.txt").read_text().splitlines()
-    assert any(line.startswith("warm-up: 3/30") for line in lines)  # epochs
+    told = [line for line in lines if line.startswith("warm-up: ")]
+    # Steps of the optimiser, one in each of 30 epochs.
+    assert re.match(r"warm-up: 3/30, epoch 3 of 30, loss \d\.\d{3}, speed [\d,]+ tokens/s", told[0])
+    assert told[-1].startswith("warm-up: 30/30, ")
     for ahead in ("evaluate warm-up: 2 episodes × up to ", "train coevolve: 2 learner steps × "):
         (estimate,) = (line for line in lines if line.startswith(ahead))
         assert "steps: about " in estimate
@@ -118,6 +123,26 @@ def test_one_that_was_killed_ends_as_if_it_had_not(
     resumed = child("resume", "toy-run")
     assert resumed.end() == 0, resumed.text
     assert_same(straight, tmp_path / "runs" / "toy-run")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_one_that_was_ended_in_its_warm_up_goes_on_from_the_last_epoch(
+    straight: Path, arguments: list[str], child: NewChild, tmp_path: Path, how: signal.Signals
+) -> None:
+    cut = child(*arguments)
+    cut.wait_for("warm-up: 9/30")
+    cut.process.send_signal(how)
+    assert cut.end() == (130 if how is signal.SIGINT else -how), cut.text
+    run = tmp_path / "runs" / "toy-run"
+    (saved,) = (run / "checkpoints" / "warm-up" / "epochs").glob("step-*.pt")
+    assert int(saved.name[5:11]) >= 8
+    resumed = child("resume", "toy-run")
+    assert resumed.end() == 0, resumed.text
+    assert "warm-up: 3/30" not in resumed.text
+    assert "warm-up: 12/30" in resumed.text
+    assert_same(straight, run)
+    assert not list((run / "checkpoints" / "warm-up").glob("epochs"))
 
 
 def test_its_arms_can_be_evaluated_later(straight: Path, child: NewChild) -> None:

@@ -20,11 +20,12 @@ from coevo_gym.episodes.evaluation import evaluate  # noqa: E402
 from coevo_gym.episodes.pool import EnvPool  # noqa: E402
 from coevo_gym.episodes.runner import rollout  # noqa: E402
 from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig  # noqa: E402
+from coevo_gym.trainers.demonstrations import demonstrate  # noqa: E402
 from coevo_gym.trainers.grpo import GRPO, GRPOConfig  # noqa: E402
 from coevo_gym.trainers.learners import AnyLearner, make_learner  # noqa: E402
 from coevo_gym.trainers.loop import Events, Loop, LoopConfig  # noqa: E402
 from coevo_gym.trainers.settings import ImproveConfig, LearnerConfig, PPOConfig, RestConfig  # noqa: E402
-from coevo_gym.trainers.sft import ImitationConfig, demonstrate, imitate  # noqa: E402
+from coevo_gym.trainers.sft import ImitationConfig, imitate  # noqa: E402
 from tests.toy import BENCHMARK, ToyEnv  # noqa: E402
 
 TRAIN, VAL = BENCHMARK.tasks(Split.TRAIN), BENCHMARK.tasks(Split.VAL)

@@ -23,8 +23,9 @@ from coevo_gym.episodes import Finished, Runner, TrainingEpisode  # noqa: E402
 from coevo_gym.episodes.pool import EnvPool  # noqa: E402
 from coevo_gym.episodes.runner import rollout  # noqa: E402
 from coevo_gym.prompts import parse_prompt  # noqa: E402
+from coevo_gym.trainers.demonstrations import Demonstrations  # noqa: E402
 from coevo_gym.trainers.grpo import GRPO, GRPOConfig  # noqa: E402
-from coevo_gym.trainers.sft import Demonstrations, ImitationConfig, imitate  # noqa: E402
+from coevo_gym.trainers.sft import ImitationConfig, imitate  # noqa: E402
 from tests.agents.tiny_llama import make_tiny_llama  # noqa: E402
 from tests.toy import BENCHMARK, COLOURS, ToyEnv  # noqa: E402
 

@@ -23,6 +23,7 @@ from coevo_gym.core.trajectory import EndReason, Group, Sample, Segment  # noqa:
 from coevo_gym.episodes.pool import EnvPool  # noqa: E402
 from coevo_gym.episodes.runner import rollout  # noqa: E402
 from coevo_gym.trainers.advantages import token_estimate, turn_estimate  # noqa: E402
+from coevo_gym.trainers.demonstrations import demonstrate  # noqa: E402
 from coevo_gym.trainers.ppo import (  # noqa: E402
     PPO,
     explained_variance,
@@ -30,7 +31,7 @@ from coevo_gym.trainers.ppo import (  # noqa: E402
     whitened,
 )
 from coevo_gym.trainers.settings import ImitationConfig, PPOConfig  # noqa: E402
-from coevo_gym.trainers.sft import demonstrate, imitate  # noqa: E402
+from coevo_gym.trainers.sft import imitate  # noqa: E402
 from tests.toy import BENCHMARK, COLOURS, ToyWorld  # noqa: E402
 from tests.trainers.episodes import (  # noqa: E402
     VOCABULARY,

@@ -20,6 +20,7 @@ from coevo_gym.core.task import Split  # noqa: E402
 from coevo_gym.core.trajectory import EndReason, Group  # noqa: E402
 from coevo_gym.episodes.pool import EnvPool  # noqa: E402
 from coevo_gym.trainers.credit import Credit, LeaveOneOut  # noqa: E402
+from coevo_gym.trainers.demonstrations import demonstrate  # noqa: E402
 from coevo_gym.trainers.grpo import GRPO  # noqa: E402
 from coevo_gym.trainers.learners import make_learner  # noqa: E402
 from coevo_gym.trainers.ppo import PPO  # noqa: E402
@@ -32,7 +33,7 @@ from coevo_gym.trainers.settings import (  # noqa: E402
     PPOConfig,
     RestConfig,
 )
-from coevo_gym.trainers.sft import demonstrate, imitate  # noqa: E402
+from coevo_gym.trainers.sft import imitate  # noqa: E402
 from tests.toy import BENCHMARK  # noqa: E402
 from tests.trainers.episodes import FakeLanguageModel, batch, group, trajectory  # noqa: E402
 from tests.trainers.test_ppo import Valued, collect  # noqa: E402

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -35,12 +36,13 @@ from coevo_gym.core.trajectory import (  # noqa: E402
 )
 from coevo_gym.episodes.evaluation import evaluate  # noqa: E402
 from coevo_gym.episodes.runner import EnvPool  # noqa: E402
+from coevo_gym.store.checkpoint import Checkpoints  # noqa: E402
+from coevo_gym.trainers.demonstrations import Demonstrations, accepted_rollouts, demonstrate  # noqa: E402
 from coevo_gym.trainers.sft import (  # noqa: E402
-    Demonstrations,
     Imitation,
     ImitationConfig,
-    accepted_rollouts,
-    demonstrate,
+    ImitationStep,
+    Imitator,
     imitate,
 )
 from coevo_gym.trainers.update import optimizer  # noqa: E402
@@ -256,6 +258,80 @@ class TestImitateChoices:
         assert again.best_epoch == len(again.losses) == found.best_epoch
         for one, other in zip(*(p.parameters() for p in policies), strict=True):
             torch.testing.assert_close(one, other, atol=0, rtol=0)
+
+
+class TestImitator:
+    """A fine-tuning that goes on from a saved state is as one that was never interrupted."""
+
+    WILD = ImitationConfig(lr=0.1, max_epochs=8, patience_epochs=8, batch_decisions=7)
+    """The best epoch is not the last, so that kept weights are saved too."""
+
+    def policy(self) -> TinyPolicy:
+        return TinyPolicy(SMALL, seed=1)
+
+    @pytest.fixture
+    def shown(self, envs: EnvPool) -> Demonstrations:
+        return demonstrate(TRAIN[:10], envs, BENCHMARK, choosing(self.policy()))
+
+    @pytest.mark.parametrize("config", [WILD, ImitationConfig(max_epochs=4, holdout=0)])
+    def test_goes_on_after_any_epoch(
+        self, shown: Demonstrations, config: ImitationConfig, tmp_path: Path
+    ) -> None:
+        straight = self.policy()
+        expected = imitate(straight, shown, config, seed=3)
+        assert (expected.best_epoch < len(expected.losses)) is (config is self.WILD)
+        for stopped in range(len(expected.losses) + 1):
+            policy = self.policy()
+            imitator = Imitator(policy, shown, config, seed=3)
+            for _ in range(stopped):
+                imitator.epoch()
+            state = {"policy": policy.state_dict(), "imitator": imitator.state_dict()}
+            Checkpoints(tmp_path).save(stopped, state)
+            saved = Checkpoints(tmp_path).at(stopped).state
+            policy = TinyPolicy(SMALL, seed=9)
+            policy.load_state_dict(saved["policy"])
+            again = Imitator(policy, shown, config, seed=3).load_state_dict(saved["imitator"])
+            while not again.over:
+                again.epoch()
+            assert again.finish() == expected
+            for one, other in zip(policy.parameters(), straight.parameters(), strict=True):
+                assert torch.equal(one, other)
+
+    def test_a_state_of_other_demonstrations_is_refused(self, envs: EnvPool) -> None:
+        policy, config = Bigrams(), ImitationConfig(max_epochs=2)
+        imitator = Imitator(policy, token_demonstrations(envs, 4), config)
+        imitator.epoch()
+        other = Imitator(policy, token_demonstrations(envs, 5), config)
+        with pytest.raises(ValueError, match="demonstrations or their seed differ"):
+            other.load_state_dict(imitator.state_dict())
+
+    def test_skipped_steps_are_counted_over_all_lives(self, envs: EnvPool) -> None:
+        class Once(Bigrams):
+            def logprobs(self, samples: Sequence[Sample]) -> tuple[torch.Tensor, torch.Tensor]:
+                logp, mask = super().logprobs(samples)
+                return (logp * torch.nan if len(self.asked) == 2 else logp), mask
+
+        policy, shown = Once(), token_demonstrations(envs, 4)
+        config = ImitationConfig(batch_decisions=1, max_epochs=2)
+        first = Imitator(policy, shown, config)
+        first.epoch()
+        second = Imitator(policy, shown, config).load_state_dict(first.state_dict())
+        second.epoch()
+        assert second.finish().nonfinite_steps == 1
+
+    def test_steps_are_told(self, envs: EnvPool) -> None:
+        told: list[ImitationStep] = []
+        imitator = Imitator(
+            Bigrams(),
+            token_demonstrations(envs, 5),
+            ImitationConfig(batch_decisions=2, holdout=0),
+        )
+        imitator.epoch(told.append)
+        assert [at.step for at in told] == [1, 2, 3]
+        assert imitator.steps_per_epoch == 3
+        assert 0 < told[0].tokens < told[1].tokens < told[2].tokens
+        assert told[0].loss == pytest.approx(np.log(128))
+        assert told[-1].loss == imitator.losses[0]
 
 
 class TestImitateTokens:

@@ -19,13 +19,10 @@ from coevo_gym.core.trajectory import Group, Segment, Trajectory
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import rollout
 from coevo_gym.prompts.loader import parse_prompt
+from coevo_gym.trainers.demonstrations import accepted_rollouts, demonstrate
 from coevo_gym.trainers.segments import samples
-from coevo_gym.trainers.sft import (
-    ImitationConfig,
-    accepted_rollouts,
-    demonstrate,
-    imitate,
-)
+from coevo_gym.trainers.sft import ImitationConfig, Imitator, imitate
+from coevo_gym.trainers.update import optimizer
 from tests.agents.tiny_llama import make_tiny_llama
 from tests.toy import BENCHMARK
 
@@ -75,6 +72,36 @@ def test_learns_the_references_and_plays_them(agent: ChatAgent, envs: EnvPool) -
             assert isinstance(one, Segment)
             assert isinstance(other, Segment)
             assert (one.ids, one.sampled) == (other.ids, other.sampled)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_goes_on_after_any_epoch(
+    tmp_path: Path, envs: EnvPool, monkeypatch: pytest.MonkeyPatch, fused: bool
+) -> None:
+    monkeypatch.setattr(optimizer, "_FUSED_FROM", 1 if fused else 10**9)
+    model = str(make_tiny_llama(tmp_path / "llama"))
+
+    def new_policy() -> TransformersPolicy:
+        return TransformersPolicy(ModelConfig(path=model, device="cpu"))
+
+    config = ImitationConfig(lr=1e-2, batch_decisions=2, max_epochs=5, holdout=0.3)
+    straight = new_policy()
+    shown = demonstrate(TASKS, envs, BENCHMARK, ChatAgent(straight, PROMPT))
+    expected = imitate(straight, shown, config, seed=1)
+    for stopped in range(1, len(expected.losses)):
+        policy = new_policy()
+        imitator = Imitator(policy, shown, config, seed=1)
+        for _ in range(stopped):
+            imitator.epoch()
+        states = policy.state_dict(), imitator.state_dict()
+        policy = new_policy()
+        policy.load_state_dict(states[0])
+        again = Imitator(policy, shown, config, seed=1).load_state_dict(states[1])
+        while not again.over:
+            again.epoch()
+        assert again.finish() == expected
+        for one, other in zip(policy.parameters(), straight.parameters(), strict=True):
+            assert one.equal(other)
 
 
 def test_only_answers_and_their_ends_are_learned(agent: ChatAgent, envs: EnvPool) -> None:

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 from coevo_gym.core.errors import ConfigError  # noqa: E402
 from coevo_gym.core.trajectory import Decision, Group, TokenDecision, Trajectory  # noqa: E402
 from coevo_gym.curricula.session.open_group import OpenGroup, Place  # noqa: E402
+from coevo_gym.trainers.demonstrations import accepted_rollouts  # noqa: E402
 from coevo_gym.trainers.grpo import GRPO, GRPOConfig  # noqa: E402
 from coevo_gym.trainers.ppo import PPO  # noqa: E402
 from coevo_gym.trainers.rest import ReST  # noqa: E402
@@ -24,7 +25,7 @@ from coevo_gym.trainers.settings import (  # noqa: E402
     PPOConfig,
     RestConfig,
 )
-from coevo_gym.trainers.sft import accepted_rollouts, imitate  # noqa: E402
+from coevo_gym.trainers.sft import imitate  # noqa: E402
 from coevo_gym.trainers.spread import token_advantages  # noqa: E402
 from tests.trainers.episodes import (  # noqa: E402
     TASK,

@@ -378,8 +378,8 @@ def evaluation() -> dict[str, Any]:
     def outcome(n: int) -> dict[str, Any]:
         return {
             "id": f"{n}" * 64, "name": f"webshop/val/{n}", "instruction": ASKED, "tags": [],
-            "success": n % 2 == 1, "score": 0.5, "end_reason": "failed", "steps": 6,
-            "before": n % 4 in (0, 3),
+            "success": n % 2 == 1, "share": float(n % 2), "episodes": 1, "score": 0.5,
+            "end_reason": "failed", "steps": 6, "before": n % 4 in (0, 3),
         }  # fmt: skip
 
     return {

@@ -114,7 +114,8 @@ def arm_evaluation(step: int = 20) -> EvaluationDetail:
     tasks = tuple(
         TaskOutcome(
             id=f"{i:064x}", name=f"webshop/{i}", instruction=ASKED, tags=TAGS, success=i % 3 > 0,
-            score=1.0 if i % 3 else 0.4, end_reason="finished", steps=4 + i % 9, before=i % 4 > 0,
+            share=float(i % 3 > 0), episodes=1, score=1.0 if i % 3 else 0.4,
+            end_reason="finished", steps=4 + i % 9, before=i % 4 > 0,
         )
         for i in range(60)
     )  # fmt: skip

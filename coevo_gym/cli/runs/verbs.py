@@ -152,7 +152,7 @@ def resume(run: RunName) -> None:
         )
         summary = read_json(folder.summary)
         rows = [TableRow(**row) for row in summary["table"]]
-        _end(folder, rows, summary["split"], summary["arms"])
+        _end(folder, rows, summary["split"], summary["arms"], summary.get("samples", 1))
         return
     _finish(folder, lambda progress, stop: resume_run(folder, progress, stop))
 
@@ -217,17 +217,21 @@ def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], Summar
             if folder.manifest.is_file():
                 error.add_note(f"Go on with: {hint}")
             raise
-    _end(folder, summary.table, summary.split, summary.arms)
+    _end(folder, summary.table, summary.split, summary.arms, summary.samples)
 
 
 def _end(
-    folder: RunFolder, rows: Sequence[TableRow], split: str, arms: Mapping[str, Mapping[str, Any]]
+    folder: RunFolder,
+    rows: Sequence[TableRow],
+    split: str,
+    arms: Mapping[str, Mapping[str, Any]],
+    samples: int,
 ) -> None:
     """Print how a finished run did, and where to look next."""
     from coevo_gym.report.write import write_report
     from coevo_gym.run.evolving.answers import in_words, warnings
 
-    print_numbers(result_table(rows, split))
+    print_numbers(result_table(rows, split, samples=samples))
     say("One seed: repeats can differ by more than these intervals.")
     # Runs of earlier versions did not count answers.
     answers = {arm: asked for arm, told in arms.items() if (asked := told.get("answers"))}

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.stats import paired_shares_interval, sign_test
+from coevo_gym.core.stats import SOLVED, paired_shares_interval, sign_test
 from coevo_gym.envs.tags import kind_of_tag, value_of_tag
 from coevo_gym.store.evaluated import EvaluatedTask
 
@@ -178,7 +178,7 @@ def compare(a: Side, b: Side) -> Comparison:
         )
     shares = {id: (_share(a.outcomes[id]), _share(b.outcomes[id])) for id in common}
     differences = [of_b - of_a for of_a, of_b in shares.values()]
-    solved = {id: (of_a >= 0.5, of_b >= 0.5) for id, (of_a, of_b) in shares.items()}
+    solved = {id: (of_a >= SOLVED, of_b >= SOLVED) for id, (of_a, of_b) in shares.items()}
     known = {id: a.tasks.get(id) or b.tasks[id] for id in common}
     low, high = paired_shares_interval(differences)
 
@@ -232,8 +232,8 @@ def _types(
             tasks=len(pairs),
             success_a=sum(of_a for of_a, _ in pairs) / len(pairs),
             success_b=sum(of_b for _, of_b in pairs) / len(pairs),
-            won=sum(of_b >= 0.5 > of_a for of_a, of_b in pairs),
-            lost=sum(of_a >= 0.5 > of_b for of_a, of_b in pairs),
+            won=sum(of_b >= SOLVED > of_a for of_a, of_b in pairs),
+            lost=sum(of_a >= SOLVED > of_b for of_a, of_b in pairs),
         )
 
 

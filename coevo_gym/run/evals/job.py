@@ -11,10 +11,9 @@ from functools import cached_property
 from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
 from coevo_gym.config import RunConfig, Sets, load_config
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.evolution import digest
 from coevo_gym.core.seams import Agent, Policy
 from coevo_gym.core.task import Task
-from coevo_gym.episodes.runner import episode_seed
+from coevo_gym.episodes.evaluation import seed_of_sample
 from coevo_gym.run.assembly import (
     Assembly,
     load_evaluated,
@@ -22,7 +21,7 @@ from coevo_gym.run.assembly import (
     restoring,
     weights_hash,
 )
-from coevo_gym.run.env_arguments import read_arguments
+from coevo_gym.run.evals.env_arguments import read_arguments
 from coevo_gym.run.evals.weights import files_hash
 from coevo_gym.run.evolving.cost import Estimate, evaluation_estimate
 from coevo_gym.run.manifest import model_id, read_manifest
@@ -45,7 +44,7 @@ class EvalJob:
         policy: name of the policy.
         assembly: parts of the benchmark that it plays.
         split: which tasks.
-        samples: episodes of each task. One is played greedily, several at the policy's temperature.
+        samples: episodes of each task.
         playing: who plays.
         model: what the policy is, in a word; "" for a baseline.
         weights: hash of its weights; "" where there are none at hand.
@@ -76,7 +75,7 @@ class EvalJob:
         """What logits are divided by; None where nobody samples from any."""
         if not self.model:
             return None
-        return 0.0 if self.samples == 1 else _temperature(self.assembly.config)
+        return _temperature(self.assembly.config, self.samples)
 
     def estimates(self, done: int = 0) -> list[Estimate]:
         """Estimate what the policy's endpoint is asked after so many episodes are done."""
@@ -84,8 +83,7 @@ class EvalJob:
 
     def seed_of(self, task: Task, sample: int) -> int:
         """The seed of an episode's env."""
-        name = f"{task.id}/{sample}" if sample else task.id
-        return episode_seed(self.assembly.config.seed, name)
+        return seed_of_sample(self.assembly.config.seed, task, sample)
 
 
 def run_job(
@@ -268,29 +266,31 @@ def _random(assembly: Assembly, sample: int, done: int) -> Agent:
 
 
 def _sampler(assembly: Assembly, policy: Policy, samples: int) -> Playing:
-    agent = assembly.agent(policy)
-    if samples == 1:
-        return lambda sample, done: nullcontext(agent.greedy())
+    agent = assembly.agent(policy, _temperature(assembly.config, samples))
 
     @contextmanager
     def playing(sample: int, done: int) -> Iterator[Agent]:
         # A policy that begins anew would draw for these what it drew for others before.
-        drawing = getattr(policy, "drawing", None)
-        seed = int(digest([assembly.seed("samples"), sample, done]), 16) % 2**31
-        with nullcontext() if drawing is None else drawing(seed):
+        with assembly.drawing(policy, sample, done):
             yield agent
 
     return playing
 
 
 def _check_samples(config: RunConfig, samples: int) -> None:
-    if samples > 1 and _temperature(config) == 0:
+    if samples > 1 and _temperature(config, samples) == 0:
         raise ConfigError(
             f"policy.chat.temperature is 0: {samples} samples of a greedy policy would be the "
             "same. Sample once, or set a temperature."
         )
 
 
-def _temperature(config: RunConfig) -> float:
-    """What logits are divided by in training."""
+def _temperature(config: RunConfig, samples: int) -> float:
+    """Return what logits are divided by.
+
+    That is the temperature of evaluations in runs. Where these are greedy, several samples are
+    drawn at the temperature of training.
+    """
+    if config.evaluation.temperature or samples == 1:
+        return config.evaluation.temperature
     return 1.0 if config.policy.kind == "tiny" else config.policy.chat.temperature

@@ -134,7 +134,7 @@ def _arm(run: RunFolder, arm: str | None) -> Side:
             "hold_out": config.benchmark.hold_out,
             "max_steps": config.benchmark.max_steps or Assembly(config).env_class.default_max_steps,
             "env": {},
-            "actions": "greedy",
+            "actions": _actions(None if arm == RANDOM else config.evaluation.temperature),
         },
         trained=arm != RANDOM,
     )
@@ -171,10 +171,14 @@ def _evaluation(folder: EvalFolder) -> Side:
             "hold_out": config["hold_out"],
             "max_steps": config["max_steps"],
             "env": config["env"],
-            "actions": "sampled" if config["temperature"] else "greedy",
+            "actions": _actions(config["temperature"]),
         },
         trained=bool(config["model"]) and model_setting(config["policy"]) is None,
     )
+
+
+def _actions(temperature: float | None) -> str:
+    return f"sampled at temperature {temperature:g}" if temperature else "greedy"
 
 
 def _by_id(tasks: Iterable[EvaluatedTask]) -> dict[str, EvaluatedTask]:

@@ -8,29 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from coevo_gym.core.stats import at_k, wilson_interval
+from coevo_gym.core.stats import Rate, at_k, success_rate
 from coevo_gym.envs.tags import kind_of_tag, value_of_tag
 from coevo_gym.run.evals.job import EvalJob
 from coevo_gym.run.table import TableRow
 from coevo_gym.store.eval_folder import EvalLine, Key
-
-
-@dataclass(frozen=True)
-class Rate:
-    """How much of some tasks was solved.
-
-    Attributes:
-        tasks: tasks with at least one episode that came to an end.
-        success: mean over tasks of the share of episodes that succeeded (avg@k); NaN without tasks.
-        low: lower end of its 95 % Wilson interval. Where tasks were tried several times they still
-            count once each: the interval is then rather too wide than too narrow.
-        high: upper end.
-    """
-
-    tasks: int
-    success: float = math.nan
-    low: float = math.nan
-    high: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -118,11 +100,7 @@ def summarise(job: EvalJob, lines: Mapping[Key, EvalLine]) -> EvalSummary:
 
 def rate_of(tried: Sequence[Sequence[EvalLine]]) -> Rate:
     """How much of some tasks was solved; each has at least one episode."""
-    if not tried:
-        return Rate(0)
-    solved = [_mean([float(line.success) for line in found]) for found in tried]
-    low, high = wilson_interval(sum(solved), len(solved))
-    return Rate(len(tried), _mean(solved), low, high)
+    return success_rate([_mean([float(line.success) for line in found]) for found in tried])
 
 
 def by_type(tried: Sequence[Sequence[EvalLine]]) -> dict[str, dict[str, Rate]]:

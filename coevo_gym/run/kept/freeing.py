@@ -94,7 +94,7 @@ def free(items: list[Freeable]) -> int:
 def _of_run(folder: RunFolder) -> Iterator[Freeable]:
     yield from _parts(folder.path, folder.path)
     finished = state_of_run(folder)[0] == "finished"
-    for phase in sorted(folder.checkpoints.glob("*/")):
+    for phase in sorted(folder.checkpoints.glob("**/")):
         yield from _parts(phase, folder.path)
         for path in sorted(phase.glob("step-*.damaged")):
             yield Freeable(path, DAMAGED, folder.path, size_of(path))

@@ -5,7 +5,7 @@
 (() => {
   const {
     html, link, useState, Words, Page, Loaded, Section, Figures, Table, Pager, Select, TextFilter, Choice, Tag,
-    Empty, Facts, Outcome, Chart, Success, count, decimal, percent, given,
+    Empty, Facts, Outcome, Rate, Chart, Success, count, decimal, percent, given,
   } = coevo; // prettier-ignore
 
   const words = (name) => name.replaceAll("_", " ");
@@ -172,7 +172,13 @@
 
   const TASK_COLUMNS = [
     { label: "Task", cell: (task) => html`<${Words} text=${task.name} most=${48} />` },
-    { label: "Outcome", cell: (task) => html`<${Outcome} success=${task.success} score=${task.score} end=${task.end_reason} />` },
+    {
+      label: "Outcome",
+      cell: (task) =>
+        task.episodes > 1
+          ? html`<${Rate} n=${Math.round(task.share * task.episodes)} of=${task.episodes} />`
+          : html`<${Outcome} success=${task.success} score=${task.score} end=${task.end_reason} />`,
+    },
     { label: "Before", cell: (task) => (task.before === null ? coevo.NONE : html`<${Outcome} success=${task.before} />`) },
     { label: "Steps", num: true, cell: (task) => count(task.steps) },
     { label: "Ended by", cell: (task) => words(task.end_reason) },
@@ -209,6 +215,7 @@
             </div>
             <${Table} label="Held-out tasks" rows=${shown.slice((page - 1) * SIZE, page * SIZE)} columns=${TASK_COLUMNS} keyOf=${(task) => task.id}
               empty=${html`<${Empty} title="No task is like this." />`} />
+            ${data.tasks.some((task) => task.episodes > 1) && html`<p class="note">A task counts as solved if at least half of its episodes succeed.</p>`}
             <${Pager} of=${{ total: shown.length, page, pages, per_page: SIZE }} noun="task" />
           <//>`;
       }}<//>

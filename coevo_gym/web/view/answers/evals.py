@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from coevo_gym.config import PolicySettings
-from coevo_gym.core.stats import wilson_interval
+from coevo_gym.core.stats import SOLVED, success_rate
 from coevo_gym.core.task import thaw
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.envs.tags import kind_of_tag, value_of_tag
 from coevo_gym.run.evals.summary import by_type, pass_at, rate_of
 from coevo_gym.run.table import RANDOM, WARMUP
 from coevo_gym.store.eval_folder import EvalLine
-from coevo_gym.store.evaluated import EvaluatedTask
+from coevo_gym.store.evaluated import Evaluated, EvaluatedTask
 from coevo_gym.store.folder import in_use, read_lines
 from coevo_gym.store.secrets import without_secrets
 from coevo_gym.web.grade import why_failed
@@ -212,65 +213,72 @@ def evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetail:
                 f"{', '.join(map(str, steps)) or 'none'}."
             )
         number = int(step)
-        outcomes = reader.evaluation(arm, number)
+        outcomes = _outcomes_by_task(reader.evaluation(arm, number))
         earlier = [one for one in steps if one < number]
-        before = (
-            {one.task_id: one.success for one in reader.evaluation(arm, earlier[-1])}
-            if earlier
-            else {}
-        )
+        before = _outcomes_by_task(reader.evaluation(arm, earlier[-1])) if earlier else {}
         tasks = {task.id: task for task in reader.evaluated_tasks()}
     rows = [
         TaskOutcome(
-            id=one.task_id,
-            name=tasks[one.task_id].name if one.task_id in tasks else "",
-            instruction=brief(tasks[one.task_id].instruction) if one.task_id in tasks else "",
-            tags=tasks[one.task_id].tags if one.task_id in tasks else (),
-            success=one.success,
-            score=one.score,
-            end_reason=one.end_reason,
-            steps=one.steps,
-            before=before.get(one.task_id),
+            id=id,
+            name=tasks[id].name if id in tasks else "",
+            instruction=brief(tasks[id].instruction) if id in tasks else "",
+            tags=tasks[id].tags if id in tasks else (),
+            success=_share(found) >= SOLVED,
+            share=_share(found),
+            episodes=len(found),
+            score=fmean(one.score for one in found),
+            end_reason=Counter(one.end_reason for one in found).most_common(1)[0][0],
+            steps=fmean(one.steps for one in found),
+            before=_share(before[id]) >= SOLVED if id in before else None,
         )
-        for one in outcomes
+        for id, found in outcomes.items()
     ]
-    solved = sum(row.success for row in rows)
-    low, high = wilson_interval(solved, len(rows)) if rows else (None, None)
+    rate = success_rate([row.share for row in rows])
     return EvaluationDetail(
         run=run.id,
         arm=arm,
         step=number,
         split=config.evaluation.split,
         steps=tuple(steps),
-        success=solved / len(rows) if rows else None,
-        low=low,
-        high=high,
+        success=rate.success,
+        low=rate.low,
+        high=rate.high,
         types=types_of(rows),
         tasks=tuple(rows),
     )
 
 
 def types_of(rows: Iterable[TaskOutcome]) -> tuple[TypeRow, ...]:
-    """Success by task type, of one episode a task."""
-    of_tag: dict[str, list[bool]] = {}
+    """Success by task type."""
+    of_tag: dict[str, list[float]] = {}
     for row in rows:
         for tag in row.tags:
-            of_tag.setdefault(tag, []).append(row.success)
+            of_tag.setdefault(tag, []).append(row.share)
     found = []
     for tag in sorted(of_tag):
-        solved = of_tag[tag]
-        low, high = wilson_interval(sum(solved), len(solved))
+        rate = success_rate(of_tag[tag])
         found.append(
             TypeRow(
                 kind=kind_of_tag(tag),
                 value=value_of_tag(tag),
-                tasks=len(solved),
-                success=sum(solved) / len(solved),
-                low=low,
-                high=high,
+                tasks=rate.tasks,
+                success=rate.success,
+                low=rate.low,
+                high=rate.high,
             )
         )
     return tuple(found)
+
+
+def _outcomes_by_task(outcomes: Iterable[Evaluated]) -> dict[str, list[Evaluated]]:
+    found: dict[str, list[Evaluated]] = {}
+    for one in outcomes:
+        found.setdefault(one.task_id, []).append(one)
+    return found
+
+
+def _share(outcomes: Sequence[Evaluated]) -> float:
+    return fmean(one.success for one in outcomes)
 
 
 def _row(shown: ShownEval) -> EvalRow:

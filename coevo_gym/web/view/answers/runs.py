@@ -7,7 +7,7 @@ from typing import Any
 
 from coevo_gym.config import RunConfig
 from coevo_gym.report.words import headline
-from coevo_gym.run.table import RANDOM, WARMUP, TableRow
+from coevo_gym.run.table import RANDOM, WARMUP, TableRow, tasks_of
 from coevo_gym.store.secrets import without_secrets
 from coevo_gym.trainers.parts import training_success
 from coevo_gym.web.view.answers.evals import eval_rows
@@ -130,7 +130,7 @@ def _of_line(arm: str, line: Line) -> TableRow:
         low=line.get("eval.success_rate_low", float("nan")),
         high=line.get("eval.success_rate_high", float("nan")),
         score=line.get("eval.mean_score", float("nan")),
-        n_tasks=int(line.get("eval.episodes", 0)),
+        n_tasks=tasks_of(line, "eval."),
         env_steps=line.get("env_steps", 0),
     )
 
@@ -299,7 +299,7 @@ def _notes(config: RunConfig, manifest: Mapping[str, Any]) -> tuple[str, ...]:
     marks = manifest.get("marks", {})
     return (
         f"Success is measured on {config.evaluation.split} tasks, which never reach exploration, "
-        "drafting or training.",
+        f"drafting or training. The policy acts {config.evaluation.manner}.",
         f"Every number is of one run with seed {config.seed}: the intervals say how sure the "
         "success rates are on tasks like the held-out ones, not how another seed would end.",
         *(

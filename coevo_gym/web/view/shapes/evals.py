@@ -157,11 +157,13 @@ class TaskOutcome(Shape):
         name: of the task.
         instruction: cut with ``…`` after 300 characters.
         tags: what it is about.
-        success: the binary outcome.
-        score: the benchmark's own score.
-        end_reason: why it ended.
-        steps: env steps taken.
-        before: the outcome at the arm's evaluation before this one; null if there was none.
+        success: whether at least half of its episodes succeeded.
+        share: share of its episodes that succeeded.
+        episodes: how many there are.
+        score: mean of the benchmark's own score.
+        end_reason: why they ended; of several reasons, the most frequent one.
+        steps: mean env steps taken.
+        before: ``success`` at the arm's evaluation before this one; null if there was none.
     """
 
     id: str
@@ -169,9 +171,11 @@ class TaskOutcome(Shape):
     instruction: str
     tags: tuple[str, ...]
     success: bool
+    share: float
+    episodes: int
     score: float
     end_reason: str
-    steps: int
+    steps: float
     before: bool | None = None
 
 
