@@ -97,7 +97,6 @@ class ReST:
             Grow, ``imitation_loss`` and ``watched_loss`` of the last fine-tuning.
 
         Raises:
-            ConfigError: if a segment is longer than an imitation's forward pass may be.
             SplitLeakError: if a task is not a training task.
             TrainingDiverged: if an imitation's loss is not finite.
         """

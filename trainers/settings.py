@@ -138,8 +138,8 @@ class ImitationConfig(FrozenModel):
     Attributes:
         lr: Adam's learning rate; it decays no weights.
         batch_decisions: choices, or segments of a language model, in one step of the optimiser.
-        batch_tokens: most tokens in one forward pass; a choice counts as one. Gradients of several
-            passes are accumulated, and are the same as those of one.
+        batch_tokens: most tokens in one forward pass, at least one decision; a choice counts as
+            one. Gradients of several passes are accumulated, and are the same as those of one.
         max_grad_norm: the gradient's norm is clipped there; None for no clipping.
         max_epochs: most passes over the demonstrations.
         holdout: share of the tasks that are watched, not trained on.

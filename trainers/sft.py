@@ -122,8 +122,7 @@ class Imitator:
         steps_per_epoch: steps of the optimiser in an epoch.
 
     Raises:
-        ConfigError: if no decision was demonstrated, or a segment is longer than a forward pass
-            may be.
+        ConfigError: if no decision was demonstrated.
     """
 
     def __init__(
@@ -275,12 +274,6 @@ def _hold_out(
     tasks = [found for task in demonstrations.decisions if (found := samples(task))]
     if not tasks:
         raise ConfigError("There is nothing to imitate: no reference or rollout solved its task.")
-    longest = max(n_tokens(sample) for task in tasks for sample in task)
-    if longest > config.batch_tokens:
-        raise ConfigError(
-            f"A demonstration has a segment of {longest:,} tokens; batch_tokens allows "
-            f"{config.batch_tokens:,} in one forward pass. Raise batch_tokens."
-        )
     order = rng.permutation(len(tasks)).tolist()
     n_watched = int(config.holdout * len(tasks))
     watched, trained = order[:n_watched], order[n_watched:]

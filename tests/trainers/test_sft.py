@@ -394,11 +394,13 @@ class TestImitateTokens:
         assert [one.param_groups[0]["fused"] for one in made] == [True, False]
         torch.testing.assert_close(policies[0].logits, policies[1].logits)
 
-    def test_a_segment_longer_than_a_pass_is_refused_before_training(self, envs: EnvPool) -> None:
-        policy = Bigrams()
-        with pytest.raises(ConfigError, match="batch_tokens allows 20 "):
-            learn(policy, token_demonstrations(envs, 1), ImitationConfig(batch_tokens=20))
-        assert policy.asked == []
+    def test_a_segment_longer_than_a_pass_has_one_of_its_own(self, envs: EnvPool) -> None:
+        policies = [Bigrams(), Bigrams()]
+        for policy, batch_tokens in zip(policies, (10_000, 20), strict=True):
+            config = ImitationConfig(max_epochs=2, holdout=0, batch_tokens=batch_tokens)
+            learn(policy, token_demonstrations(envs, 2), config)
+        assert {len(part) for part in policies[1].asked} == {1}
+        torch.testing.assert_close(policies[0].logits, policies[1].logits, atol=1e-9, rtol=1e-9)
 
     def test_the_gradient_is_clipped(self, envs: EnvPool) -> None:
         policy = Bigrams()
