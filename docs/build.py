@@ -1,12 +1,14 @@
-"""Write docs/envs/*.md, docs/settings.md and docs/commands.md. Run by `make docs`.
+"""Write docs/envs/*.md, docs/settings.md, docs/commands.md and docs/howto/llm.ipynb.
 
-Envs and settings say what their docstrings say, commands what `--help` says.
+Run by `make docs`. Envs and settings say what their docstrings say, commands what `--help` says,
+and the notebook what docs/howto/llm.md says.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import textwrap
 from collections.abc import Iterator
@@ -27,6 +29,10 @@ from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs
 FOLDER = Path(__file__).parent / "envs"
 SETTINGS = Path(__file__).parent / "settings.md"
 COMMANDS = Path(__file__).parent / "commands.md"
+LAPTOP = Path(__file__).parent / "howto" / "llm.md"
+HOURS = "# takes hours"
+"""A comment that marks the blocks of a page that neither the notebook nor the tests run."""
+_BLOCK = re.compile(r"^```(bash|py)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
 _SECTION = re.compile(r"^([A-Z][A-Za-z ]+):$", re.MULTILINE)
 
 
@@ -71,6 +77,21 @@ A setting comes from, in this order, its default, a preset or TOML file, the env
 (`COEVO_CFG__SECTION__KEY`) and the command line (`--set section.key=value`); later ones win. Where
 a section may be of several kinds, its `kind` decides which settings it has. Which of them an arm
 may set otherwise than the run stands in [methods and arms](methods/arms.md).
+
+The defaults below are those of the tiny policy. With `policy.kind` `transformers` or `vllm` these
+follow unless they are set; `coevo config show` prints `policy.kind` as their origin:
+
+| setting | for a language model |
+|---|---|
+| `warmup.lr` | 5e-5 |
+| `warmup.max_epochs` | 2 |
+| `warmup.batch_decisions` | 8 |
+| `warmup.batch_tokens` | 2,048, or 16,384 with `policy.model.device = "cuda"` |
+| `warmup.max_grad_norm` | 1.0 |
+| `learner.lr` | 1e-6, or 1e-5 with an adapter (`policy.model.lora_rank`) |
+| `learner.epochs` | 1 |
+
+A `rest` learner has the values of `warmup` for `learner.imitation`.
 """
 
 
@@ -252,15 +273,44 @@ def _prose(text: str) -> str:
     return f"{said.strip()}{shown}"
 
 
+def notebook(page: str) -> str:
+    """Return a page as a Jupyter notebook: shell and Python blocks become cells that run."""
+    cells: list[dict[str, Any]] = []
+
+    def add(kind: str, text: str, **more: Any) -> None:
+        if text.strip():
+            source = text.strip("\n").splitlines(keepends=True)
+            number = {"id": f"cell-{len(cells)}", "metadata": {}}
+            cells.append({"cell_type": kind, **number, "source": source, **more})
+
+    place = 0
+    for block in _BLOCK.finditer(page):
+        if HOURS in block[2]:
+            continue
+        add("markdown", page[place : block.start()])
+        text = f"%%bash\n{block[2]}" if block[1] == "bash" else block[2]
+        add("code", text, execution_count=None, outputs=[])
+        place = block.end()
+    add("markdown", page[place:])
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    whole = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+
+
 def main() -> None:
     """Write every page."""
     FOLDER.mkdir(exist_ok=True)
     for spec in benchmark_specs():
         (FOLDER / f"{spec.name}.md").write_text(page(spec))
         print(f"docs/envs/{spec.name}.md")
-    for file, text in ((SETTINGS, settings_page()), (COMMANDS, commands_page())):
+    pages = {
+        SETTINGS: settings_page(),
+        COMMANDS: commands_page(),
+        LAPTOP.with_suffix(".ipynb"): notebook(LAPTOP.read_text()),
+    }
+    for file, text in pages.items():
         file.write_text(text)
-        print(f"docs/{file.name}")
+        print(f"docs/{file.relative_to(FOLDER.parent)}")
 
 
 if __name__ == "__main__":

@@ -85,6 +85,8 @@ def test_pages_are_written_from_the_code() -> None:
             assert written == build.page(benchmark), "run `make docs`"
     assert build.SETTINGS.read_text() == build.settings_page(), "run `make docs`"
     assert build.COMMANDS.read_text() == build.commands_page(), "run `make docs`"
+    written = build.LAPTOP.with_suffix(".ipynb").read_text()
+    assert written == build.notebook(build.LAPTOP.read_text()), "run `make docs`"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
