@@ -31,5 +31,7 @@ def test_every_cell_of_the_notebook_runs_in_order(tmp_path: Path) -> None:
         assert [row["name"] for row in summary["table"]] == [
             "random", "warm-up", "static", "coevolve",
         ]  # fmt: skip
+    steps = (tmp_path / "runs" / "first_look" / "metrics.jsonl").read_text()
+    assert steps.count('"event": "step"') >= 4
     assert (tmp_path / "first_look.html").stat().st_size > 10_000
     assert (tmp_path / "first_look_pages.html").stat().st_size > 100_000

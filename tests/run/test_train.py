@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sqlite3
 import sys
@@ -82,6 +83,15 @@ def test_arms_share_their_start_and_only_one_evolves(finished: Path) -> None:
     assert len(first) == 2
     begin = [line for line in metrics(finished) if line["event"] == "eval" and line["step"] == 0]
     assert begin[0] | {"arm": ""} == begin[1] | {"arm": ""}
+
+
+def test_a_budget_that_the_first_tasks_use_up_is_warned_of(child: NewChild) -> None:
+    running = child("train", TOY, "--set", "loop.max_env_steps=1", "--set", "loop.max_steps=none")
+    assert running.end() == 0, running.text
+    assert re.search(
+        r"warning: static trains no step: .* took \d+ env steps, and loop.max_env_steps is 1\. ",
+        running.text,
+    )
 
 
 def test_no_held_out_task_is_ever_practised_or_stored(finished: Path) -> None:
