@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from coevo_gym.agents.lm.causal_lm import head_of
 from coevo_gym.agents.lm.prefix_cache import (
     LEAST_SHARED,
     BatchLayer,
@@ -203,15 +204,15 @@ class _Batch:
 
     def read(self) -> Tensor:
         """Read what is to be read next; return the logits (B, V) of what follows."""
-        output: Any = self._model(
+        output: Any = self._model.base_model(
             input_ids=self._ids,
             attention_mask=self._seen,
             position_ids=self._positions,
             past_key_values=self._cache,
             use_cache=True,
-            logits_to_keep=1,
         )
-        logits: Tensor = output.logits[:, -1]
+        # Two dimensions: with three PyTorch copies a frozen head for each row.
+        logits: Tensor = head_of(self._model)(output.last_hidden_state[:, -1])
         return logits
 
     def draw(self) -> tuple[list[int], list[float]]:

@@ -215,8 +215,12 @@ class TransformersPolicy(LanguageModel):
         return self._prefixes
 
     def _sampler(self) -> Any:
-        """The model to sample with: a copy in bf16 where fp32 weights are trained on a GPU."""
-        if not self._half or self.config.lora_rank:
+        """The model to sample with: a copy in bf16 where fp32 weights are trained on a GPU.
+
+        On a CPU the copy would add the rounding of its residual stream to what is between sampler
+        and learner, and save no time: under autocast weights are cast once a call.
+        """
+        if not self._half or self.config.lora_rank or self.device.type == "cpu":
             return self.model
         from coevo_gym.agents.lm.half_copy import half_copy, renew
 
