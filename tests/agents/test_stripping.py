@@ -67,6 +67,7 @@ class Drawing(TransformersPolicy):
         self.max_context = 100_000
         self.version = 3
         self._rng = np.random.default_rng(0)  # a tape has it draw by what it is asked
+        self._prefixes, self._prefixes_of = None, (-1, -1)
         self.answers = answers
         self.prompts: list[Prompt] = []
         self._drawn = 0
