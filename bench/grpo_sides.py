@@ -1,4 +1,4 @@
-"""The sides of ``grpo_vs_trl.py``: one batch, updated on by this learner and by TRL's trainer."""
+"""The sides of ``grpo_vs_trl.py``: the same work by this learner and by TRL's trainer."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
 }
 FIRST_ID = 3  # the ids before are special
+ANSWER = 16  # tokens of each answer of a whole step
 NOISE = 0.05  # of a weight's standard deviation, between reference and policy
 LR, KL, CLIP_LOW, CLIP_HIGH, MAX_NORM = 1e-6, 1e-3, 0.2, 0.28, 1.0
 
@@ -82,9 +83,13 @@ class Job(NamedTuple):
     updates: int
     threads: int
     seed: int
+    whole: bool = False
 
     def batch(self) -> list[Rollout]:
-        """The trajectories, group after group; half of each group succeed."""
+        """Return the trajectories, group after group; half of each group succeed.
+
+        In whole steps both sides sample the ids, and only lengths and successes are used.
+        """
         rng = np.random.default_rng(self.seed)
         vocabulary = json.loads((Path(self.folder) / "config.json").read_text())["vocab_size"]
         found = []
@@ -99,6 +104,8 @@ class Job(NamedTuple):
             drawn = median if self.equal else rng.lognormal(np.log(median), 0.6)
             return max(1, round(drawn))
 
+        if self.whole:
+            return [False] * (self.longest - ANSWER) + [True] * ANSWER
         mask = [False] * max(1, self.longest // 8)
         for turn in range(8 if self.equal else int(rng.integers(1, 9))):
             before = length(self.longest / 20) if turn else 0
@@ -116,10 +123,26 @@ def width_of(batch: Sequence[Rollout]) -> int:
 
 
 class Update(NamedTuple):
-    """What one update took and gave; ``resident_bytes`` is from before the first one."""
+    """Cost and outcome of one update, or of a whole step.
+
+    Attributes:
+        seconds: wall time.
+        cpu_seconds: processor time.
+        sampling_cpu_seconds: processor time of sampling; 0 without.
+        update_cpu_seconds: processor time of all else.
+        tokens: tokens of all trajectories.
+        loss: the loss.
+        grad_norm: norm of the gradient.
+        peak_bytes: peak memory so far.
+        resident_bytes: memory in use before the first update.
+        device: name of the GPU, or "".
+    """
 
     seconds: float
     cpu_seconds: float
+    sampling_cpu_seconds: float
+    update_cpu_seconds: float
+    tokens: int
     loss: float
     grad_norm: float
     peak_bytes: int
@@ -142,6 +165,11 @@ class Meter:
         """Wait for this side's turn and start the clock."""
         self._channel.recv()
         self._started = time.perf_counter(), time.process_time()
+        self._sampling = 0.0
+
+    def sampled(self) -> None:
+        """Note the processor time of sampling, which is over."""
+        self._sampling = time.process_time() - self._started[1]
 
     def stop(self) -> None:
         """Stop the clock."""
@@ -150,11 +178,15 @@ class Meter:
         before, cpu_before = self._started
         self._took = time.perf_counter() - before, time.process_time() - cpu_before
 
-    def report(self, loss: float, grad_norm: float) -> None:
+    def report(self, tokens: int, loss: float, grad_norm: float) -> None:
         """Tell the parent."""
         # The kernel updates the peak lazily, so it may lag behind what is resident now.
         peak = max(self._peak(), self._resident)
-        self._channel.send(Update(*self._took, loss, grad_norm, peak, self._resident, self._device))
+        shares = self._sampling, self._took[1] - self._sampling
+        memory = peak, self._resident
+        self._channel.send(
+            Update(*self._took, *shares, tokens, loss, grad_norm, *memory, self._device)
+        )
 
     def _peak(self) -> int:
         if self._cuda:
@@ -182,13 +214,14 @@ def moved(model: Any, seed: int) -> None:
 
 
 def run_ours(job: Job, channel: Connection) -> None:
-    """Updates of :class:`coevo_gym.trainers.grpo.GRPO`."""
-    from coevo_gym.agents.lm.language_model import LanguageModel, ModelConfig
+    """Measure updates of :class:`coevo_gym.trainers.grpo.GRPO`, or whole steps."""
+    from coevo_gym.agents.lm.language_model import ModelConfig
+    from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
     from coevo_gym.trainers.grpo import GRPO, GRPOConfig
 
     batch = job.batch()
     tokens = job.rows * width_of(batch)
-    model = LanguageModel(ModelConfig(path=job.folder, device=job.device, pack_tokens=tokens))
+    model = TransformersPolicy(ModelConfig(path=job.folder, device=job.device, pack_tokens=tokens))
     config = GRPOConfig(
         lr=LR,
         weight_decay=0.0,
@@ -203,13 +236,53 @@ def run_ours(job: Job, channel: Connection) -> None:
     )
     learner = GRPO(model, config)  # type: ignore[arg-type]
     moved(model.model, job.seed)
-    groups = as_groups(batch, job.group_size)
+    if job.whole:
+        endless(model)
+    asked = prompts(job, model.tokenizer) if job.whole else []
     meter = Meter(job, channel)
     for _ in range(job.updates):
         meter.begin()
-        metrics = learner.update(groups)
+        if job.whole:
+            batch = sampled(model, asked, job.group_size)
+            meter.sampled()
+        metrics = learner.update(as_groups(batch, job.group_size))
         meter.stop()
-        meter.report(metrics["loss"], metrics["grad_norm"])
+        meter.report(int(metrics["tokens"]), metrics["loss"], metrics["grad_norm"])
+
+
+def endless(policy: Any) -> None:
+    """Let a policy sample each answer up to its most tokens: no token ends it before."""
+    from coevo_gym.agents.chat.format import ChatFormat
+
+    class Endless(ChatFormat):
+        stop_ids = ()
+
+    policy.format = Endless(policy.tokenizer)
+
+
+def prompts(job: Job, tokenizer: Any) -> list[str]:
+    """Draw a text for each group, whose chat has as many tokens as a trajectory but its answer."""
+    from coevo_gym.agents.chat.format import ChatFormat
+
+    form, rng = ChatFormat(tokenizer), np.random.default_rng(job.seed)
+    return [chat_text(form, job.longest - ANSWER, rng) for _ in range(job.groups)]
+
+
+def sampled(policy: Any, asked: Sequence[str], size: int) -> list[Rollout]:
+    """Sample ``size`` answers of exactly :data:`ANSWER` tokens to each prompt."""
+    from coevo_gym.core.seams import Message, Prompt, Sampling
+
+    chats = [(Message("user", text),) for text in asked for _ in range(size)]
+    answers = policy.generate([Prompt(chat, Sampling(1.0, ANSWER)) for chat in chats])
+    found = [answer.decision for answer in answers]
+    return [
+        Rollout(
+            (*d.prompt_ids, *d.ids),
+            (False,) * len(d.prompt_ids) + (True,) * len(d.ids),
+            index % 2 == 0,
+        )
+        for index, d in enumerate(found)
+    ]
 
 
 def as_groups(batch: Sequence[Rollout], size: int) -> list[Any]:
@@ -251,7 +324,10 @@ def decisions(rollout: Rollout) -> list[Any]:
 
 
 def run_trl(job: Job, channel: Connection) -> None:
-    """Updates of ``trl.GRPOTrainer.train``; its rollout function hands out the batch."""
+    """Measure ``trl.GRPOTrainer.train``.
+
+    For updates alone its rollout function returns the batch; in whole steps it samples itself.
+    """
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
     from datasets import Dataset
     from transformers import AutoTokenizer, TrainerCallback
@@ -260,8 +336,18 @@ def run_trl(job: Job, channel: Connection) -> None:
 
     batch, losses = job.batch(), []
     norms: list[float] = []
+    tokenizer = AutoTokenizer.from_pretrained(job.folder)
 
-    class Losses(GRPOTrainer):  # type: ignore[misc]
+    class Measured(GRPOTrainer):  # type: ignore[misc]
+        def _generate(self, prompts: list[Any]) -> Any:
+            if not job.whole:
+                return super()._generate(prompts)
+            meter.begin()
+            found = super()._generate(prompts)
+            meter.sampled()
+            self.tokens = sum(len(ids) for side in found[:2] for ids in side)
+            return found
+
         def compute_loss(self, *args: Any, **settings: Any) -> Any:
             loss = super().compute_loss(*args, **settings)
             losses.append(loss.detach())
@@ -278,7 +364,7 @@ def run_trl(job: Job, channel: Connection) -> None:
             norms.append(float(logs["grad_norm"]))
             if state.global_step % job.epochs == 0:
                 loss = sum(float(value) for value in losses) / job.epochs
-                meter.report(loss, statistics.fmean(norms))
+                meter.report(trainer.tokens, loss, statistics.fmean(norms))
                 losses.clear()
                 norms.clear()
 
@@ -289,19 +375,23 @@ def run_trl(job: Job, channel: Connection) -> None:
             "completion_ids": [list(r.ids[r.start :]) for r in batch],
             "logprobs": None,
             "env_mask": [[int(taken) for taken in r.sampled[r.start :]] for r in batch],
-            "success": [r.success for r in batch],
         }
 
     with tempfile.TemporaryDirectory() as scratch:
-        trainer = Losses(
+        asked: list[Any] = [str(i) for i in range(job.groups)]
+        if job.whole:
+            texts = prompts(job, tokenizer)
+            asked = [[{"role": "user", "content": text}] for text in texts]
+        trainer = Measured(
             model=job.folder,
-            reward_funcs=lambda success, **_: [float(value) for value in success],
+            reward_funcs=lambda **_: [float(rollout.success) for rollout in batch],
             args=trl_settings(job, len(batch), scratch),
-            train_dataset=Dataset.from_list([{"prompt": str(i)} for i in range(job.groups)]),
-            processing_class=AutoTokenizer.from_pretrained(job.folder),
-            rollout_func=rollouts,
+            train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in asked]),
+            processing_class=tokenizer,
+            rollout_func=None if job.whole else rollouts,
             callbacks=[Reports()],
         )
+        trainer.tokens = sum(len(rollout.ids) for rollout in batch)
         trainer.remove_callback(PrinterCallback)
         moved(trainer.model, job.seed)
         meter = Meter(job, channel)
@@ -312,6 +402,10 @@ def trl_settings(job: Job, size: int, scratch: str) -> Any:
     """TRL's settings; what is not named is TRL's default."""
     from trl import GRPOConfig
 
+    sampling: dict[str, Any] = {}
+    if job.whole:
+        least = {"min_new_tokens": ANSWER}
+        sampling = {"max_completion_length": ANSWER, "generation_kwargs": least}
     return GRPOConfig(
         output_dir=scratch,
         loss_type="dapo",
@@ -337,10 +431,34 @@ def trl_settings(job: Job, size: int, scratch: str) -> Any:
         save_strategy="no",
         report_to=[],
         disable_tqdm=True,
+        **sampling,
     )
 
 
-# Processes.
+# Texts and processes.
+
+
+def chat_text(form: Any, n: int, rng: np.random.Generator, before: Sequence[Any] = ()) -> str:
+    """Draw a user's message with which the prompt has ``n`` tokens.
+
+    Args:
+        form: the chat format.
+        n: tokens of the prompt, the template's own included.
+        rng: of the text.
+        before: messages that the prompt begins with.
+
+    Raises:
+        ValueError: if the text drawn gives another number.
+    """
+    from coevo_gym.core.seams import Message
+
+    def length(text: str) -> int:
+        return len(form.prompt_ids((*before, Message("user", text))))
+
+    text = "".join(map(str, rng.integers(10, size=max(0, n - length("")))))
+    if length(text) != n:
+        raise ValueError(f"The prompt has {length(text)} tokens, wanted {n}.")
+    return text
 
 
 def child(target: Callable[[Job, Connection], None], job: Job, channel: Connection) -> None:
@@ -368,19 +486,21 @@ def make_model(shape: str, folder: str) -> None:
 
 
 def save_model(shape: str, folder: str) -> None:
-    """Save a Llama of random weights and the least of a tokenizer."""
+    """Save a Llama of random weights, with a tokenizer of bytes and a chat template."""
     import torch
-    from tokenizers import Tokenizer, models
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from gpu_parts.subjects import byte_tokenizer
+    from transformers import LlamaConfig, LlamaForCausalLM
 
-    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    tokenizer = byte_tokenizer()
     config = LlamaConfig(
-        **SHAPES[shape], **special, tie_word_embeddings=True, max_position_embeddings=32768
+        **SHAPES[shape],
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        tie_word_embeddings=True,
+        max_position_embeddings=32768,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         LlamaForCausalLM(config).save_pretrained(folder)
-    words = Tokenizer(models.WordLevel({"<pad>": 0, "<s>": 1, "</s>": 2}, unk_token="<pad>"))
-    PreTrainedTokenizerFast(
-        tokenizer_object=words, pad_token="<pad>", bos_token="<s>", eos_token="</s>"
-    ).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

@@ -1,4 +1,4 @@
-"""Time and memory of one GRPO update: this learner beside TRL's GRPOTrainer, on the same tokens.
+"""Time and memory of a GRPO update, or of a whole step: this learner beside TRL's GRPOTrainer.
 
 Both get the same weights, the same trajectories and the same settings (loss_type="dapo", clips 0.2
 and 0.28, KL weight 1e-3, AdamW, gradient clipped to 1), and compute what they need as they do in
@@ -16,6 +16,11 @@ Lengths: a prompt of LONGEST/8 tokens, then 1 to 8 turns (uniform) of an answer 
 observation of LONGEST/20 tokens (medians; log-normal, sigma 0.6), for as long as answers fit into
 LONGEST. Only answers are trained on. With --lengths equal all trajectories have 8 turns of the
 median lengths: no padding on either side, so this shows what is not won by packing.
+
+With --whole the clock runs from prompts to new weights: each side samples, too, with its own engine
+(transformers in both) exactly 16 tokens after each of its chats, which have LONGEST tokens with
+them. Answers differ, so only the number of tokens is compared. One thread and SmolLM2 are what the
+bounds are for; the exit code is 1 if one is missed.
 """
 
 from __future__ import annotations
@@ -44,8 +49,10 @@ EXAMPLES = """examples:
   python bench/grpo_vs_trl.py                       a tiny model; shows that it runs
   python bench/grpo_vs_trl.py --model smollm2       135M weights, after `coevo model fetch smollm2`
   python bench/grpo_vs_trl.py --shape 1.5b --longest 4096 --groups 8 --group-size 8      on a GPU
+  python bench/grpo_vs_trl.py --whole --model smollm2 --threads 1 --groups 2 --longest 176
 """
 WANTED = {"seconds": 0.8, "cpu_seconds": None, "peak_bytes": 1.0}
+WANTED_WHOLE = {"seconds": None, "cpu_seconds": 0.65, "peak_bytes": 0.8}
 
 
 def compare(job: Job) -> dict[str, list[Update]]:
@@ -84,7 +91,10 @@ def ratios(found: dict[str, list[Update]]) -> dict[str, dict[str, float]]:
     """Ours over TRL's: of medians, and the least and most of the timed pairs; of peaks."""
     ours, theirs = found["ours"], found["trl"]
     answer = {}
-    for name in ("seconds", "cpu_seconds"):
+    names = ["seconds", "cpu_seconds"]
+    if ours[0].sampling_cpu_seconds:
+        names += ["sampling_cpu_seconds", "update_cpu_seconds"]
+    for name in names:
         pairs = [(getattr(a, name), getattr(b, name)) for a, b in zip(ours, theirs, strict=True)]
         mine, other = zip(*pairs[1:], strict=True)
         each = [a / b for a, b in pairs[1:]]
@@ -96,10 +106,19 @@ def ratios(found: dict[str, list[Update]]) -> dict[str, dict[str, float]]:
     return answer
 
 
-def agrees(found: dict[str, list[Update]], device: str) -> bool:
-    """Whether the first update had the same loss, and a gradient of the same length."""
+def agrees(found: dict[str, list[Update]], job: Job) -> bool:
+    """Return whether both sides did the same.
+
+    Each update must be of the same number of tokens. The first must have the same loss and a
+    gradient of the same length, or in whole steps, whose answers differ, a gradient.
+    """
     ours, theirs = found["ours"][0], found["trl"][0]
-    slack = 0.05 if device == "cuda" else 1e-3  # TRL adds 1e-4 to deviations, and bf16 rounds
+    tokens = sum(len(rollout.ids) for rollout in job.batch())
+    if any(update.tokens != tokens for side in found.values() for update in side):
+        return False
+    if job.whole:
+        return ours.grad_norm > 0 and theirs.grad_norm > 0
+    slack = 0.05 if job.device == "cuda" else 1e-3  # TRL adds 1e-4 to deviations, and bf16 rounds
     same_norm = abs(ours.grad_norm - theirs.grad_norm) <= slack * theirs.grad_norm
     return abs(ours.loss - theirs.loss) <= 1e-4 and same_norm
 
@@ -128,8 +147,8 @@ def facts(job: Job, model: str, found: dict[str, list[Update]]) -> dict[str, Any
         },
         "sides": {name: [update._asdict() for update in side] for name, side in found.items()},
         "ratios": ratios(found),
-        "wanted": WANTED,
-        "agree": agrees(found, job.device),
+        "wanted": WANTED_WHOLE if job.whole else WANTED,
+        "agree": agrees(found, job),
     }
 
 
@@ -150,9 +169,12 @@ def table(told: dict[str, Any]) -> str:
         mine, other = (format(value, form) for value in values)
         lines.append(f"{title:28}{mine:>12}{other:>12}  {ratio}".rstrip())
 
-    for name, title in (("seconds", "seconds, median"), ("cpu_seconds", "CPU seconds, median")):
+    titles = {"seconds": "seconds, median", "cpu_seconds": "CPU seconds, median"}
+    if any(update["sampling_cpu_seconds"] for side in sides.values() for update in side):
+        titles |= {"sampling_cpu_seconds": "sampling", "update_cpu_seconds": "scoring and update"}
+    for name, title in titles.items():
         timed = [[update[name] for update in sides[side][1:]] for side in ("ours", "trl")]
-        found, wanted = told["ratios"][name], told["wanted"][name]
+        found, wanted = told["ratios"][name], told["wanted"].get(name)
         spread = f"{found['ratio']:.2f} (pairs {found['least']:.2f} to {found['most']:.2f})"
         row(title, [statistics.median(t) for t in timed], ".3f", spread + aim(wanted))
     last = [sides[side][-1] for side in ("ours", "trl")]
@@ -165,6 +187,12 @@ def table(told: dict[str, Any]) -> str:
     row("loss of the first update", [u["loss"] for u in first], ".7f")
     row("norm of its gradient", [u["grad_norm"] for u in first], ".5f")
     return "\n".join(lines)
+
+
+def missed(told: dict[str, Any]) -> list[str]:
+    """Return the names of the ratios that are beyond their bounds."""
+    bounds = told["wanted"].items()
+    return [n for n, wanted in bounds if wanted is not None and told["ratios"][n]["ratio"] > wanted]
 
 
 def aim(wanted: float | None) -> str:
@@ -192,6 +220,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=6, help="of each side (%(default)s)")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each side")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--whole", action="store_true", help="whole steps: sampling, too")
     parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
     args = parser.parse_args()
     if args.groups * args.group_size % args.rows or args.updates < 2:
@@ -223,11 +252,14 @@ def main() -> None:
             updates=args.updates,
             threads=args.threads,
             seed=args.seed,
+            whole=args.whole,
         )
         told = facts(job, args.model or f"shape {args.shape}", compare(job))
     print(json.dumps(told, indent=1) if args.json else table(told))
     if not told["agree"]:
-        sys.exit("The first update's loss or gradient differs: the times compare nothing.")
+        sys.exit("The sides have not done the same, so the times compare nothing.")
+    if args.whole and missed(told):
+        sys.exit(f"Beyond the bound: {', '.join(missed(told))}.")
 
 
 if __name__ == "__main__":

@@ -187,14 +187,16 @@ def check_model(model: PreTrainedModel) -> None:
     """
     head = head_of(model)
     ids = [token % head.out_features for token in range(3, 100, 4)]
-    before, alone = ids[:19], ids[19:]
-    own = model(input_ids=torch.tensor([alone], device=model.device)).logits[0]
-    packed = head(packed_hidden(model, [before, alone])[len(before) :])
+    before, alone = ids[:19], ids[19:]  # enough tokens for them to be read once
+    together = [before, alone, ids]
+    inputs = [torch.tensor([one], device=model.device) for one in together[1:]]
+    own = torch.cat([model(input_ids=one).logits[0] for one in inputs])
+    packed = head(packed_hidden(model, together)[len(before) :])
     gap = (own.float() - packed.float()).norm() / own.float().norm()
     if not gap.item() < (1e-3 if own.dtype == torch.float32 else 0.1):
         raise ModelError(
             f"{type(model).__name__} gives other logits to a sequence that shares its row with "
-            f"another (relative difference {gap.item():.1e}), so it cannot be trained on packed "
+            f"others (relative difference {gap.item():.1e}), so it cannot be trained on packed "
             "sequences. Use a model with plain attention, such as Llama, Qwen2, Qwen3 or Mistral."
         )
 

@@ -1,9 +1,10 @@
 """Sequences laid one after the other in a row, with attention that does not cross between them.
 
-Nothing is padded: a row costs what its tokens cost. Positions restart with each sequence, and the
-attention function is told where each begins, through the keyword arguments that transformers'
-models hand on to it. It is in use during :func:`packed_hidden` only: everything else that runs the
-model, generation with a cache above all, finds the model as it was.
+Nothing is padded: a row costs what its tokens cost. On a CPU, tokens with which several sequences
+of a row begin, such as the prompt of a group, are computed once for all of them. Positions restart
+with each sequence, and the attention function is told where each begins, through the keyword
+arguments that transformers' models hand on to it. It is in use during :func:`packed_hidden` only:
+everything else that runs the model, generation with a cache above all, finds the model as it was.
 Import it lazily: this module needs PyTorch and transformers.
 """
 
@@ -13,14 +14,16 @@ import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import varlen
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 
+from coevo_gym.agents.lm.prefix_cache import LEAST_SHARED, n_shared
 from coevo_gym.core.errors import ModelError
 
 ATTENTION = "coevo_segments"
@@ -56,6 +59,63 @@ def pack(lengths: Sequence[int], limit: int) -> list[list[int]]:
     return rows
 
 
+Path = Sequence[tuple[int, int]]
+"""Where a sequence's tokens are: numbers of parts of the row, and how many each begins with."""
+
+
+class Part(NamedTuple):
+    """Part of a row: what a sequence adds to it.
+
+    Attributes:
+        sequence: place of the sequence among those of the row.
+        ids: its tokens that no part before computes.
+        path: where all of its tokens are, the part's own last.
+    """
+
+    sequence: int
+    ids: Sequence[int]
+    path: Path
+
+
+def lay_out(sequences: Sequence[Sequence[int]], *, share: bool) -> list[Part]:
+    """Lay sequences one after the other.
+
+    Args:
+        sequences: token ids.
+        share: whether tokens that several sequences begin with are computed once, if these are
+            :data:`~coevo_gym.agents.lm.prefix_cache.LEAST_SHARED` or more. The sequences are
+            sorted for that: of those before, the last has most tokens in common with the next.
+
+    Returns:
+        A part for each sequence, in the order of the row.
+    """
+    if not share:
+        return [Part(i, ids, [(i, len(ids))]) for i, ids in enumerate(sequences)]
+    parts: list[Part] = []
+    before = np.empty(0, np.int64)
+    for number, index in enumerate(
+        sorted(range(len(sequences)), key=lambda i: tuple(sequences[i]))
+    ):
+        ids = np.asarray(sequences[index])
+        n = n_shared(before, ids)
+        path = _first(parts[-1].path, n) if n >= LEAST_SHARED else []
+        own = sequences[index][sum(taken for _, taken in path) :]
+        parts.append(Part(index, own, [*path, (number, len(own))]))
+        before = ids
+    return parts
+
+
+def _first(path: Path, n: int) -> Path:
+    """Return the path of the first ``n`` tokens of a sequence."""
+    found = []
+    for number, taken in path:
+        found.append((number, min(taken, n)))
+        n -= taken
+        if n <= 0:
+            break
+    return found
+
+
 def packed_hidden(model: PreTrainedModel, sequences: Sequence[Sequence[int]]) -> Tensor:
     """Last hidden states of sequences, from one forward pass over one row of them.
 
@@ -66,11 +126,17 @@ def packed_hidden(model: PreTrainedModel, sequences: Sequence[Sequence[int]]) ->
     Returns:
         (N, H) hidden states of all tokens, sequence after sequence.
     """
-    lengths = [len(ids) for ids in sequences]
     device = model.device
-    ids = torch.tensor([token for ids in sequences for token in ids], device=device)
-    positions = torch.cat([torch.arange(length, device=device) for length in lengths])
-    starts = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)
+    # On a GPU one kernel serves the whole row, and shares nothing.
+    parts = lay_out(sequences, share=device.type == "cpu")
+    lengths = [len(part.ids) for part in parts]
+    ids = torch.tensor([token for part in parts for token in part.ids], device=device)
+    ends = [len(sequences[part.sequence]) for part in parts]
+    positions = torch.cat(
+        [torch.arange(end - n, end, device=device) for n, end in zip(lengths, ends, strict=True)]
+    )
+    begins = [0, *accumulate(lengths)]
+    starts = torch.tensor(begins, dtype=torch.int32, device=device)
     with attention_within_sequences(model):
         output = model.base_model(
             input_ids=ids.unsqueeze(0),
@@ -80,9 +146,12 @@ def packed_hidden(model: PreTrainedModel, sequences: Sequence[Sequence[int]]) ->
             cu_seq_lens_k=starts,
             max_length_q=max(lengths),
             max_length_k=max(lengths),
+            paths=[part.path for part in parts],
         )
     hidden: Tensor = output.last_hidden_state[0]
-    return hidden
+    runs = (run for part in sorted(parts, key=lambda part: part.sequence) for run in part.path)
+    places = [place for i, n in runs for place in range(begins[i], begins[i] + n)]
+    return hidden if places == [*range(len(hidden))] else hidden[torch.tensor(places)]
 
 
 @contextmanager
@@ -132,6 +201,7 @@ def sequence_attention(
     sliding_window: int | None = None,
     cu_seq_lens_q: Tensor | None = None,
     max_length_q: int = 0,
+    paths: Sequence[Path] = (),
     **settings: Any,
 ) -> tuple[Tensor, None]:
     """Causal attention within each sequence of a row; the signature is transformers'.
@@ -150,6 +220,7 @@ def sequence_attention(
         sliding_window: tokens that a token sees, itself included; None for all before it.
         cu_seq_lens_q: (S + 1,) int32, where each of the S sequences begins, and N.
         max_length_q: length of the longest sequence.
+        paths: where the keys of each sequence are; () if all are its own.
         settings: other settings of models; those that would change the result are refused.
 
     Returns:
@@ -174,30 +245,41 @@ def sequence_attention(
     if dropout == 0 and _has_kernel(query):
         return _varlen(query, key, value, cu_seq_lens_q, max_length_q, scaling, sliding_window)
     lengths = cu_seq_lens_q.diff().tolist()
-    parts = [torch.split(x, lengths, dim=2) for x in (query, key, value)]
-    outputs = [
-        scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            attn_mask=_window(q.shape[2], sliding_window, q.device),
-            is_causal=sliding_window is None or q.shape[2] <= sliding_window,
-            dropout_p=dropout,
-            scale=scaling,
-            enable_gqa=query.shape[1] != key.shape[1],
+    queries, keys, values = (torch.split(x, lengths, dim=2) for x in (query, key, value))
+    outputs = []
+    for number, path in enumerate(paths or [[(i, n)] for i, n in enumerate(lengths)]):
+        if not lengths[number]:  # other parts have all tokens of the sequence
+            continue
+        q, k, v = queries[number], _along(path, keys), _along(path, values)
+        mask = _mask(q.shape[2], k.shape[2], sliding_window, q.device)
+        outputs.append(
+            scaled_dot_product_attention(
+                q,
+                k,
+                v,
+                attn_mask=mask,
+                is_causal=mask is None,
+                dropout_p=dropout,
+                scale=scaling,
+                enable_gqa=q.shape[1] != k.shape[1],
+            )
         )
-        for q, k, v in zip(*parts, strict=True)
-    ]
     return torch.cat(outputs, dim=2).transpose(1, 2), None
 
 
-def _window(length: int, width: int | None, device: torch.device) -> Tensor | None:
-    """(L, L) which tokens see which; None where that is all before them."""
-    if width is None or length <= width:
+def _along(path: Path, parts: Sequence[Tensor]) -> Tensor:
+    """(1, heads, T, D) of a sequence's tokens, from those of the row's parts."""
+    found = [parts[number][:, :, :n] for number, n in path]
+    return found[0] if len(found) == 1 else torch.cat(found, dim=2)
+
+
+def _mask(own: int, length: int, width: int | None, device: torch.device) -> Tensor | None:
+    """(own, length) which of a sequence's tokens its last ``own`` see; None if plainly causal."""
+    if own == length and (width is None or length <= width):
         return None
     place = torch.arange(length, device=device)
-    distance = place.unsqueeze(1) - place
-    return (distance >= 0) & (distance < width)
+    distance = place[length - own :].unsqueeze(1) - place
+    return (distance >= 0) & (distance < (width or length))
 
 
 def _has_kernel(query: Tensor) -> bool:

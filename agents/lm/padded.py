@@ -17,6 +17,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from coevo_gym.agents.lm.causal_lm import head_of
 from coevo_gym.agents.lm.prefix_cache import (
     LEAST_SHARED,
     BatchLayer,
@@ -209,15 +210,15 @@ class _Batch:
     def read(self) -> Tensor:
         """Read what is to be read next; return the logits (B, V) of what follows."""
         with _sharing_key_heads(self._model):
-            output: Any = self._model(
+            output: Any = self._model.base_model(
                 input_ids=self._ids,
                 attention_mask=self._seen,
                 position_ids=self._positions,
                 past_key_values=self._cache,
                 use_cache=True,
-                logits_to_keep=1,
             )
-        logits: Tensor = output.logits[:, -1]
+        # Two dimensions: with three PyTorch copies a frozen head for each row.
+        logits: Tensor = head_of(self._model)(output.last_hidden_state[:, -1])
         return logits
 
     def draw(self) -> tuple[list[int], list[float]]:

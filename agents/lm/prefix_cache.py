@@ -89,7 +89,7 @@ class PrefixCache:
         """Return where to begin to read a prompt: at its last token at the latest."""
         ids, best, key = np.asarray(prompt[:-1]), Start(), None
         for name, stored in self._stored.items():
-            n = _shared(ids, stored.ids)
+            n = n_shared(ids, stored.ids)
             if n > best.n:
                 best, key = Start(n, stored), name
         if key is not None:
@@ -103,7 +103,7 @@ class PrefixCache:
         if n_bytes > self.max_bytes:
             return
         for name, stored in list(self._stored.items()):
-            if len(stored.ids) <= len(ids) and _shared(stored.ids, array) == len(stored.ids):
+            if len(stored.ids) <= len(ids) and n_shared(stored.ids, array) == len(stored.ids):
                 del self._stored[name]
         self._stored[ids] = Stored(array, layers, n_bytes)
         excess = self.n_bytes - self.max_bytes
@@ -134,7 +134,7 @@ def shared_beginnings(prompts: Sequence[Ids]) -> Iterator[list[Ids]]:
         if len(group) < 2:
             return
         # Of sorted sequences, the first and the last differ the earliest.
-        n = min(_shared(np.asarray(group[0]), np.asarray(group[-1])), len(group[0]) - 1)
+        n = min(n_shared(np.asarray(group[0]), np.asarray(group[-1])), len(group[0]) - 1)
         if n - read >= LEAST_SHARED:
             levels.setdefault(level, []).append(group[0][:n])
             read, level = n, level + 1
@@ -229,7 +229,7 @@ def batch_cache(model: PreTrainedModel, starts: Sequence[Start], *, room: int) -
     )
 
 
-def _shared(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
+def n_shared(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
     """Return how many ids two sequences have in common at their beginning."""
     n = min(len(one), len(other))
     differing = np.flatnonzero(one[:n] != other[:n])

@@ -220,14 +220,18 @@ class TransformersPolicy(LanguageModel):
         return self._prefixes
 
     def _sampler(self) -> Any:
-        """Return the model to sample with: if fp32 weights compute in bf16, a copy in bf16."""
+        """Return the model to sample with: a copy in bf16 where a GPU trains fp32 weights in bf16.
+
+        On a CPU the copy would add the rounding of its residual stream to what is between sampler
+        and learner, and save no time: under autocast weights are cast once a call.
+        """
         import torch
 
         from coevo_gym.agents.lm.half_copy import half_copy, renew
 
-        if not self._half or self.model.dtype == torch.bfloat16:
+        trained_in_bf16 = self._half and self.model.dtype != torch.bfloat16
+        if not trained_in_bf16 or self.device.type == "cpu":
             return self.model
-
         if self._half_copy is None:
             self._half_copy, self._half_version = half_copy(self.model), self.version
         elif self._half_version != self.version:

@@ -198,11 +198,10 @@ def given(model: str) -> Subject:
     return Subject(Path(model).name, folder, shape)
 
 
-def random_weights(name: str, folder: Path) -> Subject:
-    """A model of one of :data:`SHAPES` with random weights, saved with a tokenizer of bytes."""
-    import torch
+def byte_tokenizer() -> Any:
+    """A tokenizer of bytes, with a chat template."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerFast
 
     vocabulary = sorted(pre_tokenizers.ByteLevel.alphabet())
     inner = Tokenizer(models.BPE({token: i for i, token in enumerate(vocabulary)}, []))
@@ -216,6 +215,15 @@ def random_weights(name: str, folder: Path) -> Subject:
         clean_up_tokenization_spaces=False,
     )
     tokenizer.chat_template = TEMPLATE
+    return tokenizer
+
+
+def random_weights(name: str, folder: Path) -> Subject:
+    """A model of one of :data:`SHAPES` with random weights, saved with a tokenizer of bytes."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    tokenizer = byte_tokenizer()
     family, fields = SHAPES[name]
     ids = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
     config = AutoConfig.for_model(family, **fields, bos_token_id=None, **ids)

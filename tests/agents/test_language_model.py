@@ -179,6 +179,35 @@ def test_what_comes_after_the_last_sampled_token_costs_nothing(folder: Path) -> 
     assert seen == [2, 2]
 
 
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_a_prompt_that_segments_share_is_read_once(
+    folder: Path, lora_rank: int, checkpointing: bool
+) -> None:
+    model = make(folder, lora_rank=lora_rank, gradient_checkpointing=checkpointing)
+    learn(model, steps=1)
+    prompt, ends = SEGMENTS[1].ids[:30], ((7, 8, 9), (7, 8, 4), (5,))
+    group = [
+        Segment(prompt + end, (False,) * 30 + (True,) * len(end), (-1.0,) * len(end))
+        for end in ends
+    ]
+    seen: list[int] = []
+    model.model.model.register_forward_pre_hook(
+        lambda module, args, kwargs: seen.append(kwargs["input_ids"].numel()), with_kwargs=True
+    )
+    model.train()
+    logps, mask = model.logprobs(group)
+    assert seen == [30 + 2]  # the last token of each predicts nothing
+    logps[mask].sum().backward()  # type: ignore[no-untyped-call]
+    shared = gradients(model)
+    model.train(False)
+    alone = by_hand(model.model, group)
+    torch.testing.assert_close(logps[mask], torch.cat(alone), rtol=1e-5, atol=1e-5)
+    torch.cat(alone).sum().backward()  # type: ignore[no-untyped-call]
+    for got, wanted in zip(shared, gradients(model), strict=True):
+        assert (got - wanted).norm() <= 1e-5 * wanted.norm()
+
+
 def test_no_samples_and_nothing_sampled(folder: Path) -> None:
     model = make(folder)
     logps, mask = model.logprobs([])

@@ -25,7 +25,8 @@ from transformers import (
 
 from coevo_gym.agents.lm import packing
 from coevo_gym.agents.lm.causal_lm import check_model, head_of
-from coevo_gym.agents.lm.packing import pack, packed_hidden, sequence_attention
+from coevo_gym.agents.lm.packing import lay_out, pack, packed_hidden, sequence_attention
+from coevo_gym.agents.lm.prefix_cache import LEAST_SHARED
 from coevo_gym.core.errors import ModelError
 
 SHAPE = {
@@ -115,6 +116,86 @@ def test_no_token_sees_another_sequence() -> None:
     assert torch.equal(before[: len(first)], after[: len(first)])
     assert torch.equal(before[end:], after[end:])
     assert not torch.equal(before[len(first) : end], after[len(first) : end])
+
+
+# Shared beginnings.
+
+
+def alike() -> list[list[int]]:
+    """Sequences of two groups, among them one twice, one that another goes on from, and a loner."""
+    loner, first, second, *ends = sequences((9, LEAST_SHARED + 4, LEAST_SHARED, 3, 7, 1, 20, 2))
+    longer = first + ends[3]
+    return [
+        first + ends[0],
+        loner,
+        second + ends[1],
+        longer,
+        longer + ends[4],
+        second,
+        first + ends[0],
+        second[:-1] + ends[2],  # too little in common
+    ]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sequences_that_begin_alike_equal_each_alone(name: str) -> None:
+    kind, settings = MODELS[name]
+    model = make(kind, **settings)
+    read: list[int] = []
+    model.model.register_forward_pre_hook(
+        lambda _, args, given: read.append(given["input_ids"].numel()), with_kwargs=True
+    )
+    packed = model.lm_head(packed_hidden(model, alike()))
+    alone = torch.cat([model(input_ids=torch.tensor([ids])).logits[0] for ids in alike()])
+    torch.testing.assert_close(packed, alone, rtol=1e-4, atol=1e-4)
+    assert read[0] == 9 + (20 + 3 + 20 + 2) + (16 + 7) + 16
+    assert sum(read[1:]) == sum(map(len, alike()))
+
+
+def test_gradients_of_sequences_that_begin_alike_are_those_of_each_alone() -> None:
+    model = make(Qwen3Config)
+    rng = torch.Generator().manual_seed(2)
+    wanted = torch.randn(sum(map(len, alike())), SHAPE["hidden_size"], generator=rng)
+    found = []
+    for hidden in (
+        packed_hidden(model, alike()),
+        torch.cat([model.model(torch.tensor([ids])).last_hidden_state[0] for ids in alike()]),
+    ):
+        model.zero_grad()
+        (hidden * wanted).sum().backward()
+        found.append([weight.grad.clone() for weight in model.model.parameters()])
+    for together, alone in zip(*found, strict=True):
+        assert (together - alone).norm() <= 1e-5 * alone.norm()
+
+
+def test_no_token_sees_another_sequence_that_begins_alike() -> None:
+    model = make(LlamaConfig)
+    begun = alike()[3]
+    changed = [[*begun, 5, 6, 7], [*begun, 5, 6, 8], [*begun, 9, 9]]
+    before = packed_hidden(model, [[*begun, 5, 6, 7], [*begun, 4, 3], [*begun, 9, 9]])
+    after = packed_hidden(model, changed)
+    n = len(begun)
+    torch.testing.assert_close(before[: n + 3], after[: n + 3], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(before[-2:], after[-2:], rtol=1e-5, atol=1e-6)
+
+
+@given(st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=8), min_size=1, max_size=8))
+def test_a_row_holds_each_beginning_once(texts: list[list[int]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "LEAST_SHARED", 1)
+        parts = lay_out(texts, share=True)
+    assert sorted(part.sequence for part in parts) == list(range(len(texts)))
+    for part in parts:
+        runs = [parts[number].ids[:n] for number, n in part.path]
+        assert [token for run in runs for token in run] == texts[part.sequence]
+    beginnings = {tuple(text[: n + 1]) for text in texts for n in range(len(text))}
+    assert sum(len(part.ids) for part in parts) == len(beginnings)
+
+
+def test_a_row_that_is_not_shared_holds_the_sequences_in_order() -> None:
+    parts = lay_out(alike(), share=False)
+    assert [part.ids for part in parts] == alike()
+    assert [part.path for part in parts] == [[(i, len(ids))] for i, ids in enumerate(alike())]
 
 
 def test_the_model_is_left_as_it_was() -> None:

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -413,6 +414,29 @@ def test_small_batches_give_the_same_greedy_answers(folder: Path) -> None:
     assert [one.ids for one in whole] == [one.ids for one in alone]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_frozen_head_is_not_copied_for_each_prompt(folder: Path, dtype: Any) -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    made = policy(folder, dtype=dtype, lora_rank=4)
+    sizes: list[int] = []
+
+    class Sizes(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, called: Any, types: Any, given: Any = (), named: Any = None
+        ) -> Any:
+            found = called(*given, **(named or {}))
+            if isinstance(found, torch.Tensor):
+                sizes.append(found.numel())
+            return found
+
+    with Sizes():
+        made.generate([ask(f"go to table {n}", max_tokens=2) for n in range(8)])
+    head = made.model.lm_head.weight
+    assert not head.requires_grad
+    assert head.numel() <= max(sizes) < 2 * head.numel()
+
+
 def test_a_copy_in_half_precision(folder: Path) -> None:
     made = policy(folder)
     half = half_copy.half_copy(made.model)
@@ -437,10 +461,11 @@ def test_a_copy_in_half_precision(folder: Path) -> None:
 
 
 def test_it_samples_with_the_copy_where_fp32_weights_are_trained_in_half_precision(
-    folder: Path,
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = policy(folder)
-    made._half = True
+    made = policy(folder, dtype="bfloat16")
+    assert made._sampler() is made.model
+    monkeypatch.setattr(TransformersPolicy, "device", SimpleNamespace(type="cuda"))
     first = made._sampler()
     assert first.dtype == torch.bfloat16
     assert made._sampler() is first

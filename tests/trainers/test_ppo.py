@@ -188,6 +188,22 @@ class TestUpdate:
         assert isinstance(one.policy, Valued)
         assert len(one.policy.calls) == 2  # the values, and the step
 
+    def test_values_learn_where_all_advantages_are_0(self) -> None:
+        """The value loss acts on every sample, so none is left out as GRPO does."""
+        one = learner(epochs=1, minibatches=1, kl_coef=0.0, value_lr=0.1, lam=1.0)
+        groups = [
+            dataclasses.replace(
+                g, trajectories=tuple(dataclasses.replace(t, success=True) for t in g.trajectories)
+            )
+            for g in batch(FakeLanguageModel())
+        ]
+        metrics = one.update(groups, [[0.0] * len(g.trajectories) for g in groups])
+        assert isinstance(one.policy, Valued)
+        assert len(one.policy.calls[-1]) == metrics["samples"] == 12
+        assert metrics["policy_loss"] == 0.0
+        assert metrics["value_loss"] == pytest.approx(0.5)
+        assert one.head.bias.item() == pytest.approx(0.1, abs=1e-3)
+
     def test_a_policy_without_hidden_states_is_refused(self) -> None:
         with pytest.raises(ConfigError, match=r"FakeLanguageModel has no hidden states"):
             PPO(FakeLanguageModel())
