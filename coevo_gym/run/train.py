@@ -411,12 +411,12 @@ class _Run:
         self.progress.phase(f"train {arm.name}", total or 0, done, similar=later)
         self.progress.expect(*arm.most_left())
         arm.events.on_cost()
-        if loop.over and not loop.state.step:
+        most = config.max_env_steps
+        if most is not None and loop.state.env_steps >= most and not loop.state.step:
             self.progress.say(
                 f"warning: {arm.name} trains no step: its first task set took "
-                f"{loop.state.env_steps:,} env steps, and loop.max_env_steps is "
-                f"{config.max_env_steps:,}. Raise loop.max_env_steps, or lower "
-                "curriculum.initial_size."
+                f"{loop.state.env_steps:,} env steps, and loop.max_env_steps is {most:,}. Raise "
+                "loop.max_env_steps, or lower curriculum.initial_size."
             )
         loop.run()
         arm.save(checkpoints)
