@@ -21,13 +21,14 @@ learner.
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from unittest.mock import patch
 
 import numpy as np
@@ -115,10 +116,8 @@ def measure(policy: TransformersPolicy, way: Way) -> Measured:
     played = time.process_time()
     update(policy, way, groups)
     done = time.process_time()
-    prefixes = policy._prefixes
-    assert prefixes is not None
-    read, prefixes.read = prefixes.read, 0
-    return Measured(played - started, done - played, read, groups)
+    assert policy._prefixes is not None
+    return Measured(played - started, done - played, policy._prefixes.read, groups)
 
 
 def update(policy: TransformersPolicy, way: Way, groups: Sequence[Group]) -> None:
@@ -195,13 +194,11 @@ def precision(exact: TransformersPolicy, half: TransformersPolicy) -> Precision:
             values, mask = policy.logprobs(parts)
         logps.append(values[mask])
         GRPO(policy, SETTINGS).update(groups)
-        gradients.append(flat(weight.grad for weight in policy.parameters()))
+        gradients.append([weight.grad for weight in policy.parameters()])
         policy.model.zero_grad(set_to_none=True)
-    norms = [gradient.norm() for gradient in gradients]
-    cosine = torch.dot(*gradients) / norms[0] / norms[1]
-    return Precision(
-        logps[1] - logps[0], sampled - logps[1], float(cosine), float(norms[1] / norms[0])
-    )
+    exact_norm, half_norm = (math.sqrt(square(gradient)) for gradient in gradients)
+    cosine = dot(*gradients) / (exact_norm * half_norm)
+    return Precision(logps[1] - logps[0], sampled - logps[1], cosine, half_norm / exact_norm)
 
 
 @contextmanager
@@ -241,12 +238,12 @@ class Found(NamedTuple):
 def run(folder: str, repeats: int) -> Found:
     """Measure all ways in turn, so many times; then compare what they compute."""
     made = policies(folder)
-    start = {key: policy.state_dict() for key, policy in made.items()}
+    start = made["float32", True].state_dict()
 
     def renewed(way: Way) -> TransformersPolicy:
         policy = made[way.dtype, way.whole]
         policy.model.zero_grad(set_to_none=True)
-        return policy.load_state_dict(start[way.dtype, way.whole])
+        return policy.load_state_dict(start)
 
     steps: dict[str, list[Measured]] = {name: [] for name in WAYS}
     for _ in range(repeats):
@@ -259,15 +256,26 @@ def run(folder: str, repeats: int) -> Found:
     for way in (before, now):
         policy = renewed(way)
         update(policy, way, steps["before, fp32"][0].groups)
-        changes.append(flat(policy.parameters()) - flat(start["float32", True]["weights"].values()))
-    apart = float((changes[1] - changes[0]).norm() / changes[0].norm())
+        changes.append(less(policy.parameters(), start["weights"].values()))
+    apart = math.sqrt(square(less(*changes)) / square(changes[0]))
     changes.clear()
     return Found(steps, apart, precision(renewed(now), renewed(half)))
 
 
-def flat(weights: Any) -> Tensor:
-    """All weights in one tensor, in fp64."""
-    return torch.cat([weight.detach().double().flatten() for weight in weights])
+def less(one: Iterable[Tensor], other: Iterable[Tensor]) -> list[Tensor]:
+    """Subtract each of the other tensors."""
+    return [a.detach() - b for a, b in zip(one, other, strict=True)]
+
+
+def dot(one: Iterable[Tensor], other: Iterable[Tensor]) -> float:
+    """Sum the products of the numbers of some tensors, in fp64."""
+    pairs = zip(one, other, strict=True)
+    return sum(float(torch.dot(a.flatten().double(), b.flatten().double())) for a, b in pairs)
+
+
+def square(tensors: Sequence[Tensor]) -> float:
+    """Sum the squares of the numbers of some tensors."""
+    return dot(tensors, tensors)
 
 
 def report(steps: dict[str, list[Measured]]) -> list[str]:

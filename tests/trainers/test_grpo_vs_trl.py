@@ -63,38 +63,67 @@ def test_decisions_are_the_answers_and_their_whole_context(
         assert (segment.ids, segment.sampled) == (rollout.ids, rollout.sampled)
 
 
-def test_an_update_of_this_learner_is_measured(bench: SimpleNamespace, folder: Path) -> None:
+@pytest.mark.parametrize("whole", [False, True])
+def test_this_learner_is_measured(bench: SimpleNamespace, folder: Path, whole: bool) -> None:
     sent: list[Any] = []
     channel = SimpleNamespace(send=sent.append, recv=lambda: "go")
-    bench.sides.run_ours(job(bench, folder), channel)
+    task = job(bench, folder, whole=whole)
+    bench.sides.run_ours(task, channel)
     assert sent[0] == "ready"
     assert [type(update) for update in sent[1:]] == [bench.sides.Update] * 2
     for update in sent[1:]:
         assert update.seconds > 0
+        assert update.update_cpu_seconds > 0
+        assert (update.sampling_cpu_seconds > 0) == whole
+        assert update.tokens == sum(len(rollout.ids) for rollout in task.batch())
         assert update.grad_norm > 0
         assert update.peak_bytes >= update.resident_bytes > 0
-    told = bench.main.facts(job(bench, folder), "tiny", {"ours": sent[1:], "trl": sent[1:]})
+    told = bench.main.facts(task, "tiny", {"ours": sent[1:], "trl": sent[1:]})
     assert told["agree"]
     assert told["ratios"]["seconds"]["ratio"] == told["ratios"]["peak_bytes"]["ratio"] == 1
-    assert "ours/TRL" in bench.main.table(json.loads(json.dumps(told)))
+    table = bench.main.table(json.loads(json.dumps(told)))
+    assert "ours/TRL" in table
+    assert ("scoring and update" in table) == whole
+    assert bench.main.missed(told) == (["cpu_seconds", "peak_bytes"] if whole else ["seconds"])
+
+
+def test_a_whole_step_samples_whole_answers(bench: SimpleNamespace, folder: Path) -> None:
+    from coevo_gym.agents.lm.language_model import ModelConfig
+    from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
+
+    policy = TransformersPolicy(ModelConfig(path=str(folder), device="cpu"))
+    task = job(bench, folder, whole=True)
+    bench.sides.endless(policy)
+    asked = bench.sides.prompts(task, policy.tokenizer)
+    found = bench.sides.sampled(policy, asked, 2)
+    assert [r._replace(ids=()) for r in found] == [r._replace(ids=()) for r in task.batch()]
+    assert [len(r.ids) for r in found] == [60] * 4
+    prompts = [r.ids[:-16] for r in found]
+    assert prompts[0] == prompts[1] != prompts[2] == prompts[3]
 
 
 @pytest.mark.parametrize(("loss", "norm"), [(0.5002, 1.0), (0.5, 1.01), (float("nan"), 1.0)])
 def test_sides_that_do_not_do_the_same_are_found(
-    bench: SimpleNamespace, loss: float, norm: float
+    bench: SimpleNamespace, folder: Path, loss: float, norm: float
 ) -> None:
-    def update(loss: float, norm: float) -> Any:
-        return bench.sides.Update(1.0, 1.0, loss, norm, 2, 1, "")
+    task = job(bench, folder)
+    tokens = sum(len(rollout.ids) for rollout in task.batch())
 
-    found = {"ours": [update(loss, norm)], "trl": [update(0.5, 1.0)]}
-    assert not bench.main.agrees(found, "cpu")
-    assert bench.main.agrees({"ours": found["trl"], "trl": found["trl"]}, "cpu")
+    def update(loss: float, norm: float, tokens: int = tokens) -> Any:
+        return bench.sides.Update(1.0, 1.0, 0.0, 1.0, tokens, loss, norm, 2, 1, "")
+
+    right = update(0.5, 1.0)
+    for wrong in (update(loss, norm), update(0.5, 1.0, tokens - 1)):
+        assert not bench.main.agrees({"ours": [wrong], "trl": [right]}, task)
+    assert bench.main.agrees({"ours": [right], "trl": [right]}, task)
 
 
 @pytest.mark.slow
-def test_the_bench_on_a_tiny_model_prints_json(tmp_path: Path) -> None:
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_bench_on_a_tiny_model_prints_json(tmp_path: Path, whole: bool) -> None:
     pytest.importorskip("trl")
-    flags = "--updates 2 --groups 1 --group-size 2 --rows 1 --longest 60 --threads 1 --epochs 2"
+    flags = "--updates 2 --groups 1 --group-size 2 --rows 1 --longest 60 --threads 1 "
+    flags += "--whole" if whole else "--epochs 2"
     command = [sys.executable, str(BENCH / "grpo_vs_trl.py"), *flags.split(), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     told = json.loads(done.stdout)
@@ -103,7 +132,11 @@ def test_the_bench_on_a_tiny_model_prints_json(tmp_path: Path) -> None:
     for side in ("ours", "trl"):
         assert len(told["sides"][side]) == 2
         assert all(update["peak_bytes"] > 50e6 for update in told["sides"][side])
+        assert all((update["sampling_cpu_seconds"] > 0) == whole for update in told["sides"][side])
+    assert told["ratios"]["seconds"]["least"] <= told["ratios"]["seconds"]["most"]
+    if whole:
+        assert told["wanted"] == {"seconds": None, "cpu_seconds": 0.65, "peak_bytes": 0.8}
+        return
     losses = [told["sides"][side][0]["loss"] for side in ("ours", "trl")]
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
-    assert told["ratios"]["seconds"]["least"] <= told["ratios"]["seconds"]["most"]
     assert told["wanted"] == {"seconds": 0.8, "cpu_seconds": None, "peak_bytes": 1.0}
