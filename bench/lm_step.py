@@ -14,7 +14,7 @@ with a draw that rounding decides.
 Below the table: how far bf16 is from fp32 on what bf16 has sampled, and its sampler from its
 learner.
 
-    python bench/lm_step.py             # about 10 minutes of processor time
+    python bench/lm_step.py             # 7 minutes of processor time, 8 GB of memory
     python bench/lm_step.py --shape tiny --repeats 1      # shows that it runs; no bounds
 """
 
