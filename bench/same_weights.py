@@ -1,11 +1,13 @@
-"""Does a change leave training as it was, to the last bit? Hashes of the weights of two arms.
+"""Does a change leave training as it was, to the last bit? Hashes of the weights of some arms.
 
-Trains `static` and `coevolve` of the quickstart for each seed and prints the hash of what each arm
-has learned. Equal hashes mean equal draws, in an equal order, and equal arithmetic throughout.
+Trains `static` and `coevolve`, or the methods that --arms names, on the quickstart's settings for
+each seed, and prints the hash of the weights of each arm. Equal hashes mean equal draws, in an
+equal order, and equal arithmetic throughout.
 Weights differ between machines and versions of PyTorch, so compare on one:
 
     python bench/same_weights.py --json before.json        # on the commit before
     python bench/same_weights.py --against before.json     # after the change; 1 on a difference
+    python bench/same_weights.py --arms static,coevolve,ppo,gigpo,seal     # more methods
 
 It runs the `coevo` of the interpreter that runs it, so that any checkout's can be asked.
 Run: python bench/same_weights.py   (about a minute a seed on one core; --steps 3000 for a short
@@ -19,24 +21,23 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-
-ARMS = ("static", "coevolve")
 
 Hashes = dict[str, dict[str, str]]
 """By seed, then by arm."""
 
 
-def weights(seed: int, steps: int, folder: Path) -> dict[str, str]:
-    """Hash of the weights of each arm after one short run."""
+def weights(seed: int, arms: Sequence[str], steps: int, folder: Path) -> dict[str, str]:
+    """Train each arm in one short run, and return the hash of its weights."""
     command = [sys.executable, "-m", "coevo_gym.cli", "train", "quickstart"]
     command += ["--name", f"seed-{seed}", "--set", f"seed={seed}"]
-    command += ["--set", f"arms={','.join(ARMS)}", "--set", f"loop.max_env_steps={steps}"]
+    command += ["--set", f"arms={','.join(arms)}", "--set", f"loop.max_env_steps={steps}"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"seed {seed}: coevo train ended with {done.returncode}:\n{done.stderr}")
     summary = json.loads((folder / "runs" / f"seed-{seed}" / "summary.json").read_text())
-    return {arm: summary["arms"][arm]["weights"] for arm in ARMS}
+    return {arm: summary["arms"][arm]["weights"] for arm in arms}
 
 
 def differences(now: Hashes, before: Hashes) -> list[str]:
@@ -56,6 +57,12 @@ def main() -> None:
     """Train, print a table, and compare it if asked to."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--steps", type=int, default=12_000, help="loop.max_env_steps of an arm")
+    parser.add_argument(
+        "--arms",
+        type=lambda text: text.split(","),
+        default=["static", "coevolve"],
+        help="methods, separated by commas (static,coevolve)",
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--json", type=Path, help="also write the hashes there")
     parser.add_argument("--against", type=Path, help="a file of --json; exit 1 on a difference")
@@ -67,7 +74,7 @@ def main() -> None:
     print("| seed | arm | weights |\n|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for seed in arguments.seeds:
-            found[str(seed)] = weights(seed, arguments.steps, Path(folder))
+            found[str(seed)] = weights(seed, arguments.arms, arguments.steps, Path(folder))
             for arm, digest in found[str(seed)].items():
                 print(f"| {seed} | {arm} | {digest} |", flush=True)
     if arguments.json:
