@@ -1,0 +1,101 @@
+"""Writes how each task ends that the random agent plays: ``evaluation/BENCHMARK.json``.
+
+    python -m tests.golden.evaluations [BENCHMARK …]
+
+For three seeds, up to 50 tasks each: the task's name, the seed of its env, score, success, and
+env steps. A test evaluates again, inside a run and as ``coevo eval`` does. Write the files again
+only after a change of an engine, a task set, or the random agent.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from coevo_gym.config import RunConfig, load_config
+from coevo_gym.core.task import Task
+from coevo_gym.episodes.evaluation import seed_of_sample
+from coevo_gym.run.assembly import Assembly
+from coevo_gym.run.evals.carry_out import Kept, carry_out
+from coevo_gym.run.evals.job import model_job
+from coevo_gym.run.evaluation import SILENT
+
+FOLDER = Path(__file__).parent / "evaluation"
+SEEDS = (0, 1, 2)
+SPLITS = {"webshop": "val", "alfworld": "val", "bfcl": "val", "appworld": "train"}
+"""AppWorld's built-in world has 15 validation tasks, and 48 to train on."""
+SETS = ("evaluation.n_tasks=50", "benchmark.max_steps=15", "rollout.max_envs=16")
+
+Row = list[object]
+"""Name of the task, seed of its env, score, success, env steps."""
+
+
+def in_a_run(benchmark: str, seed: int) -> list[Row]:
+    """Evaluate as training does."""
+    assembly = Assembly(_config(benchmark, seed))
+    tasks = assembly.tasks_to_evaluate(SPLITS[benchmark])
+    found = assembly.evaluate(assembly.random_agent(), SPLITS[benchmark])
+    assert not found.faults
+    return [
+        _row(task, seed, episode.score, episode.success, len(episode.steps))
+        for task, episode in zip(tasks, found.episodes, strict=True)
+    ]
+
+
+def by_itself(benchmark: str, seed: int) -> list[Row]:
+    """Evaluate as ``coevo eval`` does."""
+    sets = (*SETS, f"seed={seed}")
+    job = model_job(benchmark, "random", SPLITS[benchmark], SILENT, sets=sets)
+    kept = Kept()
+    carry_out(job, kept, SILENT)
+    lines = [kept.lines[task.id, 0] for task in job.tasks]
+    rows = [
+        _row(task, seed, line.score, line.success, line.steps)
+        for task, line in zip(job.tasks, lines, strict=True)
+    ]
+    assert [row[1] for row in rows] == [line.seed for line in lines]
+    return rows
+
+
+def stored(benchmark: str) -> dict[str, list[Row]]:
+    """What is stored of a benchmark, by seed."""
+    found: dict[str, list[Row]] = json.loads(_file_of(benchmark).read_text(encoding="utf-8"))
+    return found
+
+
+def make(benchmarks: Sequence[str]) -> None:
+    """Write the files of benchmarks.
+
+    Raises:
+        SystemExit: if the two ways of evaluating differ.
+    """
+    FOLDER.mkdir(exist_ok=True)
+    for benchmark in benchmarks:
+        of_seed = {seed: in_a_run(benchmark, seed) for seed in SEEDS}
+        for seed, rows in of_seed.items():
+            if rows != by_itself(benchmark, seed):
+                raise SystemExit(f"{benchmark}, seed {seed}: the two ways of evaluating differ")
+        lines = ",\n".join(
+            f'"{seed}": [\n' + ",\n".join(map(json.dumps, rows)) + "\n]"
+            for seed, rows in of_seed.items()
+        )
+        _file_of(benchmark).write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+
+
+def _config(benchmark: str, seed: int) -> RunConfig:
+    sets = (*SETS, f"seed={seed}")
+    return load_config({"benchmark": benchmark}, sets=sets, environ={}).config
+
+
+def _row(task: Task, seed: int, score: float, success: bool, steps: int) -> Row:
+    return [task.name, seed_of_sample(seed, task, 0), score, success, steps]
+
+
+def _file_of(benchmark: str) -> Path:
+    return FOLDER / f"{benchmark}.json"
+
+
+if __name__ == "__main__":
+    make(sys.argv[1:] or list(SPLITS))
