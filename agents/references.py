@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.task import Task
-from coevo_gym.episodes.evaluation import Evaluation, evaluate_each
-from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.episodes.evaluation import Parts
 
 
-def evaluate_references(
-    tasks: Sequence[Task],
-    envs: EnvPool,
-    *,
-    seed: int = 0,
-    on_done: Callable[[int], None] | None = None,
-) -> Evaluation:
+def references(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextManager[Parts]:
     """Play each task's own solution, the ceiling of the success rate.
 
-    Arguments and errors are those of :func:`~coevo_gym.episodes.evaluation.evaluate`.
+    Pass it to :func:`~coevo_gym.episodes.evaluation.evaluate` in the place of an agent.
     """
-    parts = [(ScriptedAgent(task.solution, after=""), [task]) for task in tasks]
-    return evaluate_each(parts, envs, seed=seed, on_done=on_done)
+    return nullcontext((ScriptedAgent(task.solution, after=""), [task]) for task in tasks)

@@ -226,7 +226,7 @@ def test_a_run_trains_on_the_rest_and_evaluates_on_it() -> None:
     assert {task.split for task in assembly.warmup_tasks()} == {Split.TRAIN}
     found = assembly.evaluate(assembly.random_agent())
     assert (found.split, len(found.episodes)) == (Split.HELD_OUT, len(held_out))
-    found = assembly.evaluate(None, "train")
+    found = assembly.evaluate(assembly.random_agent(), train)
     assert len(found.episodes) == len(train)
     with pytest.raises(ConfigError, match="exactly one split"):
         evaluate(assembly.random_agent(), (train[0], held_out[0]), assembly.envs())

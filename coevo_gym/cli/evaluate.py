@@ -34,8 +34,8 @@ from coevo_gym.store.folder import RunFolder, finite
 
 if TYPE_CHECKING:
     from coevo_gym.core.stats import Rate
+    from coevo_gym.episodes.evaluation import Evaluation
     from coevo_gym.run.evals.job import EvalJob
-    from coevo_gym.run.evals.summary import EvalSummary
     from coevo_gym.run.table import TableRow
 
 
@@ -117,7 +117,7 @@ def evaluate(
     """
     from coevo_gym.run.evals.identity import default_name, identity
     from coevo_gym.run.evals.job import model_job, run_job
-    from coevo_gym.run.evaluation import evaluate_in
+    from coevo_gym.run.evaluation import evaluate_in, to_json
 
     found = find_source(source)
     _check_options(found, sets=sets, env=env, on=on)
@@ -135,7 +135,7 @@ def evaluate(
         agreed = yes or agree(job.estimates())
         try:
             with progress:
-                summary = evaluate_in(
+                evaluation = evaluate_in(
                     folder, job, progress, overwrite=overwrite, agreed=agreed, begun=_going_on
                 )
         except KeyboardInterrupt:
@@ -146,16 +146,17 @@ def evaluate(
                 error.add_note(_GO_ON.format(folder.path))
             raise
     if as_json:
-        print_json({**finite(summary.to_json()), "folder": str(folder.path)})
+        print_json({**finite(to_json(job, evaluation)), "folder": str(folder.path)})
         return
-    for table, left_out in type_tables(summary.types, by or ()):
+    for table, left_out in type_tables(evaluation.types, by or ()):
         if table.row_count:
             print_table(table)
         if left_out:
             say(left_out)
-    for line in remarks(summary, folder, by or ()):
+    for line in remarks(job, evaluation, folder, by or ()):
         say(line)
-    row = replace(summary.row, env_steps=round(summary.steps * summary.episodes))
+    steps = sum(line.steps for line in evaluation.lines)
+    row = replace(job.row(evaluation), env_steps=steps)
     print_numbers(result_table([row], split.value, samples=samples))
 
 
@@ -192,7 +193,7 @@ def _check_options(
 
 def _check_by(by: Sequence[str], job: EvalJob) -> None:
     """Refuse kinds of tags that no task has, before anything is played."""
-    from coevo_gym.run.evals.types import types_of
+    from coevo_gym.episodes.evaluation import types_of
 
     known = sorted({kind_of_tag(tag) for task in job.tasks for tag in types_of(task)})
     for kind in by:
@@ -225,21 +226,24 @@ def type_tables(
         yield table, f"{left_out} are not shown." if few else ""
 
 
-def remarks(summary: EvalSummary, folder: EvalFolder, by: Sequence[str]) -> Iterator[str]:
+def remarks(
+    job: EvalJob, found: Evaluation, folder: EvalFolder, by: Sequence[str]
+) -> Iterator[str]:
     """Yield what else there is to say about an evaluation, a line each."""
-    if summary.pass_at:
-        passed = (f"pass@{k} {share:.1%}" for k, share in summary.pass_at.items())
-        yield f"Of {summary.samples} samples a task: {', '.join(passed)}."
-    fine = [kind for kind, rates in summary.types.items() if len(rates) > MOST_TYPES]
+    types = found.types
+    if found.pass_at:
+        passed = (f"pass@{k} {share:.1%}" for k, share in found.pass_at.items())
+        yield f"Of {found.samples} samples a task: {', '.join(passed)}."
+    fine = [kind for kind, rates in types.items() if len(rates) > MOST_TYPES]
     if ALL in by and (fine := [kind for kind in fine if kind not in by]):
         yield f"Success by {', '.join(fine)} is in {folder.summary}."
-    if summary.types and not by:
-        yield f"Success by type of task: --by {', --by '.join(summary.types)}, or --by {ALL}."
-    if summary.row.env_steps:
-        yield f"{summary.row.name} was trained for {summary.row.env_steps:,} env steps."
-    if summary.lost:
+    if types and not by:
+        yield f"Success by type of task: --by {', --by '.join(types)}, or --by {ALL}."
+    if job.env_steps:
+        yield f"{job.policy} was trained for {job.env_steps:,} env steps."
+    if found.faults:
         yield (
-            f"{summary.lost} of {summary.lost + summary.episodes} episodes were lost to a fault "
+            f"{found.faults} of {len(found.tasks) * found.samples} episodes were lost to a fault "
             f"and are in no number ({folder.lost}). The same command tries them again."
         )
     yield f"Evaluation: {folder.path}"

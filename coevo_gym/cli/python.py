@@ -152,9 +152,9 @@ def evaluate(
         else:
             job = model_job(found.name, policy, split, shown, samples=samples, sets=sets, env=env)
         if name is None:
-            return evaluate_unkept(job, shown, agreed=yes).row
+            return job.row(evaluate_unkept(job, shown, agreed=yes))
         folder = EvalFolder.named(name)
-        return evaluate_in(folder, job, shown, overwrite=overwrite, agreed=yes).row
+        return job.row(evaluate_in(folder, job, shown, overwrite=overwrite, agreed=yes))
 
 
 @contextmanager

@@ -127,7 +127,8 @@ class StoreSettings(FrozenModel):
     """What is kept of a run."""
 
     record: Literal["signals", "all", "none"] = "signals"
-    """Training episodes to keep: those of groups that fired a signal, all, or none."""
+    """Episodes to store step by step. signals: training episodes of groups that fired a signal;
+    all: every training and evaluation episode; none."""
     checkpoint_every_steps: int = Field(default=5, ge=1)
     """Steps of the learner between checkpoints."""
     keep_checkpoints: int = Field(default=2, ge=1)

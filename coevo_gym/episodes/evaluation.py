@@ -1,71 +1,247 @@
 """Evaluation: raw envs, evaluation types, nothing learned.
 
-What comes out is an :class:`Evaluation` of :class:`EvalTrajectory`, a type that nothing that
-records, trains or explores accepts. That is why any split may be evaluated, the training split
-too; a mixture of splits may not, since its rate would mean nothing.
+There is one evaluation, :func:`evaluate`: a run evaluates its arms with it, and so does ``coevo
+eval``. Its episodes are of :class:`EvalTrajectory`, a type that nothing that records, trains or
+explores accepts. That is why any split may be evaluated, the training split too; a mixture of
+splits may not, since its rate would mean nothing.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
 from coevo_gym.core.seams import Agent
-from coevo_gym.core.stats import success_rate
+from coevo_gym.core.stats import Rate, at_k, success_rate
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import EvalTrajectory
-from coevo_gym.episodes.episode import EvalEpisode, Finished, Lost, Outcome
+from coevo_gym.envs.tags import kind_of_tag, tags_from, tags_of, value_of_tag
+from coevo_gym.episodes.episode import EvalEpisode, Finished, Lost
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import Mode, Runner, episode_seed
+from coevo_gym.store.eval_folder import EvalLine, Key
+from coevo_gym.store.evaluated import EvaluatedTask
+
+SUBSET = "subset"
+"""The kind of a tag that holds the benchmark's own name for a part of its tasks."""
+
+Parts = Iterable[tuple[Agent, Sequence[Task]]]
+"""Agents, each with the tasks that it plays."""
+Playing = Callable[[int, int, Sequence[Task]], AbstractContextManager[Parts]]
+"""Called with the number of a sample, from 0, the number of its episodes that are kept already, and
+the tasks that are left; returns a scope in which the agents play these."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Evaluation:
     """How well an agent does on some tasks.
 
     Attributes:
-        split: the split of all its tasks.
-        success_rate: mean over tasks of the share of episodes that succeeded (AppWorld's task goal
-            completion); tasks whose episodes were all lost are left out.
-        scenario_success_rate: share of scenarios of which every episode succeeded (AppWorld's
-            scenario goal completion). A lost episode takes its scenario out; 0 if none is left.
-        low: lower end of the rate's 95 % Wilson interval, in which each task counts once.
-        high: upper end.
-        mean_score: mean over tasks of the mean score of their episodes, in [0, 1].
-        env_steps: env steps taken.
-        faults: episodes lost to the engine or the model; in none of the numbers above.
-        episodes: the finished episodes, in task order; those of one task follow each other.
+        tasks: what was to be played, all of one split.
+        samples: episodes per task.
+        lines: the result of each finished episode, in task order; those of one task follow each
+            other.
+        lost_steps: env steps of episodes that were lost to the engine or the model.
+        episodes: the trajectories of the lines that are in memory, in the same order.
     """
 
-    split: Split
-    success_rate: float
-    scenario_success_rate: float
-    low: float
-    high: float
-    mean_score: float
-    env_steps: int
-    faults: int
-    episodes: tuple[EvalTrajectory, ...]
+    tasks: Sequence[Task]
+    samples: int
+    lines: tuple[EvalLine, ...]
+    lost_steps: int = 0
+    episodes: tuple[EvalTrajectory, ...] = ()
 
     @property
-    def by_task(self) -> Mapping[str, Sequence[EvalTrajectory]]:
-        """The finished episodes by task id, in task order."""
-        return _by_task(self.episodes)
+    def split(self) -> Split:
+        """The split of all its tasks."""
+        return self.tasks[0].split
+
+    @cached_property
+    def by_task(self) -> Mapping[str, Sequence[EvalLine]]:
+        """The finished episodes by task id, in task order; tasks without one are left out."""
+        return by_task(self.lines)
+
+    @cached_property
+    def rate(self) -> Rate:
+        """Success rate over tasks (AppWorld's task goal completion).
+
+        The mean over tasks of the share of episodes that succeeded, with its 95 % Wilson interval,
+        in which each task counts once.
+        """
+        return rate_of(self.by_task.values())
+
+    @property
+    def success_rate(self) -> float:
+        """See :attr:`rate`."""
+        return self.rate.success
+
+    @property
+    def scenario_success_rate(self) -> float:
+        """Share of scenarios of which every episode succeeded.
+
+        AppWorld's scenario goal completion. A lost episode takes its scenario out; NaN if none is
+        left.
+        """
+        wanted = Counter[str]()
+        for task in self.tasks:
+            wanted[task.scenario] += self.samples
+        found: dict[str, list[EvalLine]] = {}
+        for line in self.lines:
+            found.setdefault(line.scenario, []).append(line)
+        whole = [lines for name, lines in found.items() if len(lines) == wanted[name]]
+        return _mean([float(all(line.success for line in lines)) for lines in whole])
+
+    @property
+    def mean_score(self) -> float:
+        """Mean over tasks of the mean score of their episodes, in [0, 1]."""
+        tried = self.by_task.values()
+        return _mean([_mean([line.score for line in lines]) for lines in tried])
+
+    @property
+    def faults(self) -> int:
+        """Episodes without a result: lost to the engine or the model. They are in no number."""
+        return len(self.tasks) * self.samples - len(self.lines)
+
+    @property
+    def steps(self) -> float:
+        """Mean env steps of a finished episode."""
+        return _mean([line.steps for line in self.lines])
+
+    @property
+    def env_steps(self) -> int:
+        """Env steps taken, those of lost episodes included."""
+        return sum(line.steps for line in self.lines) + self.lost_steps
+
+    @property
+    def end_reasons(self) -> Mapping[str, int]:
+        """The number of episodes by the reason why they ended."""
+        return dict(sorted(Counter(line.end_reason for line in self.lines).items()))
+
+    @property
+    def pass_at(self) -> Mapping[int, float]:
+        """pass@k for several k, see :func:`pass_at`."""
+        return pass_at(self.by_task.values(), self.samples)
+
+    @property
+    def types(self) -> Mapping[str, Mapping[str, Rate]]:
+        """Success by kind and value of the tasks' tags, see :func:`by_type`."""
+        return by_type(self.by_task.values())
 
     def metrics(self) -> dict[str, float]:
         """Its numbers, for any sink."""
+        of_scenarios = self.scenario_success_rate
         return {
             "tasks": float(len(self.by_task)),
-            "episodes": float(len(self.episodes)),
-            "success_rate": self.success_rate,
-            "success_rate_low": self.low,
-            "success_rate_high": self.high,
-            "scenario_success_rate": self.scenario_success_rate,
+            "episodes": float(len(self.lines)),
+            "success_rate": self.rate.success,
+            "success_rate_low": self.rate.low,
+            "success_rate_high": self.rate.high,
+            "scenario_success_rate": 0.0 if math.isnan(of_scenarios) else of_scenarios,
             "mean_score": self.mean_score,
             "env_steps": float(self.env_steps),
             "faults": float(self.faults),
         }
+
+
+class Kept:
+    """The finished episodes of an evaluation, in memory.
+
+    Attributes:
+        lines: the result of each, by task id and sample.
+        trajectories: what happened in it.
+    """
+
+    def __init__(self) -> None:
+        self.lines: dict[Key, EvalLine] = {}
+        self.trajectories: dict[Key, EvalTrajectory] = {}
+
+    def add(self, line: EvalLine, trajectory: EvalTrajectory) -> None:
+        """Keep a finished episode."""
+        self.lines[line.key] = line
+        self.trajectories[line.key] = trajectory
+
+    def lose(self, task: Task, sample: int, lost: Lost) -> None:
+        """Note an episode that was lost to a fault."""
+
+    def evaluation(self, tasks: Sequence[Task], samples: int, lost_steps: int = 0) -> Evaluation:
+        """Return what is kept of an evaluation, in the order of its tasks."""
+        keys = [(task.id, sample) for task in tasks for sample in range(samples)]
+        lines = tuple(self.lines[key] for key in keys if key in self.lines)
+        episodes = tuple(self.trajectories[key] for key in keys if key in self.trajectories)
+        return Evaluation(tasks, samples, lines, lost_steps, episodes)
+
+
+def evaluate(
+    agent: Agent | Playing,
+    tasks: Sequence[Task],
+    envs: EnvPool,
+    *,
+    seed: int = 0,
+    samples: int = 1,
+    kept: Kept | None = None,
+    on_done: Callable[[int], None] | None = None,
+    mode: Mode = "lock_step",
+) -> Evaluation:
+    """Run one episode of each task, or several, and count.
+
+    Nothing that guides an agent beyond its task can be passed.
+
+    Args:
+        agent: the agent; with one sample usually a greedy one, ``ChoiceAgent.greedy()``. Or a
+            function that returns, for each sample, the agents and what each of them plays.
+        tasks: what to run, all of one split.
+        envs: raw envs, without a curriculum or an interface around them.
+        seed: with the task's id and the sample, it seeds the episode's env.
+        samples: episodes per task, at least 1. All tasks are played once before any is played
+            again.
+        kept: finished episodes, which are not run again; takes new ones as they end.
+        on_done: called with the number of episodes that are over, whenever that has changed.
+        mode: see :class:`~coevo_gym.episodes.runner.Runner`.
+
+    Raises:
+        ConfigError: if there is no task, or the tasks are of several splits.
+        TaskError: if one is an open task.
+        EnvBackendError: if no episode ever finished, and the first was lost to its engine.
+        ModelError: likewise, if it was lost to the model.
+    """
+    splits = {task.require_asked("evaluate").split for task in tasks}
+    if len(splits) != 1:
+        raise ConfigError(
+            f"evaluate needs tasks of exactly one split, actual: {sorted(splits) or 'no tasks'}"
+        )
+    kept = Kept() if kept is None else kept
+    playing = agent if callable(agent) else _alone(agent)
+    done = sum((task.id, sample) in kept.lines for task in tasks for sample in range(samples))
+    lost: list[Lost] = []
+    for sample in range(samples):
+        waiting = [task for task in tasks if (task.id, sample) not in kept.lines]
+        if not waiting:
+            continue
+        with playing(sample, len(tasks) - len(waiting), waiting) as parts:
+            for player, part in parts:
+                episodes = [EvalEpisode(task, seed_of_sample(seed, task, sample)) for task in part]
+                for outcome in Runner(envs, mode).run(episodes, player):
+                    task = part[outcome.index]
+                    if isinstance(outcome, Finished):
+                        kept.add(line_of(task, sample, seed, outcome), outcome.record)
+                    else:
+                        lost.append(outcome)
+                        kept.lose(task, sample, outcome)
+                    done += 1
+                    if on_done:
+                        on_done(done)
+    if not kept.lines:
+        first = lost[0].error
+        kind = ModelError if isinstance(first, ModelError) else EnvBackendError
+        raise kind(
+            f"All {len(lost)} evaluation episodes were lost, the first because: {first}"
+        ) from first
+    return kept.evaluation(tasks, samples, sum(one.env_steps for one in lost))
 
 
 def seed_of_sample(seed: int, task: Task, sample: int) -> int:
@@ -79,131 +255,102 @@ def seed_of_sample(seed: int, task: Task, sample: int) -> int:
     return episode_seed(seed, f"{task.id}/{sample}" if sample else task.id)
 
 
-def evaluate(
-    agent: Agent,
-    tasks: Sequence[Task],
-    envs: EnvPool,
-    *,
-    seed: int = 0,
-    samples: int = 1,
-    on_done: Callable[[int], None] | None = None,
-    mode: Mode = "lock_step",
-) -> Evaluation:
-    """Run one episode of each task, or several, and count.
-
-    Nothing that guides an agent beyond its task can be passed.
+def line_of(task: Task, sample: int, seed: int, ended: Finished[EvalTrajectory]) -> EvalLine:
+    """Return the result of a finished episode.
 
     Args:
-        agent: who acts; with one sample usually greedily, ``ChoiceAgent.greedy()``.
-        tasks: what to run, all of one split.
-        envs: raw envs, without a curriculum or an interface around them.
-        seed: with the task's id, it seeds the episode's env.
-        samples: episodes of each task, at least 1.
-        on_done: told how many episodes are over, whenever that has changed.
-        mode: see :class:`~coevo_gym.episodes.runner.Runner`.
-
-    Raises:
-        ConfigError: if there is no task, or the tasks are of several splits.
-        TaskError: if one is an open task.
-        EnvBackendError: if every episode was lost, the first one to its engine.
-        ModelError: if every episode was lost, the first one to the model.
+        task: what was played.
+        sample: which of the task's episodes it is, from 0.
+        seed: the seed of the evaluation.
+        ended: the episode.
     """
-    parts = [(agent, tasks)]
-    return evaluate_each(parts, envs, seed=seed, samples=samples, on_done=on_done, mode=mode)
-
-
-def evaluate_each(
-    parts: Sequence[tuple[Agent, Sequence[Task]]],
-    envs: EnvPool,
-    *,
-    seed: int = 0,
-    samples: int = 1,
-    on_done: Callable[[int], None] | None = None,
-    mode: Mode = "lock_step",
-) -> Evaluation:
-    """Evaluate each agent on tasks of its own, and count all of them together.
-
-    Args:
-        parts: agents and what each runs; all tasks are of one split.
-        envs: raw envs.
-        seed: with a task's id, it seeds the episode's env.
-        samples: episodes of each task, at least 1.
-        on_done: told how many episodes are over, those of earlier agents included.
-        mode: see :class:`~coevo_gym.episodes.runner.Runner`.
-
-    Raises:
-        ConfigError, TaskError, EnvBackendError, ModelError: as in :func:`evaluate`.
-    """
-    splits = {task.require_asked("evaluate").split for _, tasks in parts for task in tasks}
-    if len(splits) != 1:
-        raise ConfigError(
-            f"evaluate needs tasks of exactly one split, actual: {sorted(splits) or 'no tasks'}"
-        )
-    outcomes = list[Outcome[EvalTrajectory]]()
-    for agent, tasks in parts:
-        wanted = [
-            EvalEpisode(task, seed_of_sample(seed, task, sample))
-            for task in tasks
-            for sample in range(samples)
-        ]
-        found = list[Outcome[EvalTrajectory]]()
-        for outcome in Runner(envs, mode).run(wanted, agent):
-            found.append(outcome)
-            if on_done:
-                on_done(len(outcomes) + len(found))
-        outcomes += sorted(found, key=lambda outcome: outcome.index)
-    ran = [task for _, tasks in parts for task in tasks for _ in range(samples)]
-    return _counted(splits.pop(), ran, outcomes)
-
-
-def _by_task(episodes: Iterable[EvalTrajectory]) -> dict[str, list[EvalTrajectory]]:
-    found: dict[str, list[EvalTrajectory]] = {}
-    for episode in episodes:
-        found.setdefault(episode.task_id, []).append(episode)
-    return found
-
-
-def _counted(
-    split: Split, tasks: Sequence[Task], outcomes: Sequence[Outcome[EvalTrajectory]]
-) -> Evaluation:
-    """The evaluation of what came of each episode, whose tasks are ``tasks``."""
-    episodes = tuple(found.record for found in outcomes if isinstance(found, Finished))
-    lost = [found for found in outcomes if isinstance(found, Lost)]
-    if not episodes:
-        first = lost[0].error
-        kind = ModelError if isinstance(first, ModelError) else EnvBackendError
-        raise kind(
-            f"All {len(lost)} evaluation episodes were lost, the first because: {first}"
-        ) from first
-    tried = _by_task(episodes).values()
-    rate = success_rate([_mean([episode.success for episode in each]) for each in tried])
-    return Evaluation(
-        split=split,
-        success_rate=rate.success,
-        scenario_success_rate=_scenario_success_rate(tasks, outcomes),
-        low=rate.low,
-        high=rate.high,
-        mean_score=_mean([_mean([episode.score for episode in each]) for each in tried]),
-        env_steps=sum(found.env_steps for found in outcomes),
-        faults=len(lost),
-        episodes=episodes,
+    return EvalLine(
+        id=task.id,
+        sample=sample,
+        name=task.name,
+        scenario=task.scenario,
+        tags=types_of(task),
+        success=ended.record.success,
+        score=ended.record.score,
+        steps=ended.env_steps,
+        end_reason=str(ended.record.end_reason),
+        seed=seed_of_sample(seed, task, sample),
+        prompt_tokens=ended.usage.prompt_tokens,
+        completion_tokens=ended.usage.completion_tokens,
+        usd=ended.usage.usd,
     )
 
 
-def _scenario_success_rate(
-    tasks: Sequence[Task], outcomes: Sequence[Outcome[EvalTrajectory]]
-) -> float:
-    """The share of scenarios all of whose episodes succeeded, of those that lost none."""
-    of_scenario: dict[str, list[Outcome[EvalTrajectory]]] = {}
-    for task, outcome in zip(tasks, outcomes, strict=True):
-        of_scenario.setdefault(task.scenario, []).append(outcome)
-    solved = [
-        all(isinstance(outcome, Finished) and outcome.record.success for outcome in each)
-        for each in of_scenario.values()
-        if not any(isinstance(outcome, Lost) for outcome in each)
-    ]
-    return sum(solved) / len(solved) if solved else 0.0
+# What an evaluation tells by type of task.
+
+
+def types_of(task: Task) -> tuple[str, ...]:
+    """Return the types of a task as ``"kind:value"`` each: its tags, and its subset."""
+    part = tags_from([(SUBSET, task.subset)])
+    return tuple(sorted({*tags_of(task), *part}))
+
+
+def evaluated_task(task: Task) -> EvaluatedTask:
+    """Return what is stored of a task that is evaluated."""
+    return EvaluatedTask(
+        id=task.id,
+        name=task.name,
+        split=str(task.split),
+        subset=task.subset,
+        scenario=task.scenario,
+        instruction=task.instruction,
+        tags=types_of(task),
+    )
+
+
+# Numbers, from the results of finished episodes: those of each task, which has at least one.
+
+
+def by_task(lines: Iterable[EvalLine]) -> dict[str, list[EvalLine]]:
+    """Return results by task id."""
+    found: dict[str, list[EvalLine]] = {}
+    for line in lines:
+        found.setdefault(line.id, []).append(line)
+    return found
+
+
+def rate_of(tried: Iterable[Sequence[EvalLine]]) -> Rate:
+    """Return the success rate over tasks."""
+    return success_rate([_mean([float(line.success) for line in lines]) for lines in tried])
+
+
+def by_type(tried: Iterable[Sequence[EvalLine]]) -> dict[str, dict[str, Rate]]:
+    """Return the success rate over the tasks of each type, by kind and value of their tags."""
+    of_tag: dict[str, list[Sequence[EvalLine]]] = {}
+    for lines in tried:
+        for tag in lines[0].tags:
+            of_tag.setdefault(tag, []).append(lines)
+    types: dict[str, dict[str, Rate]] = {}
+    for tag in sorted(of_tag):
+        types.setdefault(kind_of_tag(tag), {})[value_of_tag(tag)] = rate_of(of_tag[tag])
+    return types
+
+
+def pass_at(tried: Iterable[Sequence[EvalLine]], samples: int) -> dict[int, float]:
+    """Return pass@k for several k up to ``samples``; {} where each task was tried once.
+
+    pass@k is how likely one of k episodes succeeds, unbiased, over the tasks with at least k.
+    """
+    if samples < 2:
+        return {}
+    all_outcomes = [[int(line.success) for line in lines] for lines in tried]
+    powers = [2**i for i in range(samples.bit_length()) if 2**i < samples]
+    found = {}
+    for k in [*powers, samples]:
+        outcomes = [tries for tries in all_outcomes if len(tries) >= k]
+        if outcomes:
+            found[k] = at_k(outcomes, k).passed
+    return found
+
+
+def _alone(agent: Agent) -> Playing:
+    return lambda sample, done, waiting: nullcontext([(agent, waiting)])
 
 
 def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    return sum(values) / len(values) if values else math.nan

@@ -150,7 +150,7 @@ def _transfer(ended: _Ended) -> dict[str, Any]:
         run_job(ended.folder, name, asked.split, samples=asked.samples, on=other)
         for name in (WARMUP, ended.arm)
     )
-    before, after = (evaluate_unkept(job, Silent()).row.success for job in jobs)
+    before, after = (evaluate_unkept(job, Silent()).success_rate for job in jobs)
     return {"benchmark": other, "before": before, "success": after}
 
 

@@ -137,9 +137,9 @@ class Arm:
         sets = {"warmup_tasks": self._assembly.warmup_tasks(), "pool_tasks": pool}
         with self.as_evaluated():
             return {
-                f"{name}_success": self._assembly.success_on(
+                f"{name}_success": self._assembly.evaluate(
                     self._evaluated, sorted(tasks, key=lambda task: task.id)[:n]
-                )
+                ).success_rate
                 for name, tasks in sets.items()
                 if tasks
             }

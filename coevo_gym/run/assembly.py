@@ -17,7 +17,6 @@ from gymnasium.envs.registration import load_env_creator
 from numpy.random import Generator
 
 from coevo_gym.agents.random import RandomAgent
-from coevo_gym.agents.references import evaluate_references
 from coevo_gym.config import ArmConfig, RunConfig, arm_configs
 from coevo_gym.core.benchmark import Benchmark, proposable
 from coevo_gym.core.errors import StoreError
@@ -29,7 +28,7 @@ from coevo_gym.curricula.explore.unproven import breakable
 from coevo_gym.curricula.growth.targets import first_round
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.held_out import benchmark_of
-from coevo_gym.episodes.evaluation import Evaluation, evaluate
+from coevo_gym.episodes.evaluation import Evaluation, Parts, Playing, evaluate
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import episode_seed
 from coevo_gym.methods.kit import Kit
@@ -288,37 +287,39 @@ class Assembly:
     def _first_rounds(self) -> dict[tuple[int, str], Round]:
         return {}
 
+    def playing(self, agent: Agent) -> Playing:
+        """Let an agent play evaluations: what its policy draws depends on nothing that it drew."""
+
+        @contextmanager
+        def playing(sample: int, done: int, tasks: Sequence[Task]) -> Iterator[Parts]:
+            # A policy that goes on would otherwise draw again what it drew for others before.
+            with self.drawing(getattr(agent, "policy", None), sample, done):
+                yield [(agent, tasks)]
+
+        return playing
+
     def evaluate(
         self,
-        agent: Agent | None,
-        split: str | None = None,
-        on_done: Callable[[int], None] | None = None,
-    ) -> Evaluation:
-        """Run the agent on held-out tasks, or on those of another split.
-
-        Without an agent, each task's own solution is played: the ceiling.
-        """
-        tasks = self.held_out_tasks if split is None else self.tasks_to_evaluate(split)
-        with closing(self.envs(split or self.config.evaluation.split)) as envs:
-            if agent is None:
-                return evaluate_references(tasks, envs, seed=self.config.seed, on_done=on_done)
-            return self._evaluate(agent, tasks, envs, on_done)
-
-    def success_on(self, agent: Agent, tasks: Sequence[Task]) -> float:
-        """Success rate of an agent on training tasks; nobody learns of it."""
-        with closing(self.envs()) as envs:
-            return self._evaluate(agent, tasks, envs).success_rate
-
-    def _evaluate(
-        self,
         agent: Agent,
-        tasks: Sequence[Task],
-        envs: EnvPool,
+        tasks: Sequence[Task] | None = None,
         on_done: Callable[[int], None] | None = None,
     ) -> Evaluation:
-        seed, samples = self.config.seed, self.config.evaluation.samples
-        with self.drawing(getattr(agent, "policy", None), 0, 0):
-            return evaluate(agent, tasks, envs, seed=seed, samples=samples, on_done=on_done)
+        """Evaluate an agent on the held-out tasks, or on other tasks of one split.
+
+        Nothing but the caller learns of the result.
+        """
+        tasks = self.held_out_tasks if tasks is None else tasks
+        split = str(tasks[0].split) if tasks else self.config.evaluation.split
+        samples = self.config.evaluation.samples
+        with closing(self.envs(split)) as envs:
+            return evaluate(
+                self.playing(agent),
+                tasks,
+                envs,
+                seed=self.config.seed,
+                samples=samples,
+                on_done=on_done,
+            )
 
 
 @contextmanager

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import asdict
+from typing import Any
 
-from coevo_gym.core.errors import ConfigError
-from coevo_gym.run.evals.carry_out import Kept, KeptInFolder, carry_out, open_database
+from coevo_gym.core.errors import ConfigError, TaskError
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import EvalTrajectory
+from coevo_gym.episodes.episode import Lost
+from coevo_gym.episodes.evaluation import Evaluation, Kept, evaluate, evaluated_task
+from coevo_gym.episodes.garbage import rare_full_collections
+from coevo_gym.run.assembly import one_thread
 from coevo_gym.run.evals.identity import differences, identity, in_words
 from coevo_gym.run.evals.job import EvalJob, run_job
-from coevo_gym.run.evals.summary import EvalSummary, summarise
 from coevo_gym.run.evolving.cost import require_consent
-from coevo_gym.run.progress import Progress, ProgressFile
+from coevo_gym.run.progress import Progress, ProgressFile, episodes_ahead
 from coevo_gym.run.table import TableRow
-from coevo_gym.store.eval_folder import EvalFolder
-from coevo_gym.store.folder import RunFolder, write_json
+from coevo_gym.store.database import RunStore
+from coevo_gym.store.eval_folder import EvalFolder, EvalLine
+from coevo_gym.store.folder import RunFolder, append_line, write_json
+from coevo_gym.store.progress import Cost
 
 
 class Silent(Progress):
@@ -33,6 +42,34 @@ class Silent(Progress):
 SILENT: Progress = Silent()
 
 
+class KeptInFolder(Kept):
+    """The episodes of an evaluation, on disk as soon as each is over, and of earlier tries.
+
+    Args:
+        folder: where.
+        policy: what is evaluated.
+        database: of that folder, opened for writing.
+    """
+
+    def __init__(self, folder: EvalFolder, policy: str, database: RunStore) -> None:
+        super().__init__()
+        self.lines = folder.lines()
+        self._folder, self._policy, self._database = folder, policy, database
+
+    def add(self, line: EvalLine, trajectory: EvalTrajectory) -> None:
+        """See :class:`~coevo_gym.episodes.evaluation.Kept`."""
+        # The line comes last: an episode that has none is run again.
+        self._database.add_eval_episode(self._policy, 0, line.ended, trajectory)
+        append_line(self._folder.results, line.model_dump(mode="json"))
+        self.lines[line.key] = line
+
+    def lose(self, task: Task, sample: int, lost: Lost) -> None:
+        """See :class:`~coevo_gym.episodes.evaluation.Kept`."""
+        place = {"id": task.id, "sample": sample, "name": task.name}
+        why = {"end_reason": str(lost.reason), "error": str(lost.error), "steps": lost.env_steps}
+        append_line(self._folder.lost, {**place, **why})
+
+
 def evaluate_policy(
     folder: RunFolder,
     policy: str | None,
@@ -43,19 +80,17 @@ def evaluate_policy(
 ) -> TableRow:
     """Evaluate a policy of a run, and keep nothing; see :func:`run_job` for the arguments."""
     job = run_job(folder, policy, split, samples=samples)
-    return evaluate_unkept(job, progress or SILENT).row
+    return job.row(evaluate_unkept(job, progress or SILENT))
 
 
-def evaluate_unkept(job: EvalJob, progress: Progress, *, agreed: bool = False) -> EvalSummary:
+def evaluate_unkept(job: EvalJob, progress: Progress, *, agreed: bool = False) -> Evaluation:
     """Evaluate, and keep nothing; see :func:`evaluate_in` for ``agreed``."""
     if not agreed:
         require_consent(job.estimates())
-    kept = Kept()
     try:
-        carry_out(job, kept, progress)
+        return _evaluate(job, Kept(), progress)
     finally:
         job.close()
-    return summarise(job, kept.lines)
 
 
 def evaluate_in(
@@ -66,11 +101,11 @@ def evaluate_in(
     overwrite: bool = False,
     agreed: bool = False,
     begun: Callable[[int, int], None] = lambda done, total: None,
-) -> EvalSummary:
+) -> Evaluation:
     """Evaluate into a folder, or go on with what is there of the same evaluation.
 
-    However it ends, what came to an end is kept; the same call goes on. Episodes that were lost
-    are tried again by it.
+    Finished episodes are kept even after a crash; call it again to resume. Episodes that were lost
+    to a fault are then tried again.
 
     Args:
         folder: where to; made if it is not there.
@@ -81,8 +116,11 @@ def evaluate_in(
         begun: called with how many episodes are done already, and of how many.
 
     Raises:
-        ConfigError: if another evaluation is there, or it may cost money and ``agreed`` is False.
+        ConfigError: if another evaluation is there, it may cost money and ``agreed`` is False,
+            there is no task, or the policy cannot play another benchmark than its own.
         StoreError: if it is in use, damaged, or cannot be written.
+        EnvBackendError: if no episode ever finished, and the first was lost to its engine.
+        ModelError: likewise, if it was lost to the model; or if an endpoint is down.
     """
     if not agreed:
         require_consent(job.estimates(0 if overwrite else len(folder.lines())))
@@ -92,12 +130,87 @@ def evaluate_in(
     ):
         begun(len(kept.lines), len(job.tasks) * job.samples)
         try:
-            carry_out(job, kept, told)
+            found = _evaluate(job, kept, told)
         finally:
             job.close()
-        summary = summarise(job, kept.lines)
-        write_json(folder.summary, summary.to_json())
-    return summary
+        write_json(folder.summary, to_json(job, found))
+    return found
+
+
+def _evaluate(job: EvalJob, kept: Kept, progress: Progress) -> Evaluation:
+    """Play what is not kept yet."""
+    total, done = len(job.tasks) * job.samples, len(kept.lines)
+    if not job.tasks:
+        raise ConfigError(f"{job.source} has no {job.split} tasks to evaluate {job.policy} on.")
+    progress.phase(job.policy, total=total, done=done)
+    cost = sum(map(_cost, kept.lines.values()), Cost())
+    progress.spent(cost)
+    if done == total:
+        return kept.evaluation(job.tasks, job.samples)
+    progress.expect(*episodes_ahead(total - done, job.assembly.max_steps), whole=True)
+
+    def on_done(over: int) -> None:
+        nonlocal cost, done
+        if len(kept.lines) > done:
+            cost += _cost(next(reversed(kept.lines.values())))
+            progress.spent(cost)
+        done = len(kept.lines)
+        progress.update(over)
+
+    scope = one_thread(job.assembly.config) if job.model else nullcontext()
+    with scope, rare_full_collections(), closing(job.assembly.envs(job.split)) as envs:
+        try:
+            found = evaluate(
+                job.playing,
+                job.tasks,
+                envs,
+                seed=job.assembly.config.seed,
+                samples=job.samples,
+                kept=kept,
+                on_done=on_done,
+            )
+        except TaskError as error:
+            if not job.elsewhere:
+                raise
+            raise ConfigError(
+                f"{job.policy} of {job.source} cannot play "
+                f"{job.assembly.config.benchmark.name}: {error}"
+            ) from error
+    if found.faults:
+        progress.say(
+            f"{found.faults} episodes failed on infrastructure errors and are excluded from all "
+            "statistics."
+        )
+    return found
+
+
+def to_json(job: EvalJob, found: Evaluation) -> dict[str, Any]:
+    """Return the numbers of an evaluation as one JSON object, the table's row at its top."""
+    return {
+        **asdict(job.row(found)),
+        "split": job.split,
+        "samples": job.samples,
+        "episodes": len(found.lines),
+        "lost": found.faults,
+        "scenario_success": found.scenario_success_rate,
+        "steps": found.steps,
+        "end_reasons": found.end_reasons,
+        "types": {
+            kind: {value: asdict(rate) for value, rate in rates.items()}
+            for kind, rates in found.types.items()
+        },
+        "pass_at": {str(k): value for k, value in found.pass_at.items()},
+        "evaluation": {
+            "prompt_tokens": sum(line.prompt_tokens for line in found.lines),
+            "completion_tokens": sum(line.completion_tokens for line in found.lines),
+            "usd": math.fsum(line.usd for line in found.lines),
+        },
+    }
+
+
+def _cost(line: EvalLine) -> Cost:
+    tokens = line.prompt_tokens + line.completion_tokens
+    return Cost(env_steps=line.steps, tokens=tokens, usd=line.usd)
 
 
 @contextmanager
@@ -125,7 +238,8 @@ def opened(
             write_json(folder.config, wanted)
         else:
             _check_same(folder, wanted, progress)
-        with closing(open_database(folder.database, job)) as database:
+        with closing(RunStore(folder.database)) as database:
+            database.add_evaluated_tasks(map(evaluated_task, job.tasks))
             database.check()
             yield KeptInFolder(folder, job.policy, database)
 

@@ -16,29 +16,9 @@ from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.run.manifest import note_interface
 from coevo_gym.run.progress import Progress
 from coevo_gym.store.database import RunStore
-from coevo_gym.store.evaluated import Evaluated
 from coevo_gym.store.folder import RunFolder, append_line, keep_lines, read_lines
 from coevo_gym.trainers.loop import Loop
 from coevo_gym.trainers.parts import Events, Metrics, training_success
-
-
-def outcomes_of(evaluation: Evaluation) -> list[Evaluated]:
-    """How each episode of an evaluation ended, in task order.
-
-    The finished episodes of a task are numbered from 0.
-    """
-    return [
-        Evaluated(
-            task_id=episode.task_id,
-            success=episode.success,
-            score=episode.score,
-            end_reason=str(episode.end_reason),
-            steps=len(episode.steps),
-            sample=sample,
-        )
-        for episodes in evaluation.by_task.values()
-        for sample, episode in enumerate(episodes)
-    ]
 
 
 @dataclass
@@ -109,9 +89,11 @@ class ArmEvents(Events):
 
     def on_eval(self, evaluation: Evaluation) -> None:
         """Note how good the policy is now."""
-        tried = [[episode.success for episode in each] for each in evaluation.by_task.values()]
+        tried = [[line.success for line in lines] for lines in evaluation.by_task.values()]
         state = self.loop.state
-        self.store.add_evaluation(self.arm, state.step, outcomes_of(evaluation))
+        self.store.add_evaluation(
+            self.arm, state.step, [line.ended for line in evaluation.lines], evaluation.episodes
+        )
         self.note_evaluation(
             {**evaluation.metrics(), **self.on_trained()},
             solved="".join("1" if fmean(outcomes) >= SOLVED else "0" for outcomes in tried),

@@ -19,12 +19,11 @@ from coevo_gym.core.errors import CoevoError
 from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.seams import Agent
 from coevo_gym.core.task import FrozenDict
-from coevo_gym.episodes.evaluation import Evaluation
+from coevo_gym.episodes.evaluation import Evaluation, evaluated_task
 from coevo_gym.episodes.garbage import rare_full_collections
 from coevo_gym.run.arm import Arm
 from coevo_gym.run.assembly import Assembly, one_thread, restoring
-from coevo_gym.run.evals.types import evaluated_task
-from coevo_gym.run.events import ArmEvents, outcomes_of
+from coevo_gym.run.events import ArmEvents
 from coevo_gym.run.evolving.answers import answers_of, warnings
 from coevo_gym.run.evolving.cost import estimates, require_consent
 from coevo_gym.run.evolving.parts import aside
@@ -183,12 +182,6 @@ class _Run:
         self._spending = Spending(progress)
 
     def go(self) -> Summary:
-        start = self._start()
-        self._spending.by(WARMUP, start.env_steps)
-        table = [
-            table_row(RANDOM, start.random, 0),
-            table_row(WARMUP, start.warmup, start.env_steps),
-        ]
         arms: dict[str, dict[str, Any]] = {}
         with (
             closing(RunStore(self.folder.database, record=self.config.store.record)) as store,
@@ -197,8 +190,12 @@ class _Run:
             store.spell = getattr(self.assembly.policy, "spell", None)
             store.add_tasks(self.assembly.warmup_tasks())
             store.add_evaluated_tasks(map(evaluated_task, self.assembly.held_out_tasks))
-            for name, outcomes in start.outcomes.items():
-                store.add_evaluation(name, 0, [Evaluated(*outcome) for outcome in outcomes])
+            start = self._start(store)
+            self._spending.by(WARMUP, start.env_steps)
+            table = [
+                table_row(RANDOM, start.random, 0),
+                table_row(WARMUP, start.warmup, start.env_steps),
+            ]
             self.assembly.policy.load_state_dict(start.policy)  # it may take part in rounds
             self._find_first_tasks(store)
             for name, settings in self.assembly.arms.items():
@@ -219,27 +216,31 @@ class _Run:
 
     # Baselines, warm-up, D_0.
 
-    def _start(self) -> Start:
+    def _start(self, store: RunStore) -> Start:
         checkpoints = Checkpoints(self.folder.checkpoints / WARMUP, keep=1)
         epochs = checkpoints.folder / "epochs"
         saved = checkpoints.latest()
         if saved is None:
-            start = self._warm_up(epochs)
+            start = self._warm_up(epochs, store)
             checkpoints.save(0, asdict(start))
         else:
             with restoring(saved, self.assembly.policy):
                 start = Start(**saved.state)
                 self.assembly.policy.load_state_dict(start.policy)
+        for name, outcomes in start.outcomes.items():
+            if not store.evaluation_steps(name):  # another run of the table has warmed up for it
+                store.add_evaluation(name, 0, [Evaluated(*outcome) for outcome in outcomes])
         if epochs.exists():
             with storing(epochs):
                 delete(epochs)
         return start
 
-    def _warm_up(self, epochs: Path) -> Start:
+    def _warm_up(self, epochs: Path, store: RunStore) -> Start:
         """Evaluate the random agent, imitate references, evaluate again.
 
         Args:
             epochs: where the imitation is saved while it is under way.
+            store: keeps both evaluations.
         """
         assembly = self.assembly
         floor = self._evaluate("evaluate random", assembly.random_agent())
@@ -251,10 +252,11 @@ class _Run:
         start = self._evaluate("evaluate warm-up", assembly.evaluated(policy))
         warmup = start.metrics()
         self._log_once(WARMUP, losses=list(losses), env_steps=env_steps)
-        outcomes = {
-            name: [list(outcome) for outcome in outcomes_of(found)]
-            for name, found in ((RANDOM, floor), (WARMUP, start))
-        }
+        outcomes = {}
+        for name, evaluation in ((RANDOM, floor), (WARMUP, start)):
+            ended = [line.ended for line in evaluation.lines]
+            store.add_evaluation(name, 0, ended, evaluation.episodes)
+            outcomes[name] = [list(outcome) for outcome in ended]
         return Start(policy.state_dict(), random, warmup, env_steps, outcomes)
 
     def _evaluate(self, phase: str, agent: Agent) -> Evaluation:

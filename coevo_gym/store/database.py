@@ -232,26 +232,35 @@ class RunStore(RunReader):
             for task in tasks:
                 self._insert("evaluated_tasks", *task[:-1], json.dumps(task.tags), new_only=True)
 
-    def add_evaluation(self, arm: str, step: int, episodes: Iterable[Evaluated]) -> None:
+    def add_evaluation(
+        self,
+        arm: str,
+        step: int,
+        episodes: Sequence[Evaluated],
+        trajectories: Sequence[EvalTrajectory] = (),
+    ) -> None:
         """Store how the episodes of an evaluation ended, in place of an earlier one at that step.
 
         Args:
             arm: what was evaluated.
             step: the arm's step at which it was.
-            episodes: those that came to an end.
+            episodes: the finished episodes.
+            trajectories: what happened in each, stored with ``record = "all"`` only; or none.
         """
+        bodies: Iterable[bytes | None] = (None,) * len(episodes)
+        if trajectories and self.record == "all":
+            bodies = map(self._eval_body, trajectories)
         with self._transaction():
             self._db.execute("DELETE FROM evaluations WHERE arm = ? AND step = ?", (arm, step))
-            for episode in episodes:
-                self._add_evaluated(arm, step, episode, None)
+            for episode, body in zip(episodes, bodies, strict=True):
+                self._add_evaluated(arm, step, episode, body)
 
     def add_eval_episode(
         self, arm: str, step: int, episode: Evaluated, trajectory: EvalTrajectory
     ) -> None:
         """Store one evaluation episode with what happened in it, in place of the same one."""
         with self._transaction():
-            body = _pack(self._without_texts(eval_trajectory_to_json(trajectory)))
-            self._add_evaluated(arm, step, episode, body)
+            self._add_evaluated(arm, step, episode, self._eval_body(trajectory))
 
     def add_decisions(self, decisions: Iterable[Decision], tasks: Iterable[Task] = ()) -> None:
         """Store what people decided, and the tasks that they brought along."""
@@ -326,6 +335,9 @@ class RunStore(RunReader):
     def _add_evaluated(self, arm: str, step: int, found: Evaluated, body: bytes | None) -> None:
         outcome = (int(found.success), found.score, found.end_reason, found.steps, body)
         self._insert("evaluations", arm, step, found.task_id, found.sample, *outcome)
+
+    def _eval_body(self, trajectory: EvalTrajectory) -> bytes:
+        return _pack(self._without_texts(eval_trajectory_to_json(trajectory)))
 
     def _add_group(self, arm: str, step: int, group: Group) -> None:
         arrived = group.trajectories

@@ -15,6 +15,7 @@ from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.store.deleting import check_deletable, delete, written_by_us
+from coevo_gym.store.evaluated import Evaluated
 from coevo_gym.store.folder import LOCK, check_name, locked, read_json, read_lines, storing
 from coevo_gym.store.reader import RunReader
 
@@ -60,6 +61,13 @@ class EvalLine(FrozenModel):
     def key(self) -> Key:
         """What there is one line of."""
         return self.id, self.sample
+
+    @property
+    def ended(self) -> Evaluated:
+        """What the database stores of it."""
+        return Evaluated(
+            self.id, self.success, self.score, self.end_reason, self.steps, self.sample
+        )
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import ChoiceDecision, Cue, EvalTrajectory, Trajectory, View
 from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
 from coevo_gym.episodes import EnvPool, EvalEpisode, Finished, Runner, TrainingEpisode, evaluate
-from coevo_gym.episodes.evaluation import evaluate_each
 from coevo_gym.episodes.runner import Mode
 from tests.toy import BENCHMARK
 
@@ -98,12 +97,11 @@ class TestEvaluation:
     def test_no_signature_has_a_place_for_a_cue(self) -> None:
         with pytest.raises(TypeError, match="cues"):
             EvalEpisode(VAL[0], 0, cues=CUES)  # type: ignore[call-arg]
-        for function in (evaluate, evaluate_each):
-            parameters = {*inspect.signature(function).parameters}
-            allowed = {"agent", "parts", "tasks", "envs", "seed", "samples", "on_done", "mode"}
-            assert parameters <= allowed, "what else may an evaluation be told?"
-            hints = typing.get_type_hints(function).values()
-            assert not [hint for hint in hints if "Cue" in str(hint)]
+        parameters = {*inspect.signature(evaluate).parameters}
+        allowed = {"agent", "tasks", "envs", "seed", "samples", "kept", "on_done", "mode"}
+        assert parameters <= allowed, "what else may an evaluation be told?"
+        hints = typing.get_type_hints(evaluate).values()
+        assert not [hint for hint in hints if "Cue" in str(hint)]
 
     def test_no_type_has_a_place_for_a_cue(self) -> None:
         for kind in (EvalEpisode, EvalTrajectory):

@@ -24,7 +24,6 @@ from coevo_gym.core.task import FrozenDict, Split
 from coevo_gym.core.trajectory import Cue, EndReason, EvalTrajectory, Trajectory, View
 from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
 from coevo_gym.episodes import EnvPool, EvalEpisode, Finished, Runner, TrainingEpisode, evaluate
-from coevo_gym.episodes.evaluation import evaluate_each
 from coevo_gym.episodes.runner import Mode, rollout
 from coevo_gym.episodes.shown import SHOWN_CAP, shown_through
 from tests.toy import BENCHMARK
@@ -237,12 +236,11 @@ class TestEvaluation:
         with pytest.raises(TypeError, match="interface"):
             EvalEpisode(VAL[0], 0, interface=Numbered())  # type: ignore[call-arg]
         guides = ("Cue", "Interface", "Guidance", "Coach")
-        for function in (evaluate, evaluate_each):
-            parameters = {*inspect.signature(function).parameters}
-            allowed = {"agent", "parts", "tasks", "envs", "seed", "samples", "on_done", "mode"}
-            assert parameters <= allowed, "what else may an evaluation be told?"
-            hints = [str(hint) for hint in typing.get_type_hints(function).values()]
-            assert not [hint for hint in hints for guide in guides if guide in hint]
+        parameters = {*inspect.signature(evaluate).parameters}
+        allowed = {"agent", "tasks", "envs", "seed", "samples", "kept", "on_done", "mode"}
+        assert parameters <= allowed, "what else may an evaluation be told?"
+        hints = [str(hint) for hint in typing.get_type_hints(evaluate).values()]
+        assert not [hint for hint in hints for guide in guides if guide in hint]
         for kind in (EvalEpisode, EvalTrajectory):
             names = [f.name.lower() for f in dataclasses.fields(kind)]
             assert not [name for name in names if "interface" in name or "guid" in name]

@@ -30,7 +30,6 @@ from coevo_gym.episodes import (
     rollout,
     run_one,
 )
-from coevo_gym.episodes.evaluation import evaluate_each
 from coevo_gym.episodes.runner import Mode
 from tests.faults import BreaksOn
 from tests.toy import BENCHMARK
@@ -341,7 +340,6 @@ def test_the_kind_of_an_episode_is_the_kind_of_its_record(envs: EnvPool) -> None
 
 
 def test_nothing_that_guides_an_agent_can_be_passed_to_an_evaluation() -> None:
-    known = {"envs", "seed", "samples", "on_done", "mode"}
-    assert set(inspect.signature(evaluate).parameters) == known | {"agent", "tasks"}
-    assert set(inspect.signature(evaluate_each).parameters) == known | {"parts"}
+    known = {"agent", "tasks", "envs", "seed", "samples", "kept", "on_done", "mode"}
+    assert set(inspect.signature(evaluate).parameters) == known
     assert {field.name for field in dataclasses.fields(EvalEpisode)} == {"task", "seed"}

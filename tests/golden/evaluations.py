@@ -15,12 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from coevo_gym.config import RunConfig, load_config
-from coevo_gym.core.task import Task
-from coevo_gym.episodes.evaluation import seed_of_sample
 from coevo_gym.run.assembly import Assembly
-from coevo_gym.run.evals.carry_out import Kept, carry_out
 from coevo_gym.run.evals.job import model_job
-from coevo_gym.run.evaluation import SILENT
+from coevo_gym.run.evaluation import SILENT, evaluate_unkept
+from coevo_gym.store.eval_folder import EvalLine
 
 FOLDER = Path(__file__).parent / "evaluation"
 SEEDS = (0, 1, 2)
@@ -36,27 +34,16 @@ def in_a_run(benchmark: str, seed: int) -> list[Row]:
     """Evaluate as training does."""
     assembly = Assembly(_config(benchmark, seed))
     tasks = assembly.tasks_to_evaluate(SPLITS[benchmark])
-    found = assembly.evaluate(assembly.random_agent(), SPLITS[benchmark])
+    found = assembly.evaluate(assembly.random_agent(), tasks)
     assert not found.faults
-    return [
-        _row(task, seed, episode.score, episode.success, len(episode.steps))
-        for task, episode in zip(tasks, found.episodes, strict=True)
-    ]
+    return list(map(_row, found.lines))
 
 
 def by_itself(benchmark: str, seed: int) -> list[Row]:
     """Evaluate as ``coevo eval`` does."""
     sets = (*SETS, f"seed={seed}")
     job = model_job(benchmark, "random", SPLITS[benchmark], SILENT, sets=sets)
-    kept = Kept()
-    carry_out(job, kept, SILENT)
-    lines = [kept.lines[task.id, 0] for task in job.tasks]
-    rows = [
-        _row(task, seed, line.score, line.success, line.steps)
-        for task, line in zip(job.tasks, lines, strict=True)
-    ]
-    assert [row[1] for row in rows] == [line.seed for line in lines]
-    return rows
+    return list(map(_row, evaluate_unkept(job, SILENT).lines))
 
 
 def stored(benchmark: str) -> dict[str, list[Row]]:
@@ -89,8 +76,8 @@ def _config(benchmark: str, seed: int) -> RunConfig:
     return load_config({"benchmark": benchmark}, sets=sets, environ={}).config
 
 
-def _row(task: Task, seed: int, score: float, success: bool, steps: int) -> Row:
-    return [task.name, seed_of_sample(seed, task, 0), score, success, steps]
+def _row(line: EvalLine) -> Row:
+    return [line.name, line.seed, line.score, line.success, line.steps]
 
 
 def _file_of(benchmark: str) -> Path:

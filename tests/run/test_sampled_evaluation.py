@@ -81,25 +81,39 @@ def test_every_evaluation_of_a_run_has_its_temperature(
 ) -> None:
     asked: dict[str, set[float]] = {}
     phases, evaluating = Phases(), list[bool]()
-    generate, evaluate = TinyPolicy.generate, Assembly._evaluate
+    generate, evaluate = TinyPolicy.generate, Assembly.evaluate
 
     def recorded(self: TinyPolicy, requests: Sequence[Request]) -> list[Completion]:
         what = "evaluation" if evaluating else phases.name
         asked.setdefault(what, set()).update(r.sampling.temperature for r in requests)
         return generate(self, requests)
 
-    def evaluated(self: Assembly, *arguments: Any) -> Any:
+    def evaluated(self: Assembly, *arguments: Any, **named: Any) -> Any:
         evaluating.append(True)
         try:
-            return evaluate(self, *arguments)
+            return evaluate(self, *arguments, **named)
         finally:
             evaluating.pop()
 
     monkeypatch.setattr(TinyPolicy, "generate", recorded)
-    monkeypatch.setattr(Assembly, "_evaluate", evaluated)
+    monkeypatch.setattr(Assembly, "evaluate", evaluated)
     settings = (f"evaluation.temperature={temperature}", "evaluation.n_trained=4")
     run(tmp_path / "run", *settings, progress=phases)
     assert asked == {"evaluation": {temperature}, "train static": {1.0}}
+
+
+@pytest.mark.parametrize(("record", "kept"), [("all", True), ("signals", False), ("none", False)])
+def test_trajectories_are_kept_as_the_run_says(tmp_path: Path, record: str, kept: bool) -> None:
+    run(tmp_path / "run", *SAMPLED, f"store.record={record}")
+    reader = RunReader(tmp_path / "run" / "run.db")
+    for arm, steps in ((RANDOM, [0]), (WARMUP, [0]), ("static", [2, 4])):
+        assert reader.evaluation_steps(arm) == steps
+        for step in steps:
+            for ended in reader.evaluation(arm, step):
+                found = reader.eval_trajectory(arm, step, ended.task_id, ended.sample)
+                assert (found is not None) is kept
+                if found is not None:
+                    assert (found.success, len(found.steps)) == (ended.success, ended.steps)
 
 
 class Recording:

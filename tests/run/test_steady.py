@@ -221,7 +221,7 @@ def test_what_is_trained_on_can_be_watched_and_changes_nothing(done: Path, tmp_p
     assert saved is not None
     load_evaluated(assembly.policy, saved.state)
     tasks = sorted(assembly.warmup_tasks(), key=lambda task: task.id)[:6]
-    rate = assembly.success_on(assembly.agent(assembly.policy).greedy(), tasks)
+    rate = assembly.evaluate(assembly.agent(assembly.policy).greedy(), tasks).success_rate
     last = [e for e in read_lines(folder.metrics) if e["event"] == "eval" and e["arm"] == "static"]
     assert rate == last[-1]["eval.warmup_tasks_success"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Step
-from coevo_gym.run.evals.types import evaluated_task
+from coevo_gym.episodes.evaluation import evaluated_task
 from coevo_gym.run.table import RANDOM, WARMUP
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.evaluated import Evaluated

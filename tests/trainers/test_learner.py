@@ -62,7 +62,7 @@ def test_grpo_learns_what_a_few_epochs_of_imitation_did_not(envs: EnvPool) -> No
     for _ in range(25):
         metrics = learner.update(collect(policy, envs, groups=12, size=8, seed=4))
     learned = evaluate(greedy, VAL, envs)
-    assert chance.high < warm.low
+    assert chance.rate.high < warm.rate.low
     assert warm.success_rate < 0.9
     assert learned.success_rate > 0.95
     assert metrics["reward"] > 0.9

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
+from coevo_gym.agents.references import references
 from coevo_gym.config import RunConfig, Sets, load_config
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.seams import Agent, Policy
+from coevo_gym.core.seams import Policy
 from coevo_gym.core.task import Task
-from coevo_gym.episodes.evaluation import seed_of_sample
+from coevo_gym.episodes.evaluation import Evaluation, Parts, Playing
 from coevo_gym.run.assembly import (
     Assembly,
     load_evaluated,
@@ -27,12 +28,9 @@ from coevo_gym.run.evolving.cost import Estimate, evaluation_estimate
 from coevo_gym.run.manifest import model_id, read_manifest
 from coevo_gym.run.policies import make_policy, model_setting
 from coevo_gym.run.progress import Progress
-from coevo_gym.run.table import PERSON, RANDOM, SCRIPTED, WARMUP
+from coevo_gym.run.table import PERSON, RANDOM, SCRIPTED, WARMUP, TableRow, table_row
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.folder import RunFolder
-
-Playing = Callable[[int, int], AbstractContextManager[Agent | None]]
-"""Who plays a sample of which so many episodes are done; None plays each task's reference."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class EvalJob:
         assembly: parts of the benchmark that it plays.
         split: which tasks.
         samples: episodes of each task.
-        playing: who plays.
+        playing: the agents that play.
         model: what the policy is, in a word; "" for a baseline.
         weights: hash of its weights; "" where there are none at hand.
         env_steps: env steps that its training has taken.
@@ -81,9 +79,9 @@ class EvalJob:
         """Estimate what the policy's endpoint is asked after so many episodes are done."""
         return evaluation_estimate(self.assembly.config, len(self.tasks) * self.samples - done)
 
-    def seed_of(self, task: Task, sample: int) -> int:
-        """The seed of an episode's env."""
-        return seed_of_sample(self.assembly.config.seed, task, sample)
+    def row(self, found: Evaluation) -> TableRow:
+        """Return what was found as a line of a table."""
+        return table_row(self.policy, found.metrics(), self.env_steps)
 
 
 def run_job(
@@ -195,7 +193,7 @@ def model_job(
     opened = _Opened(assembly, progress)
     return replace(
         job,
-        playing=lambda sample, done: _sampler(assembly, opened.policy, samples)(sample, done),
+        playing=lambda *place: _sampler(assembly, opened.policy, samples)(*place),
         model=model_id(config),
         weights=weights,
         close=opened.close,
@@ -244,37 +242,32 @@ def _moved_to(config: RunConfig, benchmark: str) -> RunConfig:
     return RunConfig.model_validate(tree)
 
 
-def _nobody(sample: int, done: int) -> AbstractContextManager[Agent | None]:
-    return nullcontext()
+def _nobody(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextManager[Parts]:
+    return nullcontext(())
 
 
 def _baseline(job: EvalJob) -> EvalJob:
     if job.policy == RANDOM:
-        return replace(job, playing=lambda *place: nullcontext(_random(job.assembly, *place)))
+        return replace(job, playing=_random(job.assembly))
     if job.samples > 1:
         raise ConfigError(
             f"{SCRIPTED} plays one reference of each task: {job.samples} samples would be the same."
         )
-    return job
+    return replace(job, playing=references)
 
 
-def _random(assembly: Assembly, sample: int, done: int) -> Agent:
+def _random(assembly: Assembly) -> Playing:
     """The random agent; where others have played before, it does not draw again what they drew."""
-    if not sample and not done:
-        return assembly.random_agent()
-    return assembly.random_agent(f"random agent, sample {sample} from {done}")
+
+    def playing(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextManager[Parts]:
+        later = (f"random agent, sample {sample} from {done}",) if sample or done else ()
+        return nullcontext([(assembly.random_agent(*later), tasks)])
+
+    return playing
 
 
 def _sampler(assembly: Assembly, policy: Policy, samples: int) -> Playing:
-    agent = assembly.agent(policy, _temperature(assembly.config, samples))
-
-    @contextmanager
-    def playing(sample: int, done: int) -> Iterator[Agent]:
-        # A policy that begins anew would draw for these what it drew for others before.
-        with assembly.drawing(policy, sample, done):
-            yield agent
-
-    return playing
+    return assembly.playing(assembly.agent(policy, _temperature(assembly.config, samples)))
 
 
 def _check_samples(config: RunConfig, samples: int) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import gymnasium as gym
 
+from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory
-from coevo_gym.episodes.episode import Finished
-from coevo_gym.run.evals.carry_out import Kept, line_of
+from coevo_gym.episodes.episode import Finished, Lost
+from coevo_gym.episodes.evaluation import Kept, line_of, seed_of_sample
 from coevo_gym.run.evals.job import EvalJob, person_job
-from coevo_gym.run.evals.summary import summarise
-from coevo_gym.run.evaluation import opened
+from coevo_gym.run.evaluation import opened, to_json
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import write_json
 
@@ -34,6 +34,7 @@ class Scores:
 
     def __init__(self, folder: EvalFolder, job: EvalJob, kept: Kept) -> None:
         self.folder, self._job, self._kept = folder, job, kept
+        self._seed = job.assembly.config.seed
 
     def make_env(self) -> gym.Env[str, str]:
         """An env as every agent of this evaluation is put into."""
@@ -51,7 +52,7 @@ class Scores:
 
     def seed_of(self, task: Task) -> int:
         """The seed of the env in which a task is played, the same for every agent."""
-        return self._job.seed_of(task, 0)
+        return seed_of_sample(self._seed, task, 0)
 
     def add(self, task: Task, record: EvalTrajectory) -> None:
         """Count an episode, unless its task was counted before; the last one ends the evaluation.
@@ -59,13 +60,13 @@ class Scores:
         Raises:
             StoreError: if it cannot be written.
         """
-        line = line_of(self._job, task, 0, Finished(0, record, len(record.steps)))
+        line = line_of(task, 0, self._seed, Finished(0, record, len(record.steps)))
         if line.key in self._kept.lines:
             return
         self._kept.add(line, record)
         if len(self._kept.lines) == len(self._job.tasks):
-            summary = summarise(self._job, self._kept.lines)
-            write_json(self.folder.summary, summary.to_json())
+            found = self._kept.evaluation(self._job.tasks, 1)
+            write_json(self.folder.summary, to_json(self._job, found))
 
     def lose(self, task: Task, steps: int, reason: EndReason, why: str) -> None:
         """Write down an episode that was begun and did not come to its end.
@@ -73,8 +74,7 @@ class Scores:
         Raises:
             StoreError: if it cannot be written.
         """
-        place = {"id": task.id, "sample": 0, "name": task.name}
-        self._kept.lose({**place, "end_reason": str(reason), "error": why, "steps": steps})
+        self._kept.lose(task, 0, Lost(0, reason, EnvBackendError(why), steps))
 
     def to_json(self) -> dict[str, Any]:
         """How far it is, and how good."""

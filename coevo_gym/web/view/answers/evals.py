@@ -13,9 +13,8 @@ from coevo_gym.core.stats import SOLVED, success_rate
 from coevo_gym.core.task import thaw
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.envs.tags import kind_of_tag, value_of_tag
-from coevo_gym.run.evals.summary import by_type, pass_at, rate_of
+from coevo_gym.episodes.evaluation import by_task, by_type, pass_at, rate_of
 from coevo_gym.run.table import RANDOM, WARMUP
-from coevo_gym.store.eval_folder import EvalLine
 from coevo_gym.store.evaluated import Evaluated, EvaluatedTask
 from coevo_gym.store.folder import in_use, read_lines
 from coevo_gym.store.secrets import without_secrets
@@ -62,7 +61,7 @@ def eval_detail(shown: ShownEval) -> EvalDetail:
         Damaged: if it cannot be read.
     """
     lines, summary = list(shown.lines.values()), shown.summary or {}
-    tried = _by_task(lines)
+    tried = list(by_task(lines).values())
     return EvalDetail(
         eval=_row(shown),
         notice=notice_of(shown.config["split"]),
@@ -286,7 +285,7 @@ def _row(shown: ShownEval) -> EvalRow:
     files = (folder.results, folder.summary, folder.config)
     try:
         config, lines = shown.config, list(shown.lines.values())
-        rate = rate_of(_by_task(lines))
+        rate = rate_of(by_task(lines).values())
         with told_as_damaged():
             lost = len(read_lines(folder.lost))
         n_tasks, samples = int(config.get("n_tasks", 0)), int(config["samples"])
@@ -330,13 +329,6 @@ def _known(shown: ShownEval) -> tuple[dict[str, EvaluatedTask], set[tuple[str, i
         reader = shown.reader
         tasks = {task.id: task for task in reader.evaluated_tasks()}
         return tasks, reader.eval_episodes_kept(shown.config["policy"])
-
-
-def _by_task(lines: Iterable[EvalLine]) -> list[list[EvalLine]]:
-    found: dict[str, list[EvalLine]] = {}
-    for line in lines:
-        found.setdefault(line.id, []).append(line)
-    return list(found.values())
 
 
 def _grade(episode: EvalTrajectory, split: str, *, held_out: bool) -> Grade:
