@@ -11,13 +11,15 @@ with it: with leases, the tickets of its workers are given to others.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
+from types import ModuleType
 from typing import Any, cast
 
 from coevo_gym.core.evolution import RoundResult
 from coevo_gym.core.seams import Later, Ticket
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
 from coevo_gym.curricula.session.session import CurriculumSession
-from coevo_gym.trainers.plug.trainer import import_trainer
+from coevo_gym.provision import extra_advice
 
 NAME = "coevo-session"
 _CALLS_AT_ONCE = 64  # a round of evolution takes one for as long as it runs
@@ -39,7 +41,7 @@ class RaySession:
     """
 
     def __init__(self, name: str = NAME, namespace: str | None = None) -> None:
-        self._ray = import_trainer("ray", "rllib")
+        self._ray = _imported("ray")
         self.name, self.namespace = name, namespace
         self._actor = self._ray.get_actor(name, namespace=namespace)
         self.lease_s = cast("float | None", self._read("lease_s"))
@@ -147,8 +149,8 @@ def start_session(make: Callable[[], CurriculumSession], name: str = NAME) -> Ra
         ImportError: if Ray is not installed.
         ValueError: if there is an actor of this name.
     """
-    ray = import_trainer("ray", "rllib")
-    placing = import_trainer("ray.util.scheduling_strategies", "rllib")
+    ray = _imported("ray")
+    placing = _imported("ray.util.scheduling_strategies")
     here = placing.NodeAffinitySchedulingStrategy(
         ray.get_runtime_context().get_node_id(), soft=False
     )
@@ -164,6 +166,16 @@ def start_session(make: Callable[[], CurriculumSession], name: str = NAME) -> Ra
 
 def stop_session(name: str = NAME) -> None:
     """End a session's actor."""
-    ray = import_trainer("ray", "rllib")
+    ray = _imported("ray")
     ray.kill(ray.get_actor(name))
     _started.pop(name, None)
+
+
+def _imported(module: str) -> ModuleType:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"Ray is not installed here ({error}). {extra_advice('rllib')}, or run `coevo install "
+            "rllib` and use the Python of the environment that it makes."
+        ) from error
