@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Protocol
 
 import gymnasium as gym
 
@@ -12,52 +12,98 @@ from coevo_gym.core.evolution import Round
 from coevo_gym.core.inquiry import Advisor, Scope
 from coevo_gym.core.seams import Evolver, Policy
 from coevo_gym.core.task import Task
-from coevo_gym.curricula.explore.evolver import GatesOf
 from coevo_gym.curricula.explore.explorer import Explorer
+from coevo_gym.curricula.gates.candidate import Gate
+from coevo_gym.curricula.pool.known import KnownTasks
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
+from coevo_gym.methods import DEFAULT_PROMPTS
 from coevo_gym.trainers.settings import LearnerConfig
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kit:
+class Kit(Protocol):
     """All that a method is made from. It holds no more of a run's settings than these parts need.
 
-    The settings are those of the arm: the run's, what defines the method, and what the arm sets.
-
-    Attributes:
-        benchmark: what is practised.
-        native_tasks: its training tasks.
-        starts: those of them that rounds may explore from; targets are planned from these.
-        max_steps: most steps of an episode.
-        curriculum: settings of the pool, of what is drawn from it and of its growth.
-        learner: settings of the learner.
-        make_env: one raw env on the training split.
-        policy: the policy under training. There is one, and it is made when it is first asked for.
-        explorer: who goes back into the env in a round, as ``explorer.kind`` says. It may be given
-            the room of the prompt files that a model explores with.
-        advisor: the model that explores, to be asked questions; a ``ConfigError`` where none does.
-        scope: for an evolver of one's own: what models are asked in its rounds is taped and counted
-            by it.
-        gates: the gates that a draft must pass.
-        evolver: carries out rounds with an explorer and the gates.
-        first_round: the round that finds the first ``n`` tasks, as ``curriculum.initial`` says. It
-            is the same for all arms that say the same and look for equally many, so that they begin
-            with the same tasks.
-        seed: the seed of one part of the run, by what it is for.
+    The settings are those of the arm: the run's, those that define the method, and the arm's own.
     """
 
-    benchmark: Benchmark
-    native_tasks: Sequence[Task]
-    starts: Sequence[Task]
-    max_steps: int
-    curriculum: CurriculumConfig
-    learner: LearnerConfig
-    make_env: Callable[[], gym.Env[str, str]]
-    policy: Callable[[], Policy]
-    explorer: Callable[..., Explorer]
-    advisor: Callable[[], Advisor]
-    scope: Scope
-    gates: GatesOf
-    evolver: Callable[[Explorer], Evolver]
-    first_round: Callable[[int], Round]
-    seed: Callable[[str], int]
+    @property
+    def benchmark(self) -> Benchmark:
+        """The benchmark that is practised."""
+        ...
+
+    @property
+    def native_tasks(self) -> Sequence[Task]:
+        """Its training tasks."""
+        ...
+
+    @property
+    def starts(self) -> Sequence[Task]:
+        """Training tasks that rounds may explore from; targets are planned from these."""
+        ...
+
+    @property
+    def max_steps(self) -> int:
+        """Most steps of an episode."""
+        ...
+
+    @property
+    def curriculum(self) -> CurriculumConfig:
+        """Settings of the pool, its selector and its growth."""
+        ...
+
+    @property
+    def learner(self) -> LearnerConfig:
+        """Settings of the learner."""
+        ...
+
+    @property
+    def scope(self) -> Scope:
+        """Names the work of an evolver of one's own, so that what it asks is taped and counted."""
+        ...
+
+    def make_env(self) -> gym.Env[str, str]:
+        """Create a raw env on the training split."""
+        ...
+
+    def policy(self) -> Policy:
+        """Return the policy under training. There is one, made when it is first asked for."""
+        ...
+
+    def explorer(self, prompts: str = DEFAULT_PROMPTS) -> Explorer:
+        """Create the explorer that ``explorer.kind`` names.
+
+        Args:
+            prompts: the room of the prompt files that a model explores with.
+
+        Raises:
+            ConfigError: if models cannot explore the benchmark, or there is no such prompt.
+        """
+        ...
+
+    def advisor(self) -> Advisor:
+        """Return the model that explores, to be asked questions.
+
+        Raises:
+            ConfigError: if this run asks no model.
+        """
+        ...
+
+    def gates(self, benchmark: Benchmark, known: KnownTasks) -> Sequence[Gate]:
+        """Create the gates that a draft must pass."""
+        ...
+
+    def evolver(self, explorer: Explorer) -> Evolver:
+        """Create the evolver that carries out rounds with an explorer and the gates."""
+        ...
+
+    def first_round(self, n: int) -> Round:
+        """Return the round that finds the first ``n`` tasks, as ``curriculum.initial`` says.
+
+        It is the same for all arms that say the same and look for equally many, so that they begin
+        with the same tasks.
+        """
+        ...
+
+    def seed(self, purpose: str) -> int:
+        """Return the seed of one part of the run."""
+        ...

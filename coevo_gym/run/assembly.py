@@ -31,12 +31,11 @@ from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.episodes.evaluation import Evaluation, Parts, Playing, evaluate
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import episode_seed
-from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import Method, MethodSpec
 from coevo_gym.prompts import load_prompt
 from coevo_gym.run.demonstrations import read_demonstrations
+from coevo_gym.run.evolving.kit import OnVerdict, RunKit, check_gates
 from coevo_gym.run.evolving.models import Asked, Models
-from coevo_gym.run.evolving.parts import OnVerdict, RoundParts, check_gates
 from coevo_gym.run.policies import PolicyAgent, make_agent, make_learnable
 
 if TYPE_CHECKING:
@@ -215,42 +214,25 @@ class Assembly:
         spec: MethodSpec = METHODS.load(arm.method)
         return spec(arm.settings, self.kit(arm, on_verdict))
 
-    def kit(self, arm: ArmConfig, on_verdict: OnVerdict | None = None) -> Kit:
-        """What a method's file is given; see :meth:`method`."""
-        parts = self.rounds(arm, on_verdict)
-        return Kit(
-            benchmark=self.benchmark,
-            native_tasks=self.train_tasks,
-            starts=parts.starts,
-            max_steps=self.max_steps,
-            curriculum=arm.curriculum,
-            learner=arm.learner,
-            make_env=self.make_env,
-            policy=lambda: self.policy,
-            explorer=parts.explorer,
-            advisor=parts.advisor,
-            scope=parts.scope,
-            gates=parts.gates,
-            evolver=parts.evolver,
-            first_round=lambda n: self.first_round(n, arm.curriculum.initial),
-            seed=self.seed,
-        )
-
-    def rounds(self, arm: ArmConfig | None, on_verdict: OnVerdict | None = None) -> RoundParts:
-        """Makes the parts of an arm's rounds; without an arm, of the one that all begin with."""
+    def kit(self, arm: ArmConfig | None, on_verdict: OnVerdict | None = None) -> RunKit:
+        """The kit of an arm's method; without an arm, for the rounds that all arms begin with."""
         settings: ArmConfig | RunConfig = self.config if arm is None else arm
         self._check_gates(settings)
-        return RoundParts(
+        return RunKit(
             benchmark=self.benchmark,
             native_tasks=self.train_tasks,
+            max_steps=self.max_steps,
+            curriculum=settings.curriculum,
+            learner=settings.learner,
             make_env=self.make_env,
+            policy=lambda: self.policy,
+            first_round=lambda n: self.first_round(n, settings.curriculum.initial),
+            seed=self.seed,
             max_envs=self.config.rollout.max_envs or self.env_class.max_live,
             explorer_settings=settings.explorer,
             gates_settings=settings.gates,
             asked=self.asked(arm),
-            tries=lambda temperature: make_agent(
-                self.config.policy, self.policy, self.benchmark, temperature=temperature
-            ),
+            tries=lambda temperature: self.agent(self.policy, temperature),
             on_verdict=on_verdict,
         )
 
@@ -277,7 +259,7 @@ class Assembly:
         All of them explore as the run does, so targets are planned from what the run may explore.
         """
         if (n, initial) not in self._first_rounds:
-            starts = self.rounds(None).starts if initial == "coverage" else ()
+            starts = self.kit(None).starts if initial == "coverage" else ()
             self._first_rounds[n, initial] = first_round(
                 n, initial, native=starts, seed=self.seed("D_0")
             )

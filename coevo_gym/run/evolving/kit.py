@@ -1,4 +1,4 @@
-"""What rounds are carried out with, made from settings: explorer, gates, solver, evolver."""
+"""The kit of a run: the parts of an arm's method, made from settings."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import cached_property
 
 import gymnasium as gym
 
-from coevo_gym.config import ArmConfig, ExplorerSettings, RunConfig, asks_policy
+from coevo_gym.config import ArmConfig, ExplorerSettings, RunConfig
 from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.evolution import Verdict
+from coevo_gym.core.evolution import Round, Verdict
 from coevo_gym.core.inquiry import Advisor, Scope, no_scope
 from coevo_gym.core.seams import Agent, Evolver, Policy, Sampling
 from coevo_gym.core.task import Task
@@ -22,27 +22,15 @@ from coevo_gym.curricula.explore.unproven import UnprovenEvolver
 from coevo_gym.curricula.gates.candidate import Gate
 from coevo_gym.curricula.gates.gates import default_gates
 from coevo_gym.curricula.gates.settings import GatesConfig
-from coevo_gym.curricula.gates.similarity import BinnedEvolver, set_aside
+from coevo_gym.curricula.gates.similarity import set_aside
 from coevo_gym.curricula.gates.solve import Solver
 from coevo_gym.curricula.pool.known import KnownTasks
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods import DEFAULT_PROMPTS
 from coevo_gym.run.evolving.models import SOLVE, Asked
-from coevo_gym.run.rounds import DrawnAside
+from coevo_gym.trainers.settings import LearnerConfig
 
 OnVerdict = Callable[[Verdict], None]
-
-
-def aside(evolver: Evolver, settings: ArmConfig | RunConfig, policy: Policy) -> Evolver:
-    """The evolver; where the policy under training takes part, its draws are the round's own."""
-    if not asks_policy(settings):
-        return evolver
-    drawing = getattr(policy, "drawing", None)
-    if drawing is None:
-        raise ConfigError(
-            f"{type(policy).__name__} cannot take part in rounds: it has no method drawing(seed), "
-            "a scope in which it draws by a seed."
-        )
-    return DrawnAside(evolver, drawing)
 
 
 def check_gates(settings: ArmConfig | RunConfig, *, reads: bool) -> None:
@@ -78,24 +66,36 @@ def check_gates(settings: ArmConfig | RunConfig, *, reads: bool) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundParts:
-    """Makes the parts of rounds.
+class RunKit:
+    """A :class:`~coevo_gym.methods.kit.Kit`, made from the settings of an arm.
 
     Attributes:
-        benchmark: whose tasks they are.
+        benchmark: the benchmark that is practised.
         native_tasks: its training tasks.
-        make_env: one raw env on the training split.
+        max_steps: most steps of an episode.
+        curriculum: settings of the pool, its selector and its growth.
+        learner: settings of the learner.
+        make_env: creates a raw env on the training split.
+        policy: returns the policy under training.
+        first_round: returns the round that finds the first ``n`` tasks.
+        seed: returns the seed of one part of the run.
         max_envs: most envs alive at once.
-        explorer_settings: who explores.
+        explorer_settings: settings of the explorer.
         gates_settings: what drafts must pass.
         asked: the model that is asked; None where none is.
-        tries: acts with the policy under training, at a temperature.
+        tries: creates an agent that acts with the policy under training, at a temperature.
         on_verdict: called with each verdict; what it raises stops the round.
     """
 
     benchmark: Benchmark
     native_tasks: Sequence[Task]
+    max_steps: int
+    curriculum: CurriculumConfig
+    learner: LearnerConfig
     make_env: Callable[[], gym.Env[str, str]]
+    policy: Callable[[], Policy]
+    first_round: Callable[[int], Round]
+    seed: Callable[[str], int]
     max_envs: int
     explorer_settings: ExplorerSettings
     gates_settings: GatesConfig
@@ -104,14 +104,7 @@ class RoundParts:
     on_verdict: OnVerdict | None = None
 
     def explorer(self, prompts: str = DEFAULT_PROMPTS) -> Explorer:
-        """Who goes back into the env; nobody does of ``noisy``, whatever explorer it is given.
-
-        Args:
-            prompts: the room of the prompt files that a model explores with.
-
-        Raises:
-            ConfigError: if models cannot explore the benchmark, or there is no such prompt.
-        """
+        """Create the explorer; kind ``noisy`` ignores it. See :class:`Kit`."""
         settings, asked = self.explorer_settings, self.asked
         if asked is None:
             return ScriptedExplorer(
@@ -134,25 +127,21 @@ class RoundParts:
         )
 
     def advisor(self) -> Advisor:
-        """Who is asked questions.
-
-        Raises:
-            ConfigError: if this run asks no model.
-        """
+        """See :class:`Kit`."""
         if self.asked is None:
             raise ConfigError(
-                "Here a model is to be asked, and this run has none: set explorer.kind to 'model', "
-                "and explorer.model to the one."
+                'This step needs a language model. Set explorer.kind = "model" and configure '
+                "explorer.model."
             )
         return self.asked.advisor
 
     @property
     def scope(self) -> Scope:
-        """Names the work that asks."""
+        """See :class:`Kit`."""
         return no_scope if self.asked is None else self.asked.scope
 
     def gates(self, benchmark: Benchmark, known: KnownTasks) -> Sequence[Gate]:
-        """The gates of a round."""
+        """See :class:`Kit`."""
         settings = self.gates_settings
         asks = settings.has("judge") or settings.accept == "paper"
         return default_gates(
@@ -165,14 +154,14 @@ class RoundParts:
 
     @cached_property
     def starts(self) -> Sequence[Task]:
-        """The training tasks that may be explored from: all that are not set aside."""
+        """See :class:`Kit`; tasks that are set aside are left out."""
         if self.gates_settings.similarity.bin == "all":
             return self.native_tasks
         _, rest = set_aside(self.native_tasks)
         return rest
 
     def evolver(self, explorer: Explorer) -> Evolver:
-        """Who carries out rounds with an explorer; without one and without gates of ``noisy``."""
+        """See :class:`Kit`; kind ``noisy`` ignores explorer and gates."""
         settings = self.explorer_settings
         if settings.kind == "noisy":
             return UnprovenEvolver(
@@ -183,8 +172,7 @@ class RoundParts:
                 easy=settings.easy,
                 solver=Solver(self.tries(1.0), self.make_env) if settings.easy else None,
             )
-        bin = self.gates_settings.similarity.bin
-        evolver = GatedEvolver(
+        return GatedEvolver(
             self.benchmark,
             explorer,
             gates_of=self.gates,
@@ -192,10 +180,6 @@ class RoundParts:
             on_verdict=self.on_verdict,
             scope=self.scope,
         )
-        if bin == "all":
-            return evolver
-        aside, _ = set_aside(self.native_tasks)
-        return BinnedEvolver(evolver, bin, aside)
 
     @property
     def _solves(self) -> bool:
