@@ -24,7 +24,7 @@ from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import Growth, Selector
 from coevo_gym.core.task import Task, canonical_json
 from coevo_gym.core.trajectory import Group, Trajectory
-from coevo_gym.curricula.growth.signal_growth import GrowthConfig, SignalGrowth
+from coevo_gym.curricula.growth.signal_growth import GrowthConfig, NoGrowth, SignalGrowth
 from coevo_gym.curricula.metrics import conversion, shares_of, step_shares
 from coevo_gym.curricula.pool.covered import CoveredTags
 from coevo_gym.curricula.pool.outcomes import Outcomes
@@ -71,7 +71,7 @@ class PoolCurriculum:
     ) -> None:
         self.pool = TaskPool(tasks)
         self.selector: Selector = selector or Uniform()
-        self.growth: Growth = growth or SignalGrowth(GrowthConfig(evolve="off"))
+        self.growth: Growth = growth or SignalGrowth(GrowthConfig(growth=NoGrowth()))
         self.selector.added(self.pool.tasks)
         self._outcomes = Outcomes(cap)
         self._outcomes.added(self.pool.tasks)
@@ -241,7 +241,7 @@ class PoolCurriculum:
             self.growth.load_state_dict(state["growth"])
         else:
             self.selector.added(self.pool.tasks)
-            self.growth.load_state_dict({name: state[name] for name in _OF_GROWTH})
+            self.growth.load_state_dict({name: state[name] for name in _OF_GROWTH if name in state})
         self._covered = CoveredTags()
         self._outcomes = Outcomes(self._outcomes.cap)
         if "outcomes" in state:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import METHODS
+from coevo_gym.core.sections import overlay
 from coevo_gym.core.task import Task
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum
 
@@ -39,6 +40,7 @@ def make_curriculum(
         if section == "curriculum":
             branch[last] = value
     try:
-        return CurriculumConfig(**{**settings, **own}).make(native=native)
+        base = CurriculumConfig(**settings).model_dump()
+        return CurriculumConfig(**overlay(CurriculumConfig, base, own)).make(native=native)
     except ValidationError as error:
         raise ConfigError(f"The curriculum of {name!r}: {error}") from error

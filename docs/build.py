@@ -23,8 +23,8 @@ from typer.main import get_command
 from coevo_gym.cli import app
 from coevo_gym.cli.help import choices_of, metavar_of
 from coevo_gym.config import RunConfig
-from coevo_gym.config.keys import kind_of, variants
 from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs
+from coevo_gym.core.sections import kind_of, variants
 
 FOLDER = Path(__file__).parent / "envs"
 SETTINGS = Path(__file__).parent / "settings.md"

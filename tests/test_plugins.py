@@ -115,4 +115,4 @@ def test_what_is_no_method(folder: Path) -> None:
     spec = MethodSpec("odd", NoSettings, lambda settings, kit: 3)  # type: ignore[arg-type, return-value]
     with pytest.raises(ConfigError, match="'odd' gave no Method, but int"):
         spec(NoSettings(), Kit.__new__(Kit))
-    assert static.sets == {"curriculum.evolve": "off"}
+    assert static.sets == {"curriculum.growth.kind": "none"}

@@ -7,14 +7,39 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, reduce
 from operator import or_
-from types import UnionType
-from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+from types import MappingProxyType
+from typing import Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from coevo_gym.core.sections import kind_of, variant, variants
+from coevo_gym.curricula.growth.signal_growth import OLDER_KINDS, OLDER_NAMES
+
 ARM_KEY = re.compile(r"arm\.([^.]+)\.(?:method|set\.(.+))")
 """A key of an arm; its groups are the arm's name and, for what it sets, the key of that."""
+
+
+RENAMED: Mapping[str, str] = MappingProxyType(
+    {f"curriculum.{old}": f"curriculum.{new}" for old, new in OLDER_NAMES.items()}
+)
+"""Older names of settings, which are still read, and their names now."""
+
+
+def newer(key: str, value: Any) -> tuple[str, Any]:
+    """Return key and value of a setting, as they are written now, from those of any version.
+
+    Example:
+        >>> newer("arm.mine.set.curriculum.evolve", "off")
+        ('arm.mine.set.curriculum.growth.kind', 'none')
+    """
+    of_arm = ARM_KEY.fullmatch(key)
+    inner = of_arm[2] if of_arm and of_arm[2] else key
+    if inner not in RENAMED:
+        return key, value
+    if inner == "curriculum.evolve":
+        value = OLDER_KINDS.get(value, value)
+    return key.removesuffix(inner) + RENAMED[inner], value
 
 
 class Setting(NamedTuple):
@@ -22,30 +47,6 @@ class Setting(NamedTuple):
 
     value: Any
     origin: str
-
-
-def variants(annotation: Any) -> tuple[type[BaseModel], ...]:
-    """The models that a section may be, more than one where its ``kind`` decides; () of a value."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return (annotation,)
-    if get_origin(annotation) is Annotated:
-        return variants(get_args(annotation)[0])
-    if get_origin(annotation) in (Union, UnionType):
-        found = [variants(part) for part in get_args(annotation)]
-        return tuple(model for models in found for model in models) if all(found) else ()
-    return ()
-
-
-def kind_of(model: type[BaseModel]) -> str:
-    """The ``kind`` that a model of a union is."""
-    return str(get_args(model.model_fields["kind"].annotation)[0])
-
-
-def variant(models: Sequence[type[BaseModel]], kind: Any) -> type[BaseModel] | None:
-    """The one of the models that is of a kind; None if none is."""
-    if len(models) == 1:
-        return models[0]
-    return next((model for model in models if kind_of(model) == kind), None)
 
 
 @cache
@@ -91,46 +92,6 @@ def parse_text(annotation: Any, value: Any) -> Any:
         items = (item.strip(" \"'") for item in value.strip("[]() ").split(","))
         return tuple(item for item in items if item)
     return value
-
-
-def with_kinds(model: type[BaseModel], data: Mapping[str, Any]) -> dict[str, Any]:
-    """The tree with the default ``kind`` of every section that may be of several and names none."""
-    tree = dict(data)
-    for name, field in model.model_fields.items():
-        models, section = variants(field.annotation), tree.get(name)
-        if not models or not isinstance(section, Mapping):
-            continue
-        if len(models) > 1 and "kind" not in section:
-            section = {"kind": field.get_default(call_default_factory=True).kind, **section}
-        chosen = variant(models, section.get("kind"))
-        tree[name] = with_kinds(chosen, section) if chosen else section
-    return tree
-
-
-def overlay(
-    model: type[BaseModel], base: Mapping[str, Any], changes: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The tree with changes put over it.
-
-    Where a section becomes of another kind, it keeps what that kind has a setting for.
-    """
-    tree = dict(base)
-    for name, value in changes.items():
-        field = model.model_fields.get(name)
-        models = variants(field.annotation) if field else ()
-        if not models or not isinstance(value, Mapping):
-            tree[name] = value
-            continue
-        section = dict(tree.get(name, {}))
-        kind = value.get("kind", section.get("kind"))
-        chosen = variant(models, kind)
-        if chosen is None:
-            tree[name] = {**section, **value}
-            continue
-        if kind != section.get("kind"):
-            section = {key: item for key, item in section.items() if key in chosen.model_fields}
-        tree[name] = overlay(chosen, section, value)
-    return tree
 
 
 def place(tree: dict[str, Any], key: str, value: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import tomllib
@@ -19,6 +20,7 @@ from coevo_gym.config.keys import (
     annotation_of,
     flat,
     leaves,
+    newer,
     parse_text,
     place,
     problems,
@@ -29,6 +31,8 @@ from coevo_gym.config.tree import RunConfig
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.reading import read_file
 from coevo_gym.store.folder import check_name
+
+logger = logging.getLogger(__name__)
 
 ENVIRONMENT = "COEVO_CFG__"
 Sets = Sequence[str] | Mapping[str, Any]
@@ -152,8 +156,8 @@ def _from_python(sets: Mapping[str, Any]) -> dict[str, Setting]:
     """Values by dotted key; texts are read as on the command line."""
     settings = {}
     for key, value in sets.items():
-        full = _full(key)
-        settings[full] = Setting(_parse(full, value, "sets"), "sets")
+        full, given = _full(key, value, "sets")
+        settings[full] = Setting(_parse(full, given, "sets"), "sets")
     return settings
 
 
@@ -211,11 +215,12 @@ def _settings_of(
 ) -> Iterator[tuple[str, Setting]]:
     """The values of a parsed file by dotted key."""
     for name, value in data.items():
-        key = f"{prefix}{name}" if isinstance(value, Mapping) else _full(f"{prefix}{name}")
+        key = f"{prefix}{name}"
         if isinstance(value, Mapping) and _is_section(key):
             yield from _settings_of(value, f"{key}.", origin)
-        else:
-            yield key, Setting(_typed(key, _parse(key, value, origin), origin), origin)
+            continue
+        key, given = _full(key, value, origin)
+        yield key, Setting(_typed(key, _parse(key, given, origin), origin), origin)
 
 
 def _is_section(key: str) -> bool:
@@ -231,9 +236,10 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Setting]:
     settings = {}
     for name in sorted(environ):
         if name.startswith(ENVIRONMENT):
-            key = _full(name.removeprefix(ENVIRONMENT).lower().replace("__", "."))
             origin = f"environment variable {name}"
-            settings[key] = Setting(_parse(key, environ[name], origin), origin)
+            told = name.removeprefix(ENVIRONMENT).lower().replace("__", ".")
+            key, text = _full(told, environ[name], origin)
+            settings[key] = Setting(_parse(key, text, origin), origin)
     return settings
 
 
@@ -243,15 +249,26 @@ def _from_command_line(sets: Sequence[str]) -> dict[str, Setting]:
         key, equals, text = item.partition("=")
         if not equals:
             raise ConfigError(f"--set takes section.key=value, actual: {item!r}.")
-        key, origin = _full(key.strip()), "command line"
-        settings[key] = Setting(_parse(key, text.strip(), origin), origin)
+        origin = "command line"
+        key, text = _full(key.strip(), text.strip(), origin)
+        settings[key] = Setting(_parse(key, text, origin), origin)
     return settings
 
 
-def _full(key: str) -> str:
-    """The dotted key of a value; that of a section stands for the section's name or kind."""
+def _full(key: str, value: Any, origin: str) -> tuple[str, Any]:
+    """Return the whole dotted key and the value of a setting, as they are written now.
+
+    The key of a section stands for the section's name or kind.
+    """
     known = leaves(RunConfig)
-    return next((full for full in (f"{key}.name", f"{key}.kind") if full in known), key)
+    new, found = newer(key, value)
+    if new != key and origin != "the config":
+        logger.warning(
+            "%s = %r (from %s) is now called %s, with the value %r. The older name still works.",
+            key, value, origin, new, found,
+        )  # fmt: skip
+    full = next((full for full in (f"{new}.name", f"{new}.kind") if full in known), new)
+    return full, found
 
 
 def _parse(key: str, value: Any, origin: str) -> Any:

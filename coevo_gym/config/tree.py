@@ -10,7 +10,6 @@ from pydantic import Field, field_validator, model_validator
 from coevo_gym.agents.advice.budget import AdvisorConfig
 from coevo_gym.config.derived import complete, derived, intolerance, rate_warnings
 from coevo_gym.config.exploring import EvolverSettings, ExplorerSettings, TapeSettings
-from coevo_gym.config.keys import with_kinds
 from coevo_gym.config.sections import (
     ArmSettings,
     BenchmarkSettings,
@@ -22,6 +21,7 @@ from coevo_gym.config.sections import (
     WarmupSettings,
 )
 from coevo_gym.core.registry import METHODS
+from coevo_gym.core.sections import with_kinds
 from coevo_gym.core.task import FrozenDict, FrozenModel, shaped
 from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
@@ -113,9 +113,9 @@ class RunConfig(FrozenModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> RunConfig:
-        if "evolve" in self.curriculum.model_fields_set:
+        if self.curriculum.growth.kind != "signals":
             raise ValueError(
-                "curriculum.evolve is decided by each arm's method. List the methods in arms: "
+                "curriculum.growth.kind is decided by each arm's method. List the methods in arms: "
                 f"{', '.join(METHODS.names())}"
             )
         if self.evaluation.split == "held_out" and not self.benchmark.hold_out:

@@ -50,9 +50,8 @@ def batch_of(experiment: Experiment, row: Row) -> Cell:
     Raises:
         ConfigError: naming the row, if a setting is wrong.
     """
-    usual = {f"curriculum.{name}": n for name, n in world_settings(world_named(row.group)).items()}
     tree = {
-        **usual,
+        **dict(flat({"curriculum": world_settings(world_named(row.group))})),
         **dict(flat(experiment.settings)),
         "arms": [row.name],
         "arm": {row.name: {**({"method": row.method} if row.method else {}), "set": row.set}},

@@ -3,7 +3,7 @@
 The pool starts from unguided exploration. While the agent practises it, forgetting, boundary and
 rare signals are read from the rollouts; every so many groups they become the contexts of a round
 of evolution, whose proven tasks join the pool. The baselines and the controls of the paper are
-the same parts with ``evolve`` set otherwise.
+the same parts with another kind of growth.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CoEvolve(PoolCurriculum):
         super().__init__(tasks, selector=selector, growth=growth, cap=cap)
 
 
-@method("coevolve", curriculum={"evolve": "guided"})
+@method("coevolve", curriculum={"growth": {"kind": "signals"}})
 def coevolve(kit: Kit) -> Method:
     """A pool that grows where the agent is weak (arXiv 2604.15840)."""
     return Method(
@@ -56,14 +56,16 @@ def coevolve(kit: Kit) -> Method:
     )
 
 
-static = coevolve.preset("static", "The first tasks, for ever.", curriculum={"evolve": "off"})
+static = coevolve.preset(
+    "static", "The first tasks, for ever.", curriculum={"growth": {"kind": "none"}}
+)
 random_append = coevolve.preset(
     "random_append",
     "Rounds explore anywhere in the training scenarios.",
-    curriculum={"evolve": "random"},
+    curriculum={"growth": {"kind": "anywhere"}},
 )
 signal_blind = coevolve.preset(
     "signal_blind",
     "Rounds explore around practised tasks, whatever happened on them.",
-    curriculum={"evolve": "blind"},
+    curriculum={"growth": {"kind": "blind"}},
 )

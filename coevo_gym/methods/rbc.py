@@ -17,10 +17,16 @@ static_band = static.preset(
 shuffled = random_append.preset(
     "shuffled",
     "The control for what outcomes are worth: band and reserve, reading other tasks' outcomes.",
-    curriculum={"when": "reserve", "selector": {"kind": "band", "shuffled": True}},
+    curriculum={
+        "growth": {"when": "reserve"},
+        "selector": {"kind": "band", "shuffled": True},
+    },
 )
 coevolve_rbc = coevolve.preset(
     "coevolve_rbc",
     "Outcomes choose what is practised and when the pool grows, and it grows where it is thin.",
-    curriculum={"evolve": "coverage", "when": "reserve", "selector": {"kind": "band"}},
+    curriculum={
+        "growth": {"kind": "coverage", "when": "reserve"},
+        "selector": {"kind": "band"},
+    },
 )

@@ -117,9 +117,10 @@ def most_rounds(config: RunConfig, arm: ArmConfig) -> int:
     That is the number if signals make every round due. Where env steps are the limit, each training
     episode is counted as if it took a single one.
     """
-    if arm.curriculum.evolve == "off":
+    loop, growth = config.loop, arm.curriculum.growth
+    if growth.kind == "none":
         return 0
-    loop, every = config.loop, arm.curriculum.evolve_every_groups
+    every = growth.every_groups
     if loop.max_steps is None:
         return (loop.max_env_steps or 0) // config.rollout.group_size // every
     last = loop.max_steps if loop.evolve_at_last_step else loop.max_steps - 1

@@ -385,7 +385,7 @@ class _Run:
                 every_steps=self.config.store.checkpoint_every_steps,
                 by=arm.evolver.by if arm.evolver else lambda round: "",
                 max_steps=self.config.loop.max_steps,
-                evolves=settings.curriculum.evolve != "off",
+                evolves=settings.curriculum.growth.kind != "none",
                 on_trained=arm.success_on_trained,
                 send=sinks.send,
                 on_cost=lambda: spending.by_arm(arm.name, arm.first_round, arm.loop.state),

@@ -248,10 +248,7 @@ class Mixed(ByCoverage):
         return guided + super().choose(offer, n_each.coverage, rng)
 
 
-_EVOLVE: Mapping[str, Callable[[], Choice]] = MappingProxyType(
-    {"off": Anywhere, "random": Anywhere, "blind": Blindly}
-)
-_GUIDED: Mapping[str, Callable[[], Choice]] = MappingProxyType(
+GUIDED: Mapping[str, Callable[[], Choice]] = MappingProxyType(
     {
         "signals": BySignals,
         "coverage": ByCoverage,
@@ -260,8 +257,4 @@ _GUIDED: Mapping[str, Callable[[], Choice]] = MappingProxyType(
         "mixed": Mixed,
     }
 )
-
-
-def choice_of(evolve: str, contexts: str) -> Choice:
-    """The choice that settings name; ``contexts`` is of ``guided`` alone."""
-    return _GUIDED[contexts]() if evolve == "guided" else _EVOLVE[evolve]()
+"""Choices that start from what the agent has practised, by name."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
 
 from numpy.random import Generator
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from coevo_gym.core.evolution import Context, Round, RoundResult, Signal
 from coevo_gym.core.notes import Notes
+from coevo_gym.core.sections import overlay, variant, variants
 from coevo_gym.core.task import FrozenModel, Task, canonical_json
 from coevo_gym.core.trajectory import Group
-from coevo_gym.curricula.growth.choice import Choice, Offer, choice_of
+from coevo_gym.curricula.growth.choice import GUIDED, Anywhere, Blindly, Choice, Offer
 from coevo_gym.curricula.growth.contexts import Weaknesses, context_of, weaknesses
 from coevo_gym.curricula.growth.reserve import Reserve
 from coevo_gym.curricula.growth.targets import Coverage, first_round
@@ -25,36 +27,78 @@ from coevo_gym.curricula.signals.signals import Outcome, SignalDetector
 MAX_SEED = 2**63
 
 
-class GrowthConfig(FrozenModel):
-    """Settings of :class:`SignalGrowth`."""
+class NoGrowth(FrozenModel):
+    """The first tasks stay the only ones: a static task set."""
 
-    initial_size: int = Field(default=100, gt=0)
-    """Tasks to find before practice begins (the paper's N)."""
-    initial: Literal["unguided", "coverage"] = "unguided"
-    """How they are looked for: anywhere in the training scenarios, without guidance (the paper); or
-    by targets that are planned so that they cover the most kinds of task (``coverage``)."""
-    evolve: Literal["off", "random", "blind", "guided", "coverage"] = "guided"
-    """Where a round explores: ``guided`` follows the signals; ``blind`` starts from practised tasks
-    without looking at what happened on them; ``random`` from anywhere in the training scenarios;
-    ``coverage`` looks for kinds of task that the pool has seldom, one draft for each target;
-    ``off`` never evolves (a static task set)."""
-    contexts: Literal["signals", "coverage", "learnable", "progress", "mixed"] = "signals"
-    """What a guided round starts from: where ``signals`` fired (the paper), or practised tasks that
-    are least like those explored before (``coverage``), that are solved about half of the time
-    (``learnable``) or near to which pass rates change (``progress``); ``mixed`` takes half of its
-    places from signals and half from coverage."""
+    kind: Literal["none"] = "none"
+
+
+class _Rounds(FrozenModel):
+    kind: Any
     when: Literal["signals", "reserve"] = "signals"
-    """What makes a round due: ``signals``, as soon as one is pending (the paper); or ``reserve``,
-    when the pool holds too few groups to learn from, and as many drafts as are lacking. Both look
-    every ``evolve_every_groups`` groups, and neither says where a round explores."""
-    evolve_every_groups: int = Field(default=320, gt=0)
-    """Groups between two rounds: the paper's 10 steps of 32 tasks."""
-    max_contexts_per_round: int = Field(default=32, gt=0)
-    """Most places a round explores; of ``when="signals"``. With ``reserve``, and where targets are
-    looked for, it explores as many as it tries drafts."""
-    drafts_per_round: int = Field(default=128, gt=0)
-    """Most drafts a round tries; the first one tries four for each task it looks for, and three if
-    it looks for targets."""
+    """What makes a round due. signals: a pending signal (the paper). reserve: a pool that holds too
+    few groups to learn from; the round then tries as many drafts as are lacking."""
+    every_groups: int = Field(default=320, gt=0)
+    """Groups between two rounds, or looks at the reserve: the paper's 10 steps of 32 tasks."""
+    drafts: int = Field(default=128, gt=0)
+    """Most drafts that a round tries."""
+
+    @property
+    def most_places(self) -> int:
+        """Most places that a round explores, the first round left aside."""
+        return self.drafts
+
+
+class _RoundsFromPractice(_Rounds):
+    max_contexts: int = Field(default=32, gt=0)
+    """Most places that a round explores, with ``when = "signals"``. With ``reserve`` it explores as
+    many as it tries drafts."""
+
+    @property
+    def most_places(self) -> int:
+        """Most places that a round explores, the first round left aside."""
+        return self.drafts if self.when == "reserve" else self.max_contexts
+
+
+class AnywhereGrowth(_Rounds):
+    """Rounds explore anywhere in the training scenarios, until ``drafts`` are tried."""
+
+    kind: Literal["anywhere"] = "anywhere"
+
+
+class CoverageGrowth(_Rounds):
+    """Rounds look for kinds of task that the pool has seldom, one draft for each target."""
+
+    kind: Literal["coverage"] = "coverage"
+
+
+class BlindGrowth(_RoundsFromPractice):
+    """Rounds start from practised tasks, whatever happened on them."""
+
+    kind: Literal["blind"] = "blind"
+
+
+class GuidedGrowth(_RoundsFromPractice):
+    """Rounds start where the agent is weak (the paper)."""
+
+    kind: Literal["signals"] = "signals"
+    contexts: Literal["signals", "coverage", "learnable", "progress", "mixed"] = "signals"
+    """What a round starts from. signals: rollouts on which signals fired (the paper). coverage:
+    practised tasks least like those explored before. learnable: practised tasks that are solved
+    about half of the time. progress: practised tasks near to which pass rates change. mixed: half
+    signals, half coverage."""
+
+
+Growths = Annotated[
+    NoGrowth | AnywhereGrowth | CoverageGrowth | BlindGrowth | GuidedGrowth,
+    Field(discriminator="kind"),
+]
+"""Settings of when and where rounds explore, by ``kind``."""
+
+
+class DetectorConfig(FrozenModel):
+    """How signals are read from rollouts. They are read with every kind of growth."""
+
     signals: tuple[SignalName, ...] = Field(default=ALL_SIGNALS, min_length=1)
     """The signals that are read."""
     window: int = Field(default=5, gt=0)
@@ -69,17 +113,83 @@ class GrowthConfig(FrozenModel):
     """Fewest episodes with a behaviour before it is called rare."""
     outcome: Outcome = "success"
     """What signals read: the binary outcome or the benchmark's own score."""
-    max_staleness: int = Field(default=0, ge=0)
-    """Most versions of the policy that a group may span and still show a boundary."""
     pattern: Literal["sequence", "set"] = "sequence"
     """How an episode's behaviour is described; see ``patterns.py``."""
 
-    @property
-    def most_places(self) -> int:
-        """Most places that a round explores, the first one left aside."""
-        if self.evolve in ("random", "coverage") or self.when == "reserve":
-            return self.drafts_per_round
-        return self.max_contexts_per_round
+    def make(self, *, max_staleness: int = 0) -> SignalDetector:
+        """Create the detector.
+
+        Args:
+            max_staleness: most versions of the policy that a group may span and still show a
+                boundary.
+        """
+        return SignalDetector(
+            signals=self.signals,
+            window=self.window,
+            visit=self.visit,
+            theta=self.theta,
+            n_min=self.n_min,
+            min_support=self.min_support,
+            outcome=self.outcome,
+            max_staleness=max_staleness,
+            pattern_of=PATTERNS[self.pattern],
+        )
+
+
+OLDER_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "evolve": "growth.kind",
+        "contexts": "growth.contexts",
+        "when": "growth.when",
+        "evolve_every_groups": "growth.every_groups",
+        "max_contexts_per_round": "growth.max_contexts",
+        "drafts_per_round": "growth.drafts",
+        **{name: f"detector.{name}" for name in DetectorConfig.model_fields},
+    }
+)
+"""Names that settings of a curriculum had before growth was of kinds, and their names now."""
+OLDER_KINDS: Mapping[str, str] = MappingProxyType(
+    {"off": "none", "random": "anywhere", "guided": "signals"}
+)
+"""Values of ``evolve`` that have another name as kinds of growth."""
+
+
+class GrowthConfig(FrozenModel):
+    """Settings of :class:`SignalGrowth`."""
+
+    initial_size: int = Field(default=100, gt=0)
+    """Tasks to find before practice begins (the paper's N)."""
+    initial: Literal["unguided", "coverage"] = "unguided"
+    """How they are looked for. unguided: anywhere in the training scenarios (the paper), with four
+    drafts for each task that is wanted. coverage: by targets that cover the most kinds of task,
+    with three drafts each."""
+    growth: Growths = GuidedGrowth()
+    """When and where later rounds explore."""
+    detector: DetectorConfig = DetectorConfig()
+    """How signals are read from rollouts."""
+    max_staleness: int = Field(default=0, ge=0)
+    """Most versions of the policy that a group may span and still show a boundary."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_older_names(cls, data: Any) -> Any:
+        """Read settings by the names that they had before growth was of kinds."""
+        if not isinstance(data, Mapping) or not data.keys() & OLDER_NAMES.keys():
+            return data
+        tree = {name: value for name, value in data.items() if name not in OLDER_NAMES}
+        older: dict[str, dict[str, Any]] = {}
+        for name in data.keys() & OLDER_NAMES.keys():
+            section, _, new = OLDER_NAMES[name].partition(".")
+            value = data[name]
+            older.setdefault(section, {})[new] = (
+                OLDER_KINDS.get(value, value) if name == "evolve" else value
+            )
+        growth = older.setdefault("growth", {})
+        growth.setdefault("kind", tree.get("growth", {}).get("kind", GuidedGrowth().kind))
+        if (kind := variant(variants(Growths), growth["kind"])) is not None:
+            # All of them could be set, also those that the kind had no use for.
+            older["growth"] = {k: v for k, v in growth.items() if k in kind.model_fields}
+        return overlay(cls, tree, older)
 
 
 class SignalGrowth:
@@ -118,43 +228,39 @@ class SignalGrowth:
         native: Sequence[Task] | None = None,
     ) -> None:
         self.config = config = config or GrowthConfig()
-        self.detector = SignalDetector(
-            signals=config.signals,
-            window=config.window,
-            visit=config.visit,
-            theta=config.theta,
-            n_min=config.n_min,
-            min_support=config.min_support,
-            outcome=config.outcome,
-            max_staleness=config.max_staleness,
-            pattern_of=PATTERNS[config.pattern],
-        )
-        every, drafts = config.evolve_every_groups, config.drafts_per_round
-        self._when: When = (
-            Reserve(every, drafts=drafts, cap=cap)
-            if config.when == "reserve"
-            else WhenSignalled(every, drafts=drafts, max_places=config.max_contexts_per_round)
-        )
-        self.native = native
-        self._choice: Choice = (
-            Coverage(native)
-            if config.evolve == "coverage"
-            else choice_of(config.evolve, config.contexts)
-        )
+        self.detector = config.detector.make(max_staleness=config.max_staleness)
+        self.native, growth = native, config.growth
+        self._choice: Choice = Anywhere()
+        self._when: When | None = None
+        if not isinstance(growth, NoGrowth):
+            places = growth.most_places
+            self._when = (
+                Reserve(growth.every_groups, drafts=growth.drafts, cap=cap)
+                if growth.when == "reserve"
+                else WhenSignalled(growth.every_groups, drafts=growth.drafts, max_places=places)
+            )
+        match growth:
+            case CoverageGrowth():
+                self._choice = Coverage(native)
+            case BlindGrowth():
+                self._choice = Blindly()
+            case GuidedGrowth():
+                self._choice = GUIDED[growth.contexts]()
         self._pending: Weaknesses = {}
         self._practised: dict[str, Context] = {}
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
         """Read the signals of finished groups."""
         signals = self.detector.detect(groups)
-        explored = self.config.evolve == "guided"
+        explored = isinstance(self.config.growth, GuidedGrowth)
         self._pending.update(weaknesses(signals, groups, bare=not explored))
         if self._choice.looks_back:
             self._choice.record(groups)
             for group in groups:
                 for last in group.trajectories[-1:]:
                     self._practised[group.task.id] = context_of(BLIND, group.task, last)
-        self._when.record(groups)
+        if self._when is not None:
+            self._when.record(groups)
         return signals
 
     def plan(self, pool: Sequence[Task], rng: Generator) -> Round | None:
@@ -169,9 +275,7 @@ class SignalGrowth:
             return first_round(
                 config.initial_size, config.initial, native=self.native or (), seed=_seed(rng)
             )
-        if config.evolve == "off":
-            return None
-        due = self._when.due(pool, len(self._pending))
+        due = None if self._when is None else self._when.due(pool, len(self._pending))
         if due is None:
             return None
         pending, practised = list(self._pending.values()), list(self._practised.values())
@@ -205,7 +309,7 @@ class SignalGrowth:
             "detector": self.detector.state_dict(),
             "pending": [_dump(context) for context in self._pending.values()],
             "practised": [_dump(context) for context in self._practised.values()],
-            **self._when.state_dict(),
+            **(self._when.state_dict() if self._when else {}),
             "choice": self._choice.state_dict(),
         }
 
@@ -216,7 +320,8 @@ class SignalGrowth:
         practised = [Context.model_validate_json(text) for text in state["practised"]]
         self._pending = {(context.kind, context.task.id): context for context in pending}
         self._practised = {context.task.id: context for context in practised}
-        self._when.load_state_dict(state)
+        if self._when:
+            self._when.load_state_dict(state)
         if "choice" in state:
             self._choice.load_state_dict(state["choice"])
 

@@ -162,7 +162,7 @@ def plans(
     if not len(native):
         raise ConfigError(
             "There is no native training task to aim at. Give the curriculum some (native=…), or "
-            "set curriculum.evolve and curriculum.initial to what explores without targets."
+            "set curriculum.growth.kind and curriculum.initial to what explores without targets."
         )
     places = islice(_places(len(native), rng), PROPOSED * n)
     drawn = [require_train(native[place], "explore from") for place in places]

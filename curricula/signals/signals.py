@@ -251,8 +251,9 @@ class SignalDetector:
         logger.warning(
             "rare_share=%.2f distinct_patterns=%d: most episodes are called rare, so the signal "
             "says nothing. Describe behaviour more coarsely (curriculum.pattern='set', or coarser "
-            "step symbols of the benchmark), lower curriculum.theta (now %g) or raise "
-            "curriculum.min_support (now %d). In code: make_curriculum(..., pattern='set').",
+            "step symbols of the benchmark), lower curriculum.detector.theta (now %g), or raise "
+            "curriculum.detector.min_support (now %d). In Python: make_curriculum(..., "
+            "detector={'pattern': 'set'}).",
             self._flagged / self._tested,
             len(self._counts),
             self.theta,

@@ -277,18 +277,18 @@ def test_a_round_that_was_planned_and_not_applied_is_planned_again_after_a_resta
 
 
 def test_presets() -> None:
-    evolve = {
-        "coevolve": "guided",
-        "static": "off",
-        "random_append": "random",
+    kinds = {
+        "coevolve": "signals",
+        "static": "none",
+        "random_append": "anywhere",
         "signal_blind": "blind",
     }
-    assert {name: make_curriculum(name).growth.config.evolve for name in evolve} == evolve
+    assert {name: make_curriculum(name).growth.config.growth.kind for name in kinds} == kinds
     often = make_curriculum("random_append", evolve_every_groups=5)
-    assert often.growth.config.evolve_every_groups == 5
+    assert often.growth.config.growth.every_groups == 5
     with pytest.raises(ConfigError, match="Did you mean 'coevolve'"):
         make_curriculum("coevolv")
-    with pytest.raises(ConfigError, match="evolve_every_groups"):
+    with pytest.raises(ConfigError, match="every_groups"):
         make_curriculum("static", evolve_every_groups=0)
 
 

@@ -198,7 +198,7 @@ def test_a_sampler_made_from_a_name_has_a_json_spec() -> None:
     assert again.ledger.group_size == 2
     assert isinstance(again.curriculum, PoolCurriculum)
     assert isinstance(again.curriculum.growth, SignalGrowth)
-    assert again.curriculum.growth.config.evolve == "blind"
+    assert again.curriculum.growth.config.growth.kind == "blind"
 
 
 def test_a_sampler_made_from_an_object_has_no_spec() -> None:

@@ -142,7 +142,8 @@ def test_it_warns_once_when_most_episodes_are_rare(caplog: pytest.LogCaptureFixt
         caplog.records[0].message
     ]
     assert "coarser step symbols" in caplog.text
-    assert "lower curriculum.theta (now 5) or raise curriculum.min_support (now 2)" in caplog.text
+    assert "lower curriculum.detector.theta (now 5)" in caplog.text
+    assert "curriculum.detector.min_support (now 2)" in caplog.text
 
 
 def test_patterns() -> None:

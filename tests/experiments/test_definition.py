@@ -171,7 +171,7 @@ def test_a_row_without_runs_needs_another(tmp_path: Path) -> None:
 
 def test_wrong_settings_name_their_row(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text(TABLE.read_text().replace('"curriculum.drafts_per_round" = 6', '"loop.x" = 6'))
+    path.write_text(TABLE.read_text().replace('"curriculum.growth.drafts" = 6', '"loop.x" = 6'))
     table = load(str(path))
     with pytest.raises(ConfigError, match=r"mine, row blind: .*loop\.x"):
         resolve(table, table.rows[2], 1, benchmark="toy", budget="tiny", environ={})

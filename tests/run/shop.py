@@ -21,8 +21,8 @@ def small(url: str, **more: Any) -> dict[str, Any]:
         **SHORT,
         **{
             "curriculum.initial_size": 3,
-            "curriculum.max_contexts_per_round": 2,
-            "curriculum.drafts_per_round": 6,
+            "curriculum.growth.max_contexts": 2,
+            "curriculum.growth.drafts": 6,
             "explorer.max_steps": 6,
             **more,
         },

@@ -22,14 +22,15 @@ def toml(tmp_path: Path) -> Path:
 
 def test_a_method_is_what_it_sets_over_the_run(toml: Path) -> None:
     found = arms(toml, 'arms = ["static", "coevolve"]\n[curriculum]\ntheta = 9\n')
-    assert [arm.curriculum.evolve for arm in found.values()] == ["off", "guided"]
-    assert {arm.curriculum.theta for arm in found.values()} == {9.0}
+    assert [arm.curriculum.growth.kind for arm in found.values()] == ["none", "signals"]
+    assert {arm.curriculum.detector.theta for arm in found.values()} == {9.0}
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        '[arm.no_rare]\nmethod = "coevolve"\nset = {"curriculum.signals" = ["forgetting"]}\n',
+        '[arm.no_rare]\nmethod = "coevolve"\n'
+        'set = {"curriculum.detector.signals" = ["forgetting"]}\n',
         '[arm.no_rare]\nmethod = "coevolve"\nset.curriculum.signals = ["forgetting"]\n',
         '[arm.no_rare]\nmethod = "coevolve"\n[arm.no_rare.set.curriculum]\n'
         'signals = ["forgetting"]\n',
@@ -39,10 +40,10 @@ def test_an_arm_sets_over_its_method(toml: Path, text: str) -> None:
     toml.write_text('arms = ["static", "no_rare"]\n' + text)
     found = load_config(str(toml), environ={})
     arm = arm_configs(found.config)["no_rare"]
-    assert (arm.method, arm.curriculum.signals) == ("coevolve", ("forgetting",))
+    assert (arm.method, arm.curriculum.detector.signals) == ("coevolve", ("forgetting",))
     rows = {key: (value, origin) for key, value, origin in found.rows()}
     assert rows["arm.no_rare.method"] == ("coevolve", str(toml))
-    assert rows["arm.no_rare.set.curriculum.signals"] == (["forgetting"], str(toml))
+    assert rows["arm.no_rare.set.curriculum.detector.signals"] == (["forgetting"], str(toml))
     again = RunConfig.model_validate(found.config.to_json())
     assert again == found.config
     assert arm_configs(again)["no_rare"] == arm
@@ -52,7 +53,7 @@ def test_an_arm_from_the_command_line(toml: Path) -> None:
     sets = ("arms=static,soft", "arm.soft.set.learner.epochs=2", "arm.soft.method=coevolve")
     found = arms(toml, "", *sets, "arm.soft.set.curriculum.signals=boundary, rare")
     assert found["soft"].learner.epochs == 2
-    assert found["soft"].curriculum.signals == ("boundary", "rare")
+    assert found["soft"].curriculum.detector.signals == ("boundary", "rare")
 
 
 def test_an_arm_without_a_method_is_the_method_of_its_name(toml: Path) -> None:

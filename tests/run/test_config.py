@@ -80,7 +80,7 @@ def test_a_section_may_be_given_by_its_name_alone(toml: Path) -> None:
         ("arms=statc", "there is no method 'statc'. Did you mean 'static'"),
         ("arms=static,static", "each arm may be named once"),
         ("benchmark.name=webshp", "Did you mean 'webshop'"),
-        ("curriculum.evolve=off", "decided by each arm"),
+        ("curriculum.growth.kind=none", "decided by each arm"),
         ("loop.max_env_steps=none", "training needs an end"),
         ("name=../up", "a name takes letters, digits and"),
         ("evaluation.split=train", "Input should be 'val', 'test' or 'held_out'"),

@@ -25,7 +25,7 @@ SMALL = {
     "warmup.lr": 3e-3,
     "warmup.holdout": 0,
     "curriculum.initial_size": 4,
-    "curriculum.evolve_every_groups": 2,
+    "curriculum.growth.every_groups": 2,
     "learner.old_logprobs": "recomputed",
     "learner.outcome": "score",
     "loop.max_steps": 2,

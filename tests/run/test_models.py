@@ -156,8 +156,8 @@ def test_the_preset_is_replayed_from_a_tape_with_every_stage_and_its_fallbacks(
 ) -> None:
     """The tape is made here, by rules: what is practised depends on the machine's rounding."""
     sets = small("http://127.0.0.1:9/v1", **{"arms": ["coevolve"]})
-    sets |= {"curriculum.initial_size": 8, "curriculum.max_contexts_per_round": 8}
-    sets |= {"curriculum.drafts_per_round": 24, "explorer.max_steps": 8}
+    sets |= {"curriculum.initial_size": 8, "curriculum.growth.max_contexts": 8}
+    sets |= {"curriculum.growth.drafts": 24, "explorer.max_steps": 8}
     sets |= {"tape.file": str(tmp_path / "tape.jsonl")}
     with monkeypatch.context() as rules:
         rules.setattr(models, "make_policy", lambda *given, **named: Shopper().policy())

@@ -55,7 +55,8 @@ def test_presets_have_the_numbers_of_the_paper(preset: str) -> None:
     assert learner.normalise_std
     assert learner.lr == (1e-5 if config.policy.model.lora_rank else 1e-6)
     assert bool(config.policy.model.lora_rank) is not preset.endswith("4b")
-    assert (curriculum.theta, curriculum.window, curriculum.n_min) == (5.0, 5, 64)
+    detector = curriculum.detector
+    assert (detector.theta, detector.window, detector.n_min) == (5.0, 5, 64)
     assert config.policy.chat.temperature == 0.9
     assert not config.loop.evolve_at_last_step
 

@@ -83,8 +83,8 @@ def test_seeds_from_before_there_was_a_setting_are_taken(tmp_path: Path) -> None
     first = run_seeds(tmp_path, CELL, [0])
     file = tmp_path / "cell.json"
     kept = json.loads(file.read_text())
-    for part, name in (("world", "wander_steps"), ("curriculum", "min_support")):
-        del kept[part][name]
+    del kept["world"]["wander_steps"]
+    del kept["curriculum"]["detector"]["min_support"]
     file.write_text(json.dumps(kept))
     assert run_seeds(tmp_path, CELL, [0]) == first
     file.write_text("[]")

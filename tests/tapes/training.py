@@ -14,9 +14,9 @@ from tests.tapes.webshop import Shopper
 SHORT: dict[str, Any] = {
     "warmup.n_tasks": 4,
     "warmup.max_epochs": 1,
-    "curriculum.evolve_every_groups": 8,
-    "curriculum.theta": 40,
-    "curriculum.n_min": 8,
+    "curriculum.growth.every_groups": 8,
+    "curriculum.detector.theta": 40,
+    "curriculum.detector.n_min": 8,
     "rollout.group_size": 4,
     "loop.max_env_steps": None,
     "loop.max_steps": 4,
@@ -29,8 +29,8 @@ SHORT: dict[str, Any] = {
 SETTINGS: dict[str, Any] = SHORT | {
     "arms": ["coevolve"],
     "curriculum.initial_size": 10,
-    "curriculum.max_contexts_per_round": 6,
-    "curriculum.drafts_per_round": 12,
+    "curriculum.growth.max_contexts": 6,
+    "curriculum.growth.drafts": 12,
 }
 
 

@@ -71,7 +71,7 @@ class SEALSettings(FrozenModel):
         return None if found == Budget() else found
 
 
-@method("seal", curriculum={"evolve": "off"})
+@method("seal", curriculum={"growth": {"kind": "none"}})
 def seal(settings: SEALSettings, kit: Kit) -> Method:
     """Failures of the turns reshape what is shown and weigh what is learned (arXiv 2605.24426)."""
     profile = FailureProfile(settings.profile, clip=settings.clip)

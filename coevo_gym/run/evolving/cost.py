@@ -189,9 +189,11 @@ def _estimate(config: RunConfig, arm: ArmConfig, name: str, *, with_first: bool)
     n_first = 4 * curriculum.initial_size  # as many contexts as it may try drafts
     rounds = most_rounds(config, arm)
     first = _round(config, arm, n_first, n_first, guided=False)
-    studies = curriculum.evolve not in ("random", "coverage")
-    later = _round(config, arm, curriculum.most_places, curriculum.drafts_per_round, guided=studies)
-    whole = later.times(rounds) + (first if with_first else Cost())
+    whole, growth = first if with_first else Cost(), curriculum.growth
+    if growth.kind != "none":
+        studies = growth.kind in ("blind", "signals")
+        later = _round(config, arm, growth.most_places, growth.drafts, guided=studies)
+        whole += later.times(rounds)
     priced = model.kind == "openai" and model.endpoint.cost_usd(1, 1) > 0
     usd = model.endpoint.cost_usd(whole.prompt_tokens, whole.completion_tokens)
     paid = model.kind == "openai" and may_cost(model.endpoint)

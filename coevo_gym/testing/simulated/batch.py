@@ -21,6 +21,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from coevo_gym.core.errors import ConfigError, WorkersFailed
+from coevo_gym.core.sections import overlay
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, thaw
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.store.folder import append_line, read_json, read_lines, write_json
@@ -50,9 +51,8 @@ class Cell(FrozenModel):
             ValidationError: if a setting of the curriculum is none.
         """
         world = world_named(self.world)
-        return world, CurriculumConfig.model_validate(
-            {**world_settings(world), **thaw(self.curriculum)}
-        )
+        settings = overlay(CurriculumConfig, world_settings(world), thaw(self.curriculum))
+        return world, CurriculumConfig.model_validate(settings)
 
     def run(self, seed: int) -> Numbers:
         """One seed; see :func:`~coevo_gym.testing.simulated.simulation.simulate`."""

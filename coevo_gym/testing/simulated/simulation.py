@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.random import SeedSequence
@@ -36,16 +37,19 @@ N_NATIVE = 400
 N_HELD_OUT = 400
 
 
-def world_settings(world: WorldConfig) -> dict[str, int]:
+def world_settings(world: WorldConfig) -> dict[str, Any]:
     """The curriculum's settings that fit a world; an arm's own go over them.
 
     A round is due after every 10 updates, and tries 48 drafts, each from a place of its own.
     """
     return {
         "initial_size": world.first_tasks,
-        "evolve_every_groups": 10 * world.groups_per_step,
-        "max_contexts_per_round": 48,
-        "drafts_per_round": 48,
+        "growth": {
+            "kind": "signals",
+            "every_groups": 10 * world.groups_per_step,
+            "max_contexts": 48,
+            "drafts": 48,
+        },
     }
 
 
@@ -71,7 +75,7 @@ def simulate(
 
     Example:
         >>> world = WorldConfig(env_steps=2_000)
-        >>> settings = CurriculumConfig(evolve="off", **world_settings(world))
+        >>> settings = CurriculumConfig(**{**world_settings(world), "growth": {"kind": "none"}})
         >>> ended = simulate(world, settings, seed=0)
         >>> ended["pool_size"], ended["env_steps"] >= 2_000
         (40.0, True)

@@ -145,7 +145,7 @@ def test_a_benchmark_whose_tasks_cannot_be_broken_says_so(monkeypatch: pytest.Mo
 def test_arms_with_unproven_tasks_are_marked(tmp_path: Path) -> None:
     toy = Path(__file__).parents[2] / "run" / "toy.toml"
     sets = {"arms": ["static", "random_append"], "loop.max_steps": 4, "explorer.kind": "noisy"}
-    sets |= {"curriculum.evolve_every_groups": 4, "curriculum.drafts_per_round": 6}
+    sets |= {"curriculum.growth.every_groups": 4, "curriculum.growth.drafts": 6}
     marks = make_manifest(load_config(toy, sets=sets, environ={}), task_sets={})["marks"]
     assert marks == dict.fromkeys(sets["arms"], "experiment with unproven tasks")
     report = coevo_gym.train(toy, sets=sets, folder=tmp_path / "run")

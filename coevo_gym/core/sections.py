@@ -1,0 +1,73 @@
+"""Sections of settings: pydantic models within models, some of several kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+
+def variants(annotation: Any) -> tuple[type[BaseModel], ...]:
+    """The models that a section may be, more than one where its ``kind`` decides; () of a value."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return (annotation,)
+    if get_origin(annotation) is Annotated:
+        return variants(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        found = [variants(part) for part in get_args(annotation)]
+        return tuple(model for models in found for model in models) if all(found) else ()
+    return ()
+
+
+def kind_of(model: type[BaseModel]) -> str:
+    """The ``kind`` that a model of a union is."""
+    return str(get_args(model.model_fields["kind"].annotation)[0])
+
+
+def variant(models: Sequence[type[BaseModel]], kind: Any) -> type[BaseModel] | None:
+    """The one of the models that is of a kind; None if none is."""
+    if len(models) == 1:
+        return models[0]
+    return next((model for model in models if kind_of(model) == kind), None)
+
+
+def with_kinds(model: type[BaseModel], data: Mapping[str, Any]) -> dict[str, Any]:
+    """The tree with the default ``kind`` of every section that may be of several and names none."""
+    tree = dict(data)
+    for name, field in model.model_fields.items():
+        models, section = variants(field.annotation), tree.get(name)
+        if not models or not isinstance(section, Mapping):
+            continue
+        if len(models) > 1 and "kind" not in section:
+            section = {"kind": field.get_default(call_default_factory=True).kind, **section}
+        chosen = variant(models, section.get("kind"))
+        tree[name] = with_kinds(chosen, section) if chosen else section
+    return tree
+
+
+def overlay(
+    model: type[BaseModel], base: Mapping[str, Any], changes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The tree with changes put over it.
+
+    Where a section becomes of another kind, it keeps what that kind has a setting for.
+    """
+    tree = dict(base)
+    for name, value in changes.items():
+        field = model.model_fields.get(name)
+        models = variants(field.annotation) if field else ()
+        if not models or not isinstance(value, Mapping):
+            tree[name] = value
+            continue
+        section = dict(tree.get(name, {}))
+        kind = value.get("kind", section.get("kind"))
+        chosen = variant(models, kind)
+        if chosen is None:
+            tree[name] = {**section, **value}
+            continue
+        if kind != section.get("kind"):
+            section = {key: item for key, item in section.items() if key in chosen.model_fields}
+        tree[name] = overlay(chosen, section, value)
+    return tree
