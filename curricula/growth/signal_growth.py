@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from coevo_gym.core.evolution import Context, Round, RoundResult, Signal
 from coevo_gym.core.notes import Notes
-from coevo_gym.core.sections import overlay, variant, variants
+from coevo_gym.core.sections import overlay, variant, variants, with_kinds
 from coevo_gym.core.task import FrozenModel, Task, canonical_json
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.growth.choice import GUIDED, Anywhere, Blindly, Choice, Offer
@@ -174,7 +174,10 @@ class GrowthConfig(FrozenModel):
     @classmethod
     def _of_older_names(cls, data: Any) -> Any:
         """Read settings by the names that they had before growth was of kinds."""
-        if not isinstance(data, Mapping) or not data.keys() & OLDER_NAMES.keys():
+        if not isinstance(data, Mapping):
+            return data
+        data = with_kinds(cls, data)
+        if not data.keys() & OLDER_NAMES.keys():
             return data
         tree = {name: value for name, value in data.items() if name not in OLDER_NAMES}
         older: dict[str, dict[str, Any]] = {}

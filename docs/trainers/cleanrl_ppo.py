@@ -53,7 +53,11 @@ N, T, C, D = args.num_envs, args.num_steps, args.choices, args.dim
 envs = EvolvingVectorSampler(
     gym.make_vec(f"coevo_gym:{args.env_id}", num_envs=N, autoreset_mode="NextStep"),
     # A policy that begins at random wanders: as sequences, nearly all that it does would be rare.
-    make_curriculum("coevolve", pattern="set", evolve_every_groups=args.evolve_every),
+    make_curriculum(
+        "coevolve",
+        detector={"pattern": "set"},
+        growth={"every_groups": args.evolve_every},
+    ),
     group_size=args.group_size,
     seed=args.seed,
 )

@@ -1,7 +1,7 @@
 """Stable-Baselines3 and sb3-contrib on a curriculum: one stream of tasks for all envs.
 
     from sb3_contrib import MaskablePPO
-    curriculum = make_curriculum("coevolve", pattern="set", evolve_every_groups=100)
+    curriculum = make_curriculum("coevolve", growth={"every_groups": 100})
     envs = make_envs("CoEvolve-WebShop-v0", 8, group_size=4, curriculum=curriculum)
     model = with_curriculum(MaskablePPO)("MlpPolicy", envs)
     model.learn(100_000)

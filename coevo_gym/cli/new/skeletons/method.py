@@ -30,7 +30,7 @@ class NewmethodSettings(FrozenModel):
     """What is kept of a task's earlier counts at each visit."""
 
 
-@method("newmethod", curriculum={"evolve": "guided"})
+@method("newmethod", curriculum={"growth": {"kind": "signals"}})
 def newmethod(settings: NewmethodSettings, kit: Kit) -> Method:
     """Tasks that are solved half of the time, in a pool that grows where the agent is weak."""
     return Method(
