@@ -252,17 +252,20 @@ class PPO(SurrogateLearner):
 
     def _value_rows(self, batch: Batch) -> tuple[_Values, float]:
         """Return the rows of the value loss, and how well the values foretold what came."""
-        estimates = self._estimates(batch.trajectories)
         old, targets, valued = (
             list(chain.from_iterable(rows))
-            for rows in zip(*(estimate[1:] for estimate in estimates), strict=True)
+            for rows in zip(*(e[1:] for e in self._estimates(batch.trajectories)), strict=True)
         )
         known = [place for place, there in enumerate(valued) if there]
         explained = explained_variance([old[i] for i in known], [targets[i] for i in known])
-        rows = (
-            torch.split(torch.tensor(v), batch.lengths.tolist()) for v in (old, targets, valued)
+        lengths = batch.lengths.tolist()
+        rows = _Values(
+            torch.split(torch.tensor(old), lengths),
+            torch.split(torch.tensor(targets), lengths),
+            torch.split(torch.tensor(valued), lengths),
+            len(known) / self._minibatches(batch),
         )
-        return _Values(*rows, total=len(known) / self._minibatches(batch)), explained
+        return rows, explained
 
     def _objective(self, batch: Batch) -> Objective:
         """Return what all steps share: the mean over positions, and no sample is left out."""

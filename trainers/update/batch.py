@@ -20,10 +20,9 @@ from coevo_gym.core.trajectory import (
     Trajectory,
 )
 from coevo_gym.provision import extra_advice
-from coevo_gym.trainers.parts import teaches
 from coevo_gym.trainers.segments import n_sampled, n_tokens, recorded_logprobs
 from coevo_gym.trainers.settings import GRPOConfig, PPOConfig
-from coevo_gym.trainers.spread import spread
+from coevo_gym.trainers.spread import spread, teaches
 
 try:
     import torch
