@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import gymnasium as gym
 from pydantic import TypeAdapter
 
-from coevo_gym.core.benchmark import Benchmark, get_benchmark
+from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.evolution import Round, RoundResult
-from coevo_gym.core.inquiry import Scope, no_scope
-from coevo_gym.core.seams import Curriculum, Evolver
-from coevo_gym.core.task import Split, Task
-from coevo_gym.curricula.explore.evolver import GatedEvolver
-from coevo_gym.curricula.explore.explorer import Explorer, ScriptedExplorer
-from coevo_gym.curricula.gates.candidate import Gate
-from coevo_gym.curricula.gates.gates import default_gates
+from coevo_gym.core.seams import Curriculum
+from coevo_gym.core.task import Split
+from coevo_gym.curricula.explore.settings import ExplorerConfig
+from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.curricula.growth.targets import first_round
-from coevo_gym.curricula.pool.known import KnownTasks
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import MethodSpec
@@ -62,58 +57,33 @@ def assert_method_contract(spec: MethodSpec, *, benchmark: str = "webshop") -> N
     assert_curriculum_contract(ready, benchmark=benchmark)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _BareKit:
-    """A kit without a run around it: it has no policy and no model."""
+def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
+    """Return a kit with the settings that define a method, and no run around it."""
+    found, sections = get_benchmark(benchmark), _sections(spec.sets)
+    native = found.tasks(Split.TRAIN)
+    curriculum = CurriculumConfig(**{"initial_size": _TASKS, **sections.get("curriculum", {})})
 
-    benchmark: Benchmark
-    native_tasks: Sequence[Task]
-    curriculum: CurriculumConfig
-    learner: LearnerConfig
-    seed: Callable[[str], int]
-    max_steps: int = 15
-
-    @property
-    def scope(self) -> Scope:
-        return no_scope
-
-    @property
-    def starts(self) -> Sequence[Task]:
-        return self.native_tasks
-
-    def make_env(self) -> gym.Env[str, str]:
-        return gym.make(self.benchmark.env_id)
-
-    def policy(self) -> NoReturn:
+    def none_yet(*_: object) -> NoReturn:
         raise AssertionError("a method is assembled before there is a policy: ask when it is used")
 
-    def advisor(self) -> NoReturn:
-        raise AssertionError("a method is assembled where no model is asked: ask when it is used")
+    def first(n: int) -> Round:
+        planned = first_round(n, curriculum.initial, native=native, seed=0)
+        return planned.model_copy(update={"budget": 40 * n})
 
-    def explorer(self, prompts: str = "") -> Explorer:
-        return ScriptedExplorer(self.benchmark, make_env=self.make_env)
-
-    def gates(self, benchmark: Benchmark, known: KnownTasks) -> Sequence[Gate]:
-        return default_gates(benchmark, known)
-
-    def evolver(self, explorer: Explorer) -> Evolver:
-        return GatedEvolver(self.benchmark, explorer)
-
-    def first_round(self, n: int) -> Round:
-        found = first_round(n, self.curriculum.initial, native=self.native_tasks, seed=0)
-        return found.model_copy(update={"budget": 40 * n})
-
-
-def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
-    """Return a kit with the settings that define a method."""
-    found, sections = get_benchmark(benchmark), _sections(spec.sets)
-    curriculum = CurriculumConfig(**{"initial_size": _TASKS, **sections.get("curriculum", {})})
-    return _BareKit(
+    return Kit(
         benchmark=found,
-        native_tasks=found.tasks(Split.TRAIN),
+        native_tasks=native,
+        max_steps=15,
         curriculum=curriculum,
         learner=TypeAdapter(LearnerConfig).validate_python(sections.get("learner", {})),
+        make_env=lambda: gym.make(found.env_id),
+        policy=none_yet,
+        first_round=first,
         seed=_seed_of(spec.name),
+        exploring=ExplorerConfig(),
+        judging=GatesConfig(),
+        tries=none_yet,
+        max_envs=8,
     )
 
 

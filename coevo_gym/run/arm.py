@@ -15,10 +15,10 @@ from coevo_gym.curricula.session.seeds import Seeds
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.methods.kit import OnVerdict
 from coevo_gym.run.assembly import Assembly, restoring, weights_hash
 from coevo_gym.run.events import ArmEvents
 from coevo_gym.run.evolving.answers import answers_of
-from coevo_gym.run.evolving.kit import OnVerdict
 from coevo_gym.run.rounds import StoredEvolver, StoredLandings, stacked
 from coevo_gym.run.stop import Stopped
 from coevo_gym.run.table import WARMUP
