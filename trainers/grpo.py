@@ -1,8 +1,8 @@
 """GRPO and its relatives: clip-higher, several means of the loss, a KL term, and what DAPO adds.
 
-The learner. How rollouts are judged is in ``credit.py``, how decisions become samples in
-``segments.py``, the settings in ``settings.py``; in ``update/`` these become a batch, and it says
-what is minimised and how the weights change.
+An update turns groups into a batch of samples, computes old and reference log-probabilities, and
+takes steps on the clipped surrogate. ``credit.py`` judges rollouts, ``segments.py`` turns decisions
+into samples, and ``update/learner.py`` runs the epochs with the loss that is passed to it.
 
 Sources: GRPO (arXiv 2402.03300); token mean as in CoEvolve (arXiv 2604.15840, Eq. 1), the mean over
 trajectories as in Role-Agent (arXiv 2606.10917, Eq. 1), the constant one as in Dr. GRPO (arXiv

@@ -2,7 +2,7 @@
 
 It needs no group to compare with: a trajectory is judged step by step against what the policy's
 own hidden states foretold. The head belongs to the learner, so the policy is the same with it and
-without.
+without. An update takes what GRPO's takes, with the value loss beside the clipped surrogate.
 
 Sources: PPO (arXiv 1707.06347), GAE (arXiv 1506.02438). One value for each decision of a language
 model, shared by its tokens, is our choice; so are gamma 1, lambda 0.95 and the clip and weight of
