@@ -242,9 +242,12 @@ def test_a_world_that_does_not_begin_leaves_nothing_to_play(
             env.reset(options={"task": TRAIN[1]})
     with pytest.raises(ResetNeeded):
         env.step(TRAIN[0].solution[0])
-    for read in ("task", "view", "trajectory", "eval_trajectory"):
+    for read in ("task", "view", "record"):
         with pytest.raises(ResetNeeded):
             getattr(env, read)()
+    for make in (trajectory_of, eval_trajectory_of):
+        with pytest.raises(ResetNeeded):
+            make(env)
     env.reset(options={"task": TRAIN[1]})
     assert env.task == TRAIN[1]
     assert not env.view.history
@@ -268,9 +271,9 @@ def test_an_episode_whose_engine_fails_is_over_and_has_no_outcome(
     for use in (lambda: env.step("done"), lambda: env.cut(EndReason.MAX_TOKENS)):
         with pytest.raises(ResetNeeded):
             use()
-    for record in (env.trajectory, env.eval_trajectory):
+    for make in (trajectory_of, eval_trajectory_of):
         with pytest.raises(ResetNeeded, match="was lost to a fault of its engine"):
-            record()
+            make(env)
 
 
 def test_unknown_benchmark() -> None:
