@@ -52,6 +52,7 @@ from coevo_gym.envs.bfcl.env import BFCLEnv
 from coevo_gym.envs.bfcl.tasks import CLOSING, native_tasks
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
 from coevo_gym.envs.diagnosis import Diagnosable, TurnLabel, diagnosable
+from coevo_gym.episodes.episode import eval_trajectory_of
 from coevo_gym.methods.seal.shown.interface import FailureInterface
 
 Turns = list[list[Call]]
@@ -308,7 +309,7 @@ class Bench:
         else:
             assert cut, f"the messages ran out: {task.name}"
             self.env.cut(EndReason.TIME_LIMIT)
-        return self.env.eval_trajectory()
+        return eval_trajectory_of(self.env)
 
     def labels(self, task: Task, planted: Planted) -> tuple[str, ...]:
         """The label of each turn of an episode."""

@@ -28,6 +28,7 @@ import gymnasium as gym
 
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory_json import trajectory_to_json
+from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.remote import TicketClient
 
 LEASE_S = 20.0
@@ -76,7 +77,7 @@ def play(env: Any, ticket: dict[str, Any], rng: random.Random) -> dict[str, Any]
     while not over:
         *_, terminated, truncated, info = env.step(rng.choice(info["admissible"] or ("search[x]",)))
         over = terminated or truncated
-    return trajectory_to_json(env.unwrapped.trajectory())
+    return trajectory_to_json(trajectory_of(env))
 
 
 def work(address: str, log: str, seed: int, stop: Any) -> None:

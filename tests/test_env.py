@@ -22,6 +22,7 @@ from coevo_gym.core.task_file import write_tasks
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, PastStep, Trajectory, View
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.frame import Frame
+from coevo_gym.episodes.episode import eval_trajectory_of, trajectory_of
 from coevo_gym.testing import make_env
 from tests.toy import ToyEnv
 
@@ -38,7 +39,7 @@ def test_a_solved_episode() -> None:
     _, reward, terminated, truncated, info = env.step("done")
     assert (reward, terminated, truncated) == (1.0, True, False)
     assert (info["end_reason"], info["score"], info["success"]) == ("solved", 1.0, True)
-    record = env.trajectory(group_id="g", policy_version=3)
+    record = trajectory_of(env, group_id="g", policy_version=3)
     assert record.actions == TRAIN[0].solution
     assert record.steps[-1].terminated
     assert (record.success, record.end_reason) == (True, EndReason.SOLVED)
@@ -122,10 +123,10 @@ def test_tasks_by_name_and_by_file(tmp_path: Path) -> None:
 def test_evaluation_episodes_have_a_type_of_their_own() -> None:
     env = make_env("toy", VAL[0])
     env.step("done")
-    assert type(env.eval_trajectory()) is EvalTrajectory
-    assert not isinstance(env.eval_trajectory(), Trajectory)
+    assert type(eval_trajectory_of(env)) is EvalTrajectory
+    assert not isinstance(eval_trajectory_of(env), Trajectory)
     with pytest.raises(SplitLeakError, match="evaluation only"):
-        env.trajectory()
+        trajectory_of(env)
 
 
 def test_engine_text_is_cleaned_and_capped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,9 +242,12 @@ def test_a_world_that_does_not_begin_leaves_nothing_to_play(
             env.reset(options={"task": TRAIN[1]})
     with pytest.raises(ResetNeeded):
         env.step(TRAIN[0].solution[0])
-    for read in ("task", "view", "trajectory", "eval_trajectory"):
+    for read in ("task", "view", "record"):
         with pytest.raises(ResetNeeded):
             getattr(env, read)()
+    for make in (trajectory_of, eval_trajectory_of):
+        with pytest.raises(ResetNeeded):
+            make(env)
     env.reset(options={"task": TRAIN[1]})
     assert env.task == TRAIN[1]
     assert not env.view.history
@@ -267,9 +271,9 @@ def test_an_episode_whose_engine_fails_is_over_and_has_no_outcome(
     for use in (lambda: env.step("done"), lambda: env.cut(EndReason.MAX_TOKENS)):
         with pytest.raises(ResetNeeded):
             use()
-    for record in (env.trajectory, env.eval_trajectory):
+    for make in (trajectory_of, eval_trajectory_of):
         with pytest.raises(ResetNeeded, match="was lost to a fault of its engine"):
-            record()
+            make(env)
 
 
 def test_unknown_benchmark() -> None:

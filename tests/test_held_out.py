@@ -26,6 +26,7 @@ from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.envs.held_out import HoldingOut, benchmark_of, is_held_out
 from coevo_gym.episodes import EnvPool
+from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.episodes.evaluation import evaluate
 from coevo_gym.methods.coevolve import CoEvolve
 from coevo_gym.run.assembly import Assembly
@@ -119,7 +120,7 @@ def test_an_env_plays_what_its_split_holds(benchmark: str, tmp_path: Path) -> No
     held_out = divided(benchmark)[1][1]
     assert open_to_it.reset(options={"task": held_out})[1]["task_id"] == task.id
     with pytest.raises(SplitLeakError, match="evaluation only"):
-        open_to_it.unwrapped.trajectory()  # type: ignore[attr-defined]
+        trajectory_of(open_to_it)
     open_to_it.close()
 
 

@@ -31,6 +31,7 @@ from coevo_gym.envs.bfcl.world import BFCLWorld
 from coevo_gym.envs.folder import FolderBenchmark
 from coevo_gym.envs.webshop import WebShopBenchmark, builder, choices, tasks
 from coevo_gym.episodes import EnvPool, EvalEpisode, Finished, TrainingEpisode, evaluate, run_one
+from coevo_gym.episodes.episode import eval_trajectory_of, trajectory_of
 from coevo_gym.methods.coevolve import CoEvolve
 from coevo_gym.testing import make_env
 from coevo_gym.testing.benchmark import check_drafts_from_proposals, check_open_tasks
@@ -136,7 +137,7 @@ def test_evaluation_refuses_it() -> None:
     env = make_env("toy", FREE)
     env.step("done")
     with pytest.raises(TaskError, match=REFUSED):
-        env.eval_trajectory()
+        eval_trajectory_of(env)
 
 
 def test_lists_of_tasks_refuse_it(tmp_path: Path) -> None:
@@ -196,7 +197,7 @@ def test_walks_through_it_can_be_drafted_from_by_rule(
     while not env.info["end_reason"]:
         found = benchmark.choices(env.view)
         env.step(found[1 + int(rng.integers(len(found) - 1))])  # the first may be to stop
-    walked = env.trajectory()
+    walked = trajectory_of(env)
     env.close()
     for source in (task, env.task):
         context = Context(kind="unguided", task=source)

@@ -20,6 +20,7 @@ from coevo_gym.envs.alfworld.tasks import goal_of, scenario_of
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.envs.bfcl.world import BFCLWorld
 from coevo_gym.envs.webshop import tasks as webshop_tasks
+from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.testing import make_env
 
 HELD_OUT = (Split.VAL, Split.TEST)
@@ -47,7 +48,7 @@ def assert_refused(task: Task, folder: Path, match: str = "", **arguments: Any) 
     with pytest.raises(SplitLeakError, match=match or "claims to be a training task"):
         env.reset(options={"task": task})
     with pytest.raises(ResetNeeded):
-        env.unwrapped.trajectory()  # type: ignore[attr-defined]
+        trajectory_of(env)
     env.close()
     path = folder / "tasks.jsonl"
     write_tasks(path, [task])

@@ -20,6 +20,7 @@ from coevo_gym.core.trajectory import EndReason
 from coevo_gym.envs import base, time_limit
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.vector import TaskVectorEnv
+from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import rollout
 from tests.faults import break_engines
@@ -65,7 +66,7 @@ def test_an_episode_ends_at_the_limit_with_a_grade(
         _, _, terminated, truncated, info = env.step("")
         assert (terminated, truncated, info["end_reason"]) == (False, True, "max_steps")
         assert info["score"] == 0.0
-        assert len(cast(TaskEnv, env.unwrapped).trajectory().steps) == 2
+        assert len(trajectory_of(env).steps) == 2
 
 
 @pytest.mark.parametrize("mode", [None, "sync", "async"])
@@ -192,6 +193,6 @@ def test_a_vector_env_cuts_one_of_its_episodes() -> None:
     envs.reset(seed=0)
     envs.cut(1, EndReason.MAX_TOKENS)
     assert envs.over.tolist() == [False, True]
-    assert envs.unwrapped_env(1).trajectory().end_reason is EndReason.MAX_TOKENS
+    assert trajectory_of(envs.unwrapped_env(1)).end_reason is EndReason.MAX_TOKENS
     envs.reset(options={"reset_mask": np.array([False, True])})
     envs.step(["done"] * 2)

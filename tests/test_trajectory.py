@@ -22,6 +22,7 @@ from coevo_gym.core.trajectory import (
     View,
 )
 from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
+from coevo_gym.episodes.episode import eval_trajectory_of, trajectory_of
 from tests.toy import BENCHMARK, ToyEnv
 
 TASK = BENCHMARK.tasks(Split.TRAIN)[0]
@@ -122,7 +123,7 @@ class TestRecord:
 
     def test_it_keeps_what_the_agent_said_and_what_it_saw_last(self) -> None:
         acts = [Act("press red", tokens(3), "I press red."), Act("done", None)]
-        found = self.played("press red", "done").trajectory(acts=acts, policy_version=3)
+        found = trajectory_of(self.played("press red", "done"), acts=acts, policy_version=3)
         assert [(s.action, s.said, s.decision) for s in found.steps] == [
             ("press red", "I press red.", tokens(3)),
             ("done", "", None),
@@ -133,18 +134,18 @@ class TestRecord:
     def test_an_episode_that_ends_before_it_began_shows_its_first_observation(self) -> None:
         env = self.played()
         env.cut(EndReason.CONTEXT_OVERFLOW)
-        found = env.eval_trajectory()
+        found = eval_trajectory_of(env)
         assert found.steps == ()
         assert found.last_observation.endswith("Pressed: nothing.")
 
     def test_an_evaluation_has_no_place_for_guidance(self) -> None:
-        found = self.played("done").eval_trajectory()
+        found = eval_trajectory_of(self.played("done"))
         assert not {"cue_ids", "interface"} & set(type(found).__dataclass_fields__)
 
     def test_every_step_needs_its_act(self) -> None:
         env = self.played("press red", "done")
         with pytest.raises(ValueError, match="2 steps needs an act for each, actual: 1"):
-            env.trajectory(acts=[Act("press red")])
+            trajectory_of(env, acts=[Act("press red")])
 
 
 def test_the_old_name_of_a_past_step() -> None:

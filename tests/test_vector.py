@@ -7,6 +7,7 @@ import pytest
 import coevo_gym
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ResetNeeded
 from coevo_gym.envs.vector import TaskVectorEnv
+from coevo_gym.episodes.episode import trajectory_of
 from tests.faults import break_engines
 
 TRAIN = coevo_gym.tasks("toy", "train")
@@ -84,7 +85,7 @@ def test_an_episode_that_its_engine_loses_ends_and_the_others_go_on(
     assert infos["_score"].all()
     assert envs.over.tolist() == [False, True, True]
     with pytest.raises(ResetNeeded, match="was lost"):
-        lost.trajectory()
+        trajectory_of(lost)
     assert not lost.view.history
     if mode == "Disabled":
         envs.reset(options={"reset_mask": envs.over})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, Self
 
@@ -16,11 +16,6 @@ from coevo_gym.core.trajectory import Group
 from coevo_gym.episodes.evaluation import Evaluation
 
 Metrics = dict[str, float]
-
-
-def teaches(advantages: Iterable[Advantage]) -> bool:
-    """Whether any advantage of a group is not 0."""
-    return any(teaches(a) if isinstance(a, Sequence) else a for a in advantages)
 
 
 def training_success(numbers: Mapping[str, Any]) -> float | None:
@@ -91,6 +86,10 @@ class LoopConfig(FrozenModel):
         limits = ((self.max_steps, state.step), (self.max_env_steps, state.env_steps))
         return any(limit is not None and done >= limit for limit, done in limits)
 
+    def only_studies(self, state: LoopState) -> bool:
+        """Whether nothing is learned in the step that is due."""
+        return state.step < self.study_only_steps
+
     def spent(self, state: LoopState) -> float:
         """Share of the budget that is spent, at most 1; of two limits, of the nearer one."""
         limits = ((self.max_steps, state.step), (self.max_env_steps, state.env_steps))
@@ -101,8 +100,11 @@ class LoopConfig(FrozenModel):
 class Learner(Protocol):
     """What learns from groups; ``trainers/grpo.py`` is one.
 
-    One with an attribute ``spent`` is told before each update how much of the budget is spent.
+    Attributes:
+        spent: share of the run's budget that is spent; the loop sets it before each update.
     """
+
+    spent: float
 
     @property
     def version(self) -> int:

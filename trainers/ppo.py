@@ -2,7 +2,7 @@
 
 It needs no group to compare with: a trajectory is judged step by step against what the policy's
 own hidden states foretold. The head belongs to the learner, so the policy is the same with it and
-without.
+without. An update takes what GRPO's takes, with the value loss beside the clipped surrogate.
 
 Sources: PPO (arXiv 1707.06347), GAE (arXiv 1506.02438). One value for each decision of a language
 model, shared by its tokens, is our choice; so are gamma 1, lambda 0.95 and the clip and weight of
@@ -25,30 +25,26 @@ from coevo_gym.core.trajectory import Group, Sample, Trajectory
 from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.advantages import Estimate, token_estimate, turn_estimate
 from coevo_gym.trainers.credit import Outcome
-from coevo_gym.trainers.grpo import Learnable
 from coevo_gym.trainers.segments import n_sampled
 from coevo_gym.trainers.settings import PPOConfig
-from coevo_gym.trainers.update.average import averaged
 from coevo_gym.trainers.update.batch import (
     Batch,
     batch_metrics,
+    batch_of,
     check_positions,
     check_recorded,
-    evaluated,
     flatten,
-    group_metrics,
-    of_usable,
     padded,
     parts,
 )
-from coevo_gym.trainers.update.importance import (
-    importance_of,
-    of_older_weights,
-    renewed,
-    shares,
+from coevo_gym.trainers.update.importance import of_older_weights, renewed
+from coevo_gym.trainers.update.learner import (
+    Learnable,
+    Objective,
+    SurrogateLearner,
+    Terms,
+    surrogate,
 )
-from coevo_gym.trainers.update.loss import LossTerms, grpo_loss
-from coevo_gym.trainers.update.optimizer import decayed, guarded_adamw
 
 try:
     import torch
@@ -128,7 +124,7 @@ def explained_variance(values: Sequence[float], targets: Sequence[float]) -> flo
 
 
 class _Values(NamedTuple):
-    """Rows of the value loss, one for each sample, and what an optimiser's step divides it by."""
+    """Rows of the value loss, one for each sample, and the divisor of each step's sum."""
 
     old: Sequence[Tensor]
     targets: Sequence[Tensor]
@@ -136,21 +132,7 @@ class _Values(NamedTuple):
     total: float
 
 
-class _Old(NamedTuple):
-    """What an update began with: a row of log-probabilities for each sample.
-
-    Attributes:
-        logprobs: of the policy that the ratio is to.
-        reference: None if no term needs them.
-        stale: (D,) bool, whether older weights sampled, so that a sample is weighted for them.
-    """
-
-    logprobs: Sequence[Tensor]
-    reference: Sequence[Tensor] | None
-    stale: Tensor
-
-
-class PPO:
+class PPO(SurrogateLearner):
     """Learns from groups of trajectories, each on its own; one update is one policy version.
 
     Args:
@@ -159,34 +141,23 @@ class PPO:
         seed: seed of the order of minibatches.
 
     Attributes:
-        spent: share of the run's budget that is spent, for a learning rate that decays.
-        average: the average of the weights that is to be evaluated in their place, or None.
+        head: reads values from the policy's hidden states.
 
     Raises:
         ConfigError: if the policy's hidden states cannot be read.
     """
 
+    policy: Valued
+    config: PPOConfig
+
     def __init__(
         self, policy: Learnable, config: PPOConfig | None = None, *, seed: int = 0
     ) -> None:
-        self.policy = _valued(policy)
-        self.config = config or PPOConfig()
-        self.updates = 0
-        self.head = self.policy.value_head()
-        self._optimizer = guarded_adamw(
-            self.config,
-            (list(policy.parameters()), self.config.lr),
-            (list(self.head.parameters()), self.config.value_lr or self.policy.value_lr),
-        )
-        self._reference = policy.frozen_copy() if self.config.kl_coef else None
-        self.spent, self.average = 0.0, averaged(policy, self.config.average)
-        self._rng = np.random.default_rng(seed)
+        config, valued = config or PPOConfig(), _valued(policy)
+        self.head = valued.value_head()
+        value_lr = config.value_lr or valued.value_lr
+        super().__init__(valued, config, (list(self.head.parameters()), value_lr), seed=seed)
         self._known: dict[int, tuple[Trajectory, list[float]]] = {}  # of this policy version
-
-    @property
-    def version(self) -> int:
-        """Version of the policy under training."""
-        return self.policy.version
 
     def advantages(self, groups: Sequence[Group], notes: Notes = NO_NOTES) -> list[list[Advantage]]:
         """GAE of each trajectory: one for each step, or at level ``token`` one for each token."""
@@ -214,27 +185,36 @@ class PPO:
             ConfigError: if cues were stripped: old log-probabilities are the recorded ones.
             TrainingDiverged: if three steps in a row have no finite loss and gradient.
         """
-        usable = [group for group in groups if group.comparable(self.config.max_staleness)]
-        if advantages is None:
-            advantages = self.advantages(usable)
-        advantages = of_usable(groups, advantages, self.config.max_staleness)
-        metrics = group_metrics(groups, usable, advantages, self.config.outcome)
-        trajectories = [t for group in usable for t in group.trajectories]
-        judged = zip(trajectories, chain.from_iterable(advantages), strict=True)
-        kept = [(one, value) for one, value in judged if not one.end_reason.lost]
-        metrics["masked_share"] = 1.0 - len(kept) / len(trajectories) if trajectories else 0.0
-        batch = flatten([trajectory for trajectory, _ in kept], [value for _, value in kept])
+        config = self.config
+        batch, metrics = batch_of(groups, advantages, config, judge=self.advantages)
         if not batch.samples:
             return metrics | {"decisions": 0.0}
         check_recorded(batch, "Choose learner.kind = 'pg' with old_logprobs = 'recomputed'.")
-        estimates = self._estimates([trajectory for trajectory, _ in kept])
-        metrics |= self._optimise(batch, estimates)
+        values, explained = self._value_rows(batch)
+        objective = self._objective(batch)
+        lengths = batch.lengths.tolist()
+        advantage = torch.split(whitened(torch.cat([*batch.advantage])), lengths)
+        learned = batch._replace(advantage=advantage)
+
+        def loss(part: NDArray[np.int64]) -> Terms:
+            samples = [batch.samples[i] for i in part]
+            logp, mask, now = self.policy.logprobs_and_values(samples, self.head)
+            check_positions(logp, mask, batch.lengths[part])
+            terms, drift = surrogate(objective, learned, part, logp, mask, config)
+            error = value_loss(
+                now,
+                padded(values.old, part, now),
+                padded(values.targets, part, now),
+                padded(values.valued, part, mask),
+                clip=config.value_clip,
+                total=values.total,
+            )
+            total = terms["loss"] + config.value_weight * error
+            return Terms(terms | {"loss": total, "value_loss": error}, drift)
+
+        metrics |= self._take_steps(learned, objective, loss)
         self._known.clear()
-        self.policy.version += 1
-        self.updates += 1
-        if self.average:
-            self.average.update()
-        return metrics
+        return metrics | {"explained_variance": explained} | batch_metrics(batch)
 
     def values(self, samples: Sequence[Sample]) -> Tensor:
         """(B, T) values of the sampled positions of each sample, without gradients."""
@@ -270,138 +250,46 @@ class PPO:
             self._known[id(trajectory)] = trajectory, [next(found) for _ in range(n)]
         return [self._known[id(t)][1] for t in trajectories]
 
-    def _optimise(self, batch: Batch, estimates: Sequence[Estimate]) -> dict[str, float]:
-        config, size = self.config, len(batch.samples)
-        minibatches, lengths = min(config.minibatches, size), batch.lengths.tolist()
-        advantage = torch.split(whitened(torch.cat([*batch.advantage])), lengths)
+    def _value_rows(self, batch: Batch) -> tuple[_Values, float]:
+        """Return the rows of the value loss, and how well the values foretold what came."""
         old, targets, valued = (
             list(chain.from_iterable(rows))
-            for rows in zip(*(estimate[1:] for estimate in estimates), strict=True)
+            for rows in zip(*(e[1:] for e in self._estimates(batch.trajectories)), strict=True)
         )
         known = [place for place, there in enumerate(valued) if there]
         explained = explained_variance([old[i] for i in known], [targets[i] for i in known])
-        values = _Values(
+        lengths = batch.lengths.tolist()
+        rows = _Values(
             torch.split(torch.tensor(old), lengths),
             torch.split(torch.tensor(targets), lengths),
             torch.split(torch.tensor(valued), lengths),
-            len(known) / minibatches,
+            len(known) / self._minibatches(batch),
         )
-        stale = of_older_weights(batch, self.policy.version, config.max_staleness)
-        sampled = renewed(self.policy, batch, stale, config.microbatch_tokens)
-        reference = None
-        if self._reference is not None:
-            reference = evaluated(self._reference, batch, config.microbatch_tokens)
-        self._optimizer.decay = decayed(config, self.spent)
-        before, sums = self._optimizer.steps, dict[str, float]()
-        self.policy.train(True)
-        try:
-            for _ in range(config.epochs):
-                for rows in np.array_split(self._rng.permutation(size), minibatches):
-                    found = self._step(
-                        batch._replace(advantage=advantage),
-                        _Old(sampled, reference, stale),
-                        values,
-                        np.sort(rows),
-                        float(sum(lengths)) / minibatches,
-                    )
-                    for name, value in found.items():
-                        sums[name] = sums.get(name, 0.0) + value
-        finally:
-            self.policy.train(False)
-        taken = self._optimizer.steps - before
-        means = {name: value / taken for name, value in sums.items()}
-        means["nonfinite_steps"] = float(config.epochs * minibatches - taken)
-        means |= shares(batch, stale, config.max_staleness)
-        return means | {"explained_variance": explained} | batch_metrics(batch)
+        return rows, explained
 
-    def _step(
-        self,
-        batch: Batch,
-        old: _Old,
-        values: _Values,
-        rows: NDArray[np.int64],
-        total: float,
-    ) -> dict[str, float]:
-        """One step of the optimiser on the samples at ``rows``; {} if it was skipped."""
-        config = self.config
-        self._optimizer.zero_grad()
-        sums = dict.fromkeys((*LossTerms._fields, "value_loss"), 0.0)
-        positions = float(batch.lengths[rows].sum())
-        for part in parts(rows, batch.tokens, config.microbatch_tokens):
-            samples = [batch.samples[i] for i in part]
-            logp, mask, now = self.policy.logprobs_and_values(samples, self.head)
-            check_positions(logp, mask, batch.lengths[part])
-            old_logp, importance = padded(old.logprobs, part, logp), None
-            if old.stale.any():
-                cap = config.importance_cap
-                importance, drift = importance_of(
-                    batch, part, old_logp, mask, corrected=old.stale, cap=cap
-                )
-                for name, value in drift.items():
-                    sums[name] = sums.get(name, 0.0) + value / positions
-            terms = grpo_loss(
-                logp,
-                old_logp,
-                logp.detach() if old.reference is None else padded(old.reference, part, logp),
-                padded(batch.advantage, part, logp),
-                mask,
-                clip_low=config.clip_low,
-                clip_high=config.clip_high,
-                kl_coef=config.kl_coef,
-                total=total,
-                importance=importance,
-            )
-            error = value_loss(
-                now,
-                padded(values.old, part, now),
-                padded(values.targets, part, now),
-                padded(values.valued, part, mask),
-                clip=config.value_clip,
-                total=values.total,
-            )
-            loss = terms.loss + config.value_weight * error
-            loss.backward()  # type: ignore[no-untyped-call]
-            found = terms._asdict() | {"loss": loss, "value_loss": error}
-            for name, term in found.items():
-                sums[name] += term.item()
-        # A share, whatever the loss divides by.
-        sums["clip_fraction"] *= total / positions
-        norm = self._optimizer.step(sums["loss"])
-        return {} if norm is None else sums | {"grad_norm": norm, "lr": self._optimizer.lr}
+    def _objective(self, batch: Batch) -> Objective:
+        """Return what all steps share: the mean over positions, and no sample is left out."""
+        config, n_samples = self.config, len(batch.samples)
+        stale = of_older_weights(batch, self.version, config.max_staleness)
+        return Objective(
+            old=renewed(self.policy, batch, stale, config.microbatch_tokens),
+            reference=self._reference_rows(batch),
+            corrected=stale,
+            idle=torch.zeros(n_samples, dtype=torch.bool),
+            weight=torch.ones(n_samples),
+            total=float(batch.lengths.sum()) / self._minibatches(batch),
+        )
 
     def state_dict(self, *, reference: bool = True) -> dict[str, Any]:
-        """Optimiser, value head, reference, counters and generator; the policy keeps its own state.
-
-        Args:
-            reference: whether the reference is part of it; it never changes.
-        """
-        kept = self._reference.state_dict() if reference and self._reference is not None else None
+        """Return the state of any such learner, and the value head."""
         head = {name: w.detach().to("cpu", copy=True) for name, w in self.head.state_dict().items()}
-        return self._optimizer.state_dict() | {
-            "head": head,
-            "reference": kept,
-            "updates": self.updates,
-            "average": self.average.state() if self.average else None,
-            "rng": self._rng.bit_generator.state,
-        }
+        return super().state_dict(reference=reference) | {"head": head}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore :meth:`state_dict`; load the policy's own state first.
-
-        A state without a reference leaves this learner's as it is.
-        """
-        self._optimizer.load_state_dict(state)
+        """Restore :meth:`state_dict`; load the policy's own state first."""
         self.head.load_state_dict(state["head"])
-        if self._reference is not None and state["reference"] is not None:
-            self._reference = None  # two would need the memory of two
-            self._reference = self.policy.frozen_copy()
-            self._reference.load_state_dict(state["reference"])
-        self.updates = int(state["updates"])
-        if self.average and state.get("average") is not None:
-            self.average.load(state["average"])
-        self._rng.bit_generator.state = state["rng"]
         self._known.clear()
-        return self
+        return super().load_state_dict(state)
 
 
 def _valued(policy: Any) -> Valued:

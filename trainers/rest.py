@@ -57,6 +57,9 @@ class ReST:
         policy: what to train.
         config: settings.
         seed: seed of what an Improve holds out and of the order of what it learns.
+
+    Attributes:
+        spent: share of the run's budget that is spent; nothing here depends on it.
     """
 
     def __init__(
@@ -64,7 +67,7 @@ class ReST:
     ) -> None:
         self.policy = policy
         self.config = config or RestConfig()
-        self.updates = 0
+        self.updates, self.spent = 0, 0.0
         self._grown = 0
         self._gathered: list[tuple[Task, Trajectory]] = []  # those above the lowest threshold
         self._scores: list[float] = []  # of all that were gathered

@@ -30,7 +30,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -43,6 +43,11 @@ from coevo_gym.core.trajectory import (
     Trajectory,
 )
 from coevo_gym.trainers.segments import n_sampled, samples
+
+
+def teaches(advantages: Iterable[Advantage]) -> bool:
+    """Return whether any advantage of a group is not 0."""
+    return any(teaches(a) if isinstance(a, Sequence) else a for a in advantages)
 
 
 class Spread(NamedTuple):

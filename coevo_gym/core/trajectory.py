@@ -222,7 +222,19 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Episode:
+class EpisodeRecord:
+    """A finished episode as its env knows it: no agent, no group, no version of a policy.
+
+    Attributes:
+        task_id: id of the task.
+        steps: what happened.
+        score: the benchmark's own score, in [0, 1].
+        success: the binary outcome that signals and group filters read.
+        end_reason: why it ended.
+        report: the grader's JSON, for diagnosers; never shown to a policy.
+        last_observation: what the last action led to; without one, the first observation.
+    """
+
     task_id: str
     steps: tuple[Step, ...]
     score: float
@@ -242,17 +254,10 @@ class _Episode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trajectory(_Episode):
-    """The record of one training episode.
+class Trajectory(EpisodeRecord):
+    """The record of one training episode, with what its agent said and decided in each step.
 
     Attributes:
-        task_id: id of the task.
-        steps: what happened.
-        score: the benchmark's own score, in [0, 1].
-        success: the binary outcome that signals and group filters read.
-        end_reason: why it ended.
-        report: the grader's JSON, for diagnosers; never shown to a policy.
-        last_observation: what the last action led to; without one, the first observation.
         group_id: the group it belongs to, or "".
         policy_version: version of the policy that acted when the episode began.
         cue_ids: of each cue that the agent was told, its id.
@@ -277,7 +282,7 @@ class Trajectory(_Episode):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvalTrajectory(_Episode):
+class EvalTrajectory(EpisodeRecord):
     """The record of one evaluation episode; never recorded, trained on or explored from."""
 
 

@@ -18,17 +18,14 @@ from coevo_gym.core.errors import (
     ConfigError,
     EnvBackendError,
     ResetNeeded,
-    SplitLeakError,
     TaskError,
     WorkersFailed,
 )
-from coevo_gym.core.seams import Act
 from coevo_gym.core.spaces import UnicodeText, clean_text
-from coevo_gym.core.task import OPEN, FrozenDict, Split, Task, Verifier, World, freeze
-from coevo_gym.core.trajectory import EndReason, EvalTrajectory, PastStep, Trajectory, View
+from coevo_gym.core.task import OPEN, FrozenDict, Task, Verifier, World, freeze
+from coevo_gym.core.trajectory import EndReason, EpisodeRecord, PastStep, Step, View
 from coevo_gym.envs.checks import check_action, is_positive_int
 from coevo_gym.envs.frame import PRIVATE_INFO, Frame, Grade, Info
-from coevo_gym.envs.record import EpisodeRecord
 from coevo_gym.envs.selection import SelectingEnv
 from coevo_gym.envs.time_limit import let_time_limits_tell
 
@@ -108,7 +105,8 @@ class TaskEnv(SelectingEnv):
         self._task: Task | None = None
         self._begun = False
         self._frame = Frame("")
-        self._log = EpisodeRecord()
+        self._history: list[PastStep] = []  # as far as the env knows: no answers, no tokens
+        self._steps: list[Step] = []
         self._outcome: Grade | None = None
         self._end_reason: EndReason | None = None
         self._closed = False
@@ -160,8 +158,8 @@ class TaskEnv(SelectingEnv):
     @property
     def view(self) -> View:
         """What an agent may see now."""
-        frame, history = self._frame, self._log.history
-        return View(self.instruction, frame.observation, self._public_info(), history)
+        history = tuple(self._history)
+        return View(self.instruction, self._frame.observation, self._public_info(), history)
 
     @property
     def info(self) -> dict[str, Any]:
@@ -198,7 +196,7 @@ class TaskEnv(SelectingEnv):
         self._task = None
         task = self._choose(options or {})
         self._check(task)
-        self._log, self._outcome, self._end_reason = EpisodeRecord(), None, None
+        self._history, self._steps, self._outcome, self._end_reason = [], [], None, None
         self._begun = True
         try:
             frame = self._begin(task.world, task.instruction, self.np_random)
@@ -244,11 +242,22 @@ class TaskEnv(SelectingEnv):
             frame = self._act(action)
             self._frame = self._clean(self._review(self.task.verifier, frame))
             terminated = self._frame.done
-            spent = self._frame.cut or len(self._log) + 1 >= self.max_steps
+            spent = self._frame.cut or len(self._steps) + 1 >= self.max_steps
             truncated = not terminated and spent
             reward = self._finish(terminated) if terminated or truncated else 0.0
-        past = PastStep(before, action, info=info)
-        self._log.add(past, self._frame, reward=reward, terminated=terminated, truncated=truncated)
+        self._history.append(PastStep(before, action, info=info))
+        done = Step(
+            observation=before,
+            shown=before,
+            action=action,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            calls=self._frame.calls,
+            error_kind=self._frame.error_kind,
+            extras=self._frame.extras,
+        )
+        self._steps.append(done)
         return self._frame.observation, reward, terminated, truncated, self._info()
 
     def cut(self, reason: EndReason) -> None:
@@ -284,43 +293,35 @@ class TaskEnv(SelectingEnv):
         outcome = {key: value for key, value in self._info().items() if key in self.private_info}
         return {**info, **outcome}
 
-    def trajectory(
-        self,
-        *,
-        group_id: str = "",
-        policy_version: int = 0,
-        acts: Sequence[Act] = (),
-        shown: Sequence[str] = (),
-    ) -> Trajectory:
-        """The finished episode as a training record.
+    def record(self) -> EpisodeRecord:
+        """Return the record of the finished episode.
 
-        Args:
-            group_id: the group it belongs to, or "".
-            policy_version: version of the policy that acted when it began.
-            acts: what the agent said and decided in each step; () if that is not known.
-            shown: the text that it was shown in each step; () for the env's own.
+        :func:`coevo_gym.episodes.trajectory_of` makes a trajectory of it.
 
         Raises:
-            SplitLeakError: if its task is not a training task.
             ResetNeeded: if the episode is not over, or was lost to a fault of the engine.
         """
-        if self.task.split is not Split.TRAIN:
-            raise SplitLeakError(
-                f"{self.task.name} is a {self.task.split} task; its episodes are evaluation only. "
-                "Use eval_trajectory()."
-            )
-        found = self._record(acts, shown)
-        return Trajectory(**found, group_id=group_id, policy_version=policy_version)
+        grade, reason = self._outcome, self._end_reason
+        if grade is None or reason is None:
+            why = "was lost to a fault of its engine" if reason else "is not over yet"
+            raise ResetNeeded(f"The episode {why}; there is no record of it.")
+        return EpisodeRecord(
+            task_id=self.task.id,
+            steps=tuple(self._steps),
+            score=float(grade.score),
+            success=grade.success,
+            end_reason=reason,
+            report=freeze(grade.report),
+            last_observation=self._frame.observation,
+        )
 
-    def eval_trajectory(self, *, acts: Sequence[Act] = ()) -> EvalTrajectory:
-        """The finished episode as an evaluation record; for ``acts`` see :meth:`trajectory`.
+    def require_evaluable(self) -> None:
+        """Refuse to count the current episode in an evaluation.
 
         Raises:
             TaskError: if its task is an open task.
-            ResetNeeded: if the episode is not over, or was lost to a fault of the engine.
         """
         self.task.require_asked("evaluate")
-        return EvalTrajectory(**self._record(acts))
 
     def close(self) -> None:
         """Give up the engine; twice is fine.
@@ -337,11 +338,11 @@ class TaskEnv(SelectingEnv):
         if self.render_mode != "ansi" and self.task:
             return self._draw()
         lines = [f"task    {self.task.name}", f"wanted  {self.instruction}"]
-        if self._log:
-            lines.append(f"action  {self._log.history[-1].action}")
+        if self._steps:
+            lines.append(f"action  {self._steps[-1].action}")
         if self._end_reason and self._outcome:
             lines.append(f"end     {self._end_reason}, score {self._outcome.score:.2f}")
-        lines.append(f"step {len(self._log)} of {self.max_steps}")
+        lines.append(f"step {len(self._steps)} of {self.max_steps}")
         return "\n".join(lines) + f"\n\n{self._frame.observation}\n"
 
     def __getstate__(self) -> dict[str, Any]:
@@ -411,7 +412,7 @@ class TaskEnv(SelectingEnv):
         grade, frame = self._outcome, self._frame
         info: Info = {
             "task_id": self.task.id,
-            "step": len(self._log),
+            "step": len(self._steps),
             "success": grade.success if grade else False,
             "score": float(grade.score) if grade else -1.0,
             "end_reason": str(self._end_reason or ""),
@@ -423,20 +424,6 @@ class TaskEnv(SelectingEnv):
 
     def _public_info(self) -> FrozenDict:
         return FrozenDict({k: v for k, v in self._info().items() if k not in self.private_info})
-
-    def _record(self, acts: Sequence[Act], shown: Sequence[str] = ()) -> dict[str, Any]:
-        if self._outcome is None:
-            why = "was lost to a fault of its engine" if self._end_reason else "is not over yet"
-            raise ResetNeeded(f"The episode {why}; there is no record of it.")
-        return {
-            "task_id": self.task.id,
-            "steps": self._log.steps(acts, shown),
-            "score": float(self._outcome.score),
-            "success": self._outcome.success,
-            "end_reason": self._end_reason,
-            "report": freeze(self._outcome.report),
-            "last_observation": self._frame.observation,
-        }
 
 
 let_time_limits_tell()

@@ -1,6 +1,13 @@
 """Running episodes, and evaluating agents with them."""
 
-from coevo_gym.episodes.episode import EvalEpisode, Finished, Lost, TrainingEpisode
+from coevo_gym.episodes.episode import (
+    EvalEpisode,
+    Finished,
+    Lost,
+    TrainingEpisode,
+    eval_trajectory_of,
+    trajectory_of,
+)
 from coevo_gym.episodes.evaluation import Evaluation, evaluate
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import Rollout, Runner, rollout, run_one
@@ -16,7 +23,9 @@ __all__ = [
     "Rollout",
     "Runner",
     "TrainingEpisode",
+    "eval_trajectory_of",
     "evaluate",
     "rollout",
     "run_one",
+    "trajectory_of",
 ]

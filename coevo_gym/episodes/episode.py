@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeAlias, TypeVar, get_args
+from dataclasses import dataclass, fields, replace
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast, get_args
+
+import gymnasium as gym
 
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError, SplitLeakError
 from coevo_gym.core.notes import NO_USAGE, Usage
@@ -15,6 +17,7 @@ from coevo_gym.core.trajectory import (
     Cue,
     CuePlace,
     EndReason,
+    EpisodeRecord,
     EvalTrajectory,
     Trajectory,
     View,
@@ -109,11 +112,15 @@ class TrainingEpisode:
 
     def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> Trajectory:
         """See :class:`Episode`."""
-        found = env.trajectory(
-            group_id=self.group_id, policy_version=self.policy_version, acts=acts, shown=shown
+        return trajectory_of(
+            env,
+            acts,
+            shown,
+            group_id=self.group_id,
+            policy_version=self.policy_version,
+            cue_ids=tuple(cue.id for cue in self.cues),
+            interface=self.interface.version,
         )
-        ids, version = tuple(cue.id for cue in self.cues), self.interface.version
-        return replace(found, cue_ids=ids, interface=version) if ids or version else found
 
 
 def episode_of(
@@ -158,7 +165,71 @@ class EvalEpisode:
 
     def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> EvalTrajectory:
         """See :class:`Episode`."""
-        return env.eval_trajectory(acts=acts)
+        return eval_trajectory_of(env, acts)
+
+
+def trajectory_of(
+    env: gym.Env[Any, Any],
+    acts: Sequence[Act] = (),
+    shown: Sequence[str] = (),
+    *,
+    group_id: str = "",
+    policy_version: int = 0,
+    cue_ids: tuple[str, ...] = (),
+    interface: str = "",
+) -> Trajectory:
+    """Return the finished episode of an env as a training record.
+
+    Args:
+        env: a coevo_gym env, wrapped or bare, whose episode is over.
+        acts: what the agent said and decided in each step; () if that is not known.
+        shown: the text that it was shown in each step; () for the env's own.
+        group_id: the group that the episode belongs to, or "".
+        policy_version: version of the policy that acted when the episode began.
+        cue_ids: id of each cue that the agent was told.
+        interface: version of the interface that the env's text was shown through; "" for none.
+
+    Raises:
+        SplitLeakError: if its task is not a training task.
+        ResetNeeded: if the episode is not over, or was lost to a fault of the engine.
+        ValueError: if there are acts or texts, but not one for each step.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> env = gym.make("coevo_gym:CoEvolve-WebShop-v0", max_steps=1)
+        >>> _ = env.reset(seed=0)
+        >>> *_, truncated, info = env.step("search[mug]")
+        >>> trajectory_of(env, policy_version=3).actions
+        ('search[mug]',)
+    """
+    inner = cast(TaskEnv, env.unwrapped)
+    if inner.task.split is not Split.TRAIN:
+        raise SplitLeakError(
+            f"{inner.task.name} is a {inner.task.split} task; its episodes are evaluation only. "
+            "Use eval_trajectory_of()."
+        )
+    return Trajectory(
+        **_told(inner.record(), acts, shown),
+        group_id=group_id,
+        policy_version=policy_version,
+        cue_ids=cue_ids,
+        interface=interface,
+    )
+
+
+def eval_trajectory_of(env: gym.Env[Any, Any], acts: Sequence[Act] = ()) -> EvalTrajectory:
+    """Return the finished episode of an env as an evaluation record.
+
+    For the arguments see :func:`trajectory_of`.
+
+    Raises:
+        TaskError: if its task is an open task.
+        ConfigError: if the env does not follow the benchmark's official protocol.
+        ResetNeeded: if the episode is not over, or was lost to a fault of the engine.
+    """
+    inner = cast(TaskEnv, env.unwrapped)
+    inner.require_evaluable()
+    return EvalTrajectory(**_told(inner.record(), acts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,3 +277,21 @@ def _clean(cue: Cue) -> Cue:
             f"A cue's place must be one of {', '.join(get_args(CuePlace))}, actual: {cue.place!r}"
         )
     return cue._replace(text=clean_text(cue.text, CUE_CAP))
+
+
+def _told(record: EpisodeRecord, acts: Sequence[Act], shown: Sequence[str] = ()) -> dict[str, Any]:
+    """The fields of a record, whose steps tell what its agent was shown, said and decided."""
+    steps = record.steps
+    for name, given in (("an act", acts), ("a shown text", shown)):
+        if given and len(given) != len(steps):
+            raise ValueError(
+                f"An episode of {len(steps)} steps needs {name} for each, actual: {len(given)}."
+            )
+    if acts:
+        both = zip(steps, acts, strict=True)
+        steps = tuple(replace(step, decision=act.decision, said=act.said) for step, act in both)
+    if shown:
+        texts = zip(steps, shown, strict=True)
+        steps = tuple(replace(step, shown=text) for step, text in texts)
+    found = {one.name: getattr(record, one.name) for one in fields(record)}
+    return found | {"steps": steps}

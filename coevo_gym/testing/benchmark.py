@@ -27,7 +27,7 @@ from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.pool.pool import TaskPool
 from coevo_gym.envs.diagnosis import NO_FAILURES, diagnosable
 from coevo_gym.envs.tags import TAG, tags_of
-from coevo_gym.episodes.episode import EvalEpisode
+from coevo_gym.episodes.episode import EvalEpisode, trajectory_of
 from coevo_gym.prompts import load_prompt
 from coevo_gym.testing.contract import HOSTILE_ACTIONS
 from coevo_gym.testing.fixtures import make_env, replay
@@ -283,7 +283,7 @@ def _walk(task: Task, actions: Sequence[str]) -> tuple[Trajectory, list[str]]:
             break
     else:
         env.cut(EndReason.MAX_TOKENS)
-    walked = env.trajectory()
+    walked = trajectory_of(env)
     env.close()
     return walked, shown
 

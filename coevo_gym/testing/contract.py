@@ -209,7 +209,7 @@ def check_failed_reset(env_id: str) -> None:
     with suppress(TaskError):
         env.reset(options={"task_id": "no such task"})
         raise AssertionError("reset() to an unknown task must raise TaskError")
-    for use in (lambda: env.step(""), lambda: bare.task, lambda: bare.view, bare.trajectory):
+    for use in (lambda: env.step(""), lambda: bare.task, lambda: bare.view, bare.record):
         _raises(ResetNeeded, use)
     env.reset(seed=0)
     env.close()

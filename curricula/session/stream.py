@@ -27,7 +27,7 @@ from coevo_gym.curricula.registry import make_curriculum
 from coevo_gym.curricula.session.face import SessionFace
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.episodes.episode import episode_of
+from coevo_gym.episodes.episode import episode_of, trajectory_of
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ class TaskStream:
         if (end := env.info["end_reason"]) and EndReason(end).lost:
             return self.give_back(ticket, EndReason(end))
         trajectory = (
-            env.trajectory(group_id=ticket.group_id, policy_version=ticket.policy_version)
+            trajectory_of(env, group_id=ticket.group_id, policy_version=ticket.policy_version)
             if guided is None
             else guided.record(env)
         )

@@ -26,6 +26,7 @@ from coevo_gym.envs.alfworld.goals import HEAT, KINDS, LOOK, PICK, WORDINGS, Goa
 from coevo_gym.envs.alfworld.tasks import BUILTIN, goal_of, scene_problem
 from coevo_gym.envs.alfworld.trial import Trial, try_out
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
+from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.testing import make_env
 
 ALFWORLD = get_benchmark("alfworld")
@@ -71,7 +72,7 @@ def trace_of(task: Task, actions: tuple[str, ...]) -> Trajectory:
     env = make_env("alfworld", task, max_steps=len(actions))
     for action in actions:
         env.step(action)
-    return env.trajectory()
+    return trajectory_of(env)
 
 
 def test_a_goal_and_its_plan_become_a_task() -> None:

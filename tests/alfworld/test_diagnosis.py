@@ -9,6 +9,7 @@ import pytest
 
 import coevo_gym
 from coevo_gym.core.trajectory import EndReason, Step
+from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.testing import make_env
 from tests.diagnosing import episode, label_of
 
@@ -80,6 +81,6 @@ def test_real_episodes() -> None:
             *_, over, _, _ = env.step(command)
         if not over:
             env.cut(FAILED)
-        found.append(label_of("alfworld", env.trajectory()))
+        found.append(label_of("alfworld", trajectory_of(env)))
     env.close()
     assert found == ["pass", "invalid_tool_call", "state_mismatch"]

@@ -23,6 +23,7 @@ from coevo_gym.envs.appworld.builder import replay
 from coevo_gym.envs.appworld.env import AppWorldEnv
 from coevo_gym.envs.appworld.moves import FINISH, LOOKS, act_code, answer_code, look_code, sign_in
 from coevo_gym.envs.appworld.world import AppWorldVerifier
+from coevo_gym.episodes.episode import trajectory_of
 
 LIBRARY = LOOKS[0]
 SEEN = [sign_in("spotify"), look_code(LIBRARY)]
@@ -168,7 +169,7 @@ def test_a_walk_becomes_drafts_that_can_be_built(task: Task, like: str) -> None:
     for action in (*SEEN, look_code(LOOKS[1]), like):
         env.step(action)
     context = Context(kind="unguided", task=task)
-    wish, question = BENCHMARK.drafts(env.trajectory(), context, np.random.default_rng(0))
+    wish, question = BENCHMARK.drafts(trajectory_of(env), context, np.random.default_rng(0))
     env.close()
     assert "like the song" in wish.instruction.lower()
     assert "songs that I like" in question.instruction

@@ -13,6 +13,7 @@ import coevo_gym
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.trajectory import EndReason, Step, Trajectory
 from coevo_gym.envs.diagnosis import Diagnosis, diagnosable
+from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.testing import make_env
 from tests.diagnosing import episode, label_of
 
@@ -150,5 +151,5 @@ def test_real_episodes(root: Path) -> None:
         env.reset(options={"task": asked})
         for code in [*codes, "apis.supervisor.complete_task(answer='nothing of that kind')"]:
             env.step(code)
-        assert label_of("appworld", env.trajectory()) == label, codes
+        assert label_of("appworld", trajectory_of(env)) == label, codes
     env.close()

@@ -22,6 +22,7 @@ from coevo_gym.envs.bfcl.engine.tools import functions_of
 from coevo_gym.envs.bfcl.tasks import native_tasks
 from coevo_gym.envs.bfcl.words import Known, purpose, request, spoken, tells, wish
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
+from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.testing import make_env, replay
 
 BFCL = get_benchmark("bfcl")
@@ -364,7 +365,7 @@ def walk(task: Task, rng: np.random.Generator, *, guided: int = 0) -> Trajectory
         actions.append(DONE if rng.random() < 0.05 else calls[int(rng.integers(len(calls)))])
         _, _, terminated, truncated, _ = env.step(actions.pop(0))
         if terminated or truncated:
-            return env.trajectory()
+            return trajectory_of(env)
 
 
 def played(task: Task, actions: Sequence[str]) -> Trajectory:
@@ -374,7 +375,7 @@ def played(task: Task, actions: Sequence[str]) -> Trajectory:
     while True:
         _, _, terminated, truncated, _ = env.step(waiting.pop(0))
         if terminated or truncated:
-            return env.trajectory()
+            return trajectory_of(env)
 
 
 def test_whatever_a_walk_finds_a_task_is_solved_by_its_reference_and_not_by_doing_nothing() -> None:

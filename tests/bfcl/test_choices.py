@@ -26,6 +26,7 @@ from coevo_gym.envs.bfcl.tasks import CLOSING, native_tasks
 from coevo_gym.envs.bfcl.values import in_result, in_words, kind_of
 from coevo_gym.envs.bfcl.words import purpose
 from coevo_gym.envs.bfcl.world import BFCLVerifier
+from coevo_gym.episodes.episode import trajectory_of
 
 BFCL = get_benchmark("bfcl")
 SOME = [task for c in BFCL.subsets for task in native_tasks(Split.TRAIN, c)[::30]]
@@ -253,7 +254,7 @@ def test_any_call_may_be_made(action: str) -> None:
         env.step(action)
         assert len(BFCL.choices(env.view)) > 1
     context = Context(kind="unguided", task=task)
-    BFCL.drafts(env.trajectory(), context, np.random.default_rng(0))
+    BFCL.drafts(trajectory_of(env), context, np.random.default_rng(0))
 
 
 def test_the_name_of_a_file_is_a_hundred_characters_long_at_most() -> None:

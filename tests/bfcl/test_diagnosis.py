@@ -14,6 +14,7 @@ from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.task import Task, thaw
 from coevo_gym.core.trajectory import EndReason, Trajectory
 from coevo_gym.envs.diagnosis import Diagnosis, diagnosable
+from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.testing import make_env
 from tests.bfcl.official import entries
 from tests.bfcl.test_env import MKDIR, made_up, play, say
@@ -30,7 +31,7 @@ def played(task: Task, *messages: str, cut: bool = False) -> Trajectory:
     play(env, *messages)
     if cut:
         env.cut(EndReason.TIME_LIMIT)
-    return env.trajectory()
+    return trajectory_of(env)
 
 
 ONE_TURN: list[tuple[str, Sequence[str], list[str]]] = [

@@ -27,6 +27,7 @@ from coevo_gym.envs.bfcl.engine.dialogue import END, MAX_CALLS, RESULT_CAP
 from coevo_gym.envs.bfcl.engine.tools import functions_of, schema
 from coevo_gym.envs.bfcl.env import BFCLEnv
 from coevo_gym.envs.bfcl.tasks import split_of
+from coevo_gym.episodes.episode import eval_trajectory_of, trajectory_of
 from coevo_gym.testing import make_env
 from tests.bfcl.official import Entry, entries, entry
 
@@ -221,7 +222,7 @@ def test_a_message_has_a_hundred_calls() -> None:
     env = make_env("bfcl", made_up(["mkdir(dir_name='a')"]))
     _, info = play(env, say(*["ls()"] * MAX_CALLS, "mkdir(dir_name='a')"), "Done.")
     assert info["bfcl.verdicts"] == '["instance_state_mismatch"]'
-    assert env.trajectory().steps[0].calls == ("ls",) * MAX_CALLS
+    assert trajectory_of(env).steps[0].calls == ("ls",) * MAX_CALLS
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -329,7 +330,7 @@ def test_labels(truth: Sequence[str], calls: Sequence[str], label: str) -> None:
 def test_the_report_names_what_differed() -> None:
     env = make_env("bfcl", made_up(MKDIR))
     play(env, say("mkdir(dir_name='b')"), "Done.")
-    report = thaw(env.trajectory().report)
+    report = thaw(trajectory_of(env).report)
     assert len(report.pop("turns")) == 1
     assert report == {
         "verdicts": ["instance_state_mismatch"],
@@ -551,8 +552,8 @@ def test_all_two_hundred_are_for_evaluation_only() -> None:
     env = make_env("bfcl", tasks[10], scheme="all200")
     play(env, *["Done."] * 5)
     with pytest.raises(SplitLeakError, match="is a test task"):
-        env.trajectory()
-    assert env.eval_trajectory().task_id == native("base_10").id
+        trajectory_of(env)
+    assert eval_trajectory_of(env).task_id == native("base_10").id
 
 
 def test_a_task_found_by_name_has_the_split_of_the_scheme() -> None:
@@ -595,9 +596,9 @@ def test_training_mode_is_for_training_tasks(split: str) -> None:
 def test_training_mode_is_not_for_evaluation() -> None:
     env = make_env("bfcl", native("base_10"), mode="train", max_steps=1)
     play(env, "Done.")
-    assert env.trajectory().end_reason == "max_steps"
+    assert trajectory_of(env).end_reason == "max_steps"
     with pytest.raises(ConfigError, match="for an evaluation"):
-        env.eval_trajectory()
+        eval_trajectory_of(env)
 
 
 @pytest.mark.parametrize("arguments", [{"split": "val"}, {"split": "test", "scheme": "all200"}])
@@ -613,7 +614,7 @@ def classes_of(each: Entry) -> tuple[str, ...]:
     """The backend classes that a reference calls, through the env, runs collapsed."""
     env = make_env("bfcl", each.task, scheme="all200", max_steps=200)
     play(env, *each.task.solution)
-    steps = env.eval_trajectory().steps
+    steps = eval_trajectory_of(env).steps
     named = " ".join(get_benchmark("bfcl").symbol(step) for step in steps).split()
     return tuple(name for i, name in enumerate(named) if i == 0 or name != named[i - 1])
 
@@ -639,5 +640,5 @@ def test_behaviour_symbols() -> None:
         "",
         "",
     )
-    symbols = [get_benchmark("bfcl").symbol(step) for step in env.trajectory().steps]
+    symbols = [get_benchmark("bfcl").symbol(step) for step in trajectory_of(env).steps]
     assert symbols[:4] == ["GorillaFileSystem GorillaFileSystem", "!", "!", ""]

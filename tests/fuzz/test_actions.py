@@ -15,6 +15,7 @@ from coevo_gym.core.benchmark import benchmark_specs, get_benchmark
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
 from coevo_gym.envs.base import TaskEnv
+from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.testing.fixtures import make_env
 from tests.fuzz.grammars import GRAMMARS
 from tests.quick import slow_for
@@ -102,7 +103,7 @@ def step(env: TaskEnv, action: str) -> bool:
     assert bool(info["end_reason"]) is (terminated or truncated)
     assert info["action_valid"] or info["error_kind"]
     if terminated or truncated:
-        record = env.trajectory()
+        record = trajectory_of(env)
         assert trajectory_from_json(json.loads(json.dumps(trajectory_to_json(record)))) == record
         assert 0.0 <= info["score"] <= 1.0
     return terminated or truncated

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from coevo_gym.core.task import Split, Task
+from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.testing.simulated.benchmark import (
     ENV_ID,
     FUMBLE,
@@ -137,7 +138,7 @@ def test_episodes_are_recorded_as_the_env_would(n_used: int, wander_steps: int) 
     over, actions = False, list(task.solution[:n_used])
     while not over:
         *_, over, _, info = env.step(actions.pop(0) if actions else FUMBLE)
-    played = env.trajectory(group_id="g", policy_version=7)  # type: ignore[attr-defined]
+    played = trajectory_of(env, group_id="g", policy_version=7)
     solved = n_used == 2
     assert info["success"] is solved
     made = episode(task.id, task.world, n_used, solved, group_id="g", version=7)

@@ -209,7 +209,7 @@ def test_an_episode_keeps_its_guidance_while_others_are_learned_from(envs: EnvPo
 class TestNothing:
     def test_without_any_the_loop_is_as_it_was(self, envs: EnvPool) -> None:
         bare, empty = Parts(envs, guided=False), Parts(envs, guided=False)
-        empty.loop.guiding = empty.loop.rollouts._guiding = Guiding()
+        empty.loop.guiding = Guiding()
         for one in (bare, empty):
             one.loop.run()
             assert one.events.calls == ["groups", "credit", "step"] * 3
@@ -239,7 +239,7 @@ class TestState:
             first, second = Parts(envs, rollout=how), Parts(envs, rollout=how)
             for _ in range(cut):
                 first.loop.step()
-            first.loop.rollouts.close()
+            first.loop.close()
             second.learner.version = first.learner.version
             second.loop.load_state_dict(json.loads(json.dumps(first.loop.state_dict())))
             second.loop.run()

@@ -17,6 +17,7 @@ from coevo_gym.envs.webshop.builder import price_cap
 from coevo_gym.envs.webshop.engine.goals import NO_CAP
 from coevo_gym.envs.webshop.tasks import builtin_catalogue, split_of
 from coevo_gym.envs.webshop.world import WebShopVerifier
+from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.testing import make_env
 from tests.webshop.handmade import draft_of
 
@@ -29,7 +30,7 @@ def trace_of(task: Task) -> Trajectory:
     env = make_env("webshop", task)
     for action in task.solution:
         env.step(action)
-    return env.trajectory()
+    return trajectory_of(env)
 
 
 def test_a_native_task_is_rebuilt_from_its_own_reference() -> None:

@@ -11,6 +11,7 @@ from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import EndReason, Step
 from coevo_gym.envs.webshop.env import WebShopEnv
 from coevo_gym.envs.webshop.tasks import native_tasks
+from coevo_gym.episodes.episode import trajectory_of
 from tests.diagnosing import episode, label_of
 
 
@@ -79,6 +80,6 @@ def test_real_episodes() -> None:
             *_, over, _, _ = env.step(action)
         if not over:
             env.cut(EndReason.TIME_LIMIT)
-        found.append(label_of("webshop", env.trajectory()))
+        found.append(label_of("webshop", trajectory_of(env)))
     env.close()
     assert found == ["pass", "invalid_tool_call", "missing_tool_call", "argument_mismatch"]

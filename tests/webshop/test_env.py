@@ -24,6 +24,7 @@ from coevo_gym.core.errors import (
 from coevo_gym.core.task import NATIVE_SPLITS, Split
 from coevo_gym.envs.webshop.env import WebShopEnv
 from coevo_gym.envs.webshop.tasks import open_catalogue, split_of
+from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.testing import make_env, replay
 from tests.webshop import handmade
 
@@ -115,7 +116,7 @@ def test_behaviour_symbols() -> None:
         "click[buy now]",
     ):
         env.step(action)
-    symbols = [get_benchmark("webshop").symbol(step) for step in env.trajectory().steps]
+    symbols = [get_benchmark("webshop").symbol(step) for step in trajectory_of(env).steps]
     assert symbols == ["search", "item", "subpage", "page", "!", "buy"]
 
 

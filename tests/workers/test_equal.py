@@ -18,6 +18,7 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory_json import trajectory_to_json
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.vector import TaskVectorEnv
+from coevo_gym.episodes.episode import trajectory_of
 from tests.workers import faulty
 
 faulty.register()
@@ -30,7 +31,7 @@ def state_of(env: TaskEnv) -> list[Any]:
     """All that can be seen of an env."""
     over = env.info["end_reason"]
     graded = over and over != "worker_lost"
-    record = trajectory_to_json(env.trajectory(group_id="g")) if graded else None
+    record = trajectory_to_json(trajectory_of(env, group_id="g")) if graded else None
     return [
         env.view,
         env.info,

@@ -23,6 +23,7 @@ from coevo_gym.envs.workers import starting
 from coevo_gym.envs.workers.pool import WorkerPool
 from coevo_gym.envs.workers.wire import Wire
 from coevo_gym.envs.workers.worker import RESTARTS
+from coevo_gym.episodes.episode import trajectory_of
 from tests.curricula.episodes import Recorder
 from tests.workers import faulty
 
@@ -62,7 +63,7 @@ def played(actions: list[str], task: int) -> Any:
     env.reset(options={"task": TRAIN[task]})
     for action in actions:
         env.step(action)
-    return env.trajectory()  # type: ignore[attr-defined]
+    return trajectory_of(env)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -80,12 +81,12 @@ def test_one_episode_is_lost_and_the_others_never_notice(
     assert rewards.tolist() == [0.0] * 4
     assert infos["score"].tolist() == [-1.0] * 4
     with pytest.raises(ResetNeeded, match="was lost"):
-        four.unwrapped_env(0).trajectory()
+        trajectory_of(four.unwrapped_env(0))
     four.reset(options={"reset_mask": four.over, "tasks": [TRAIN[5], None, None, None]})
     *_, infos = four.step(["done"] * 4)
     assert infos["end_reason"].tolist() == ["failed"] * 4
     for index in (1, 2, 3):
-        found = four.unwrapped_env(index).trajectory()
+        found = trajectory_of(four.unwrapped_env(index))
         assert found.actions == ("press red", "press blue", "done")
         assert [len(step.calls) for step in found.steps] == [1, 1, 1]
         assert four.unwrapped_env(index).np_random.bit_generator.state != rngs[index - 1]
@@ -120,8 +121,8 @@ def test_the_same_episodes_come_of_a_worker_that_is_killed_in_between(four: Task
             break
     for index in (1, 2, 3):
         env = four.unwrapped_env(index)
-        assert env.trajectory().actions == tuple(actions)
-        assert env.trajectory().success == played(actions, index).success
+        assert trajectory_of(env).actions == tuple(actions)
+        assert trajectory_of(env).success == played(actions, index).success
 
 
 def test_an_episode_that_does_not_come_back_the_same_is_lost(

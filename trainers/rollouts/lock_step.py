@@ -2,20 +2,53 @@
 
 from __future__ import annotations
 
-from coevo_gym.core.seams import Agent, Ticket
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from coevo_gym.core.errors import EnvBackendError, ModelError
+from coevo_gym.core.seams import Agent, ClosedStep, Ticket
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.guiding.guiding import Guiding
 from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.episodes.episode import Fault
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import rollout
-from coevo_gym.trainers.parts import Learner, LoopConfig, LoopState
-from coevo_gym.trainers.rollouts.gathered import (
-    Gathered,
-    all_lost,
-    studies,
-    success_of,
-    teaching,
-)
+from coevo_gym.trainers.parts import Learner, LoopConfig, LoopState, Metrics
+from coevo_gym.trainers.spread import teaches
+
+
+class Gathered(NamedTuple):
+    """The groups of one step.
+
+    Attributes:
+        recorded: all that the curriculum recorded, and the signals it read.
+        kept: those to learn from.
+        metrics: how many of which.
+    """
+
+    recorded: ClosedStep
+    kept: list[Group]
+    metrics: Metrics
+
+
+def teaching(groups: Sequence[Group], learner: Learner) -> list[Group]:
+    """Those that teach anything.
+
+    Some of their episodes solved the task and some did not, or the learner's advantages are not all
+    0 before anything is noted about them.
+    """
+
+    def differs(group: Group) -> bool:  # lost ones say nothing
+        return len({t.success for t in group.trajectories if not t.end_reason.lost}) > 1
+
+    judged = zip(groups, learner.advantages(groups), strict=True)
+    return [group for group, values in judged if differs(group) or teaches(values)]
+
+
+def success_of(groups: Iterable[Group]) -> float:
+    """Share of their episodes that solved the task; 0 without any."""
+    solved = [float(t.success) for group in groups for t in group.trajectories]
+    return sum(solved) / len(solved) if solved else 0.0
 
 
 def gather(
@@ -38,7 +71,7 @@ def gather(
         EnvBackendError: if no episode could be finished.
     """
     kept: list[Group] = []
-    draws, resamples = 0, 0 if studies(config, state) else config.max_resamples
+    draws, resamples = 0, 0 if config.only_studies(state) else config.max_resamples
     try:
         while draws == 0 or (draws <= resamples and len(kept) < config.groups_per_step):
             session.open_step(config.groups_per_step - len(kept))
@@ -118,3 +151,9 @@ def collect(
             raise all_lost(len(tickets), fault) from fault
     state.episodes += finished
     return groups
+
+
+def all_lost(n_episodes: int, first: Fault) -> EnvBackendError | ModelError:
+    """The error that ends a run in which no episode can be finished any more."""
+    kind = ModelError if isinstance(first, ModelError) else EnvBackendError
+    return kind(f"All {n_episodes} episodes were lost, the first because: {first}")

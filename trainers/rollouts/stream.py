@@ -17,13 +17,7 @@ from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import episode_seed
 from coevo_gym.episodes.stream import EpisodeStream
 from coevo_gym.trainers.parts import Learner, LoopConfig, LoopState, Metrics
-from coevo_gym.trainers.rollouts.gathered import (
-    Gathered,
-    all_lost,
-    studies,
-    success_of,
-    teaching,
-)
+from coevo_gym.trainers.rollouts.lock_step import Gathered, all_lost, success_of, teaching
 
 
 class GroupStream:
@@ -79,7 +73,7 @@ class GroupStream:
             EnvBackendError: if as many groups as a step has are broken and no episode is finished.
         """
         version, busy_s = self._learner.version, self._stream.busy_s
-        resamples = 0 if studies(self._config, self._state) else self._config.max_resamples
+        resamples = 0 if self._config.only_studies(self._state) else self._config.max_resamples
         step = _Step(self._config, self._learner, resamples)
         try:
             self._draw(step)

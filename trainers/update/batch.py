@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Callable, Collection, Sequence
+from itertools import chain, compress
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -11,11 +11,18 @@ from numpy.typing import NDArray
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Advantage, TrainablePolicy
-from coevo_gym.core.trajectory import UNKNOWN_VERSION, Group, Sample, Segment, Trajectory
+from coevo_gym.core.trajectory import (
+    UNKNOWN_VERSION,
+    EndReason,
+    Group,
+    Sample,
+    Segment,
+    Trajectory,
+)
 from coevo_gym.provision import extra_advice
-from coevo_gym.trainers.parts import teaches
 from coevo_gym.trainers.segments import n_sampled, n_tokens, recorded_logprobs
-from coevo_gym.trainers.spread import spread
+from coevo_gym.trainers.settings import GRPOConfig, PPOConfig
+from coevo_gym.trainers.spread import spread, teaches
 
 try:
     import torch
@@ -39,7 +46,44 @@ class Batch(NamedTuple):
     n_decisions: int
     stripped: Tensor  # (D,) bool, whether the sampler was told cues that the sample does not hold
     versions: Tensor  # (D,), oldest version of the weights that sampled in a sample
+    trajectories: Sequence[Trajectory]  # what was flattened
     clip_high: Tensor | None = None  # (D,), upper clip of a sample's trajectory
+
+
+def batch_of(
+    groups: Sequence[Group],
+    advantages: Sequence[Sequence[Advantage]] | None,
+    config: GRPOConfig | PPOConfig,
+    *,
+    judge: Callable[[Sequence[Group]], Sequence[Sequence[Advantage]]],
+    masked: Collection[EndReason] = (),
+    clip_high: Sequence[Sequence[float]] | None = None,
+) -> tuple[Batch, dict[str, float]]:
+    """Return the samples of all usable groups, and counts of what was left out.
+
+    Args:
+        groups: those that are not whole, or too stale, are left out.
+        advantages: one for each trajectory of each group, or of each usable group; None to judge
+            the usable groups.
+        config: how stale a group may be, and the outcome that is learned from.
+        judge: judges groups.
+        masked: ends of the trajectories that are left out, beside lost ones.
+        clip_high: upper clip of each trajectory, of the same groups as ``advantages``; default:
+            one for all, which the batch does not hold.
+    """
+    usable = [group for group in groups if group.comparable(config.max_staleness)]
+    values = judge(usable) if advantages is None else advantages
+    values = of_usable(groups, values, config.max_staleness)
+    metrics = group_metrics(groups, usable, values, config.outcome)
+    trajectories = [t for group in usable for t in group.trajectories]
+    learned = [not (t.end_reason.lost or t.end_reason in masked) for t in trajectories]
+    metrics["masked_share"] = 1.0 - sum(learned) / len(learned) if learned else 0.0
+    clips = None
+    if clip_high is not None:
+        own_clips = of_usable(groups, clip_high, config.max_staleness)
+        clips = list(compress(chain.from_iterable(own_clips), learned))
+    judged = list(compress(chain.from_iterable(values), learned))
+    return flatten(list(compress(trajectories, learned)), judged, clip_high=clips), metrics
 
 
 def flatten(
@@ -84,8 +128,19 @@ def flatten(
         n_decisions,
         torch.tensor([isinstance(one, Segment) and one.stripped for one in found]).bool(),
         torch.tensor(versions, dtype=torch.int64),
+        trajectories,
         None if clip_high is None else torch.tensor(clips),
     )
+
+
+def loss_mean(batch: Batch, config: GRPOConfig) -> tuple[Tensor, float]:
+    """Return the (D,) weights of the samples' positions, and the divisor of their sum."""
+    weight, total = torch.ones(len(batch.samples)), float(batch.lengths.sum())
+    if config.loss_mean == "trajectory":
+        weight = trajectory_weights(batch.owner, batch.lengths)
+    elif config.loss_mean == "constant":
+        total = float(config.constant_tokens * (int(batch.owner.max()) + 1))
+    return weight, total
 
 
 def trajectory_weights(owner: Tensor, lengths: Tensor) -> Tensor:

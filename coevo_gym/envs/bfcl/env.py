@@ -10,9 +10,7 @@ from typing import Any, ClassVar
 from numpy.random import Generator
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.seams import Act
 from coevo_gym.core.task import FrozenDict, NothingAsked, Split, Task, Verifier, World
-from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.bfcl.engine.dialogue import Dialogue, Reply
 from coevo_gym.envs.bfcl.judge import Judge
@@ -162,10 +160,14 @@ class BFCLEnv(TaskEnv):
         _ = self.task  # before the first reset and after a failed one there is none
         return self._request
 
-    def eval_trajectory(self, *, acts: Sequence[Act] = ()) -> EvalTrajectory:
-        """See :meth:`TaskEnv.eval_trajectory`; only the official protocol counts."""
+    def require_evaluable(self) -> None:
+        """Refuse it as :meth:`TaskEnv.require_evaluable` does; only the official protocol counts.
+
+        Raises:
+            ConfigError: if the env has another mode.
+        """
         self._require_official(None, "an evaluation")
-        return super().eval_trajectory(acts=acts)
+        super().require_evaluable()
 
     def _require_official(self, split: Split | None, what: str) -> None:
         if self.mode != "official" and split is not Split.TRAIN:

@@ -12,7 +12,7 @@ from coevo_gym.core.seams import Act
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Trajectory, View
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.episodes.episode import Finished, Lost, Outcome
+from coevo_gym.episodes.episode import Finished, Lost, Outcome, eval_trajectory_of, trajectory_of
 from coevo_gym.episodes.live import LiveEpisode
 
 
@@ -53,9 +53,7 @@ class PersonEpisode:
     def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> Played:
         """The record of the episode that has ended in ``env``."""
         learned = self.task.split is Split.TRAIN
-        return Played(
-            env.eval_trajectory(acts=acts), env.trajectory(acts=acts) if learned else None
-        )
+        return Played(eval_trajectory_of(env, acts), trajectory_of(env, acts) if learned else None)
 
 
 class Refusal(NamedTuple):

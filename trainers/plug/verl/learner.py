@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from itertools import chain, compress
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
@@ -28,11 +27,9 @@ from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig
 from coevo_gym.trainers.update.batch import (
     Batch,
     batch_metrics,
+    batch_of,
     check_recorded,
-    flatten,
-    group_metrics,
-    of_usable,
-    trajectory_weights,
+    loss_mean,
 )
 from coevo_gym.trainers.update.optimizer import MAX_NONFINITE_IN_A_ROW, decayed
 
@@ -122,17 +119,8 @@ class VerlLearner:
             TrainingDiverged: if three steps in a row have no finite loss and gradient.
         """
         config = self.config
-        usable = [group for group in groups if group.comparable(config.max_staleness)]
-        if advantages is None:
-            advantages = self.advantages(usable)
-        advantages = of_usable(groups, advantages, config.max_staleness)
-        metrics = group_metrics(groups, usable, advantages, config.outcome)
-        trajectories = [t for group in usable for t in group.trajectories]
-        overlong = OVERLONG if config.overlong == "mask" else frozenset()
-        learned = [not (t.end_reason in overlong or t.end_reason.lost) for t in trajectories]
-        metrics["masked_share"] = 1.0 - sum(learned) / len(learned) if learned else 0.0
-        judged = compress(chain.from_iterable(advantages), learned)
-        batch = flatten(list(compress(trajectories, learned)), list(judged))
+        masked = OVERLONG if config.overlong == "mask" else ()
+        batch, metrics = batch_of(groups, advantages, config, judge=self.advantages, masked=masked)
         if not batch.samples:
             return metrics | {"decisions": 0.0}
         if config.old_logprobs == "recorded":
@@ -193,12 +181,7 @@ class VerlLearner:
     def _learn(self, batch: Batch) -> dict[str, float]:
         """Carry out an update on the workers."""
         config, size, started = self.config, len(batch.samples), perf_counter()
-        weight = batch.lengths.new_ones(size).float()
-        total = float(batch.lengths.sum())
-        if config.loss_mean == "trajectory":
-            weight = trajectory_weights(batch.owner, batch.lengths)
-        elif config.loss_mean == "constant":
-            total = float(config.constant_tokens * (int(batch.owner.max()) + 1))
+        weight, total = loss_mean(batch, config)
         minibatches = min(config.minibatches, size)
         orders = [
             part.tolist()
