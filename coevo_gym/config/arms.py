@@ -6,7 +6,6 @@ from typing import Any
 
 from pydantic import SerializeAsAny, ValidationError
 
-from coevo_gym.agents.advice.budget import AdvisorConfig
 from coevo_gym.config.derived import complete, intolerance
 from coevo_gym.config.exploring import EvolverSettings, ExplorerSettings
 from coevo_gym.config.keys import (
@@ -24,6 +23,7 @@ from coevo_gym.config.sections import ArmSettings
 from coevo_gym.config.tree import RunConfig
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import METHODS
+from coevo_gym.core.spend import Caps
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
@@ -76,7 +76,7 @@ class ArmConfig(FrozenModel):
     explorer: ExplorerSettings
     evolver: EvolverSettings
     gates: GatesConfig
-    advisor: AdvisorConfig
+    advisor: Caps
     loop: LoopConfig
 
 

@@ -16,6 +16,12 @@ from pydantic_core import ErrorDetails
 ARM_KEY = re.compile(r"arm\.([^.]+)\.(?:method|set\.(.+))")
 """A key of an arm; its groups are the arm's name and, for what it sets, the key of that."""
 
+RENAMED = {
+    "policy.endpoint.max_cost_usd": "policy.endpoint.max_usd_total",
+    "explorer.model.endpoint.max_cost_usd": "explorer.model.endpoint.max_usd_total",
+}
+"""Keys of older versions, and what they are now. An old key is still read, an arm's too."""
+
 
 class Setting(NamedTuple):
     """A value and where it came from."""
@@ -141,6 +147,38 @@ def place(tree: dict[str, Any], key: str, value: Any) -> None:
     for section in sections:
         tree = tree.setdefault(section, {})
     tree[name] = value
+
+
+def current_key(key: str) -> str:
+    """Return the key that a setting has in this version.
+
+    Example:
+        >>> current_key("arm.mine.set.explorer.model.endpoint.max_cost_usd")
+        'arm.mine.set.explorer.model.endpoint.max_usd_total'
+    """
+    of_arm = ARM_KEY.fullmatch(key)
+    inner = (of_arm and of_arm[2]) or key
+    return key.removesuffix(inner) + RENAMED.get(inner, inner)
+
+
+def with_current_keys(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tree with the settings of older versions under the keys that they have now."""
+    moved: dict[str, Any] = {}
+
+    def kept(part: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+        found = {}
+        for name, value in part.items():
+            key = f"{prefix}{name}"
+            if (new := current_key(key)) != key:
+                moved[new] = value
+            else:
+                found[name] = kept(value, f"{key}.") if isinstance(value, Mapping) else value
+        return found
+
+    found = kept(tree, "")
+    for key, value in moved.items():
+        place(found, key, value)
+    return found
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import tomllib
@@ -17,6 +18,7 @@ from coevo_gym.config.arms import ArmError, arm_configs
 from coevo_gym.config.keys import (
     Setting,
     annotation_of,
+    current_key,
     flat,
     leaves,
     parse_text,
@@ -29,6 +31,8 @@ from coevo_gym.config.tree import RunConfig
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.reading import read_file
 from coevo_gym.store.folder import check_name
+
+logger = logging.getLogger(__name__)
 
 ENVIRONMENT = "COEVO_CFG__"
 Sets = Sequence[str] | Mapping[str, Any]
@@ -152,7 +156,7 @@ def _from_python(sets: Mapping[str, Any]) -> dict[str, Setting]:
     """Values by dotted key; texts are read as on the command line."""
     settings = {}
     for key, value in sets.items():
-        full = _full(key)
+        full = _full(key, "sets")
         settings[full] = Setting(_parse(full, value, "sets"), "sets")
     return settings
 
@@ -211,7 +215,8 @@ def _settings_of(
 ) -> Iterator[tuple[str, Setting]]:
     """The values of a parsed file by dotted key."""
     for name, value in data.items():
-        key = f"{prefix}{name}" if isinstance(value, Mapping) else _full(f"{prefix}{name}")
+        key = f"{prefix}{name}"
+        key = key if isinstance(value, Mapping) else _full(key, origin)
         if isinstance(value, Mapping) and _is_section(key):
             yield from _settings_of(value, f"{key}.", origin)
         else:
@@ -231,8 +236,8 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Setting]:
     settings = {}
     for name in sorted(environ):
         if name.startswith(ENVIRONMENT):
-            key = _full(name.removeprefix(ENVIRONMENT).lower().replace("__", "."))
             origin = f"environment variable {name}"
+            key = _full(name.removeprefix(ENVIRONMENT).lower().replace("__", "."), origin)
             settings[key] = Setting(_parse(key, environ[name], origin), origin)
     return settings
 
@@ -243,13 +248,17 @@ def _from_command_line(sets: Sequence[str]) -> dict[str, Setting]:
         key, equals, text = item.partition("=")
         if not equals:
             raise ConfigError(f"--set takes section.key=value, actual: {item!r}.")
-        key, origin = _full(key.strip()), "command line"
+        origin = "command line"
+        key = _full(key.strip(), origin)
         settings[key] = Setting(_parse(key, text.strip(), origin), origin)
     return settings
 
 
-def _full(key: str) -> str:
+def _full(key: str, origin: str) -> str:
     """The dotted key of a value; that of a section stands for the section's name or kind."""
+    old, key = key, current_key(key)
+    if old != key:
+        logger.warning("%s (from %s) is now called %s. Use the new name.", old, origin, key)
     known = leaves(RunConfig)
     return next((full for full in (f"{key}.name", f"{key}.kind") if full in known), key)
 

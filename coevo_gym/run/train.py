@@ -335,7 +335,7 @@ class _Run:
         self._check_stop()
         self._found += verdict.accepted
         if (asked := self.assembly.asked(None)) is not None:
-            self._spending.asking(asked.budget)
+            self._spending.asking(asked.meter)
         self.progress.update(self._found)
 
     def _check_stop(self) -> None:

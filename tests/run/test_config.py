@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import re
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 
 import pytest
 
-from coevo_gym.config import Resolved, RunConfig, load_config, preset_names
+from coevo_gym.config import Resolved, RunConfig, arm_configs, load_config, preset_names
+from coevo_gym.config.keys import RENAMED, leaves
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.trainers.parts import LoopConfig
 
@@ -173,3 +176,50 @@ def test_a_config_made_in_python_has_one_seed() -> None:
     config = RunConfig.model_validate({"seed": 4, "loop": LoopConfig(max_steps=3)})
     assert config.loop.seed == 4
     assert RunConfig().loop.max_env_steps == RunConfig(seed=1).loop.max_env_steps
+
+
+OLD, NEW = "explorer.model.endpoint.max_cost_usd", "explorer.model.endpoint.max_usd_total"
+
+
+def test_an_old_key_is_read_with_a_warning_that_names_the_new_one(
+    toml: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    prices = "usd_per_million_prompt_tokens = 1.0"
+    text = f"[explorer.model.endpoint]\n{prices}\nmax_cost_usd = 2.0\n"
+    variable = f"COEVO_CFG__{OLD.upper().replace('.', '__')}"
+    for found, origin in (
+        (load(toml, text), str(toml)),
+        (load(toml, text.replace("2.0", "3.0"), f"{OLD}=2.0"), "command line"),
+        (load(toml, text.replace("2.0", "3.0"), **{variable: "2.0"}), variable),
+        (load_config(str(toml), sets={OLD: 2.0}, environ={}), "sets"),
+    ):
+        assert found.config.explorer.model.endpoint.max_usd_total == 2.0
+        assert dict((key, value) for key, value, _ in found.rows())[NEW] == 2.0
+        said = caplog.messages[-1]
+        assert f"{OLD} (from " in said
+        assert origin in said
+        assert f"is now called {NEW}. Use the new name." in said
+        caplog.clear()
+
+
+def test_an_arm_may_set_an_old_key(toml: Path) -> None:
+    price = "explorer.model.endpoint.usd_per_million_prompt_tokens"
+    text = f'arms = ["a"]\n[arm.a]\nmethod = "coevolve"\nset = {{"{price}" = 1.0, "{OLD}" = 2.0}}\n'
+    config = load(toml, text).config
+    assert arm_configs(config)["a"].explorer.model.endpoint.max_usd_total == 2.0
+
+
+def test_every_renamed_key_is_read_from_what_an_older_version_stored() -> None:
+    stored = RunConfig.model_validate(
+        {"policy": {"endpoint": {"usd_per_million_prompt_tokens": 1.0, "max_usd_total": 2.0}},
+         "arm": {"static": {"set": {NEW: None}}}}
+    )  # fmt: skip
+    old, known = stored.to_json(), leaves(RunConfig)
+    for before, now in RENAMED.items():
+        assert now in known
+        assert before not in known
+        *sections, name = before.split(".")
+        section = reduce(getitem, sections, old)
+        section[name] = section.pop(now.rpartition(".")[2])
+    old["arm"]["static"]["set"] = {OLD: None}
+    assert RunConfig.model_validate(old) == stored
