@@ -52,7 +52,7 @@ def found_tasks(path: Path, progress: RunProgress) -> Sequence[Task]:
         progress.say(f"exploring, until {N_FOUND} tasks are found (about 10 minutes) ...")
         config = load_config("quickstart", sets=["benchmark.name=appworld", "seed=77"]).config
         assembly = Assembly(config)
-        parts = assembly.rounds(None)
+        parts = assembly.kit(None)
         result = parts.evolver(parts.explorer()).run(assembly.first_round(N_FOUND))
         write_tasks(path, result.accepted)
     return read_tasks(path)

@@ -10,6 +10,7 @@ from coevo_gym.agents.endpoint.endpoint import EndpointConfig
 from coevo_gym.agents.lm.language_model import ModelConfig
 from coevo_gym.agents.lm.vllm_engine import VLLMConfig
 from coevo_gym.core.task import FrozenModel
+from coevo_gym.curricula.explore.settings import ExplorerConfig
 
 
 class ExplorerModelSettings(FrozenModel):
@@ -26,34 +27,15 @@ class ExplorerModelSettings(FrozenModel):
     """The endpoint of ``openai``."""
 
 
-class ExplorerSettings(FrozenModel):
-    """Who goes back into the environment in a round."""
+class ExplorerSettings(ExplorerConfig):
+    """Who goes back into the environment in a round, and with which model."""
 
-    kind: Literal["scripted", "model", "noisy"] = "scripted"
-    """``scripted`` repeats part of the agent's way and goes on at random. A ``model`` studies the
-    agent's way, tries things out, and proposes tasks. ``noisy``, for experiments, brings native
-    training tasks, some of them broken, and no gate looks at them."""
-    broken: float = Field(default=0.4, ge=0, le=1)
-    """Share of its tasks that no episode can solve; of ``noisy`` only."""
-    easy: float = Field(default=0.0, ge=0, le=1)
-    """Share of the first tasks that the policy solves as it begins: of as many as are wanted, those
-    that it solves most often in 8 tries. None of them is broken. Of ``noisy`` only."""
-    walks: int = Field(default=2, ge=1)
-    """Walks for each context; without a model one towards a target, half as far as others."""
-    max_steps: int = Field(default=18, ge=1)
-    """Most steps of a walk; also what ``noisy`` is charged for a task."""
     model: ExplorerModelSettings = ExplorerModelSettings()
     """Which model, of ``model``; all that follow are of it alone, too."""
     history_turns: int = Field(default=3, ge=0)
     """Past steps of its walk that the model is shown with each view."""
-    temperature: float = Field(default=0.7, ge=0)
-    """What its logits are divided by; 0 is greedy."""
     max_action_tokens: int = Field(default=512, ge=1)
     """Most tokens of an answer in a walk."""
-    max_answer_tokens: int = Field(default=2048, ge=1)
-    """Most tokens of a summary, and of an answer with proposals."""
-    concurrency: int = Field(default=8, ge=1)
-    """Contexts that are explored at once."""
     thinking: bool = False
     """Whether it is to think before it acts."""
 

@@ -9,13 +9,11 @@ import gymnasium as gym
 from pydantic import TypeAdapter
 
 from coevo_gym.core.benchmark import get_benchmark
-from coevo_gym.core.evolution import RoundResult
-from coevo_gym.core.inquiry import no_scope
+from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.seams import Curriculum
 from coevo_gym.core.task import Split
-from coevo_gym.curricula.explore.evolver import GatedEvolver
-from coevo_gym.curricula.explore.explorer import ScriptedExplorer
-from coevo_gym.curricula.gates.gates import default_gates
+from coevo_gym.curricula.explore.settings import ExplorerConfig
+from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.curricula.growth.targets import first_round
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods.kit import Kit
@@ -60,39 +58,32 @@ def assert_method_contract(spec: MethodSpec, *, benchmark: str = "webshop") -> N
 
 
 def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
-    """What a method is made from, with the settings that define it and no run around it."""
+    """Return a kit with the settings that define a method, and no run around it."""
     found, sections = get_benchmark(benchmark), _sections(spec.sets)
     native = found.tasks(Split.TRAIN)
     curriculum = CurriculumConfig(**{"initial_size": _TASKS, **sections.get("curriculum", {})})
-    learner = TypeAdapter(LearnerConfig).validate_python(sections.get("learner", {}))
 
-    def make_env() -> gym.Env[str, str]:
-        return gym.make(found.env_id)
-
-    def no_policy() -> NoReturn:
+    def none_yet(*_: object) -> NoReturn:
         raise AssertionError("a method is assembled before there is a policy: ask when it is used")
 
-    def no_advisor() -> NoReturn:
-        raise AssertionError("a method is assembled where no model is asked: ask when it is used")
+    def first(n: int) -> Round:
+        planned = first_round(n, curriculum.initial, native=native, seed=0)
+        return planned.model_copy(update={"budget": 40 * n})
 
     return Kit(
         benchmark=found,
         native_tasks=native,
-        starts=native,
         max_steps=15,
         curriculum=curriculum,
-        learner=learner,
-        make_env=make_env,
-        policy=no_policy,
-        explorer=lambda prompts="": ScriptedExplorer(found, make_env=make_env),
-        advisor=no_advisor,
-        scope=no_scope,
-        gates=default_gates,
-        evolver=lambda explorer: GatedEvolver(found, explorer),
-        first_round=lambda n: first_round(n, curriculum.initial, native=native, seed=0).model_copy(
-            update={"budget": 40 * n}
-        ),
+        learner=TypeAdapter(LearnerConfig).validate_python(sections.get("learner", {})),
+        make_env=lambda: gym.make(found.env_id),
+        policy=none_yet,
+        first_round=first,
         seed=_seed_of(spec.name),
+        exploring=ExplorerConfig(),
+        judging=GatesConfig(),
+        tries=none_yet,
+        max_envs=8,
     )
 
 

@@ -15,11 +15,11 @@ from coevo_gym.curricula.session.seeds import Seeds
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.methods.kit import OnVerdict
 from coevo_gym.run.assembly import Assembly, restoring, weights_hash
 from coevo_gym.run.events import ArmEvents
 from coevo_gym.run.evolving.answers import answers_of
-from coevo_gym.run.evolving.parts import OnVerdict, aside
-from coevo_gym.run.rounds import StoredEvolver, StoredLandings, carried_out_by
+from coevo_gym.run.rounds import StoredEvolver, StoredLandings, stacked
 from coevo_gym.run.stop import Stopped
 from coevo_gym.run.table import WARMUP
 from coevo_gym.store.checkpoint import Checkpoint, Checkpoints
@@ -78,13 +78,14 @@ class Arm:
         self.first_round = method.first_round
         self.evolver: StoredEvolver | None = None
         if method.evolver is not None:
-            by = carried_out_by(config, settings, method.evolver)
-            self.evolver = StoredEvolver(
-                aside(method.evolver, settings, self.policy),
+            self.evolver = stacked(
+                method.evolver,
                 store,
-                by=by,
+                config,
+                settings,
+                policy=self.policy,
+                native=assembly.train_tasks,
                 shared=method.first_round,
-                arm=self.name,
                 on_known=self._count_known,
             )
         landings = None

@@ -19,7 +19,7 @@ from numpy.random import Generator
 from coevo_gym.agents.random import RandomAgent
 from coevo_gym.config import ArmConfig, RunConfig, arm_configs
 from coevo_gym.core.benchmark import Benchmark, proposable
-from coevo_gym.core.errors import StoreError
+from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.evolution import Round, digest
 from coevo_gym.core.registry import METHODS
 from coevo_gym.core.seams import Agent, Policy
@@ -31,12 +31,11 @@ from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.episodes.evaluation import Evaluation, Parts, Playing, evaluate
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import episode_seed
-from coevo_gym.methods.kit import Kit
+from coevo_gym.methods.kit import Kit, OnVerdict
 from coevo_gym.methods.method import Method, MethodSpec
 from coevo_gym.prompts import load_prompt
 from coevo_gym.run.demonstrations import read_demonstrations
 from coevo_gym.run.evolving.models import Asked, Models
-from coevo_gym.run.evolving.parts import OnVerdict, RoundParts, check_gates
 from coevo_gym.run.policies import PolicyAgent, make_agent, make_learnable
 
 if TYPE_CHECKING:
@@ -200,10 +199,7 @@ class Assembly:
                 proposable(self.benchmark)
             if settings.explorer.kind == "noisy" and settings.explorer.broken:
                 breakable(self.benchmark)
-            self._check_gates(settings)
-
-    def _check_gates(self, settings: ArmConfig | RunConfig) -> None:
-        check_gates(settings, reads=self.config.policy.kind != "tiny")
+            check_gates(settings, reads=self.config.policy.kind != "tiny")
 
     def method(self, arm: ArmConfig, on_verdict: OnVerdict | None = None) -> Method:
         """The parts of an arm's method, fresh.
@@ -215,42 +211,25 @@ class Assembly:
         spec: MethodSpec = METHODS.load(arm.method)
         return spec(arm.settings, self.kit(arm, on_verdict))
 
-    def kit(self, arm: ArmConfig, on_verdict: OnVerdict | None = None) -> Kit:
-        """What a method's file is given; see :meth:`method`."""
-        parts = self.rounds(arm, on_verdict)
+    def kit(self, arm: ArmConfig | None, on_verdict: OnVerdict | None = None) -> Kit:
+        """The kit of an arm's method; without an arm, for the rounds that all arms begin with."""
+        settings: ArmConfig | RunConfig = self.config if arm is None else arm
+        check_gates(settings, reads=self.config.policy.kind != "tiny")
         return Kit(
             benchmark=self.benchmark,
             native_tasks=self.train_tasks,
-            starts=parts.starts,
             max_steps=self.max_steps,
-            curriculum=arm.curriculum,
-            learner=arm.learner,
+            curriculum=settings.curriculum,
+            learner=settings.learner,
             make_env=self.make_env,
             policy=lambda: self.policy,
-            explorer=parts.explorer,
-            advisor=parts.advisor,
-            scope=parts.scope,
-            gates=parts.gates,
-            evolver=parts.evolver,
-            first_round=lambda n: self.first_round(n, arm.curriculum.initial),
+            first_round=lambda n: self.first_round(n, settings.curriculum.initial),
             seed=self.seed,
-        )
-
-    def rounds(self, arm: ArmConfig | None, on_verdict: OnVerdict | None = None) -> RoundParts:
-        """Makes the parts of an arm's rounds; without an arm, of the one that all begin with."""
-        settings: ArmConfig | RunConfig = self.config if arm is None else arm
-        self._check_gates(settings)
-        return RoundParts(
-            benchmark=self.benchmark,
-            native_tasks=self.train_tasks,
-            make_env=self.make_env,
+            exploring=settings.explorer,
+            judging=settings.gates,
+            tries=lambda temperature: self.agent(self.policy, temperature),
             max_envs=self.config.rollout.max_envs or self.env_class.max_live,
-            explorer_settings=settings.explorer,
-            gates_settings=settings.gates,
             asked=self.asked(arm),
-            tries=lambda temperature: make_agent(
-                self.config.policy, self.policy, self.benchmark, temperature=temperature
-            ),
             on_verdict=on_verdict,
         )
 
@@ -277,7 +256,7 @@ class Assembly:
         All of them explore as the run does, so targets are planned from what the run may explore.
         """
         if (n, initial) not in self._first_rounds:
-            starts = self.rounds(None).starts if initial == "coverage" else ()
+            starts = self.kit(None).starts if initial == "coverage" else ()
             self._first_rounds[n, initial] = first_round(
                 n, initial, native=starts, seed=self.seed("D_0")
             )
@@ -319,6 +298,38 @@ class Assembly:
                 seed=self.config.seed,
                 samples=samples,
                 on_done=on_done,
+            )
+
+
+def check_gates(settings: ArmConfig | RunConfig, *, reads: bool) -> None:
+    """Look whether there are the models that the gates need.
+
+    Args:
+        settings: of an arm, or of the run.
+        reads: whether the policy under training is a language model.
+
+    Raises:
+        ConfigError: if there are not.
+    """
+    gates, asks = settings.gates, settings.explorer.kind == "model"
+    solves, paper = gates.has("solve") or gates.accept == "paper", gates.accept == "paper"
+    if solves and (paper or gates.solve.tip) and gates.solve.solver == "policy" and not reads:
+        raise ConfigError(
+            "gates: policy.kind = 'tiny' scores actions and reads no advice, so it cannot be "
+            "shown a reference. Leave gates.solve.tip and gates.accept as they are, set "
+            "gates.solve.solver to 'explorer', or use a language model."
+        )
+    needs = {
+        "gates.accept = 'paper'": paper,
+        "gates.judge": gates.has("judge"),
+        "gates.solve.solver = 'explorer'": solves and gates.solve.solver == "explorer",
+    }
+    for key, needed in needs.items():
+        if needed and not asks:
+            raise ConfigError(
+                f"{key} needs a model to ask, but explorer.kind = "
+                f"{settings.explorer.kind!r} asks no model: set it "
+                "to 'model', and explorer.model to the one."
             )
 
 

@@ -2,17 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from coevo_gym.config import ArmConfig, RunConfig, asks_policy
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round, RoundResult, digest
 from coevo_gym.core.inquiry import AnswerStore, StoredAnswer
-from coevo_gym.core.seams import Completion, Evolver
+from coevo_gym.core.seams import Completion, Evolver, Policy
+from coevo_gym.core.task import Task
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.explore.model_explorer import ModelExplorer
+from coevo_gym.curricula.gates.similarity import BinnedEvolver, set_aside
 from coevo_gym.store.database import RunStore
+
+
+def stacked(
+    evolver: Evolver,
+    store: RunStore,
+    config: RunConfig,
+    arm: ArmConfig | None,
+    *,
+    policy: Policy,
+    native: Sequence[Task],
+    shared: Round | None = None,
+    on_known: Callable[[RoundResult], None] | None = None,
+) -> StoredEvolver:
+    """Stack what surrounds an evolver in a run, from the inside out.
+
+    Its tasks are cut to one bin of similarity, if the gates say so; the policy under training draws
+    by the round's seed, if it takes part; results are stored.
+
+    Args:
+        evolver: carries out rounds.
+        store: keeps results.
+        config: the run's settings.
+        arm: the arm's; None for the rounds that arms begin with.
+        policy: the policy under training.
+        native: native training tasks.
+        shared: see :class:`StoredEvolver`.
+        on_known: likewise.
+
+    Raises:
+        ConfigError: if there is nothing to compare with, or the policy cannot draw by a seed.
+    """
+    settings: ArmConfig | RunConfig = config if arm is None else arm
+    bin = settings.gates.similarity.bin
+    if bin != "all" and settings.explorer.kind != "noisy":
+        aside, _ = set_aside(native)
+        evolver = BinnedEvolver(evolver, bin, aside)
+    by = "" if arm is None else carried_out_by(config, arm, evolver)
+    if asks_policy(settings):
+        drawing = getattr(policy, "drawing", None)
+        if drawing is None:
+            raise ConfigError(
+                f"{type(policy).__name__} cannot take part in rounds: it has no method "
+                "drawing(seed), a scope in which it draws by a seed."
+            )
+        evolver = DrawnAside(evolver, drawing)
+    name = "" if arm is None else arm.name
+    return StoredEvolver(evolver, store, by=by, shared=shared, arm=name, on_known=on_known)
+
 
 LANDING = "landing"
 """What takes the place of a prompt file on a tape where it says when a round was applied."""

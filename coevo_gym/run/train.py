@@ -26,7 +26,6 @@ from coevo_gym.run.assembly import Assembly, one_thread, restoring
 from coevo_gym.run.events import ArmEvents
 from coevo_gym.run.evolving.answers import answers_of, warnings
 from coevo_gym.run.evolving.cost import estimates, require_consent
-from coevo_gym.run.evolving.parts import aside
 from coevo_gym.run.evolving.spending import Spending
 from coevo_gym.run.manifest import (
     check_unchanged,
@@ -36,7 +35,7 @@ from coevo_gym.run.manifest import (
 )
 from coevo_gym.run.planning.fitting import memory_warnings
 from coevo_gym.run.progress import Progress, ProgressFile, episodes_ahead
-from coevo_gym.run.rounds import StoredEvolver
+from coevo_gym.run.rounds import StoredEvolver, stacked
 from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.run.table import RANDOM, WARMUP, TableRow, mean_of_late, table_row
 from coevo_gym.run.warmup import imitate_references
@@ -282,9 +281,15 @@ class _Run:
         All of them explore as the run does, whatever its arms do later.
         """
         assembly, config = self.assembly, self.config
-        parts, asked = assembly.rounds(None, self._on_verdict), assembly.asked(None)
-        inner = aside(parts.evolver(parts.explorer()), config, assembly.policy)
-        evolver = StoredEvolver(inner, store)
+        kit, asked = assembly.kit(None, self._on_verdict), assembly.asked(None)
+        evolver = stacked(
+            kit.evolver(kit.explorer()),
+            store,
+            config,
+            None,
+            policy=assembly.policy,
+            native=assembly.train_tasks,
+        )
         methods = [self.assembly.method(settings) for settings in self.assembly.arms.values()]
         rounds: list[Round] = []
         for round in (method.first_round for method in methods):

@@ -92,7 +92,7 @@ def test_a_run_looks_for_targets(tmp_path: Path) -> None:
 
 def test_nothing_is_explored_from_tasks_that_are_set_aside() -> None:
     assembly = Assembly(config(**{"gates.similarity.bin": "low", "curriculum.initial": "coverage"}))
-    parts = assembly.rounds(None)
+    parts = assembly.kit(None)
     starts = {task.id for task in parts.starts}
     assert len(starts) < len(assembly.train_tasks)
     first = assembly.first_round(8, "coverage")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,16 @@ import coevo_gym
 from coevo_gym.config import RunConfig, arm_configs, load_config
 from coevo_gym.core.errors import CoevoError, ConfigError
 from coevo_gym.core.evolution import Round
+from coevo_gym.core.seams import Evolver
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.gates.similarity import BinnedEvolver
 from coevo_gym.curricula.pool.known import KnownTasks
 from coevo_gym.report.collect import load_report_data
 from coevo_gym.run.assembly import Assembly
 from coevo_gym.run.manifest import make_manifest
-from coevo_gym.run.rounds import carried_out_by
+from coevo_gym.run.rounds import carried_out_by, stacked
 from coevo_gym.run.table import TableRow
+from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder, read_json
 from coevo_gym.store.reader import RunReader
 from tests.run.conftest import TOY
@@ -104,18 +107,26 @@ def test_rounds_that_are_judged_otherwise_are_told_apart() -> None:
     assert len({"", by("weak"), by("tried"), by("alike")}) == 4  # each tries with its own policy
 
 
-def test_a_bin_is_of_tasks_that_nothing_is_explored_from() -> None:
+def test_a_bin_is_of_tasks_that_nothing_is_explored_from(tmp_path: Path) -> None:
     assembly = Assembly(config(**{"gates.similarity.bin": "low"}))
-    evolver = assembly.method(assembly.arms["coevolve"]).evolver
-    assert isinstance(evolver, BinnedEvolver)
-    inner = evolver.evolver
-    assert isinstance(inner, GatedEvolver)
-    assert inner.native is not None
-    ids = {task.id for task in inner.native}
-    assert not ids & {task.id for task in evolver.against}
-    assert len(ids) + len(evolver.against) == len(assembly.train_tasks)
-    whole = Assembly(config()).method(assembly.arms["coevolve"]).evolver
-    assert isinstance(whole, BinnedEvolver)  # the arm says so, whatever the run does
+    arm = assembly.arms["coevolve"]
+    with closing(RunStore(tmp_path / "run.db")) as store:
+
+        def inside(run: RunConfig) -> Evolver:
+            evolver = assembly.method(arm).evolver
+            assert evolver is not None
+            native = assembly.train_tasks
+            return stacked(evolver, store, run, arm, policy=assembly.policy, native=native).inner
+
+        binned = inside(assembly.config)
+        assert isinstance(binned, BinnedEvolver)
+        inner = binned.evolver
+        assert isinstance(inner, GatedEvolver)
+        assert inner.native is not None
+        ids = {task.id for task in inner.native}
+        assert not ids & {task.id for task in binned.against}
+        assert len(ids) + len(binned.against) == len(assembly.train_tasks)
+        assert isinstance(inside(config()), BinnedEvolver)  # the arm says so, whatever the run does
 
 
 def test_arms_that_judge_are_marked() -> None:

@@ -19,15 +19,11 @@ from coevo_gym.core.inquiry import Advisor, AnswerStore, Scope
 from coevo_gym.core.scopes import Scopes
 from coevo_gym.core.seams import Agent, Completion, Policy, Request
 from coevo_gym.core.spend import FREE, Caps, Meter, Prices, Usage
+from coevo_gym.methods.kit import EXPLORE
 from coevo_gym.prompts import PromptTemplate
 from coevo_gym.run.policies import make_policy
 from coevo_gym.run.stop import Stopped
 from coevo_gym.store.answers import AnswerFile, AnswerTable
-
-EXPLORE = "explore"
-"""What the steps of a walk are counted as."""
-SOLVE = "solve"
-"""What tries of new tasks are counted as."""
 
 
 class Asked:
