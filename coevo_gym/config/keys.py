@@ -20,7 +20,8 @@ RENAMED = {
     "policy.endpoint.max_cost_usd": "policy.endpoint.max_usd_total",
     "explorer.model.endpoint.max_cost_usd": "explorer.model.endpoint.max_usd_total",
 }
-"""Keys of older versions, and what they are now. An old key is still read, an arm's too."""
+"""Keys of older versions, and what they are now: another name in the same section. An old key is
+still read, an arm's too."""
 
 
 class Setting(NamedTuple):
@@ -161,23 +162,13 @@ def current_key(key: str) -> str:
     return key.removesuffix(inner) + RENAMED.get(inner, inner)
 
 
-def with_current_keys(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tree with the settings of older versions under the keys that they have now."""
-    moved: dict[str, Any] = {}
-
-    def kept(part: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-        found = {}
-        for name, value in part.items():
-            key = f"{prefix}{name}"
-            if (new := current_key(key)) != key:
-                moved[new] = value
-            else:
-                found[name] = kept(value, f"{key}.") if isinstance(value, Mapping) else value
-        return found
-
-    found = kept(tree, "")
-    for key, value in moved.items():
-        place(found, key, value)
+def with_current_keys(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a tree with the settings of older versions under the names that they have now."""
+    found = {}
+    for name, value in tree.items():
+        key = f"{prefix}{name}"
+        inner = with_current_keys(value, f"{key}.") if isinstance(value, Mapping) else value
+        found[current_key(key).removeprefix(prefix)] = inner
     return found
 
 

@@ -147,7 +147,7 @@ FREE = Prices()
 
 
 class Caps(FrozenModel):
-    """What models may be asked, and what that may cost.
+    """Caps on what models may be asked, and on what that may cost.
 
     No request is sent that might pass a cap: before, its prompt counts one token a byte and its
     answer all that it may have; afterwards it counts as what the server or the tokenizer says.

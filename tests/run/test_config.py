@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coevo_gym.config import Resolved, RunConfig, arm_configs, load_config, preset_names
+from coevo_gym.config import Resolved, RunConfig, Sets, arm_configs, load_config, preset_names
 from coevo_gym.config.keys import RENAMED, leaves
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.trainers.parts import LoopConfig
@@ -179,27 +179,34 @@ def test_a_config_made_in_python_has_one_seed() -> None:
 
 
 OLD, NEW = "explorer.model.endpoint.max_cost_usd", "explorer.model.endpoint.max_usd_total"
+VARIABLE = f"COEVO_CFG__{OLD.upper().replace('.', '__')}"
 
 
+@pytest.mark.parametrize(
+    ("old_in_file", "sets", "environ", "origin"),
+    [
+        (True, (), {}, "mine.toml"),
+        (False, (f"{OLD}=2.0",), {}, "command line"),
+        (False, {OLD: 2.0}, {}, "sets"),
+        (False, (), {VARIABLE: "2.0"}, f"environment variable {VARIABLE}"),
+    ],
+)
 def test_an_old_key_is_read_with_a_warning_that_names_the_new_one(
-    toml: Path, caplog: pytest.LogCaptureFixture
+    toml: Path,
+    caplog: pytest.LogCaptureFixture,
+    old_in_file: bool,
+    sets: Sets,
+    environ: dict[str, str],
+    origin: str,
 ) -> None:
-    prices = "usd_per_million_prompt_tokens = 1.0"
-    text = f"[explorer.model.endpoint]\n{prices}\nmax_cost_usd = 2.0\n"
-    variable = f"COEVO_CFG__{OLD.upper().replace('.', '__')}"
-    for found, origin in (
-        (load(toml, text), str(toml)),
-        (load(toml, text.replace("2.0", "3.0"), f"{OLD}=2.0"), "command line"),
-        (load(toml, text.replace("2.0", "3.0"), **{variable: "2.0"}), variable),
-        (load_config(str(toml), sets={OLD: 2.0}, environ={}), "sets"),
-    ):
-        assert found.config.explorer.model.endpoint.max_usd_total == 2.0
-        assert dict((key, value) for key, value, _ in found.rows())[NEW] == 2.0
-        said = caplog.messages[-1]
-        assert f"{OLD} (from " in said
-        assert origin in said
-        assert f"is now called {NEW}. Use the new name." in said
-        caplog.clear()
+    cap = "max_cost_usd = 2.0" if old_in_file else "max_usd_total = 3.0"
+    toml.write_text(f"[explorer.model.endpoint]\nusd_per_million_prompt_tokens = 1.0\n{cap}\n")
+    found = load_config(str(toml), sets=sets, environ=environ)
+    assert found.config.explorer.model.endpoint.max_usd_total == 2.0
+    assert origin in dict((key, origin) for key, _, origin in found.rows())[NEW]
+    (said,) = caplog.messages
+    assert said.startswith(f"{OLD} (from ")
+    assert said.endswith(f"{origin}) is now called {NEW}. Use the new name.")
 
 
 def test_an_arm_may_set_an_old_key(toml: Path) -> None:

@@ -18,7 +18,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.inquiry import Advisor, AnswerStore, Scope
 from coevo_gym.core.scopes import Scopes
 from coevo_gym.core.seams import Agent, Completion, Policy, Request
-from coevo_gym.core.spend import FREE, Caps, Meter, Prices, Usage
+from coevo_gym.core.spend import FREE, Caps, Meter, Prices
 from coevo_gym.methods.kit import EXPLORE
 from coevo_gym.prompts import PromptTemplate
 from coevo_gym.run.policies import make_policy
@@ -84,10 +84,6 @@ class Asked:
         )
         policy = _Stoppable(self._policy.for_purpose(purpose), self._stopped)
         return ChatAgent(policy, self._prompt, chat)
-
-    def known(self, round_id: str, usage: Mapping[str, Usage]) -> None:
-        """Count a round whose result is there from before."""
-        self.meter.counted(round_id, usage)
 
     def state_dict(self) -> dict[str, Any]:
         """What was spent, as JSON; an endpoint has caps and counts of its own."""
