@@ -211,6 +211,31 @@ def test_episodes_are_run_in_one_place() -> None:
     }
 
 
+def test_money_is_counted_in_one_place() -> None:
+    """Elsewhere it stands only in rows of what is stored or shown."""
+    counting = {
+        f"{module}.{node.name}"
+        for module, path in sources()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+        for field in node.body
+        if isinstance(field, ast.AnnAssign)
+        and re.fullmatch(r"usd|\w+_usd|usd_(?!per_)\w+", ast.unparse(field.target))
+    }
+    in_one_place = {name for name in counting if name.startswith("coevo_gym.core.spend.")}
+    assert in_one_place == {f"coevo_gym.core.spend.{name}" for name in ("Usage", "Cost")}
+    assert counting - in_one_place == {
+        "coevo_gym.run.table.TableRow",
+        "coevo_gym.store.eval_folder.EvalLine",
+        "coevo_gym.web.view.shapes.runs.ArmRow",
+        "coevo_gym.web.view.shapes.runs.Progress",
+        "coevo_gym.web.view.shapes.steps.RoundRow",
+    }
+    tree = ast.parse((PACKAGE / "core" / "spend.py").read_text())
+    types = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+    assert types == {"Usage", "Cost", "Prices", "Caps", "Meter"}
+
+
 def test_nothing_waits_by_select() -> None:
     """It fails on descriptors of 1,024 and more, see `coevo_gym.sandbox.readable`."""
     waiting = [

@@ -9,8 +9,9 @@ from typing import Any, Literal, Protocol, Self
 from pydantic import Field, model_validator
 
 from coevo_gym.core.evolution import Round, RoundResult, Signal
-from coevo_gym.core.notes import ANSWERS, NO_NOTES, NO_USAGE, Findings, Notes, Usage
+from coevo_gym.core.notes import NO_NOTES, Findings, Notes
 from coevo_gym.core.seams import Advantage
+from coevo_gym.core.spend import ANSWERS, NO_USAGE, Usage
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import Group
 from coevo_gym.episodes.evaluation import Evaluation

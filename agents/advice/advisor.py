@@ -9,9 +9,9 @@ from typing import Any, Generic
 
 from coevo_gym.agents.advice.reading import Unreadable, read_answer
 from coevo_gym.core.inquiry import Answer, Inquiry, ModelT
-from coevo_gym.core.notes import NO_USAGE, Usage
 from coevo_gym.core.seams import Completion, Finish, Message, Policy, Prompt
 from coevo_gym.core.spaces import clean_text
+from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.waiting import acted
 from coevo_gym.prompts.answers import without_thoughts
 from coevo_gym.prompts.inquiry import InquiryPrompt, load_inquiry

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
-from coevo_gym.agents.advice.scopes import Scopes
 from coevo_gym.core.errors import AnswerMissing, ConfigError
 from coevo_gym.core.inquiry import AnswerStore, StoredAnswer
+from coevo_gym.core.scopes import Scopes
 from coevo_gym.core.seams import Choice, Completion, Finish, Message, Policy, Prompt, Request
 from coevo_gym.core.task import canonical_json, thaw
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import re
-from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from coevo_gym.core.errors import BudgetSpent
-from coevo_gym.core.notes import Usage
 from coevo_gym.core.seams import Prompt
+from coevo_gym.core.spend import Caps, Cost, Prices, Tokens
 from coevo_gym.core.task import FrozenModel
 
 _TOKENS_AROUND_A_MESSAGE = 16
@@ -68,215 +64,61 @@ class EndpointConfig(FrozenModel):
     """Price of what is answered, hidden thoughts included."""
     max_tokens_total: int | None = Field(default=None, ge=1)
     """Most tokens, sent and answered, over the whole life of a run; None for no cap."""
-    max_cost_usd: float | None = Field(default=None, gt=0)
-    """Most money over the whole life of a run; None for no cap."""
+    max_usd_total: float | None = Field(default=None, gt=0)
+    """Most money over the whole life of a run, in US dollars; None for no cap."""
 
     @model_validator(mode="after")
     def _a_cap_on_money_has_prices(self) -> EndpointConfig:
-        if self.max_cost_usd is not None and self.cost_usd(1, 1) == 0:
+        if self.max_usd_total is not None and not any(self.prices):
             raise ValueError(
-                "max_cost_usd caps nothing while both prices are 0: set "
+                "max_usd_total caps nothing while both prices are 0: set "
                 "usd_per_million_prompt_tokens and usd_per_million_completion_tokens."
             )
         return self
 
-    def cost_usd(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Price of so many tokens, in US dollars."""
-        return (
-            prompt_tokens * self.usd_per_million_prompt_tokens
-            + completion_tokens * self.usd_per_million_completion_tokens
-        ) / 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class EndpointUsage:
-    """What an endpoint was asked and what that cost.
-
-    Attributes:
-        requests: requests sent, those that were sent again included.
-        retries: how many of these were sent again.
-        prompt_tokens: tokens sent, as the server counts them.
-        completion_tokens: tokens answered, hidden thoughts included, as the server counts them.
-        unknown: answers whose tokens the server did not tell; they are in no sum here.
-        empty: answers without text: filtered, or nothing but thoughts or calls.
-        overflows: prompts that did not fit into the model's context.
-        lost: requests that got no answer in all their attempts.
-        cost_usd: price of the tokens, each at the prices that held when it was counted.
-        capped_tokens: what counts towards a cap on tokens: what the server says, but not less than
-            the texts that were sent and answered can be.
-        capped_usd: what counts towards a cap on money, likewise.
-    """
-
-    requests: int = 0
-    retries: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    unknown: int = 0
-    empty: int = 0
-    overflows: int = 0
-    lost: int = 0
-    cost_usd: float = 0.0
-    capped_tokens: int = 0
-    capped_usd: float = 0.0
+    @property
+    def prices(self) -> Prices:
+        """Prices of the model."""
+        return Prices(self.usd_per_million_prompt_tokens, self.usd_per_million_completion_tokens)
 
     @property
-    def total_tokens(self) -> int:
-        """Tokens sent and answered."""
-        return self.prompt_tokens + self.completion_tokens
-
-    def __str__(self) -> str:
-        priced = self.cost_usd or not self.total_tokens
-        return (
-            f"{self.requests:,} requests, {self.retries:,} of them sent again, {self.lost:,} lost; "
-            f"{self.prompt_tokens:,} tokens sent and {self.completion_tokens:,} answered, "
-            + (f"{self.cost_usd:.4f} USD" if priced else "price not set")
-        )
+    def caps(self) -> Caps:
+        """Caps on the whole run."""
+        return Caps(max_tokens_total=self.max_tokens_total, max_usd_total=self.max_usd_total)
 
 
-class _Bound(NamedTuple):
-    """The most that a request can take."""
+def most_tokens(prompt: Prompt) -> Tokens:
+    """Bound the tokens of a prompt and its answer from above: a token is at least one byte."""
+    sent = sum(_n_bytes(message.content) + _TOKENS_AROUND_A_MESSAGE for message in prompt.messages)
+    return sent, prompt.sampling.max_tokens
 
-    tokens: int
-    cost_usd: float
+
+def least_tokens(prompt: Prompt, answer: str = "") -> Tokens:
+    """Bound the tokens of a prompt and its answer from below, whatever the server says."""
+    sent = sum(_n_bytes(message.content) for message in prompt.messages)
+    return sent // _BYTES_A_TOKEN, _n_bytes(answer) // _BYTES_A_TOKEN
 
 
-class Spending:
-    """Counts usage, and lets no request pass that might break a cap.
-
-    Caps do not rest on what a server says of itself. An answer counts at least one token for every
-    six bytes of its prompt and of its text, one of which the server tells nothing counts the most
-    that it can have taken, and a prompt that got no answer counts as sent.
-
-    A request is bounded by its ``max_tokens`` and by the UTF-8 bytes of its prompt, since a token
-    is at least one byte. Where the caps leave no room for it beside the bounds of the requests in
-    flight, it waits until these are counted, so that only what was truly spent can refuse it.
+def refusal(config: EndpointConfig, spent: Cost, most: Tokens) -> str:
+    """Say which cap a request might pass, and what to do.
 
     Args:
         config: caps and prices.
+        spent: what counts towards the caps so far.
+        most: the most tokens that the request may take.
     """
-
-    def __init__(self, config: EndpointConfig) -> None:
-        self.usage = EndpointUsage()
-        self._config = config
-        self._held: list[_Bound] = []
-        self._settled = asyncio.Condition()
-
-    def add(self, **counts: int) -> None:
-        """Count; names are those of :class:`EndpointUsage`."""
-        cost = self._config.cost_usd(
-            counts.get("prompt_tokens", 0), counts.get("completion_tokens", 0)
-        )
-        sums = {name: getattr(self.usage, name) + count for name, count in counts.items()}
-        self.usage = replace(self.usage, **sums, cost_usd=self.usage.cost_usd + cost)
-
-    def count(self, prompt: Prompt, text: str, told: tuple[int, int] | None) -> None:
-        """Count an answer.
-
-        Args:
-            prompt: what was asked.
-            text: what was answered.
-            told: tokens sent and answered, as the server says; None if it does not.
-        """
-        if told is None:
-            bound = self._bound(prompt)
-            self._add_capped(bound.tokens, bound.cost_usd)
-            self.add(unknown=1)
-            return
-        self.add(prompt_tokens=told[0], completion_tokens=told[1])
-        least = _tokens_in(prompt), _n_bytes(text) // _BYTES_A_TOKEN
-        sent, answered = map(max, told, least)
-        self._add_capped(sent + answered, self._config.cost_usd(sent, answered))
-
-    def cost(self, prompt: Prompt, told: tuple[int, int] | None) -> Usage:
-        """What an answer has cost, by the server's own count; without one, the most it can be."""
-        sent, answered = told or self._most(prompt)
-        usd = self._config.cost_usd(sent, answered)
-        return Usage(prompt_tokens=sent, completion_tokens=answered, usd=usd)
-
-    def count_unanswered(self, prompt: Prompt) -> None:
-        """Count a prompt that was sent, and to which no answer came."""
-        sent = _tokens_in(prompt)
-        self._add_capped(sent, self._config.cost_usd(sent, 0))
-
-    def _add_capped(self, tokens: int, cost_usd: float) -> None:
-        self.usage = replace(
-            self.usage,
-            capped_tokens=self.usage.capped_tokens + tokens,
-            capped_usd=self.usage.capped_usd + cost_usd,
-        )
-
-    def state_dict(self) -> dict[str, Any]:
-        """The counts as JSON."""
-        return asdict(self.usage)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state_dict`, also one from before caps had counts of their own."""
-        told = EndpointUsage(**state)
-        self.usage = replace(
-            told,
-            capped_tokens=max(told.capped_tokens, told.total_tokens),
-            capped_usd=max(told.capped_usd, told.cost_usd),
-        )
-
-    @asynccontextmanager
-    async def hold(self, prompt: Prompt) -> AsyncIterator[None]:
-        """Reserve what a request may take, until it is counted.
-
-        Raises:
-            BudgetSpent: if it might pass a cap.
-        """
-        bound = self._bound(prompt)
-        async with self._settled:
-            await self._settled.wait_for(lambda: not self._held or not self._broken(bound))
-            if broken := self._broken(bound):
-                raise BudgetSpent(broken)
-            self._held.append(bound)
-        try:
-            yield
-        finally:
-            self._held.remove(bound)
-            async with self._settled:
-                self._settled.notify_all()
-
-    def _bound(self, prompt: Prompt) -> _Bound:
-        sent, answered = self._most(prompt)
-        return _Bound(sent + answered, self._config.cost_usd(sent, answered))
-
-    @staticmethod
-    def _most(prompt: Prompt) -> tuple[int, int]:
-        """Most tokens of a prompt and of its answer."""
-        sent = sum(
-            _n_bytes(message.content) + _TOKENS_AROUND_A_MESSAGE for message in prompt.messages
-        )
-        return sent, prompt.sampling.max_tokens
-
-    def _broken(self, bound: _Bound) -> str:
-        """Which cap the request might pass, in words, or ""."""
-        usage, config = self.usage, self._config
-        tokens = usage.capped_tokens + sum(held.tokens for held in self._held)
-        cost = usage.capped_usd + sum(held.cost_usd for held in self._held)
-        if config.max_tokens_total is not None and tokens + bound.tokens > config.max_tokens_total:
-            return (
-                f"{usage.capped_tokens} tokens are spent of max_tokens_total="
-                f"{config.max_tokens_total}, and the next request to {config.model} may take up "
-                f"to {bound.tokens}. Raise max_tokens_total to go on."
-            )
-        if config.max_cost_usd is not None and cost + bound.cost_usd > config.max_cost_usd:
-            return (
-                f"{usage.capped_usd:.4f} USD are spent of max_cost_usd={config.max_cost_usd}, and "
-                f"the next request to {config.model} may take up to {bound.cost_usd:.4f}. "
-                "Raise max_cost_usd to go on."
-            )
-        return ""
+    name, so_far, more = "max_tokens_total", f"{spent.tokens} tokens", f"{sum(most)}"
+    if config.max_tokens_total is None or spent.tokens + sum(most) <= config.max_tokens_total:
+        name, so_far = "max_usd_total", f"{spent.usd:.4f} USD"
+        more = f"{config.prices.usd(*most):.4f}"
+    return (
+        f"{so_far} are spent of {name}={getattr(config, name)}, and the next request to "
+        f"{config.model} may take up to {more}. Raise {name} to go on."
+    )
 
 
 def _n_bytes(text: str) -> int:
     return len(text.encode(errors="replace"))
-
-
-def _tokens_in(prompt: Prompt) -> int:
-    """Fewest tokens that a prompt can be."""
-    return sum(_n_bytes(message.content) for message in prompt.messages) // _BYTES_A_TOKEN
 
 
 class _Message(BaseModel):
@@ -314,7 +156,7 @@ class Reply(BaseModel):
         return self._first.finish_reason
 
     @property
-    def tokens(self) -> tuple[int, int] | None:
+    def tokens(self) -> Tokens | None:
         """Tokens sent and answered, or None if the server tells them not, or not both."""
         usage = self.usage or _Tokens()
         if usage.prompt_tokens is None or usage.completion_tokens is None:

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from types import TracebackType
@@ -18,22 +19,23 @@ from pydantic import SecretStr
 from coevo_gym.agents.endpoint.bounded import UnreadableAnswer, bounded_client
 from coevo_gym.agents.endpoint.endpoint import (
     EndpointConfig,
-    EndpointUsage,
     Reply,
-    Spending,
     is_overflow,
+    least_tokens,
+    most_tokens,
     read_reply,
+    refusal,
     retry_after_s,
     retry_delay_s,
     says_overflow,
 )
 from coevo_gym.agents.endpoint.loop_thread import LoopThread
-from coevo_gym.core.errors import ConfigError, ModelError, RateLimited
-from coevo_gym.core.notes import Usage
+from coevo_gym.core.errors import BudgetSpent, ConfigError, ModelError, RateLimited
 from coevo_gym.core.seams import Completion, Finish, Prompt, Request
 from coevo_gym.core.spaces import clean_text
+from coevo_gym.core.spend import NO_USAGE, Cost, Meter, Tokens, Usage
 
-__all__ = ["EndpointConfig", "EndpointUsage", "OpenAIPolicy"]
+__all__ = ["EndpointConfig", "OpenAIPolicy"]
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +46,7 @@ _MAX_LOST_IN_A_ROW = 16
 """So many requests without an answer, one after the other, are a server that is down."""
 _RETRIED = frozenset({408, 409, 425, 429})
 """Statuses below 500 that a later attempt may not meet."""
+_COUNTS = ("retries", "unknown", "empty", "overflows", "lost")
 
 
 class _Fault(NamedTuple):
@@ -83,9 +86,19 @@ class OpenAIPolicy:
     sent, and the first error is raised. The connections are kept until :meth:`close`. Any thread
     may call, also one that runs an event loop.
 
+    Caps do not rest on what a server says of itself. An answer counts at least one token for every
+    six bytes of its prompt and of its text, one of which the server tells nothing counts the most
+    that it can have taken, and a prompt that got no answer counts as sent.
+
     Args:
         config: the endpoint and how it is used. The key is read from the environment here; it is
             in no error, log, repr or state.
+
+    Attributes:
+        counts: number of requests that were sent again (``retries``), answers whose tokens the
+            server did not tell (``unknown``), answers without text (``empty``), prompts that did
+            not fit into the model's context (``overflows``), and requests that got no answer in
+            all their attempts (``lost``).
 
     Raises:
         ConfigError: if the environment variable holds something that cannot be a key.
@@ -109,7 +122,8 @@ class OpenAIPolicy:
             timeout=None,
             http_client=bounded_client(openai),
         )
-        self._spending = Spending(config)
+        self._meter = Meter(config.caps)
+        self.counts: Counter[str] = Counter()
         self._slots = asyncio.Semaphore(config.max_concurrency)
         self._jitter = np.random.default_rng()
         self._told: set[str] = set()
@@ -148,17 +162,57 @@ class OpenAIPolicy:
             raise ModelError(f"{self!r} is closed. Make a new one to go on.") from None
 
     @property
-    def usage(self) -> EndpointUsage:
-        """What was asked so far and what it cost, what :meth:`load_state_dict` brought included."""
-        return self._spending.usage
+    def usage(self) -> Usage:
+        """What was asked so far and what it cost, by the server's own count.
+
+        What :meth:`load_state_dict` brought is included, and so is each attempt; answers whose
+        tokens the server did not tell are not.
+        """
+        return self._meter.usage("").get("", NO_USAGE)
+
+    @property
+    def capped(self) -> Cost:
+        """What counts towards the caps: at least what the texts sent and answered must be."""
+        return self._meter.total
+
+    def in_words(self) -> str:
+        """Describe what was asked so far and what it cost, in a line."""
+        usage, counts = self.usage, self.counts
+        priced = usage.usd or not usage.tokens
+        return (
+            f"{usage.calls:,} requests, {counts['retries']:,} of them sent again, "
+            f"{counts['lost']:,} lost; {usage.prompt_tokens:,} tokens sent and "
+            f"{usage.completion_tokens:,} answered, "
+            + (f"{usage.usd:.4f} USD" if priced else "price not set")
+        )
 
     def state_dict(self) -> dict[str, Any]:
-        """The usage as JSON, so that a resumed run goes on counting."""
-        return self._spending.state_dict()
+        """The counts as JSON, so that a resumed run goes on counting."""
+        usage, capped = self.usage, self.capped
+        return {
+            **{name: self.counts[name] for name in _COUNTS},
+            "requests": usage.calls,
+            "prompt_tokens": usage.prompt_tokens,
+            "completion_tokens": usage.completion_tokens,
+            "cost_usd": usage.usd,
+            "capped_tokens": capped.tokens,
+            "capped_usd": capped.usd,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on counting from :meth:`state_dict`."""
-        self._spending.load_state_dict(state)
+        """Go on from :meth:`state_dict`, also one from before caps had counts of their own."""
+        found = Counter(state)
+        usage = Usage(
+            calls=found["requests"],
+            prompt_tokens=found["prompt_tokens"],
+            completion_tokens=found["completion_tokens"],
+            usd=found["cost_usd"],
+        )
+        capped = max(usage.tokens, found["capped_tokens"]), max(usage.usd, found["capped_usd"])
+        total = [usage.calls, *capped]
+        spent = {"": {"": usage.model_dump()}}
+        self._meter.load_state_dict({"spent": spent, "total": total, "forgotten": {}})
+        self.counts = Counter({name: found[name] for name in _COUNTS})
 
     def close(self) -> None:
         """Cancel what is in flight and close the connections; a second call does nothing."""
@@ -216,7 +270,10 @@ class OpenAIPolicy:
     async def _answer(self, prompt: Prompt, failed: asyncio.Event) -> Completion | None:
         """Answer a prompt; None if a sibling failed first."""
         try:
-            async with self._slots, self._spending.hold(prompt):
+            most = most_tokens(prompt)
+            async with self._slots, self._meter.hold_async([most], self.config.prices) as n:
+                if not n:
+                    raise BudgetSpent(refusal(self.config, self.capped, most))
                 return await self._try(prompt, failed)
         except Exception:
             failed.set()
@@ -227,13 +284,14 @@ class OpenAIPolicy:
         while not failed.is_set():
             outcome = await self._attempt(prompt)
             attempt += 1
-            self._spending.add(requests=1, retries=int(attempt > 1))
+            self._meter.count("", Usage(calls=1))
+            self.counts["retries"] += attempt > 1
             if not isinstance(outcome, _Fault):
                 self._lost_in_a_row = 0
                 said = self._count(prompt, outcome) if isinstance(outcome, Reply) else outcome
                 return said._replace(usage=said.usage + Usage(calls=attempt))
             if outcome.sent:
-                self._spending.count_unanswered(prompt)
+                self._meter.count("", NO_USAGE, self._priced(least_tokens(prompt)))
             if not outcome.retry or attempt == self.config.max_attempts:
                 return self._give_up(outcome, attempt)
             wait_s = retry_delay_s(self.config, attempt, outcome.wait_s, self._jitter.random())
@@ -255,7 +313,7 @@ class OpenAIPolicy:
         if not fault.retry or down:
             raise (RateLimited if fault.limited else ModelError)(said)
         self._lost_in_a_row = (self._lost_in_a_row or 0) + 1
-        self._spending.add(lost=1)
+        self.counts["lost"] += 1
         return Completion(said, None, Finish.LOST, Usage(calls=attempts))
 
     async def _attempt(self, prompt: Prompt) -> Reply | Completion | _Fault:
@@ -326,7 +384,7 @@ class OpenAIPolicy:
     def _overflow(self, status: int, message: str) -> Completion:
         """The answer to a prompt that does not fit into the model's context."""
         said = self._quoted(message)
-        self._spending.add(overflows=1)
+        self.counts["overflows"] += 1
         self._tell_once("overflow model=%s status=%d said=%s", self.config.model, status, said)
         return Completion("", None, Finish.OVERFLOW)
 
@@ -348,17 +406,28 @@ class OpenAIPolicy:
 
     def _count(self, prompt: Prompt, reply: Reply) -> Completion:
         """Take in an answer."""
-        if reply.tokens is None:
+        told, most = reply.tokens, most_tokens(prompt)
+        if told is None:
+            self.counts["unknown"] += 1
+            self._meter.count("", NO_USAGE, self._priced(most))
             self._tell_once(
                 "no usage is sent, so tokens are unknown, and caps count the most there can be: "
                 "model=%s",
                 self.config.model,
             )
-        self._spending.count(prompt, reply.text, reply.tokens)
+        else:
+            least = least_tokens(prompt, reply.text)
+            capped = max(told[0], least[0]), max(told[1], least[1])
+            self._meter.count("", self._priced(told), self._priced(capped))
         text = clean_text(self._without_key(reply.text), _MAX_CHARS)
-        self._spending.add(empty=int(not text))
+        self.counts["empty"] += not text
         finish = Finish.LENGTH if reply.finish_reason == "length" else Finish.STOP
-        return Completion(text, None, finish, self._spending.cost(prompt, reply.tokens))
+        return Completion(text, None, finish, self._priced(told or most))
+
+    def _priced(self, tokens: Tokens) -> Usage:
+        """The usage that so many tokens are."""
+        usd = self.config.prices.usd(*tokens)
+        return Usage(prompt_tokens=tokens[0], completion_tokens=tokens[1], usd=usd)
 
     def _quoted(self, text: str) -> str:
         """What a server said, short enough to read and without the key."""

@@ -13,8 +13,8 @@ import numpy as np
 from coevo_gym.agents.chat.format import ChatFormat
 from coevo_gym.agents.lm.language_model import FrozenAdapter, LanguageModel, ModelConfig
 from coevo_gym.core.errors import ConfigError, ModelError
-from coevo_gym.core.notes import Usage
 from coevo_gym.core.seams import Completion, Finish, Message, Prompt, Request
+from coevo_gym.core.spend import Usage
 from coevo_gym.core.trajectory import TokenDecision
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ from rich.progress import (
 from rich.text import Text
 
 from coevo_gym.cli.output import busy
+from coevo_gym.core.spend import Cost
 from coevo_gym.core.waiting import duration, followed_by
 from coevo_gym.run.progress import PhasePace, ProgressFile
 from coevo_gym.run.progress import Progress as ProgressLike
-from coevo_gym.store.progress import Cost
 
 _PLAIN_LINES = 10
 _LONG_S = 20

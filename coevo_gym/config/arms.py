@@ -6,13 +6,12 @@ from typing import Any
 
 from pydantic import SerializeAsAny, ValidationError
 
-from coevo_gym.agents.advice.budget import AdvisorConfig
 from coevo_gym.config.derived import complete, intolerance
 from coevo_gym.config.exploring import EvolverSettings, ExplorerSettings
 from coevo_gym.config.keys import (
     annotation_of,
+    current,
     leaves,
-    newer,
     parse_text,
     place,
     problems,
@@ -24,6 +23,7 @@ from coevo_gym.config.tree import RunConfig
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import METHODS
 from coevo_gym.core.sections import overlay
+from coevo_gym.core.spend import Caps
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
@@ -76,7 +76,7 @@ class ArmConfig(FrozenModel):
     explorer: ExplorerSettings
     evolver: EvolverSettings
     gates: GatesConfig
-    advisor: AdvisorConfig
+    advisor: Caps
     loop: LoopConfig
 
 
@@ -100,7 +100,7 @@ def _arm_config(config: RunConfig, name: str) -> ArmConfig:
     spec = _spec(arm.method or name, f"arm.{name}.method" if arm.method else "arms")
     own: dict[str, Any] = {}
     changes: dict[str, Any] = {}
-    for key, value in (newer(*item) for item in spec.sets.items()):
+    for key, value in (current(*item) for item in spec.sets.items()):
         _check(key, f"the method {spec.name!r}", spec)
         place(changes, key, value)
     for key, value in arm.set.items():

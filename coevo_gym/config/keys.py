@@ -19,18 +19,21 @@ from coevo_gym.curricula.growth.signal_growth import OLDER_KINDS, OLDER_NAMES
 ARM_KEY = re.compile(r"arm\.([^.]+)\.(?:method|set\.(.+))")
 """A key of an arm; its groups are the arm's name and, for what it sets, the key of that."""
 
-
 RENAMED: Mapping[str, str] = MappingProxyType(
-    {f"curriculum.{old}": f"curriculum.{new}" for old, new in OLDER_NAMES.items()}
+    {
+        "policy.endpoint.max_cost_usd": "policy.endpoint.max_usd_total",
+        "explorer.model.endpoint.max_cost_usd": "explorer.model.endpoint.max_usd_total",
+        **{f"curriculum.{old}": f"curriculum.{new}" for old, new in OLDER_NAMES.items()},
+    }
 )
-"""Older names of settings, which are still read, and their names now."""
+"""Keys of older versions, and what they are now. An old key is still read, an arm's too."""
 
 
-def newer(key: str, value: Any) -> tuple[str, Any]:
-    """Return key and value of a setting, as they are written now, from those of any version.
+def current(key: str, value: Any) -> tuple[str, Any]:
+    """Return the key and the value that a setting of an older version has in this one.
 
     Example:
-        >>> newer("arm.mine.set.curriculum.evolve", "off")
+        >>> current("arm.mine.set.curriculum.evolve", "off")
         ('arm.mine.set.curriculum.growth.kind', 'none')
     """
     of_arm = ARM_KEY.fullmatch(key)
@@ -102,6 +105,21 @@ def place(tree: dict[str, Any], key: str, value: Any) -> None:
     for section in sections:
         tree = tree.setdefault(section, {})
     tree[name] = value
+
+
+def with_current_keys(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a tree with the settings of older versions under the names that they have now.
+
+    Those that have moved to another section stay: their section reads them itself.
+    """
+    found = {}
+    for name, value in tree.items():
+        key = f"{prefix}{name}"
+        new, _ = current(key, value)
+        inner = with_current_keys(value, f"{key}.") if isinstance(value, Mapping) else value
+        moved = "." in new.removeprefix(prefix)
+        found[name if moved else new.removeprefix(prefix)] = inner
+    return found
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

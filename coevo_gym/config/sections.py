@@ -11,7 +11,7 @@ from coevo_gym.agents.endpoint.endpoint import EndpointConfig
 from coevo_gym.agents.lm.language_model import ModelConfig
 from coevo_gym.agents.lm.vllm_engine import VLLMConfig
 from coevo_gym.agents.tiny.policy import TinyConfig
-from coevo_gym.config.keys import flat, newer, suggest
+from coevo_gym.config.keys import current, flat, suggest
 from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject
 from coevo_gym.trainers.settings import ImitationConfig
@@ -154,4 +154,4 @@ class ArmSettings(FrozenModel):
     @field_validator("set")
     @classmethod
     def _by_newer_names(cls, found: JsonObject) -> JsonObject:
-        return FrozenDict(newer(key, value) for key, value in flat(found))
+        return FrozenDict(current(key, value) for key, value in flat(found))

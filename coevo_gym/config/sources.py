@@ -18,9 +18,9 @@ from coevo_gym.config.arms import ArmError, arm_configs
 from coevo_gym.config.keys import (
     Setting,
     annotation_of,
+    current,
     flat,
     leaves,
-    newer,
     parse_text,
     place,
     problems,
@@ -261,12 +261,12 @@ def _full(key: str, value: Any, origin: str) -> tuple[str, Any]:
     The key of a section stands for the section's name or kind.
     """
     known = leaves(RunConfig)
-    new, found = newer(key, value)
-    if new != key and origin != "the config":
+    new, found = current(key, value)
+    if new != key:
+        changed = "" if found == value else f", and {value} is {found}"
         logger.warning(
-            "%s = %r (from %s) is now called %s, with the value %r. The older name still works.",
-            key, value, origin, new, found,
-        )  # fmt: skip
+            "%s (from %s) is now called %s%s. Use the new name.", key, origin, new, changed
+        )
     full = next((full for full in (f"{new}.name", f"{new}.kind") if full in known), new)
     return full, found
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from coevo_gym.agents.advice.budget import AdvisorConfig
 from coevo_gym.config.derived import complete, derived, intolerance, rate_warnings
 from coevo_gym.config.exploring import EvolverSettings, ExplorerSettings, TapeSettings
+from coevo_gym.config.keys import with_current_keys
 from coevo_gym.config.sections import (
     ArmSettings,
     BenchmarkSettings,
@@ -22,6 +22,7 @@ from coevo_gym.config.sections import (
 )
 from coevo_gym.core.registry import METHODS
 from coevo_gym.core.sections import with_kinds
+from coevo_gym.core.spend import Caps
 from coevo_gym.core.task import FrozenDict, FrozenModel, shaped
 from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
@@ -68,7 +69,7 @@ class RunConfig(FrozenModel):
     explorer: ExplorerSettings = ExplorerSettings()
     evolver: EvolverSettings = EvolverSettings()
     gates: GatesConfig = GatesConfig()
-    advisor: AdvisorConfig = AdvisorConfig()
+    advisor: Caps = Caps()
     tape: TapeSettings = TapeSettings()
     curriculum: CurriculumConfig = CurriculumConfig()
     rollout: RolloutSettings = RolloutSettings()
@@ -81,10 +82,13 @@ class RunConfig(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, data: Any) -> Any:
-        """Add what sections leave open: their kinds, an end of training, derived settings."""
+        """Add what sections leave open: their kinds, an end of training, derived settings.
+
+        Settings that an older version stored are read, too.
+        """
         if not isinstance(data, Mapping):
             return data
-        data = with_kinds(cls, data)
+        data = with_kinds(cls, with_current_keys(data))
         loop = data.get("loop", {})
         loop = loop.model_dump(exclude_unset=True) if isinstance(loop, LoopConfig) else loop
         if not isinstance(loop, Mapping):

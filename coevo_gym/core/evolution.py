@@ -13,7 +13,7 @@ from pydantic import Field, SerializeAsAny, SerializerFunctionWrapHandler, model
 from pydantic.functional_serializers import model_serializer
 
 from coevo_gym.core.kinds import KIND_NAME
-from coevo_gym.core.notes import Usage
+from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import (
     FrozenDict,
     FrozenModel,

@@ -13,15 +13,12 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from coevo_gym.core.notes import NO_USAGE, Usage
 from coevo_gym.core.seams import Completion, Sampling
+from coevo_gym.core.spend import NO_USAGE, Spent, Usage
 from coevo_gym.core.task import FrozenDict
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 _SAMPLE = Sampling()
-
-Spent = Callable[[], Mapping[str, Usage]]
-"""What asking models has cost so far in a scope and those inside of it, by purpose."""
 
 Scope = Callable[[str], AbstractContextManager[Spent]]
 """Entered with the name of a piece of work that is done as a whole or over again, such as

@@ -1,4 +1,4 @@
-"""Notes: what a study says about a trajectory or about one of its steps; and what asking cost.
+"""Notes: what a study says about a trajectory or about one of its steps.
 
 A study reads finished training groups and writes notes; memories grow from them, and credit may
 weigh a step by what was noted about it. Notes are data: frozen, and looked up by what they are
@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, overload
 
 from pydantic import Field
 
+from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, Text
 
 INTERFACE = "interface"
@@ -97,63 +98,6 @@ class Notes(Sequence[Note]):
 
 NO_NOTES = Notes()
 """What credit is given where nobody has studied anything."""
-
-
-class Usage(FrozenModel):
-    """What asking models has cost; adds up with ``+``.
-
-    Attributes:
-        calls: requests that a model was sent, those that had to be sent again included.
-        cached: requests that a tape answered instead, with what the model had said before. Their
-            tokens and their price are counted as if they had been sent.
-        prompt_tokens: tokens read, as the model's own tokenizer or its server counts them.
-        completion_tokens: tokens written, hidden thoughts included.
-        usd: price in US dollars; 0 for models that run here.
-        seconds: wall time that an endpoint took to answer, all requests of a batch together; for
-            what a tape answers, as long as it had taken. 0 for models that run here.
-        used: questions whose answer was used as it came.
-        repaired: questions whose answer was used after one request to repair it.
-        by_rule: questions without a usable answer, so that a rule had to do without.
-
-    Example:
-        >>> (Usage(calls=1, prompt_tokens=30) + Usage(calls=2, usd=0.25)).calls
-        3
-    """
-
-    calls: int = Field(default=0, ge=0)
-    cached: int = Field(default=0, ge=0)
-    prompt_tokens: int = Field(default=0, ge=0)
-    completion_tokens: int = Field(default=0, ge=0)
-    usd: float = Field(default=0.0, ge=0)
-    seconds: float = Field(default=0.0, ge=0)
-    used: int = Field(default=0, ge=0)
-    repaired: int = Field(default=0, ge=0)
-    by_rule: int = Field(default=0, ge=0)
-
-    def __add__(self, other: Usage) -> Usage:
-        fields = type(self).model_fields
-        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in fields})
-
-    @property
-    def requests(self) -> int:
-        """Requests that were answered, by a model or by a tape."""
-        return self.calls + self.cached
-
-    @property
-    def tokens(self) -> int:
-        """Tokens read and written."""
-        return self.prompt_tokens + self.completion_tokens
-
-    @property
-    def answers(self) -> int:
-        """Questions that were asked, however they ended."""
-        return self.used + self.repaired + self.by_rule
-
-
-ANSWERS = ("used", "repaired", "by_rule")
-"""How a question can end, as fields of :class:`Usage`."""
-
-NO_USAGE = Usage()
 
 
 class Findings(NamedTuple):

@@ -12,7 +12,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from coevo_gym.core.evolution import Round, RoundResult, Signal
-from coevo_gym.core.notes import NO_USAGE, Findings, Notes, Usage
+from coevo_gym.core.notes import Findings, Notes
+from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Cue, Decision, EndReason, Group, Sample, View
 

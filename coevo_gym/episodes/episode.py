@@ -9,9 +9,9 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast, get_args
 import gymnasium as gym
 
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError, SplitLeakError
-from coevo_gym.core.notes import NO_USAGE, Usage
 from coevo_gym.core.seams import IDENTITY, Act, Guidance, Interface, Ticket
 from coevo_gym.core.spaces import clean_text
+from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import (
     Cue,

@@ -9,8 +9,8 @@ from typing import Generic, cast
 import gymnasium as gym
 
 from coevo_gym.core.errors import EnvBackendError, ModelError
-from coevo_gym.core.notes import NO_USAGE
 from coevo_gym.core.seams import Act, Agent
+from coevo_gym.core.spend import NO_USAGE
 from coevo_gym.core.trajectory import EndReason, TokenDecision, View
 from coevo_gym.core.waiting import acted
 from coevo_gym.envs.base import TaskEnv

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from time import monotonic
 
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.spend import Cost
 from coevo_gym.experiments.cells import Cell, Counts
 from coevo_gym.experiments.measures import measure
 from coevo_gym.experiments.sharing import beside, take_over
@@ -14,7 +15,6 @@ from coevo_gym.run.evolving.cost import estimates, require_consent
 from coevo_gym.run.progress import Progress
 from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.run.train import resume, train
-from coevo_gym.store.progress import Cost
 
 
 def check_cells(cells: Sequence[Cell], *, agreed: bool = False) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 from coevo_gym.config import RunConfig
 from coevo_gym.core.errors import BenchmarkNotInstalled, StoreError
 from coevo_gym.core.evolution import Verdict
-from coevo_gym.core.notes import INTERFACE, NO_USAGE, Usage
+from coevo_gym.core.notes import INTERFACE
+from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.task import Task
 from coevo_gym.curricula.metrics import (
     conversion,
@@ -304,26 +305,14 @@ def _usage(rounds: Sequence[StoredRound]) -> tuple[UsageRow, ...]:
     for arm, applied in _each_once(rounds):
         for purpose, used in applied.result.usage.items():
             found[arm, purpose] = found.get((arm, purpose), NO_USAGE) + used
-    return tuple(
-        UsageRow(
-            arm,
-            purpose,
-            used.requests,
-            used.prompt_tokens,
-            used.completion_tokens,
-            used.usd,
-            answers_of({purpose: used}).get(purpose),
-        )
-        for (arm, purpose), used in found.items()
-    )
+    return tuple(UsageRow(*key, used) for key, used in found.items())
 
 
 def _unused(usage: Sequence[UsageRow]) -> Iterator[str]:
     """A warning for each purpose that models were asked for in vain."""
     asked_by: dict[str, dict[str, Mapping[str, int]]] = {}
     for row in usage:
-        if row.answers is not None:
-            asked_by.setdefault(row.arm, {})[row.purpose] = row.answers
+        asked_by.setdefault(row.arm, {}).update(answers_of({row.purpose: row.usage}))
     return warnings(asked_by)
 
 

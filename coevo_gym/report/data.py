@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
+from coevo_gym.core.spend import Usage
 from coevo_gym.run.table import TableRow
 
 NAN = math.nan
@@ -235,21 +236,13 @@ class UsageRow:
     Attributes:
         arm: name of the arm, or of the task set that all begin with.
         purpose: what the answers were for.
-        requests: how many were answered.
-        prompt_tokens: tokens that were read.
-        completion_tokens: tokens that were written.
-        usd: price in US dollars; 0 where no prices are set.
-        answers: how many answers were used, repaired, and replaced by a rule; None where nothing
-            was asked but what to do next, or by a version that did not count.
+        usage: what that took, and how the answers ended; no answer is counted where nothing was
+            asked but what to do next, or by a version that did not count.
     """
 
     arm: str
     purpose: str
-    requests: int
-    prompt_tokens: int
-    completion_tokens: int
-    usd: float = 0.0
-    answers: Mapping[str, int] | None = None
+    usage: Usage
 
 
 class LabelBin(NamedTuple):

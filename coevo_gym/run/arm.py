@@ -192,7 +192,7 @@ class Arm:
 
     def _count_known(self, result: RoundResult) -> None:
         if self.asked is not None:
-            self.asked.known(result.round_id, result.usage)
+            self.asked.meter.counted(result.round_id, result.usage)
 
     def _judged(self, verdict: Verdict) -> None:
         if self._closed:

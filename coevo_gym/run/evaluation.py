@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from coevo_gym.core.errors import ConfigError, TaskError
+from coevo_gym.core.spend import Cost
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.episodes.episode import Lost
@@ -23,7 +24,6 @@ from coevo_gym.run.table import TableRow
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.eval_folder import EvalFolder, EvalLine
 from coevo_gym.store.folder import RunFolder, append_line, write_json
-from coevo_gym.store.progress import Cost
 
 
 class Silent(Progress):

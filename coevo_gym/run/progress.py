@@ -11,10 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from coevo_gym.core.spend import Cost
 from coevo_gym.core.waiting import Pace, watched_by
 from coevo_gym.run.stop import Stopped
 from coevo_gym.store.progress import (
-    Cost,
     PastPhase,
     ProgressWriter,
     WorkProgress,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from types import MappingProxyType
 
-from coevo_gym.core.notes import NO_USAGE, Usage
+from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.stats import wilson_interval
 
 RANDOM, WARMUP, SCRIPTED = "random", "warm-up", "scripted"

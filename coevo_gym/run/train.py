@@ -18,6 +18,7 @@ from coevo_gym.config import ArmConfig, Resolved, RunConfig
 from coevo_gym.core.errors import CoevoError
 from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.seams import Agent
+from coevo_gym.core.spend import Cost
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.episodes.evaluation import Evaluation, evaluated_task
 from coevo_gym.episodes.garbage import rare_full_collections
@@ -190,7 +191,7 @@ class _Run:
             store.add_tasks(self.assembly.warmup_tasks())
             store.add_evaluated_tasks(map(evaluated_task, self.assembly.held_out_tasks))
             start = self._start(store)
-            self._spending.by(WARMUP, start.env_steps)
+            self._spending.count(WARMUP, Cost(env_steps=start.env_steps))
             table = [
                 table_row(RANDOM, start.random, 0),
                 table_row(WARMUP, start.warmup, start.env_steps),
@@ -299,7 +300,7 @@ class _Run:
             result = self._find_tasks(round.n_wanted, round, evolver, store)
             self._spending.first_tasks(round, result)
             if asked is not None:
-                asked.known(round.id, result.usage)
+                asked.meter.counted(round.id, result.usage)
         assembly.models.over("")
 
     def _find_tasks(
@@ -340,7 +341,7 @@ class _Run:
         self._check_stop()
         self._found += verdict.accepted
         if (asked := self.assembly.asked(None)) is not None:
-            self._spending.asking(asked.budget)
+            self._spending.asking(asked.meter)
         self.progress.update(self._found)
 
     def _check_stop(self) -> None:

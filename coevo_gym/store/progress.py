@@ -16,43 +16,12 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from coevo_gym.core.notes import Usage
+from coevo_gym.core.spend import Cost
 from coevo_gym.core.task import FrozenDict, FrozenModel
 
 PROGRESS = "progress.json"
 """Name of the file."""
 WorkState = Literal["running", "finished", "stopped", "failed"]
-
-
-class Cost(FrozenModel):
-    """What work has taken, adds up with ``+``.
-
-    Attributes:
-        env_steps: env steps, those of exploration and of gate replays included.
-        requests: requests that models were asked, or that a tape answered.
-        tokens: tokens that models read and wrote for these.
-        usd: price of these in US dollars, as far as prices are set.
-    """
-
-    env_steps: int = Field(default=0, ge=0)
-    requests: int = Field(default=0, ge=0)
-    tokens: int = Field(default=0, ge=0)
-    usd: float = Field(default=0.0, ge=0)
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(**{name: getattr(self, name) + getattr(other, name) for name in _COST})
-
-    def less(self, other: Cost) -> Cost:
-        """What there is beyond another cost; nothing is below 0."""
-        return Cost(**{name: max(0, getattr(self, name) - getattr(other, name)) for name in _COST})
-
-    @classmethod
-    def of(cls, env_steps: int, usage: Usage) -> Cost:
-        """Env steps, and what asking models has cost."""
-        return cls(env_steps=env_steps, requests=usage.requests, tokens=usage.tokens, usd=usage.usd)
-
-
-_COST = tuple(Cost.model_fields)
 
 
 class PastPhase(FrozenModel):

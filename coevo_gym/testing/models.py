@@ -11,8 +11,8 @@ import numpy as np
 from numpy.random import Generator
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.notes import Usage
 from coevo_gym.core.seams import Completion, Finish, Policy, Prompt, Request
+from coevo_gym.core.spend import Usage
 
 Said = str | Completion
 Rule = tuple[str, Said | Callable[[Prompt], Said]]

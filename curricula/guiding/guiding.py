@@ -8,8 +8,9 @@ from time import perf_counter
 from typing import Any
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.notes import NO_USAGE, Findings, Note, Notes, Usage
+from coevo_gym.core.notes import Findings, Note, Notes
 from coevo_gym.core.seams import Coach, Guidance, Memory, Study, Ticket
+from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import Group
 

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -21,12 +22,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from coevo_gym.agents.endpoint.endpoint import Spending, is_overflow, retry_after_s
+from coevo_gym.agents.endpoint.endpoint import is_overflow, most_tokens, retry_after_s
 from coevo_gym.agents.endpoint.loop_thread import LoopThread
-from coevo_gym.agents.endpoint.openai_policy import EndpointConfig, EndpointUsage, OpenAIPolicy
+from coevo_gym.agents.endpoint.openai_policy import EndpointConfig, OpenAIPolicy
 from coevo_gym.core.errors import BudgetSpent, ConfigError, ModelError, RateLimited
-from coevo_gym.core.notes import NO_USAGE
 from coevo_gym.core.seams import Choice, Completion, Finish, Message, Prompt, Sampling
+from coevo_gym.core.spend import NO_USAGE, Caps, Meter, Usage
 from coevo_gym.core.trajectory import View
 from tests.agents.fake_openai import (
     PATIENCE_S,
@@ -188,9 +189,9 @@ def test_bad_output_is_data(
     server.expect("Hello?", say)
     with policy_for(server) as policy:
         assert ask(policy, "Hello?") == [completion]
-        assert policy.usage == EndpointUsage(
-            requests=1, prompt_tokens=10, completion_tokens=5, empty=empty, capped_tokens=15
-        )
+        assert policy.usage == Usage(calls=1, prompt_tokens=10, completion_tokens=5)
+        assert policy.counts == Counter(empty=empty)
+        assert policy.capped.tokens == 15
 
 
 @pytest.mark.parametrize(
@@ -212,8 +213,8 @@ def test_a_prompt_that_does_not_fit_is_data_and_its_siblings_are_answered(
     server.expect("Short?", Say("Short."))
     with policy_for(server) as policy:
         long, short, again = ask(policy, "Long?", "Short?", "Long?")
-        assert policy.usage.overflows == 2
-        assert policy.usage.requests == 3
+        assert policy.counts["overflows"] == 2
+        assert policy.usage.calls == 3
     assert long == again == Completion("", None, Finish.OVERFLOW)
     assert short.text == "Short."
     assert len([r for r in caplog.records if r.levelno == logging.WARNING]) == 1
@@ -243,8 +244,8 @@ def test_faults_are_tried_again(server: FakeOpenAI, fault: Refuse | Drop) -> Non
     server.expect("Hello?", fault, fault, Say("Hello."))
     with policy_for(server, max_attempts=3) as policy:
         assert ask(policy, "Hello?")[0].text == "Hello."
-        assert (policy.usage.requests, policy.usage.retries) == (3, 2)
-        assert policy.usage.total_tokens == 15
+        assert (policy.usage.calls, policy.counts["retries"]) == (3, 2)
+        assert policy.usage.tokens == 15
 
 
 def test_attempts_have_an_end(server: FakeOpenAI) -> None:
@@ -297,7 +298,7 @@ def test_a_token_count_beyond_belief_is_no_completion(server: FakeOpenAI, place:
     server.expect("Hello?", Say("Hello.", usage=usage), Say("Hello."))
     with policy_for(server, usd_per_million_prompt_tokens=1.0) as policy:
         assert ask(policy, "Hello?")[0].text == "Hello."
-        assert (policy.usage.requests, policy.usage.total_tokens) == (2, 15)
+        assert (policy.usage.calls, policy.usage.tokens) == (2, 15)
 
 
 BOMB = gzip.compress(bytes(64 << 20))
@@ -345,7 +346,7 @@ def test_what_is_no_completion_is_asked_for_again(server: FakeOpenAI, body: byte
     server.expect("Hello?", Raw(body), Raw(body), Say("Hello."))
     with policy_for(server, max_attempts=3) as policy:
         assert ask(policy, "Hello?") == [Completion("Hello.", None)]
-        assert (policy.usage.requests, policy.usage.retries) == (3, 2)
+        assert (policy.usage.calls, policy.counts["retries"]) == (3, 2)
 
 
 @pytest.mark.parametrize("body", NO_COMPLETION.values(), ids=NO_COMPLETION)
@@ -378,7 +379,7 @@ def test_a_request_that_is_lost_costs_no_other(server: FakeOpenAI, bad: Behaviou
         assert lost.finish is Finish.LOST
         assert "gave no answer 2 times" in lost.text
         assert good == Completion("Good.", None)
-        assert policy.usage.lost == 1
+        assert policy.counts["lost"] == 1
 
 
 def test_many_lost_requests_in_a_row_are_an_error(server: FakeOpenAI) -> None:
@@ -456,13 +457,13 @@ def test_siblings_in_flight_are_counted_and_the_others_not_sent(
     server: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = threading.Event()
-    count = Spending.add
+    count = Meter.count
 
-    def counted(spending: Spending, **changes: Any) -> None:
-        count(spending, **changes)
+    def counted(meter: Meter, *given: Any) -> None:
+        count(meter, *given)
         refused.set()  # the others are told before anything else happens in the client
 
-    monkeypatch.setattr(Spending, "add", counted)
+    monkeypatch.setattr(Meter, "count", counted)
     good, bad = Hold(Say("Good.")), Hold(Refuse(400, "Bad."))
     server.expect("Good?", good)
     server.expect("Bad?", bad)
@@ -475,7 +476,7 @@ def test_siblings_in_flight_are_counted_and_the_others_not_sent(
         good.until.set()
         with pytest.raises(ModelError, match=r"Bad.*(.|\n)*1 of the 4 requests") as caught:
             call.result()
-        assert policy.usage.total_tokens == 15
+        assert policy.usage.tokens == 15
     assert "no answer is returned" in caught.value.__notes__[0]
     assert len(server.bodies) == 2
 
@@ -509,8 +510,8 @@ def test_a_resumed_run_goes_on_counting(server: FakeOpenAI) -> None:
         resumed.load_state_dict(state)
         ask(resumed, "Hello?")
         usage = resumed.usage
-    assert (usage.requests, usage.prompt_tokens, usage.completion_tokens) == (2, 110, 55)
-    assert usage.cost_usd == pytest.approx(770e-6)
+    assert (usage.calls, usage.prompt_tokens, usage.completion_tokens) == (2, 110, 55)
+    assert usage.usd == pytest.approx(770e-6)
 
 
 def test_a_request_that_may_pass_the_cap_on_tokens_is_not_sent(server: FakeOpenAI) -> None:
@@ -524,17 +525,17 @@ def test_a_request_that_may_pass_the_cap_on_tokens_is_not_sent(server: FakeOpenA
             match=r"30 tokens are spent of max_tokens_total=53, .* up to 38. Raise max_tokens",
         ):
             ask(policy, "Hello?")
-        assert policy.usage.requests == 2
+        assert policy.usage.calls == 2
 
 
 def test_a_request_that_may_pass_the_cap_on_money_is_not_sent(server: FakeOpenAI) -> None:
     prices = {"usd_per_million_prompt_tokens": 1e6, "usd_per_million_completion_tokens": 2e6}
     server.expect("Hello?", Say("Hello."))  # 10 + 2 * 5 USD of at most 22 + 2 * 16
-    with policy_for(server, max_cost_usd=73.0, **prices) as policy:
+    with policy_for(server, max_usd_total=73.0, **prices) as policy:
         ask(policy, "Hello?")
         with pytest.raises(
             BudgetSpent,
-            match=r"20.0000 USD are spent of max_cost_usd=73.0, .* up to 54.0000. Raise max_cost",
+            match=r"20.0000 USD are spent of max_usd_total=73.0, .* up to 54.0000. Raise max_usd",
         ):
             ask(policy, "Hello?")
 
@@ -545,20 +546,20 @@ def test_only_what_is_spent_refuses_and_not_what_is_in_flight(server: FakeOpenAI
         server.expect(text, Say("Hello."))
     with policy_for(server, max_tokens_total=3 * 15 + 38) as policy:
         assert len(ask(policy, *texts)) == 4
-        assert policy.usage.total_tokens == 60
+        assert policy.usage.tokens == 60
 
 
 def test_a_request_waits_for_room_beside_those_in_flight() -> None:
-    spending = Spending(EndpointConfig(model="fake", max_tokens_total=2 * 38 + 37))
-    request = prompt("Hello?")
+    meter = Meter(Caps(max_tokens_total=2 * 38 + 37))
+    request = [most_tokens(prompt("Hello?"))]
 
     async def hold() -> None:
-        async with spending.hold(request):
-            pass
+        async with meter.hold_async(request) as n:
+            assert n == 1
 
     async def three() -> None:
-        async with spending.hold(request):
-            async with spending.hold(request):
+        async with meter.hold_async(request):
+            async with meter.hold_async(request):
                 third = asyncio.create_task(hold())
                 for _ in range(10):
                     await asyncio.sleep(0)
@@ -581,8 +582,8 @@ def test_tokens_that_the_server_does_not_tell_are_unknown(
     server.expect("Hello?", *[Say("Hello.", usage=None)] * 2)
     with policy_for(server) as policy:
         ask(policy, "Hello?", "Hello?")
-        assert policy.usage.unknown == policy.usage.requests == 2
-        assert policy.usage.total_tokens == 0
+        assert policy.counts["unknown"] == policy.usage.calls == 2
+        assert policy.usage.tokens == 0
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "no usage is sent" in caplog.text
 
@@ -601,13 +602,13 @@ def test_a_server_that_tells_nothing_was_spent_reaches_the_cap(server: FakeOpenA
     question, answer = "word " * 60, "word " * 6  # at least 300 // 6 and 30 // 6 tokens
     server.expect(question, *[Say(answer, usage=(0, 0))] * 2)
     prices = {"usd_per_million_prompt_tokens": 1e6, "usd_per_million_completion_tokens": 2e6}
-    with policy_for(server, max_cost_usd=2 * 60 + 300, **prices) as policy:
+    with policy_for(server, max_usd_total=2 * 60 + 300, **prices) as policy:
         ask(policy, question)
         ask(policy, question)
         with pytest.raises(BudgetSpent, match=r"120\.0000 USD are spent"):
             ask(policy, question)
-        assert policy.usage.cost_usd == 0.0
-        assert policy.usage.capped_tokens == 2 * 55
+        assert policy.usage.usd == 0.0
+        assert policy.capped.tokens == 2 * 55
 
 
 @pytest.mark.parametrize(
@@ -620,8 +621,8 @@ def test_a_prompt_sent_in_vain_counts_unless_it_was_refused(
     server.expect(question, fault, Say("Yes.", usage=(70, 1)))
     with policy_for(server) as policy:
         ask(policy, question)
-        assert policy.usage.capped_tokens == tokens + 71
-        assert policy.usage.total_tokens == 71
+        assert policy.capped.tokens == tokens + 71
+        assert policy.usage.tokens == 71
 
 
 def test_a_prompt_that_reaches_no_server_counts_nothing() -> None:
@@ -631,7 +632,7 @@ def test_a_prompt_that_reaches_no_server_counts_nothing() -> None:
         with OpenAIPolicy(EndpointConfig(model="m", base_url=url, max_attempts=1)) as policy:
             with pytest.raises(ModelError, match="Check that the server runs"):
                 ask(policy, "word " * 60)
-            assert policy.usage.capped_tokens == 0
+            assert policy.capped.tokens == 0
 
 
 # The key
@@ -687,7 +688,7 @@ def test_a_key_has_no_place_in_the_url() -> None:
 
 def test_a_cap_on_money_needs_prices() -> None:
     with pytest.raises(ValidationError, match="caps nothing"):
-        EndpointConfig(model="fake", max_cost_usd=1.0)
+        EndpointConfig(model="fake", max_usd_total=1.0)
 
 
 # The loop

@@ -21,8 +21,8 @@ from coevo_gym.agents.lm.padded import Ask, _batches, _Row, sample_padded  # noq
 from coevo_gym.agents.lm.prefix_cache import PrefixCache, Start  # noqa: E402
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy  # noqa: E402
 from coevo_gym.core.errors import ConfigError, ModelError, ModelNotFetched  # noqa: E402
-from coevo_gym.core.notes import Usage  # noqa: E402
 from coevo_gym.core.seams import Choice, Completion, Finish, Message, Prompt, Sampling  # noqa: E402
+from coevo_gym.core.spend import Usage  # noqa: E402
 from coevo_gym.core.trajectory import UNKNOWN_VERSION, Segment, TokenDecision, View  # noqa: E402
 from coevo_gym.trainers.segments import segments  # noqa: E402
 from tests.agents.tiny_llama import make_tiny_llama  # noqa: E402

@@ -16,7 +16,7 @@ from coevo_gym.core.benchmark import Benchmark, get_benchmark
 from coevo_gym.core.errors import ConfigError, EnvBackendError, SplitLeakError
 from coevo_gym.core.evolution import Context, Draft, Explored, Round, RoundResult, Verdict
 from coevo_gym.core.inquiry import Spent
-from coevo_gym.core.notes import Usage
+from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.curricula.explore.evolver import MAX_ATTEMPTS, GatedEvolver

@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coevo_gym.agents.advice.advisor import ModelAdvisor
-from coevo_gym.agents.advice.budget import AdvisorConfig, Budget, Budgeted
+from coevo_gym.agents.advice.budget import Budgeted
 from coevo_gym.agents.advice.tape import Tape
 from coevo_gym.agents.chat.agent import ChatAgent
 from coevo_gym.core.evolution import Verdict
 from coevo_gym.core.seams import Policy, Prompt
+from coevo_gym.core.spend import Caps, Meter
 from coevo_gym.curricula.gates.gates import GateResult, default_gates, run_gates
 from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.prompts.loader import parse_prompt
@@ -85,7 +86,7 @@ def test_whatever_models_say_is_a_verdict(seed: int, share: float, paper: bool) 
 def test_a_budget_that_is_spent_rejects_nothing() -> None:
     """Of nine requests five are sent: the tries are cut, and the judge is not asked."""
     policy = decent()
-    budget = Budget(AdvisorConfig(max_calls_per_round=5))
+    budget = Meter(Caps(max_calls_per_round=5))
     with budget.scope("round-1") as spent:
         verdict = judge(Budgeted(policy, budget, purpose="solve")).verdict
     assert verdict.accepted, verdict.reason
@@ -96,7 +97,7 @@ def test_a_budget_that_is_spent_rejects_nothing() -> None:
 
 
 def test_what_is_asked_is_counted_by_what_it_is_for() -> None:
-    budget = Budget()
+    budget = Meter()
     with budget.scope("round-1") as spent:
         judge(Budgeted(decent(), budget, purpose="solve"))
     calls = {purpose: usage.calls for purpose, usage in spent().items()}

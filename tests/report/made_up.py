@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from coevo_gym.core.spend import Usage
 from coevo_gym.report.data import (
     ArmCount,
     ArmLabels,
@@ -37,6 +38,13 @@ HOSTILE = (
     '<script>alert("x")</script>\'"><img src=x onerror=alert(1)> ]]></style> {{ 7 * 7 }} & &amp; '
     "\x00\x1b[31m \u202eright to left \ud800 "
 )
+
+
+def asked(
+    arm: str, purpose: str, calls: int, read: int, written: int, usd: float = 0.0
+) -> UsageRow:
+    usage = Usage(calls=calls, prompt_tokens=read, completion_tokens=written, usd=usd)
+    return UsageRow(arm, purpose, usage)
 
 
 def points(start: float, end: float, seed: int, n: int = 11) -> tuple[CurvePoint, ...]:
@@ -193,10 +201,10 @@ def full() -> ReportData:
             for i in range(4)
         ),
         usage=(
-            UsageRow("D_0", "explore", 1_290, 1_310_220, 42_104, 0.59),
-            UsageRow("D_0", "abstract", 96, 402_131, 61_005, 0.26),
-            UsageRow("CoEvolve", "summary", 201, 655_040, 70_220, 0.37),
-            UsageRow("CoEvolve", "explore", 4_031, 4_410_333, 131_002, 1.97),
+            asked("D_0", "explore", 1_290, 1_310_220, 42_104, 0.59),
+            asked("D_0", "abstract", 96, 402_131, 61_005, 0.26),
+            asked("CoEvolve", "summary", 201, 655_040, 70_220, 0.37),
+            asked("CoEvolve", "explore", 4_031, 4_410_333, 131_002, 1.97),
         ),
         rejections=tuple(
             ArmCount(arm, gate, n * k)
@@ -237,7 +245,7 @@ def hostile() -> ReportData:
         lengths=(ArmLengths(text, (1, 2), (3,)),),
         labels=(ArmLabels(text, text, (text, f"{text}2"), (LabelBin(1, 1, 10, 3, (1, 2)),)),),
         versions=(VersionRow(text, text, 1, 10, (text, text)), VersionRow(text, "", 2)),
-        usage=(UsageRow(text, text, 3, 4, 5), UsageRow(text, text, 3, 4, 5, 0.1)),
+        usage=(asked(text, text, 3, 4, 5), asked(text, text, 3, 4, 5, 0.1)),
         rejections=(ArmCount(text, text, 3),),
         similarity=(Similarity(text, (1, 2)),),
         lineage=(LineageRow(*[text] * 8, (text,), text, 3, 0.5),),

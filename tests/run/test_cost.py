@@ -14,10 +14,10 @@ from coevo_gym.cli import app
 from coevo_gym.cli.app import exit_code
 from coevo_gym.config import RunConfig, load_config
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.spend import Usage
 from coevo_gym.run.evolving.cost import (
     ACT_TOKENS,
     QUESTION_TOKENS,
-    Cost,
     Estimate,
     estimates,
     evaluation_estimate,
@@ -64,7 +64,7 @@ def test_it_is_rounds_by_contexts_by_walks_by_steps_by_tokens() -> None:
     assert found.cost.calls == walks + questions
     assert found.cost.prompt_tokens == walks * ACT_TOKENS + questions * QUESTION_TOKENS
     assert found.cost.completion_tokens == walks * 100 + questions * 1000
-    assert (found.paid, found.usd, found.caps) == (False, None, {})
+    assert (found.paid, found.cost.usd, found.caps) == (False, 0.0, {})
     assert only(**sets | {"advisor.max_calls_per_round": 10}).cost.calls == 30
     judged = only(**sets | {"gates.judge": True}).cost.calls
     assert judged == found.cost.calls + 2 * (20 + 2 * 24)
@@ -72,14 +72,13 @@ def test_it_is_rounds_by_contexts_by_walks_by_steps_by_tokens() -> None:
 
 def test_caps_on_the_run_are_in_it() -> None:
     found = only()
-    assert found.usd == pytest.approx(5.0)
+    assert found.cost.usd == pytest.approx(5.0)
     assert found.caps["advisor.max_usd_total"] == 5.0
     assert found.cost.calls > only(**{"arms": ["static"]}).cost.calls
     less = only(**{"advisor.max_tokens_total": 1000})
     assert less.cost.tokens <= 1001
     dearer = only(**{"advisor.max_usd_total": None, "arms": ["coevolve"]})
-    assert dearer.usd is not None
-    assert dearer.usd > 5.0
+    assert dearer.cost.usd > 5.0
 
 
 def test_one_model_is_estimated_once_and_its_first_round_too() -> None:
@@ -135,7 +134,7 @@ def test_nobody_agreed_to_an_evaluation(tmp_path: Path, monkeypatch: pytest.Monk
     assert "This evaluation asks a model that may cost money." in said
     assert "model: m at https://api.openai.com/v1" in said
     assert "price of that: not known: the endpoint's prices are not set" in said
-    assert "policy.endpoint.max_cost_usd or policy.endpoint.max_tokens_total" in said
+    assert "policy.endpoint.max_usd_total or policy.endpoint.max_tokens_total" in said
     assert "--yes" in said
     for name in (None, "kept"):
         with pytest.raises(ConfigError, match="yes=True"):
@@ -153,8 +152,9 @@ def test_an_evaluation_asks_an_answer_a_step() -> None:
     }
     (found,) = evaluation_estimate(config(**sets), 5)
     assert found.paid
-    assert found.cost == Cost(50, 50 * ACT_TOKENS, 50 * 100)
-    assert found.usd == pytest.approx(0.01)
+    assert found.cost == Usage(
+        calls=50, prompt_tokens=50 * ACT_TOKENS, completion_tokens=50 * 100, usd=0.01
+    )
     assert found.caps == {"policy.endpoint.max_tokens_total": 1_000_000}
     (less,) = evaluation_estimate(config(**sets | {"policy.endpoint.max_tokens_total": 1000}), 5)
     assert less.cost.tokens <= 1001
@@ -173,6 +173,7 @@ def test_a_look_at_it() -> None:
         CliRunner().invoke(app, ["train", "webshop_llm", "--dry-run", "--json"]).output
     )
     assert data["asked"][0]["paid"] is True
+    assert data["asked"][0]["usd"] == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize(

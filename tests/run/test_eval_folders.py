@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from coevo_gym.core.errors import DataError
-from coevo_gym.core.notes import Usage
 from coevo_gym.core.seams import Completion, Prompt
+from coevo_gym.core.spend import Usage
 from coevo_gym.core.stats import wilson_interval
 from coevo_gym.core.task import Split
 from coevo_gym.episodes.runner import episode_seed

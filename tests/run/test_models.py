@@ -19,7 +19,7 @@ import pytest
 import coevo_gym
 from coevo_gym.config import arm_configs, load_config
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.notes import NO_USAGE, Usage
+from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.envs.alfworld.trial import worker_environment
 from coevo_gym.envs.appworld.engine.prefix import engine_environment
 from coevo_gym.run.assembly import Assembly

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from coevo_gym.cli.progress import RunProgress, installing
-from coevo_gym.core.notes import Usage
+from coevo_gym.core.spend import Cost, Usage
 from coevo_gym.core.waiting import Pace, acted, duration, how_far
 from coevo_gym.run.progress import PhasePace, ProgressFile
 from coevo_gym.run.stop import Stopped
 from coevo_gym.store.folder import in_use, locked
-from coevo_gym.store.progress import Cost, WorkProgress, read_progress
+from coevo_gym.store.progress import WorkProgress, read_progress
 from tests.run.conftest import Coevo
 from tests.run.test_hold import Silent
 

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from coevo_gym.agents.advice.advisor import ModelAdvisor
-from coevo_gym.agents.advice.budget import AdvisorConfig, Budget, Budgeted
-from coevo_gym.agents.advice.scopes import Scopes
+from coevo_gym.agents.advice.budget import Budgeted
 from coevo_gym.agents.advice.tape import Tape, TapeMode
 from coevo_gym.agents.chat import ChatAgent, ChatConfig
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.inquiry import Advisor, AnswerStore
+from coevo_gym.core.scopes import Scopes
 from coevo_gym.core.seams import Agent, Policy
+from coevo_gym.core.spend import Caps, Meter
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.model_explorer import ModelExplorer
 from coevo_gym.prompts import PromptTemplate, load_prompt
@@ -28,14 +29,14 @@ def pipeline(
     mode: TapeMode = "off",
     *,
     prompt: PromptTemplate | None = None,
-    caps: AdvisorConfig | None = None,
+    caps: Caps | None = None,
     max_tokens: int = 256,
     evolver: dict[str, Any] | None = None,
     **explorer: Any,
 ) -> GatedEvolver:
     """An evolver whose explorer asks a policy through a tape and a budget."""
     scopes = Scopes()
-    budget = Budget(caps, scopes)
+    budget = Meter(caps, scopes)
     tape = Tape(policy, store, mode, model="rules", scopes=scopes)
     asked = Budgeted(tape, budget, purpose="explore")
     config = ChatConfig(

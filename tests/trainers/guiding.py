@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from coevo_gym.core.notes import Findings, Note, Notes, Usage
+from coevo_gym.core.notes import Findings, Note, Notes
 from coevo_gym.core.seams import Guidance, Ticket
+from coevo_gym.core.spend import Usage
 from coevo_gym.core.trajectory import Cue, Group, View
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.core.evolution import Round, RoundResult, Signal
-from coevo_gym.core.notes import Usage
+from coevo_gym.core.spend import Usage
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.pool import EnvPool

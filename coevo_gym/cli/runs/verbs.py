@@ -271,7 +271,8 @@ def _print_plan(config: RunConfig, card: str | None, as_json: bool) -> None:
     with only_looking():
         planned, asked = plan(config, device), estimates(config)
     if as_json:
-        print_json({**asdict(planned), "asked": [asdict(estimate) for estimate in asked]})
+        prices = [{**one.model_dump(mode="json"), "usd": one.cost.usd or None} for one in asked]
+        print_json({**asdict(planned), "asked": prices})
         return
     table = Table("what", "how much", box=None)
     told = [row for estimate in asked for row in estimate.rows()]

@@ -230,7 +230,7 @@ class _Opened:
 
     def close(self) -> None:
         if isinstance(self._policy, OpenAIPolicy):
-            self._progress.say(str(self._policy.usage))
+            self._progress.say(self._policy.in_words())
             self._policy.close()
 
 

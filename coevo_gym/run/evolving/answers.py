@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from coevo_gym.core.notes import ANSWERS, Usage
+from coevo_gym.core.spend import ANSWERS, Usage
 
 Answers = Mapping[str, int]
 """How many questions ended in which way, by the names in ``ANSWERS``."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 import ipaddress
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 from coevo_gym.agents.endpoint.endpoint import EndpointConfig
 from coevo_gym.config import ArmConfig, RunConfig, arm_configs
 from coevo_gym.config.exploring import ExplorerModelSettings
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.spend import NO_USAGE, Caps, Prices, Usage
+from coevo_gym.core.task import FrozenDict, FrozenModel
 from coevo_gym.run.plan import max_steps, most_rounds
 
 ACT_TOKENS = 3_000
@@ -27,39 +28,7 @@ _AGAIN = 2
 """An answer that cannot be used is asked for once more."""
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What asking may cost, at most.
-
-    Attributes:
-        calls: requests.
-        prompt_tokens: tokens sent, about.
-        completion_tokens: tokens answered.
-    """
-
-    calls: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            self.calls + other.calls,
-            self.prompt_tokens + other.prompt_tokens,
-            self.completion_tokens + other.completion_tokens,
-        )
-
-    def times(self, n: int) -> Cost:
-        """So many of it."""
-        return Cost(n * self.calls, n * self.prompt_tokens, n * self.completion_tokens)
-
-    @property
-    def tokens(self) -> int:
-        """Tokens sent and answered."""
-        return self.prompt_tokens + self.completion_tokens
-
-
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(FrozenModel):
     """What a run's rounds, or the episodes of an evaluation, may ask of one model.
 
     Attributes:
@@ -67,17 +36,15 @@ class Estimate:
         paid: whether that may cost money: it has a price, or is at somebody else's.
         rounds: rounds at most, the unguided ones that arms begin with included; None for an
             evaluation.
-        cost: what they ask at most, as far as the caps allow.
-        usd: the price of that; None where no prices are set.
+        cost: what they ask at most, as far as the caps allow; the tokens sent are about so many.
         caps: the caps that are set, by key.
     """
 
     model: str
     paid: bool
     rounds: int | None
-    cost: Cost
-    usd: float | None
-    caps: Mapping[str, float] = field(default_factory=dict)
+    cost: Usage
+    caps: Mapping[str, int | float] = FrozenDict()
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """The estimate in words: what, and how much."""
@@ -89,14 +56,14 @@ class Estimate:
         yield "requests to it", f"at most {self.cost.calls:,}"
         sent, answered = self.cost.prompt_tokens, self.cost.completion_tokens
         yield "tokens to it and back", f"about {sent:,} at most, and at most {answered:,}"
-        if self.usd is not None:
-            yield "price of that", f"about {self.usd:,.2f} USD at most"
+        if self.cost.usd:
+            yield "price of that", f"about {self.cost.usd:,.2f} USD at most"
         elif self.paid:
             yield "price of that", "not known: the endpoint's prices are not set"
         if self.caps:
             yield "caps on it", ", ".join(f"{key} = {cap:,}" for key, cap in self.caps.items())
         elif self.paid:
-            keys = ("policy.endpoint.max_cost_usd", "policy.endpoint.max_tokens_total")
+            keys = ("policy.endpoint.max_usd_total", "policy.endpoint.max_tokens_total")
             if self.rounds is not None:
                 keys = ("advisor.max_usd_total", "advisor.max_tokens_total")
             yield "warning: no caps on it", " or ".join(keys)
@@ -129,11 +96,15 @@ def evaluation_estimate(config: RunConfig, episodes: int) -> list[Estimate]:
     endpoint, chat = config.policy.endpoint, config.policy.chat
     if config.policy.kind != "openai" or not episodes:
         return []
-    cost = Cost(1, ACT_TOKENS, chat.max_answer_tokens).times(episodes * max_steps(config))
-    usd = endpoint.cost_usd(cost.prompt_tokens, cost.completion_tokens) or None
-    caps = _caps_of(endpoint, "policy.endpoint")
-    name = f"{endpoint.model} at {endpoint.base_url}"
-    return [_capped(Estimate(name, may_cost(endpoint), None, cost, usd, caps))]
+    cost = _request(ACT_TOKENS, chat.max_answer_tokens).times(episodes * max_steps(config))
+    estimate = Estimate(
+        model=f"{endpoint.model} at {endpoint.base_url}",
+        paid=may_cost(endpoint),
+        rounds=None,
+        cost=_priced(cost, endpoint.prices),
+        caps=_caps_of(endpoint.caps, "policy.endpoint"),
+    )
+    return [_capped(estimate)]
 
 
 def require_consent(asked: list[Estimate]) -> None:
@@ -157,7 +128,7 @@ def in_words(paid: list[Estimate]) -> str:
 
 def may_cost(endpoint: EndpointConfig) -> bool:
     """Return whether an endpoint may cost money: it has a price, or it is on a public host."""
-    return endpoint.cost_usd(1, 1) > 0 or not is_local(endpoint.base_url)
+    return any(endpoint.prices) or not is_local(endpoint.base_url)
 
 
 def is_local(url: str) -> bool:
@@ -189,80 +160,86 @@ def _estimate(config: RunConfig, arm: ArmConfig, name: str, *, with_first: bool)
     n_first = 4 * curriculum.initial_size  # as many contexts as it may try drafts
     rounds = most_rounds(config, arm)
     first = _round(config, arm, n_first, n_first, guided=False)
-    whole, growth = first if with_first else Cost(), curriculum.growth
+    whole, growth = first.times(with_first), curriculum.growth
     if growth.kind != "none":
         studies = growth.kind in ("blind", "signals")
         later = _round(config, arm, growth.most_places, growth.drafts, guided=studies)
         whole += later.times(rounds)
-    priced = model.kind == "openai" and model.endpoint.cost_usd(1, 1) > 0
-    usd = model.endpoint.cost_usd(whole.prompt_tokens, whole.completion_tokens)
-    paid = model.kind == "openai" and may_cost(model.endpoint)
-    n = rounds + with_first
-    return Estimate(name, paid, n, whole, usd if priced else None, _caps(arm))
+    caps = _caps_of(arm.advisor, "advisor")
+    if remote := model.kind == "openai":
+        whole = _priced(whole, model.endpoint.prices)
+        caps |= _caps_of(model.endpoint.caps, "explorer.model.endpoint")
+    return Estimate(
+        model=name,
+        paid=remote and may_cost(model.endpoint),
+        rounds=rounds + with_first,
+        cost=whole,
+        caps=caps,
+    )
 
 
-def _round(config: RunConfig, arm: ArmConfig, contexts: int, drafts: int, *, guided: bool) -> Cost:
+def _round(config: RunConfig, arm: ArmConfig, contexts: int, drafts: int, *, guided: bool) -> Usage:
     """What one round asks at most."""
     explorer = arm.explorer
     steps = min(explorer.max_steps, max_steps(config))
-    question = Cost(_AGAIN, _AGAIN * QUESTION_TOKENS, _AGAIN * explorer.max_answer_tokens)
-    walk = Cost(1, ACT_TOKENS, explorer.max_action_tokens).times(steps)
-    context = walk.times(explorer.walks) + question.times(explorer.walks + guided)
-    gates = Cost()
+    question = _request(QUESTION_TOKENS, explorer.max_answer_tokens).times(_AGAIN)
+    act = _request(ACT_TOKENS, explorer.max_action_tokens)
+    context = act.times(steps * explorer.walks) + question.times(explorer.walks + guided)
+    gates = NO_USAGE
     if arm.gates.has("judge"):
         gates += question
     if arm.gates.has("solve") and arm.gates.solve.solver == "explorer":
-        gates += Cost(1, ACT_TOKENS, explorer.max_action_tokens).times(
-            max_steps(config) * arm.gates.solve.tries
-        )
+        gates += act.times(max_steps(config) * arm.gates.solve.tries)
     capped = context.times(contexts) + gates.times(drafts)
     most = arm.advisor.max_calls_per_round
     if most is not None and capped.calls > most:
-        capped = replace(_share(capped, most / capped.calls), calls=most)
+        capped = _share(capped, most / capped.calls).model_copy(update={"calls": most})
     most = arm.advisor.max_tokens_per_round
     if most is not None and capped.tokens > most:
         capped = _share(capped, most / capped.tokens)
     return capped
 
 
-def _caps(arm: ArmConfig) -> dict[str, float]:
+def _request(sent: int, answered: int) -> Usage:
+    return Usage(calls=1, prompt_tokens=sent, completion_tokens=answered)
+
+
+def _priced(usage: Usage, prices: Prices) -> Usage:
+    usd = prices.usd(usage.prompt_tokens, usage.completion_tokens)
+    return usage.model_copy(update={"usd": usd})
+
+
+def _caps_of(caps: Caps, key: str) -> dict[str, float]:
     """The caps that are set, by key."""
-    explorer = arm.explorer.model
-    found = {f"advisor.{k}": v for k, v in arm.advisor.model_dump(exclude_none=True).items()}
-    if explorer.kind == "openai":
-        found |= _caps_of(explorer.endpoint, "explorer.model.endpoint")
-    return found
-
-
-def _caps_of(endpoint: EndpointConfig, key: str) -> dict[str, float]:
-    found = endpoint.model_dump(include={"max_tokens_total", "max_cost_usd"}, exclude_none=True)
-    return {f"{key}.{name}": cap for name, cap in found.items()}
+    return {f"{key}.{name}": cap for name, cap in caps.model_dump(exclude_none=True).items()}
 
 
 def _capped(estimate: Estimate) -> Estimate:
     """The estimate as far as the caps on the whole run allow."""
-    caps = estimate.caps.items()
+    caps, cost = estimate.caps.items(), estimate.cost
     tokens = [cap for key, cap in caps if key.endswith("max_tokens_total")]
-    dollars = [cap for key, cap in caps if key.endswith(("max_usd_total", "max_cost_usd"))]
-    share = min(1.0, min(tokens, default=math.inf) / max(1, estimate.cost.tokens))
-    if estimate.usd:
-        share = min(share, min(dollars, default=math.inf) / estimate.usd)
-    usd = None if estimate.usd is None else estimate.usd * share
-    return replace(estimate, cost=_share(estimate.cost, share), usd=usd)
+    dollars = [cap for key, cap in caps if key.endswith("max_usd_total")]
+    share = min(1.0, min(tokens, default=math.inf) / max(1, cost.tokens))
+    if cost.usd:
+        share = min(share, min(dollars, default=math.inf) / cost.usd)
+    return estimate.model_copy(update={"cost": _share(cost, share)})
 
 
-def _share(cost: Cost, share: float) -> Cost:
+def _share(usage: Usage, share: float) -> Usage:
     """A share of the tokens; there may be as many requests, of fewer tokens each."""
-    sent, answered = cost.prompt_tokens, cost.completion_tokens
-    return Cost(cost.calls, math.ceil(sent * share), math.ceil(answered * share))
+    return Usage(
+        calls=usage.calls,
+        prompt_tokens=math.ceil(usage.prompt_tokens * share),
+        completion_tokens=math.ceil(usage.completion_tokens * share),
+        usd=usage.usd * share,
+    )
 
 
 def _both(one: Estimate, other: Estimate) -> Estimate:
-    usd = None if one.usd is None or other.usd is None else one.usd + other.usd
-    return replace(
-        one,
+    return Estimate(
+        model=one.model,
+        paid=one.paid,
         rounds=(one.rounds or 0) + (other.rounds or 0),
         cost=one.cost + other.cost,
-        usd=usd,
         caps={**one.caps, **other.caps},
     )

@@ -1,4 +1,4 @@
-"""The models that rounds ask: made when they are needed, asked through a tape and a budget."""
+"""The models that rounds ask: made when they are needed, asked through a tape and a meter."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from coevo_gym.agents.advice.advisor import ModelAdvisor
-from coevo_gym.agents.advice.budget import FREE, AdvisorConfig, Budget, Budgeted, Prices
-from coevo_gym.agents.advice.scopes import Scopes
+from coevo_gym.agents.advice.budget import Budgeted
 from coevo_gym.agents.advice.tape import Tape
 from coevo_gym.agents.chat.agent import ChatAgent, ChatConfig
 from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
 from coevo_gym.config import ExplorerModelSettings, ExplorerSettings, PolicySettings, RunConfig
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.inquiry import Advisor, AnswerStore, Scope
-from coevo_gym.core.notes import Usage
+from coevo_gym.core.scopes import Scopes
 from coevo_gym.core.seams import Agent, Completion, Policy, Request
+from coevo_gym.core.spend import FREE, Caps, Meter, Prices
 from coevo_gym.methods.kit import EXPLORE
 from coevo_gym.prompts import PromptTemplate
 from coevo_gym.run.policies import make_policy
@@ -31,7 +31,7 @@ class Asked:
 
     Args:
         tape: answers.
-        budget: counts, and caps.
+        meter: counts, and caps.
         settings: of the explorer.
         prices: of the model.
         prompt: the words in which it is told about the benchmark's env.
@@ -41,21 +41,21 @@ class Asked:
     def __init__(
         self,
         tape: Tape,
-        budget: Budget,
+        meter: Meter,
         *,
         settings: ExplorerSettings,
         prices: Prices,
         prompt: PromptTemplate,
         stopped: Callable[[], bool],
     ) -> None:
-        self.tape, self.budget, self.settings = tape, budget, settings
-        self._policy = Budgeted(tape, budget, prices=prices)
+        self.tape, self.meter, self.settings = tape, meter, settings
+        self._policy = Budgeted(tape, meter, prices=prices)
         self._prompt, self._stopped = prompt, stopped
 
     @property
     def scope(self) -> Scope:
         """Names the work that asks."""
-        return self.budget.scope
+        return self.meter.scope
 
     @property
     def advisor(self) -> Advisor:
@@ -64,7 +64,7 @@ class Asked:
         return ModelAdvisor(
             _Stoppable(self._policy, self._stopped),
             at_once=None if local else 16,
-            count=self.budget.count,
+            count=self.meter.count,
         )
 
     def agent(self, purpose: str = EXPLORE, temperature: float | None = None) -> Agent:
@@ -85,21 +85,17 @@ class Asked:
         policy = _Stoppable(self._policy.for_purpose(purpose), self._stopped)
         return ChatAgent(policy, self._prompt, chat)
 
-    def known(self, round_id: str, usage: Mapping[str, Usage]) -> None:
-        """Count a round whose result is there from before."""
-        self.budget.counted(round_id, usage)
-
     def state_dict(self) -> dict[str, Any]:
         """What was spent, as JSON; an endpoint has caps and counts of its own."""
         endpoint = self._endpoint
         return {
-            **self.budget.state_dict(),
+            **self.meter.state_dict(),
             "endpoint": None if endpoint is None else endpoint.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from :meth:`state_dict`."""
-        self.budget.load_state_dict(state)
+        self.meter.load_state_dict(state)
         if self._endpoint is not None and state.get("endpoint"):
             self._endpoint.load_state_dict(state["endpoint"])
 
@@ -144,7 +140,7 @@ class Models:
             self._store = self._open()
         return self._store
 
-    def asked(self, arm: str, explorer: ExplorerSettings, advisor: AdvisorConfig) -> Asked | None:
+    def asked(self, arm: str, explorer: ExplorerSettings, advisor: Caps) -> Asked | None:
         """The model that an arm's rounds ask; None if they ask none.
 
         Args:
@@ -180,24 +176,20 @@ class Models:
             close()
         self._store = None
 
-    def _make(self, arm: str, explorer: ExplorerSettings, advisor: AdvisorConfig) -> Asked:
+    def _make(self, arm: str, explorer: ExplorerSettings, advisor: Caps) -> Asked:
         scopes, model = Scopes(), explorer.model
         tape = Tape(
             self._asks(explorer), self.store, self.config.tape.mode,
             model=model_name(model, arm), scopes=scopes,
         )  # fmt: skip
-        budget = Budget(advisor, scopes)
+        meter = Meter(advisor, scopes)
         if self._spent is not None:
-            budget.load_state_dict({"spent": {}, "total": self._spent, "forgotten": {}})
-        endpoint = model.endpoint
-        prices = Prices(
-            endpoint.usd_per_million_prompt_tokens, endpoint.usd_per_million_completion_tokens
-        )
+            meter.load_state_dict({"spent": {}, "total": self._spent, "forgotten": {}})
         return Asked(
             tape,
-            budget,
+            meter,
             settings=explorer,
-            prices=prices if model.kind == "openai" else FREE,
+            prices=model.endpoint.prices if model.kind == "openai" else FREE,
             prompt=self._prompt(),
             stopped=self._ended.is_set,
         )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from coevo_gym.agents.advice.budget import Budget
 from coevo_gym.core.evolution import Round, RoundResult
-from coevo_gym.core.notes import NO_USAGE
+from coevo_gym.core.spend import Cost, Meter
 from coevo_gym.run.progress import Progress
-from coevo_gym.store.progress import Cost
 from coevo_gym.trainers.parts import LoopState
 
 
@@ -22,32 +20,26 @@ class Spending:
         self._pieces: dict[str, Cost] = {}
         self._first: list[tuple[Round, Cost]] = []
 
-    def by(self, piece: str, env_steps: int) -> None:
-        """Count a piece of work that asks no model."""
-        self._pieces[piece] = Cost(env_steps=env_steps)
-        self._tell(self._known)
+    def count(self, piece: str, cost: Cost) -> None:
+        """Count what a piece of work has cost so far."""
+        self._pieces[piece] = cost
+        self._progress.spent(self._known)
 
-    def asking(self, budget: Budget) -> None:
+    def asking(self, meter: Meter) -> None:
         """Tell what looking for first tasks has cost, while it goes on."""
-        requests, tokens, usd = budget.total
         over = sum((cost for _, cost in self._first), Cost())
-        self._tell(self._known + Cost(requests=requests, tokens=tokens, usd=usd).less(over))
+        self._progress.spent(self._known + meter.total.less(over))
 
     def first_tasks(self, round: Round, result: RoundResult) -> None:
         """Count a round that arms begin with."""
-        usage = sum(result.usage.values(), NO_USAGE)
-        self._first.append((round, Cost.of(result.env_steps, usage)))
-        self._tell(self._known)
+        self._first.append((round, Cost.of(result.env_steps, *result.usage.values())))
+        self._progress.spent(self._known)
 
     def by_arm(self, name: str, first: Round | None, state: LoopState) -> None:
         """Count what an arm has cost beyond its first tasks, which are counted by themselves."""
         begun = next((cost for round, cost in self._first if round == first), Cost())
-        self._pieces[f"arm {name}"] = Cost.of(state.env_steps, state.used).less(begun)
-        self._tell(self._known)
+        self.count(f"arm {name}", Cost.of(state.env_steps, state.used).less(begun))
 
     @property
     def _known(self) -> Cost:
         return sum((cost for _, cost in self._first), sum(self._pieces.values(), Cost()))
-
-    def _tell(self, cost: Cost) -> None:
-        self._progress.spent(cost)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from coevo_gym.agents.advice.budget import Prices, allow
+from coevo_gym.core.spend import Prices, allow
 from coevo_gym.curricula.gates.similarity import similarity_bins
 from coevo_gym.curricula.gates.solve import solve_band
 from coevo_gym.curricula.growth.contexts import share_out

@@ -9,12 +9,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from coevo_gym.agents.advice.advisor import ModelAdvisor
-from coevo_gym.agents.advice.budget import AdvisorConfig, Budget, Budgeted
+from coevo_gym.agents.advice.budget import Budgeted
 from coevo_gym.agents.advice.reading import MAX_CHARS, Unreadable, read_answer
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.inquiry import Answer
-from coevo_gym.core.notes import ANSWERS, NO_USAGE, Usage
 from coevo_gym.core.seams import Completion, Finish, Message, Policy, Request
+from coevo_gym.core.spend import ANSWERS, NO_USAGE, Caps, Meter, Usage
 from coevo_gym.testing.models import HOSTILE, HostilePolicy, ScriptedPolicy
 from tests.agents.advice.kettle import GOOD, Summary, inquiry, load
 
@@ -89,7 +89,7 @@ def test_it_counts_answers_that_were_used_repaired_or_of_no_use() -> None:
     assert counted == [("kettle/summary", end) for end in ends]
     for answer, end in zip(answers, ends, strict=True):
         assert answer.usage.model_dump(include=set(ANSWERS)) == end.model_dump(include=set(ANSWERS))
-    broke = Budgeted(policy, Budget(AdvisorConfig(max_tokens_per_round=1)))
+    broke = Budgeted(policy, Meter(Caps(max_tokens_per_round=1)))
     counted.clear()
     (unsent,) = ModelAdvisor(broke, **given).ask([inquiry("steam")])  # type: ignore[arg-type]
     assert (unsent.problem, counted) == ("budget", [("kettle/summary", NO_USAGE)])
@@ -174,7 +174,7 @@ def test_after_three_in_a_row_the_rest_of_a_batch_is_not_sent() -> None:
 
 def test_a_spent_budget_is_an_answer_too() -> None:
     policy = ScriptedPolicy([("odd", "?"), ("", GOOD)])
-    budgeted = Budgeted(policy, Budget(AdvisorConfig(max_calls_per_round=2)))
+    budgeted = Budgeted(policy, Meter(Caps(max_calls_per_round=2)))
     answers = asked(budgeted, "odd", "steam", "fog")
     assert [answer.problem for answer in answers] == ["budget", "", "budget"]
     assert [answer.usage.calls for answer in answers] == [1, 1, 0]
@@ -286,7 +286,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 @given(seed=st.integers(0, 2**32), n=st.integers(0, 6), calls=st.none() | st.integers(1, 12))
 def test_a_hostile_model_is_answered_for(seed: int, n: int, calls: int | None) -> None:
     decent = ScriptedPolicy([("", GOOD)])
-    budget = Budget(AdvisorConfig(max_calls_per_round=calls))
+    budget = Meter(Caps(max_calls_per_round=calls))
     policy = Budgeted(HostilePolicy(seed, decent, share=0.4), budget)
     with budget.scope("round-1") as spent:
         inquiries = [inquiry(str(i), shorter="" if i % 2 else None) for i in range(n)]

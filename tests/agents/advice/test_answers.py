@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.inquiry import StoredAnswer
-from coevo_gym.core.notes import Usage
 from coevo_gym.core.seams import Completion, Finish
+from coevo_gym.core.spend import Usage
 from coevo_gym.core.trajectory import TokenDecision
 from coevo_gym.store.answers import (
     AnswerFile,

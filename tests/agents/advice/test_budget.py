@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import threading
@@ -12,22 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coevo_gym.agents.advice.budget import (
-    AdvisorConfig,
-    Budget,
-    Budgeted,
-    Most,
-    Prices,
-    allow,
-    most_tokens,
-)
+from coevo_gym.agents.advice.budget import Budgeted, most_tokens
 from coevo_gym.agents.advice.tape import Tape
 from coevo_gym.agents.chat.agent import ChatAgent
 from coevo_gym.agents.choice import ChoiceAgent
 from coevo_gym.core.errors import BudgetSpent
 from coevo_gym.core.inquiry import StoredAnswer
-from coevo_gym.core.notes import NO_USAGE, Usage
 from coevo_gym.core.seams import Choice, Completion, Finish, Message, Prompt, Request, Sampling
+from coevo_gym.core.spend import NO_USAGE, Caps, Meter, Prices, Usage, allow
 from coevo_gym.core.trajectory import EndReason, TokenDecision, View
 from coevo_gym.prompts import load_prompt
 from coevo_gym.testing.models import ScriptedPolicy
@@ -99,16 +92,16 @@ def test_allow(
 
 
 def test_an_estimate_is_an_upper_bound() -> None:
-    assert most_tokens(prompt("é" * 10, max_tokens=7)) == Most(20 + 16 + 64, 7)
-    assert most_tokens(prompt("\ud800")).prompt >= 80
-    assert most_tokens(Choice(View("a", "b"), ("c",))) == Most(0, 0)
+    assert most_tokens(prompt("é" * 10, max_tokens=7)) == (20 + 16 + 64, 7)
+    assert most_tokens(prompt("\ud800"))[0] >= 80
+    assert most_tokens(Choice(View("a", "b"), ("c",))) == (0, 0)
 
 
 # What is sent
 
 
 def test_without_caps_all_is_sent_at_once_and_counted() -> None:
-    model, budget = Model(), Budget()
+    model, budget = Model(), Meter()
     assert finishes(Budgeted(model, budget), 3) == [Finish.STOP] * 3
     assert model.batches == [3]
     assert budget.usage("") == {"": ANSWER + ANSWER + ANSWER}
@@ -116,7 +109,7 @@ def test_without_caps_all_is_sent_at_once_and_counted() -> None:
 
 
 def test_of_fifty_calls_fifty_are_sent() -> None:
-    model, budget = Model(), Budget(AdvisorConfig(max_calls_per_round=50))
+    model, budget = Model(), Meter(Caps(max_calls_per_round=50))
     policy = Budgeted(model, budget)
     for number in range(2):
         with budget.scope(f"round-{number}"):
@@ -128,7 +121,7 @@ def test_of_fifty_calls_fifty_are_sent() -> None:
 def test_what_a_request_might_have_been_refuses_nobody() -> None:
     # Each may take 86 tokens and takes 15, so that only the last 71 tokens cannot be spent.
     most = sum(most_tokens(prompt()))
-    model, budget = Model(), Budget(AdvisorConfig(max_tokens_per_round=1000))
+    model, budget = Model(), Meter(Caps(max_tokens_per_round=1000))
     policy = Budgeted(model, budget)
     with budget.scope("round-0") as spent:
         said = finishes(policy, 100)
@@ -140,12 +133,12 @@ def test_what_a_request_might_have_been_refuses_nobody() -> None:
 @pytest.mark.parametrize(
     ("config", "n"),
     [
-        (AdvisorConfig(max_tokens_total=20 * 15 + 80), 20),
-        (AdvisorConfig(max_usd_total=20 * 0.25 + 0.1), 20),
+        (Caps(max_tokens_total=20 * 15 + 80), 20),
+        (Caps(max_usd_total=20 * 0.25 + 0.1), 20),
     ],
 )
-def test_caps_on_the_run_are_over_all_rounds(config: AdvisorConfig, n: int) -> None:
-    model, budget = Model(), Budget(config)
+def test_caps_on_the_run_are_over_all_rounds(config: Caps, n: int) -> None:
+    model, budget = Model(), Meter(config)
     policy = Budgeted(model, budget, prices=Prices(2_000, 2_000))
     for number in range(10):
         with budget.scope(f"round-{number}"):
@@ -155,7 +148,7 @@ def test_caps_on_the_run_are_over_all_rounds(config: AdvisorConfig, n: int) -> N
 
 def test_a_round_that_has_waited_too_long_sends_nothing_more() -> None:
     model = Model(ANSWER.model_copy(update={"seconds": 0.5}))
-    budget = Budget(AdvisorConfig(max_seconds_per_round=1.0))
+    budget = Meter(Caps(max_seconds_per_round=1.0))
     policy = Budgeted(model, budget)
     for number in range(2):
         with budget.scope(f"round-{number}"):
@@ -168,7 +161,7 @@ def test_an_endpoint_that_has_spent_its_own_budget_sends_nothing_more() -> None:
         def generate(self, requests: Sequence[Request]) -> list[Completion]:
             raise BudgetSpent("no more")
 
-    assert finishes(Budgeted(Spent(), Budget()), 2) == [Finish.UNSENT] * 2
+    assert finishes(Budgeted(Spent(), Meter()), 2) == [Finish.UNSENT] * 2
 
 
 def test_a_policy_that_does_not_count_is_counted() -> None:
@@ -178,7 +171,7 @@ def test_a_policy_that_does_not_count_is_counted() -> None:
         def generate(self, requests: Sequence[Request]) -> list[Completion]:
             return [Completion("x", TokenDecision((1, 2, 3), (4,), (0.0,)))] * len(requests)
 
-    budget = Budget()
+    budget = Meter()
     policy = Budgeted(Silent(), budget, purpose="explore")
     (said,) = policy.generate([prompt()])
     assert said.usage == Usage(calls=1, prompt_tokens=3, completion_tokens=1)
@@ -187,7 +180,7 @@ def test_a_policy_that_does_not_count_is_counted() -> None:
 
 
 def test_an_agent_that_may_not_ask_ends_its_episode() -> None:
-    budget = Budget(AdvisorConfig(max_calls_per_round=1))
+    budget = Meter(Caps(max_calls_per_round=1))
     agent = ChoiceAgent(Budgeted(Model(), budget), lambda view: ("x", "y"))
     first, second = agent.act([View("a", "b")] * 2)
     assert (first.text, first.end) == ("x", None)
@@ -196,7 +189,7 @@ def test_an_agent_that_may_not_ask_ends_its_episode() -> None:
 
 def test_what_a_chat_agent_asks_is_counted_and_names_its_prompt_file() -> None:
     model = ScriptedPolicy([("", "<action>search[mug]</action>")])
-    budget = Budget(AdvisorConfig(max_calls_per_round=1))
+    budget = Meter(Caps(max_calls_per_round=1))
     prompt = load_prompt("webshop")
     agent = ChatAgent(Budgeted(model, budget, purpose="explore"), prompt)
     first, second = agent.act([View("Find a mug.", "WebShop")] * 2)
@@ -211,7 +204,7 @@ def test_what_a_chat_agent_asks_is_counted_and_names_its_prompt_file() -> None:
 
 
 def test_usage_is_by_purpose_and_piece_of_work() -> None:
-    model, budget = Model(), Budget()
+    model, budget = Model(), Meter()
     asks = Budgeted(model, budget)
     walks = asks.for_purpose("explore")
     with budget.scope("round-1") as whole:
@@ -239,7 +232,7 @@ def test_usage_is_by_purpose_and_piece_of_work() -> None:
 
 
 def test_the_cap_of_a_round_is_on_all_its_pieces() -> None:
-    budget = Budget(AdvisorConfig(max_calls_per_round=3))
+    budget = Meter(Caps(max_calls_per_round=3))
     policy = Budgeted(Model(), budget)
     with budget.scope("round-1"):
         with budget.scope("round-1/explore-0"):
@@ -253,12 +246,12 @@ def test_the_cap_of_a_round_is_on_all_its_pieces() -> None:
 # Work that is done again
 
 
-def taped(model: Model, store: Memory, budget: Budget) -> Budgeted:
+def taped(model: Model, store: Memory, budget: Meter) -> Budgeted:
     return Budgeted(Tape(model, store, "fill", model="m", scopes=budget.scopes), budget)
 
 
 def test_a_piece_that_is_done_again_counts_once() -> None:
-    model, budget = Model(), Budget(AdvisorConfig(max_calls_per_round=5, max_tokens_total=10_000))
+    model, budget = Model(), Meter(Caps(max_calls_per_round=5, max_tokens_total=10_000))
     policy = taped(model, Memory(), budget)
 
     def work() -> list[Finish]:
@@ -279,7 +272,7 @@ def test_a_piece_that_is_done_again_counts_once() -> None:
 
 
 def test_what_was_done_before_a_fault_stays_counted() -> None:
-    model, budget = Model(), Budget()
+    model, budget = Model(), Meter()
     policy = taped(model, Memory(), budget)
     with contextlib.suppress(ZeroDivisionError), budget.scope("round-1"):
         with budget.scope("round-1/explore-0"):
@@ -296,7 +289,7 @@ def test_what_was_done_before_a_fault_stays_counted() -> None:
 
 
 def test_a_round_that_was_over_and_is_begun_anew_forgets_all_its_pieces() -> None:
-    budget = Budget(AdvisorConfig(max_calls_per_round=3))
+    budget = Meter(Caps(max_calls_per_round=3))
     policy = Budgeted(Model(), budget)
     with budget.scope("round-1"), budget.scope("round-1/explore-0"):
         finishes(policy, 3)
@@ -307,7 +300,7 @@ def test_a_round_that_was_over_and_is_begun_anew_forgets_all_its_pieces() -> Non
 
 
 def test_without_a_tape_what_is_paid_twice_counts_twice_for_the_run() -> None:
-    budget = Budget()
+    budget = Meter()
     policy = Budgeted(Model(), budget)
     for _ in range(2):
         with budget.scope("round-1"):
@@ -318,10 +311,10 @@ def test_without_a_tape_what_is_paid_twice_counts_twice_for_the_run() -> None:
 
 @pytest.mark.parametrize("saved", ["before", "amid", "after"])
 def test_a_resumed_run_goes_on_counting(saved: str) -> None:
-    config = AdvisorConfig(max_calls_per_round=4, max_tokens_total=15 * 9 + 80)
+    config = Caps(max_calls_per_round=4, max_tokens_total=15 * 9 + 80)
     store = Memory()
 
-    def begin(budget: Budget) -> dict[str, str]:
+    def begin(budget: Meter) -> dict[str, str]:
         states = {}
         policy = taped(Model(), store, budget)
         with budget.scope("round-0"):
@@ -336,9 +329,9 @@ def test_a_resumed_run_goes_on_counting(saved: str) -> None:
         states["after"] = json.dumps(budget.state_dict())
         return states
 
-    whole = Budget(config)
+    whole = Meter(config)
     states = begin(whole)
-    model, resumed = Model(), Budget(config)
+    model, resumed = Model(), Meter(config)
     resumed.load_state_dict(json.loads(states[saved]))
     policy = taped(model, store, resumed)
     if saved != "after":
@@ -355,17 +348,17 @@ def test_a_resumed_run_goes_on_counting(saved: str) -> None:
 
 
 def test_a_round_whose_result_is_known_is_counted_once() -> None:
-    budget = Budget()
+    budget = Meter()
     cost = {"summary": ANSWER}
     budget.counted("round-1", cost)
     budget.counted("round-1", cost)
     assert budget.usage("round-1") == cost
     assert budget.state_dict()["total"] == [1, 15, 0.25]
-    amid = Budget()  # killed in the midst of it, after a checkpoint was written there
+    amid = Meter()  # killed in the midst of it, after a checkpoint was written there
     with contextlib.suppress(ZeroDivisionError), amid.scope("round-1"):
         finishes(Budgeted(Model(), amid), 1)
         raise ZeroDivisionError
-    resumed = Budget()
+    resumed = Meter()
     resumed.load_state_dict(json.loads(json.dumps(amid.state_dict())))
     resumed.counted("round-1", cost)
     assert resumed.state_dict()["total"] == [1, 15, 0.25]
@@ -375,7 +368,7 @@ def test_a_round_whose_result_is_known_is_counted_once() -> None:
 
 
 def test_only_what_is_spent_refuses_and_not_what_is_in_flight() -> None:
-    budget = Budget(AdvisorConfig(max_tokens_total=15 + sum(most_tokens(prompt()))))
+    budget = Meter(Caps(max_tokens_total=15 + sum(most_tokens(prompt()))))
     asked, go = threading.Event(), threading.Event()
 
     class Slow(Model):
@@ -393,12 +386,45 @@ def test_only_what_is_spent_refuses_and_not_what_is_in_flight() -> None:
         assert second.result() == [Finish.STOP, Finish.UNSENT]
 
 
+def test_threads_and_an_event_loop_wait_for_each_other() -> None:
+    meter = Meter(Caps(max_tokens_total=10))
+
+    def in_thread() -> int:
+        with meter.hold([(5, 5)]) as n:
+            return n
+
+    async def in_loop() -> int:
+        async with meter.hold_async([(5, 5)]) as n:
+            return n
+
+    async def turns() -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    async def all_of_them() -> list[int]:
+        async with meter.hold_async([(5, 5)]) as n:
+            assert n == 1
+            waiting, given_up = asyncio.create_task(in_loop()), asyncio.create_task(in_loop())
+            thread = asyncio.get_running_loop().run_in_executor(None, in_thread)
+            await turns()
+            assert not waiting.done()
+            given_up.cancel()
+            await turns()
+            assert given_up.cancelled()
+        return await asyncio.gather(waiting, thread)
+
+    assert asyncio.run(all_of_them()) == [1, 1]
+    meter.count("", Usage(), capped=Usage(prompt_tokens=10))
+    assert in_thread() == 0
+    assert meter.usage("") == {"": NO_USAGE}
+
+
 def test_a_policy_that_fails_holds_nothing_back() -> None:
     class Broken(Model):
         def generate(self, requests: Sequence[Request]) -> list[Completion]:
             raise ZeroDivisionError
 
-    budget = Budget(AdvisorConfig(max_calls_per_round=1))
+    budget = Meter(Caps(max_calls_per_round=1))
     with pytest.raises(ZeroDivisionError):
         finishes(Budgeted(Broken(), budget), 1)
     assert finishes(Budgeted(Model(), budget), 1) == [Finish.STOP]
@@ -429,9 +455,7 @@ def test_no_cap_is_passed(
         return Completion("x", None, Finish.STOP, usage)
 
     model = ScriptedPolicy([("", say)])
-    budget = Budget(
-        AdvisorConfig(max_calls_per_round=calls, max_tokens_per_round=tokens, max_usd_total=usd)
-    )
+    budget = Meter(Caps(max_calls_per_round=calls, max_tokens_per_round=tokens, max_usd_total=usd))
     policy = Budgeted(model, budget, prices=prices)
     unsent = 0
     with budget.scope("round-1") as spent:

@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 
 from coevo_gym.agents.advice.advisor import ModelAdvisor
-from coevo_gym.agents.advice.budget import AdvisorConfig, Budget, Budgeted, Prices
+from coevo_gym.agents.advice.budget import Budgeted
 from coevo_gym.agents.advice.tape import Tape
 from coevo_gym.agents.endpoint.openai_policy import EndpointConfig, OpenAIPolicy
 from coevo_gym.core.errors import ModelError
 from coevo_gym.core.inquiry import AnswerStore
-from coevo_gym.core.notes import NO_USAGE
 from coevo_gym.core.seams import Finish, Message, Prompt
+from coevo_gym.core.spend import NO_USAGE, Caps, Meter, Prices
 from coevo_gym.store.answers import AnswerFile, AnswerTable
 from tests.agents.advice.kettle import GOOD, inquiry, load
 from tests.agents.fake_openai import Behaviour, Drop, FakeOpenAI, Hold, Messages, Refuse, Say
@@ -73,7 +73,7 @@ def endpoint(fake: FakeOpenAI, **settings: Any) -> OpenAIPolicy:
 
 
 def ask_all(policy: Budgeted, n: int) -> list[Any]:
-    asking = ModelAdvisor(policy, load=load, count=policy.budget.count)
+    asking = ModelAdvisor(policy, load=load, count=policy.meter.count)
     return asking.ask([inquiry(f"story {i}") for i in range(n)])
 
 
@@ -87,7 +87,7 @@ def prompts(*texts: str) -> list[Prompt]:
 def test_of_a_budget_of_fifty_calls_fifty_are_sent_and_counted_to_the_token(
     server: FakeOpenAI,
 ) -> None:
-    budget = Budget(AdvisorConfig(max_calls_per_round=50))
+    budget = Meter(Caps(max_calls_per_round=50))
     with endpoint(server) as policy, budget.scope("round-1") as spent:
         answers = ask_all(Budgeted(policy, budget, prices=PRICES), 60)
         usage = spent()["kettle/summary"]
@@ -97,12 +97,12 @@ def test_of_a_budget_of_fifty_calls_fifty_are_sent_and_counted_to_the_token(
     assert sum((answer.usage for answer in answers), NO_USAGE) == usage
     assert usage.prompt_tokens == server.prompt_tokens == counted.prompt_tokens > 0
     assert usage.completion_tokens == server.completion_tokens == counted.completion_tokens > 0
-    assert usage.usd == pytest.approx(counted.cost_usd)
+    assert usage.usd == pytest.approx(counted.usd)
     assert usage.seconds > 0
 
 
 def test_with_room_for_repairs_all_is_answered(server: FakeOpenAI) -> None:
-    budget = Budget()
+    budget = Meter()
     with endpoint(server) as policy, budget.scope("round-1") as spent:
         answers = ask_all(Budgeted(policy, budget), 20)
         usage = spent()["kettle/summary"]
@@ -157,7 +157,7 @@ def test_a_key_that_a_server_says_is_in_no_answer_and_no_tape(
         AnswerFile(tmp_path / "tape.jsonl"),
         AnswerTable(tmp_path / "run.db"),
     ]
-    budget = Budget()
+    budget = Meter()
     with endpoint(server, max_attempts=1) as policy:
         policy.generate(prompts("Hello?"))
         for store in stores:
@@ -194,14 +194,14 @@ def test_a_replay_opens_no_socket_and_costs_what_it_had_cost(
     server: FakeOpenAI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "tape.jsonl"
-    budget = Budget()
+    budget = Meter()
     with endpoint(server) as policy, budget.scope("round-1") as spent:
         tape = Tape(policy, AnswerFile(path), "record", model="fake", scopes=budget.scopes)
         recorded = ask_all(Budgeted(tape, budget), 20)
         cost = spent()["kettle/summary"]
     refuse_sockets(monkeypatch)
     for _ in range(2):
-        again = Budget()
+        again = Meter()
         replay = Tape(None, AnswerFile(path), "replay", model="fake", scopes=again.scopes)
         with again.scope("round-1") as spent:
             answers = ask_all(Budgeted(replay, again), 20)
@@ -216,12 +216,12 @@ def test_a_replay_opens_no_socket_and_costs_what_it_had_cost(
 def test_a_budget_is_spent_at_the_same_place_in_a_replay(
     server: FakeOpenAI, tmp_path: Path
 ) -> None:
-    config = AdvisorConfig(max_tokens_per_round=1500)
+    config = Caps(max_tokens_per_round=1500)
     path = tmp_path / "run.db"
     problems: list[list[str]] = []
     with endpoint(server) as policy:
         for mode in ("record", "replay"):
-            budget = Budget(config)
+            budget = Meter(config)
             tape = Tape(
                 policy, AnswerTable(path), "record" if mode == "record" else "replay",
                 model="fake", scopes=budget.scopes,
@@ -278,14 +278,15 @@ WORK = """
 import os, signal, sys
 from pathlib import Path
 from coevo_gym.agents.advice.advisor import ModelAdvisor
-from coevo_gym.agents.advice.budget import AdvisorConfig, Budget, Budgeted
+from coevo_gym.agents.advice.budget import Budgeted
+from coevo_gym.core.spend import Caps, Meter
 from coevo_gym.agents.advice.tape import Tape
 from coevo_gym.agents.endpoint.openai_policy import EndpointConfig, OpenAIPolicy
 from coevo_gym.store.answers import AnswerFile, AnswerTable
 from tests.agents.advice.kettle import inquiry, load
 
 url, store, kill = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
-budget = Budget(AdvisorConfig(max_calls_per_round=100))
+budget = Meter(Caps(max_calls_per_round=100))
 config = EndpointConfig(model="fake", base_url=url, max_concurrency=2)
 kept = AnswerTable(store) if store.suffix == ".db" else AnswerFile(store)
 

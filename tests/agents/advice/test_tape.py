@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coevo_gym.agents.advice.scopes import Scopes
 from coevo_gym.agents.advice.tape import Tape, TapeMode
 from coevo_gym.core.errors import AnswerMissing, ConfigError
 from coevo_gym.core.inquiry import AnswerStore
+from coevo_gym.core.scopes import Scopes
 from coevo_gym.core.seams import (
     Choice,
     Completion,

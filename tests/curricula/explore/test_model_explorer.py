@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coevo_gym.agents.advice.budget import AdvisorConfig
 from coevo_gym.core.errors import ConfigError, EnvBackendError, SplitLeakError
 from coevo_gym.core.evolution import Context, Round, RoundResult
 from coevo_gym.core.seams import Completion, Finish, Prompt, Request
+from coevo_gym.core.spend import Caps
 from coevo_gym.core.task import OPEN, Split, Task
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.curricula.explore.evolver import GatedEvolver
@@ -179,7 +179,7 @@ def test_a_model_that_goes_away_on_the_way_keeps_its_walks() -> None:
 @pytest.mark.parametrize("calls", [1, 2, 3, 5, 8, 13, 21, 34, 50])
 def test_a_budget_is_not_passed_and_what_was_found_is_kept(calls: int) -> None:
     policy = Presser().policy()
-    caps = AdvisorConfig(max_calls_per_round=calls)
+    caps = Caps(max_calls_per_round=calls)
     result = toy(policy, caps=caps, concurrency=2, walks=1).run(guided(n=8))
     assert len(policy.asked) <= calls
     assert sum(usage.calls for usage in result.usage.values()) == len(policy.asked)
@@ -196,7 +196,7 @@ def test_a_budget_is_not_passed_and_what_was_found_is_kept(calls: int) -> None:
 
 def test_the_cap_holds_for_an_unguided_round_too() -> None:
     policy = Presser().policy()
-    result = toy(policy, caps=AdvisorConfig(max_calls_per_round=30)).run(Round.unguided(50))
+    result = toy(policy, caps=Caps(max_calls_per_round=30)).run(Round.unguided(50))
     assert len(policy.asked) == 30
     assert 0 < len(result.accepted) < 50
 
@@ -216,7 +216,7 @@ class Swapped:
 def test_whatever_a_model_says_a_round_ends_as_it_should(first: int, calls: int) -> None:
     gates: Counter[str] = Counter()
     asked = Swapped()
-    caps = AdvisorConfig(max_calls_per_round=calls)
+    caps = Caps(max_calls_per_round=calls)
     made = toy(asked, caps=caps, walks=1, max_steps=5, concurrency=2)
     for seed in range(first, first + 250):
         asked.policy = HostilePolicy(seed, Presser().policy(), share=(0.0, 0.5, 0.9)[seed % 3])

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from coevo_gym.agents.advice.budget import AdvisorConfig
 from coevo_gym.core.evolution import Round
 from coevo_gym.core.seams import Sampling
+from coevo_gym.core.spend import Caps
 from tests.tapes.make import weak
 from tests.tapes.pipeline import pipeline
 
@@ -37,7 +37,7 @@ def test_a_small_model_explores_the_shop_within_its_budget(
     evolver = pipeline(
         "webshop",
         policy,
-        caps=AdvisorConfig(max_calls_per_round=CALLS, max_tokens_per_round=TOKENS),
+        caps=Caps(max_calls_per_round=CALLS, max_tokens_per_round=TOKENS),
         max_tokens=64,
         sampling=Sampling(0.7, 64),
         walks=1,

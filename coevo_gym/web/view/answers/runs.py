@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coevo_gym.config import RunConfig
+from coevo_gym.config.keys import with_current_keys
 from coevo_gym.report.words import headline
 from coevo_gym.run.table import RANDOM, WARMUP, TableRow, tasks_of
 from coevo_gym.store.secrets import without_secrets
@@ -59,7 +60,7 @@ def run_detail(run: ShownRun) -> RunDetail:
         signals=_added(arm.signals for arm in arms),
         record=config.store.record,
         stores=_stores(run),
-        config=without_secrets(manifest["config"]),
+        config=without_secrets(with_current_keys(manifest["config"])),
         manifest=without_secrets({k: v for k, v in manifest.items() if k != "config"}),
         notes=_notes(config, manifest),
     )

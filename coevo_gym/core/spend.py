@@ -1,0 +1,438 @@
+"""What asking models costs: how it is counted, priced and capped.
+
+A policy reserves the most that its requests may take, sends as many as the caps have room for, and
+counts what they really took:
+
+    >>> meter = Meter(Caps(max_tokens_total=1000))
+    >>> with meter.hold([(700, 200), (700, 200)]) as n:
+    ...     meter.count("explore", Usage(calls=n, prompt_tokens=650, completion_tokens=20))
+    >>> n, meter.total.tokens
+    (1, 670)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, NamedTuple
+
+from pydantic import Field
+
+from coevo_gym.core.scopes import Scopes
+from coevo_gym.core.task import FrozenModel
+
+Tokens = tuple[int, int]
+"""Tokens of a prompt, and of its answer."""
+
+
+class Usage(FrozenModel):
+    """What asking models has cost; adds up with ``+``.
+
+    Attributes:
+        calls: requests that a model was sent, those that had to be sent again included.
+        cached: requests that a tape answered instead, with what the model had said before. Their
+            tokens and their price are counted as if they had been sent.
+        prompt_tokens: tokens read, as the model's own tokenizer or its server counts them.
+        completion_tokens: tokens written, hidden thoughts included.
+        usd: price in US dollars; 0 for models that run here.
+        seconds: wall time that an endpoint took to answer, all requests of a batch together; for
+            what a tape answers, as long as it had taken. 0 for models that run here.
+        used: questions whose answer was used as it came.
+        repaired: questions whose answer was used after one request to repair it.
+        by_rule: questions without a usable answer, so that a rule had to do without.
+
+    Example:
+        >>> (Usage(calls=1, prompt_tokens=30) + Usage(calls=2, usd=0.25)).calls
+        3
+    """
+
+    calls: int = Field(default=0, ge=0)
+    cached: int = Field(default=0, ge=0)
+    prompt_tokens: int = Field(default=0, ge=0)
+    completion_tokens: int = Field(default=0, ge=0)
+    usd: float = Field(default=0.0, ge=0)
+    seconds: float = Field(default=0.0, ge=0)
+    used: int = Field(default=0, ge=0)
+    repaired: int = Field(default=0, ge=0)
+    by_rule: int = Field(default=0, ge=0)
+
+    def __add__(self, other: Usage) -> Usage:
+        fields = type(self).model_fields
+        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in fields})
+
+    def times(self, n: int) -> Usage:
+        """Return ``n`` times the usage."""
+        return Usage(**{name: n * value for name, value in self})
+
+    @property
+    def requests(self) -> int:
+        """Requests that were answered, by a model or by a tape."""
+        return self.calls + self.cached
+
+    @property
+    def tokens(self) -> int:
+        """Tokens read and written."""
+        return self.prompt_tokens + self.completion_tokens
+
+    @property
+    def answers(self) -> int:
+        """Questions that were asked, however they ended."""
+        return self.used + self.repaired + self.by_rule
+
+
+ANSWERS = ("used", "repaired", "by_rule")
+"""How a question can end, as fields of :class:`Usage`."""
+
+NO_USAGE = Usage()
+
+Spent = Callable[[], Mapping[str, Usage]]
+"""What asking models has cost so far in a scope and those inside of it, by purpose."""
+
+
+class Cost(FrozenModel):
+    """What work has taken; adds up with ``+``.
+
+    Attributes:
+        env_steps: env steps, those of exploration and of gate replays included.
+        requests: requests that models were asked, or that a tape answered.
+        tokens: tokens that models read and wrote for these.
+        usd: price of these in US dollars, as far as prices are set.
+    """
+
+    env_steps: int = Field(default=0, ge=0)
+    requests: int = Field(default=0, ge=0)
+    tokens: int = Field(default=0, ge=0)
+    usd: float = Field(default=0.0, ge=0)
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(**{name: value + getattr(other, name) for name, value in self})
+
+    def less(self, other: Cost) -> Cost:
+        """What there is beyond another cost; nothing is below 0."""
+        return Cost(**{name: max(0, value - getattr(other, name)) for name, value in self})
+
+    @classmethod
+    def of(cls, env_steps: int, *usages: Usage) -> Cost:
+        """Env steps, and what asking models has cost."""
+        return cls(
+            env_steps=env_steps,
+            requests=sum(usage.requests for usage in usages),
+            tokens=sum(usage.tokens for usage in usages),
+            usd=sum(usage.usd for usage in usages),
+        )
+
+
+class Prices(NamedTuple):
+    """What a model costs, in US dollars per million tokens."""
+
+    prompt: float = 0.0
+    completion: float = 0.0
+
+    def usd(self, prompt: int, completion: int) -> float:
+        """Return the price of so many tokens, in US dollars.
+
+        Example:
+            >>> Prices(0.5, 2.0).usd(1_000_000, 500_000)
+            1.5
+        """
+        return (prompt * self.prompt + completion * self.completion) / 1e6
+
+
+FREE = Prices()
+"""The prices of a model that runs here."""
+
+
+class Caps(FrozenModel):
+    """Caps on what models may be asked, and on what that may cost.
+
+    No request is sent that might pass a cap: before, its prompt counts one token a byte and its
+    answer all that it may have; afterwards it counts as what the server or the tokenizer says.
+    """
+
+    max_calls_per_round: int | None = Field(default=None, ge=1)
+    """Most requests in a round, those that a tape answers included; None for no cap. One that is on
+    its way when a server fails is sent again even so, and counts each time."""
+    max_tokens_per_round: int | None = Field(default=None, ge=1)
+    """Most tokens in a round, read and written; None for no cap."""
+    max_seconds_per_round: float | None = Field(default=None, gt=0)
+    """So many seconds of waiting for answers, and a round sends no further batch; None for no
+    cap."""
+    max_tokens_total: int | None = Field(default=None, ge=1)
+    """Most tokens over the whole life of a run, read and written; None for no cap."""
+    max_usd_total: float | None = Field(default=None, gt=0)
+    """Most money over the whole life of a run, in US dollars; None for no cap. It needs the
+    endpoint's prices."""
+
+
+def allow(
+    requests: Sequence[Tokens],
+    *,
+    calls: int | None,
+    tokens: int | None,
+    usd: float | None,
+    prices: Prices = FREE,
+) -> int:
+    """How many requests of a batch may be sent, counted from its beginning.
+
+    The first that might pass a cap is not sent, nor is any after it: order decides, and what came
+    later and happens to be small gains nothing by it.
+
+    Args:
+        requests: most tokens of the prompt and of the answer of each.
+        calls: requests that are left; None for no cap.
+        tokens: tokens that are left; None for no cap.
+        usd: US dollars that are left; None for no cap.
+        prices: of the model.
+
+    Example:
+        >>> allow([(100, 50), (4000, 500), (10, 10)], calls=3, tokens=1000, usd=None)
+        1
+    """
+    prompt = completion = 0
+    for number, request in enumerate(requests):
+        prompt += request[0]
+        completion += request[1]
+        if (
+            (calls is not None and number >= calls)
+            or (tokens is not None and prompt + completion > tokens)
+            or (usd is not None and prices.usd(prompt, completion) > usd)
+        ):
+            return number
+    return len(requests)
+
+
+class Meter:
+    """Counts what asking models has cost, by piece of work and purpose, against the caps.
+
+    A round is all work whose name has the same first part. Entering the name of a piece anew
+    forgets what it had cost, since a tape gives its answers again; for the caps on the whole run
+    that is not forgotten, and what the tape then gives is not counted a second time. A round that
+    was left without an error has cost what its pieces have, and entering it anew forgets them all.
+
+    Its state goes to JSON and back. Pieces of a round that is not over are begun anew then. Threads
+    and event loops may share it.
+
+    Args:
+        caps: what is not to be passed; None for no caps.
+        scopes: which piece of work each thread is at; a tape beside it should have the same.
+    """
+
+    def __init__(self, caps: Caps | None = None, scopes: Scopes | None = None) -> None:
+        self.caps = caps or Caps()
+        self.scopes = scopes or Scopes()
+        self._lock = threading.RLock()
+        self._spent: dict[str, dict[str, Usage]] = {}  # by path and purpose
+        self._open: set[str] = set()
+        self._total = Cost()
+        self._forgotten: dict[str, Cost] = {}  # in the total, and not in a round any more
+        self._held: list[tuple[str, Cost]] = []  # by round
+        self._waiting: list[Future[None]] = []
+        self._waited: dict[str, float] = {}  # seconds, by round
+        self.scopes.on_begin(self._begin)
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[Spent]:
+        """Enter a piece of work; what it gives says, inside of it, what that has cost so far."""
+        with self.scopes(name) as path:
+            yield lambda: self.usage(path)
+        if "/" not in path:
+            self._close(path)
+
+    @property
+    def total(self) -> Cost:
+        """What counts towards the caps on the whole run; no env steps."""
+        with self._lock:
+            return self._total
+
+    def usage(self, path: str) -> dict[str, Usage]:
+        """What a piece of work has cost, those inside of it included, by purpose."""
+        with self._lock:
+            found: dict[str, Usage] = {}
+            for name, purposes in self._spent.items():
+                if name == path or name.startswith(f"{path}/"):
+                    for purpose, usage in purposes.items():
+                        found[purpose] = found.get(purpose, NO_USAGE) + usage
+            return found
+
+    def counted(self, round: str, usage: Mapping[str, Usage]) -> None:
+        """Count a round whose result is known from before, so that it is not done again.
+
+        One that is counted already is not counted twice.
+        """
+        with self._lock:
+            if round not in self._spent:
+                for purpose, cost in usage.items():
+                    self._add(round, purpose, cost, Cost.of(0, cost), again=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was spent, as JSON."""
+        with self._lock:
+            forgotten = dict(self._forgotten)
+            for path, purposes in self._spent.items():
+                if (round := _round(path)) in self._open:
+                    forgotten[round] = forgotten.get(round, Cost()) + Cost.of(0, *purposes.values())
+            spent = {
+                path: {purpose: usage.model_dump() for purpose, usage in purposes.items()}
+                for path, purposes in self._spent.items()
+                if _round(path) not in self._open
+            }
+            return {
+                "spent": spent,
+                "total": _to_json(self._total),
+                "forgotten": {round: _to_json(cost) for round, cost in forgotten.items()},
+            }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`state_dict`."""
+        with self._lock:
+            self._spent = {
+                path: {purpose: Usage(**usage) for purpose, usage in purposes.items()}
+                for path, purposes in state["spent"].items()
+            }
+            self._total = _from_json(state["total"])
+            self._forgotten = {
+                round: _from_json(cost) for round, cost in state["forgotten"].items()
+            }
+            self._open = set()
+
+    @contextmanager
+    def hold(self, requests: Sequence[Tokens], prices: Prices = FREE) -> Iterator[int]:
+        """Reserve what requests may take until they are counted; gives how many may be sent.
+
+        Where the caps leave no room beside what else is in flight, it waits until that is counted:
+        only what was truly spent refuses a request.
+
+        Args:
+            requests: most tokens of the prompt and of the answer of each.
+            prices: of the model.
+        """
+        while isinstance(held := self._reserve(requests, prices), Future):
+            held.result()
+        with self._held_while_open(held) as n:
+            yield n
+
+    @asynccontextmanager
+    async def hold_async(
+        self, requests: Sequence[Tokens], prices: Prices = FREE
+    ) -> AsyncIterator[int]:
+        """Do as :meth:`hold` in an event loop, which goes on meanwhile."""
+        while isinstance(held := self._reserve(requests, prices), Future):
+            await asyncio.wrap_future(held)
+        with self._held_while_open(held) as n:
+            yield n
+
+    def count(self, purpose: str, usage: Usage, capped: Usage | None = None) -> None:
+        """Count what this thread's piece of work has cost, or how its questions have ended.
+
+        Args:
+            purpose: what was asked for.
+            usage: what that has cost.
+            capped: what counts towards the caps on the whole run, where that is something else.
+        """
+        with self._lock:
+            cost = Cost.of(0, usage if capped is None else capped)
+            self._add(self.scopes.path, purpose, usage, cost, again=usage.cached > 0)
+
+    def _reserve(
+        self, requests: Sequence[Tokens], prices: Prices
+    ) -> tuple[str, Cost] | Future[None]:
+        """Reserve what as many requests as there is room for may take.
+
+        Returns:
+            The round and what is reserved; where something else has to be counted first, a future
+            that is done when something was.
+        """
+        path = self.scopes.path
+        with self._lock:
+            n = self._allowed(path, requests, prices)
+            if not n and self._held:
+                self._waiting.append(Future())
+                return self._waiting[-1]
+            prompt, completion = (sum(most[part] for most in requests[:n]) for part in (0, 1))
+            usd = prices.usd(prompt, completion)
+            held = _round(path), Cost(requests=n, tokens=prompt + completion, usd=usd)
+            self._held.append(held)
+            return held
+
+    @contextmanager
+    def _held_while_open(self, held: tuple[str, Cost]) -> Iterator[int]:
+        begun = time.perf_counter()
+        try:
+            yield held[1].requests
+        finally:
+            with self._lock:
+                waited = self._waited.get(held[0], 0.0) + time.perf_counter() - begun
+                self._waited[held[0]] = waited
+                self._held.remove(held)
+                waiting, self._waiting = self._waiting, []
+            for future in waiting:
+                if future.set_running_or_notify_cancel():  # false where who waits was cancelled
+                    future.set_result(None)
+
+    def _allowed(self, path: str, requests: Sequence[Tokens], prices: Prices) -> int:
+        caps, round = self.caps, _round(path)
+        usages = [u for name, p in self._spent.items() if _round(name) == round for u in p.values()]
+        told = sum(usage.seconds for usage in usages)  # by a tape, too, of what took no time now
+        seconds = max(told, self._waited.get(round, 0.0))
+        if caps.max_seconds_per_round is not None and seconds >= caps.max_seconds_per_round:
+            return 0
+        here = sum((held for name, held in self._held if name == round), Cost.of(0, *usages))
+        total = sum((held for _, held in self._held), self._total)
+        tokens = [
+            cap - spent
+            for cap, spent in (
+                (caps.max_tokens_per_round, here.tokens),
+                (caps.max_tokens_total, total.tokens),
+            )
+            if cap is not None
+        ]
+        calls, usd = caps.max_calls_per_round, caps.max_usd_total
+        return allow(
+            requests,
+            calls=None if calls is None else calls - here.requests,
+            tokens=min(tokens, default=None),
+            usd=None if usd is None else usd - total.usd,
+            prices=prices,
+        )
+
+    def _add(self, path: str, purpose: str, usage: Usage, cost: Cost, *, again: bool) -> None:
+        """Count a cost; ``again`` if it may be one that was counted before, and forgotten."""
+        purposes = self._spent.setdefault(path, {})
+        purposes[purpose] = purposes.get(purpose, NO_USAGE) + usage
+        if again and (before := self._forgotten.get(round := _round(path))):
+            self._forgotten[round] = before.less(cost)
+            cost = cost.less(before)
+        self._total += cost
+
+    def _begin(self, path: str) -> None:
+        with self._lock:
+            round = _round(path)
+            self._open.add(round)
+            cost = Cost.of(0, *self._spent.pop(path, {}).values())
+            self._forgotten[round] = self._forgotten.get(round, Cost()) + cost
+
+    def _close(self, round: str) -> None:
+        with self._lock:
+            whole = self.usage(round)
+            for path in [path for path in self._spent if _round(path) == round]:
+                del self._spent[path]
+            self._spent[round] = whole
+            self._forgotten.pop(round, None)
+            self._waited.pop(round, None)
+            self._open.discard(round)
+
+
+def _round(path: str) -> str:
+    return path.partition("/")[0]
+
+
+def _to_json(cost: Cost) -> list[float]:
+    return [cost.requests, cost.tokens, cost.usd]
+
+
+def _from_json(state: Sequence[Any]) -> Cost:
+    return Cost(requests=state[0], tokens=state[1], usd=state[2])
