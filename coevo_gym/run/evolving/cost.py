@@ -44,7 +44,7 @@ class Estimate(FrozenModel):
     paid: bool
     rounds: int | None
     cost: Usage
-    caps: Mapping[str, float] = FrozenDict()
+    caps: Mapping[str, int | float] = FrozenDict()
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """The estimate in words: what, and how much."""
