@@ -24,6 +24,7 @@ from coevo_gym.trainers.demonstrations import demonstrate  # noqa: E402
 from coevo_gym.trainers.grpo import GRPO, GRPOConfig  # noqa: E402
 from coevo_gym.trainers.learners import AnyLearner, make_learner  # noqa: E402
 from coevo_gym.trainers.loop import Events, Loop, LoopConfig  # noqa: E402
+from coevo_gym.trainers.ppo import PPO  # noqa: E402
 from coevo_gym.trainers.settings import ImproveConfig, LearnerConfig, PPOConfig, RestConfig  # noqa: E402
 from coevo_gym.trainers.sft import ImitationConfig, imitate  # noqa: E402
 from tests.toy import BENCHMARK, ToyEnv  # noqa: E402
@@ -107,6 +108,17 @@ def test_groups_that_are_stale_teach_nothing_unless_they_may(envs: EnvPool) -> N
     assert (metrics["broken_groups"], metrics["decisions"]) == (2.0, 0.0)
     assert GRPO(policy, GRPOConfig(max_staleness=1)).update(stale)["decisions"] == 0.0
     assert GRPO(policy, GRPOConfig(max_staleness=2)).update(stale)["decisions"] > 0.0
+
+
+@pytest.mark.parametrize("kind", [GRPO, PPO])
+@pytest.mark.parametrize("n", [3, 5])
+def test_each_trajectory_needs_one_advantage(
+    kind: type[GRPO] | type[PPO], n: int, envs: EnvPool
+) -> None:
+    policy = TinyPolicy(SMALL)
+    groups = collect(policy, envs, groups=2, size=4, seed=0)
+    with pytest.raises(ValueError, match=f"has 4 trajectories and {n} advantages"):
+        kind(policy).update(groups, [[0.5] * 4, [0.5] * n])
 
 
 def test_an_action_that_was_not_the_decision_is_refused(envs: EnvPool) -> None:

@@ -70,10 +70,19 @@ def batch_of(
         masked: ends of the trajectories that are left out, beside lost ones.
         clip_high: upper clip of each trajectory, of the same groups as ``advantages``; default:
             one for all, which the batch does not hold.
+
+    Raises:
+        ValueError: if a group has another number of advantages than of trajectories.
     """
     usable = [group for group in groups if group.comparable(config.max_staleness)]
     values = judge(usable) if advantages is None else advantages
     values = of_usable(groups, values, config.max_staleness)
+    for group, row in zip(usable, values, strict=True):
+        if len(row) != len(group.trajectories):
+            raise ValueError(
+                f"Group {group.id} has {len(group.trajectories)} trajectories and {len(row)} "
+                "advantages. Pass one advantage for each trajectory."
+            )
     metrics = group_metrics(groups, usable, values, config.outcome)
     trajectories = [t for group in usable for t in group.trajectories]
     learned = [not (t.end_reason.lost or t.end_reason in masked) for t in trajectories]
