@@ -8,7 +8,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import Field
 
-from coevo_gym.agents.chat import contexts
+from coevo_gym.agents.chat import history
 from coevo_gym.core.errors import ConfigError, ModelError
 from coevo_gym.core.seams import Act, Completion, Finish, Message, Policy, Prompt, Sampling
 from coevo_gym.core.task import FrozenModel
@@ -21,7 +21,7 @@ class ChatConfig(FrozenModel):
     """How a language model is talked to.
 
     Attributes:
-        context: what of an episode it is shown: all (``causal``), all but earlier thoughts
+        history: what of an episode it is shown: all (``causal``), all but earlier thoughts
             (``reasoning``), the last steps (``window``), or what it keeps (``self_managed``).
         window_turns: past steps that ``window`` shows as they were.
         managed_chars: characters of a prompt from which on ``self_managed`` asks to make room.
@@ -33,7 +33,7 @@ class ChatConfig(FrozenModel):
         temperature: what logits are divided by; 0 is greedy.
     """
 
-    context: Literal["causal", "reasoning", "window", "self_managed"] = "causal"
+    history: Literal["causal", "reasoning", "window", "self_managed"] = "causal"
     window_turns: int = Field(default=4, ge=0)
     managed_chars: int = Field(default=24_000, ge=1)
     thinking: bool = False
@@ -87,7 +87,7 @@ class ChatAgent:
         """One act per view, from one batch of requests.
 
         Raises:
-            ModelError: if the context is ``causal``, and the policy prompts with other tokens than
+            ModelError: if the history is ``causal``, and the policy prompts with other tokens than
                 it has sampled: a conversation was tokenised anew.
             ConfigError: if cues are to be stripped, and the policy does not say which tokens are
                 left to be trained on.
@@ -99,7 +99,7 @@ class ChatAgent:
         answers = self.policy.generate(requests) if requests else []
         for index, request, completion in zip(live, requests, answers, strict=True):
             self._check_stripped(request, completion)
-            if self.config.context == "causal":
+            if self.config.history == "causal":
                 _check_goes_on(views[index], completion)
             acts[index] = self._act(completion)
         return acts
@@ -107,16 +107,16 @@ class ChatAgent:
     def messages(self, view: View) -> tuple[Message, ...]:
         """The chat that the policy is asked to go on with in a view."""
         config = self.config
-        conversation = contexts.Conversation(view, self.prompt, config.thinking)
-        match config.context:
+        conversation = history.Conversation(view, self.prompt, config.thinking)
+        match config.history:
             case "causal":
-                return contexts.causal(conversation)
+                return history.causal(conversation)
             case "reasoning":
-                return contexts.reasoning(conversation)
+                return history.reasoning(conversation)
             case "window":
-                return contexts.window(conversation, config.window_turns)
+                return history.window(conversation, config.window_turns)
             case "self_managed":
-                return contexts.self_managed(conversation, config.managed_chars)
+                return history.self_managed(conversation, config.managed_chars)
 
     def demonstrate(self, view: View, action: str) -> TokenDecision | None:
         """The decision to answer a view with an action, to be imitated; None if it has no room.
@@ -166,8 +166,8 @@ class ChatAgent:
         if completion.finish is Finish.LOST:
             return Act("", said=completion.text, end=EndReason.MODEL_LOST)
         said = completion.text
-        if self.config.context == "self_managed":
-            said = contexts.without_marks(said)
+        if self.config.history == "self_managed":
+            said = history.without_marks(said)
         action = action_of(said, self.prompt.header.answer)
         return Act(action, completion.decision, completion.text, usage=completion.usage)
 

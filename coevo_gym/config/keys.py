@@ -21,6 +21,7 @@ ARM_KEY = re.compile(r"arm\.([^.]+)\.(?:method|set\.(.+))")
 
 RENAMED: Mapping[str, str] = MappingProxyType(
     {
+        "policy.chat.context": "policy.chat.history",
         "policy.endpoint.max_cost_usd": "policy.endpoint.max_usd_total",
         "explorer.model.endpoint.max_cost_usd": "explorer.model.endpoint.max_usd_total",
         **{f"curriculum.{old}": f"curriculum.{new}" for old, new in OLDER_NAMES.items()},

@@ -145,7 +145,7 @@ def _sampled_tokens(config: RunConfig, env_steps: int, episodes: int | None) -> 
     most = [env_steps * chat.max_answer_tokens]
     if episodes is not None and chat.max_episode_tokens is not None:
         most.append(episodes * chat.max_episode_tokens)
-    if episodes is not None and chat.context == "causal" and config.policy.model.max_context:
+    if episodes is not None and chat.history == "causal" and config.policy.model.max_context:
         most.append(episodes * config.policy.model.max_context)  # what is sampled stays in it
     return min(most)
 

@@ -152,7 +152,7 @@ class TestEpisodes:
 
         with pytest.raises(ModelError, match=r"prompt of step 2 differs .* from token 9 on"):
             one(ChatAgent(Anew("hm"), TOY), envs)
-        changed = ChatConfig(context="window", window_turns=4)
+        changed = ChatConfig(history="window", window_turns=4)
         assert one(ChatAgent(Anew("hm"), TOY, changed), envs).steps
 
     def test_live_episodes_ask_in_one_batch(self, envs: EnvPool) -> None:
@@ -235,7 +235,7 @@ def test_an_answer_that_was_cut_is_read_as_far_as_it_goes() -> None:
 
 def test_thoughts_are_asked_for_and_dropped_later() -> None:
     policy = Fixed("<think>Red it is.</think><action>press red</action>")
-    agent = ChatAgent(policy, TOY, ChatConfig(thinking=True, context="reasoning"))
+    agent = ChatAgent(policy, TOY, ChatConfig(thinking=True, history="reasoning"))
     (act,) = agent.act([View("Press red.", "None.")])
     assert act.text == "press red"
     assert "think" in policy.prompts[0].messages[0].content
@@ -254,15 +254,15 @@ def test_a_window_and_a_managed_context_by_their_settings() -> None:
         return [message.content for message in messages]
 
     assert len(told(ChatConfig())) == 1 + 11
-    assert len(told(ChatConfig(context="window", window_turns=1))) == 1 + 3
-    assert "make room" in told(ChatConfig(context="self_managed", managed_chars=10))[-1]
+    assert len(told(ChatConfig(history="window", window_turns=1))) == 1 + 3
+    assert "make room" in told(ChatConfig(history="self_managed", managed_chars=10))[-1]
 
 
 def test_marks_are_not_sent_to_the_env() -> None:
     text = parse_prompt(PROMPT.replace('"action"', '"text"'))
     policy = Fixed("ls()\n<drop>2</drop>")
     view = View("Press red.", "None.")
-    (managed,) = ChatAgent(policy, text, ChatConfig(context="self_managed")).act([view])
+    (managed,) = ChatAgent(policy, text, ChatConfig(history="self_managed")).act([view])
     assert (managed.text, managed.said) == ("ls()", "ls()\n<drop>2</drop>")
     (plain,) = ChatAgent(policy, text).act([view])
     assert plain.text == "ls()\n<drop>2</drop>"

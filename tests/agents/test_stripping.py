@@ -147,9 +147,9 @@ ANSWERS = st.lists(
 )
 CONFIGS = {
     "causal": ChatConfig(),
-    "reasoning": ChatConfig(context="reasoning", thinking=True),
-    "window": ChatConfig(context="window", window_turns=1),
-    "self_managed": ChatConfig(context="self_managed", managed_chars=300),
+    "reasoning": ChatConfig(history="reasoning", thinking=True),
+    "window": ChatConfig(history="window", window_turns=1),
+    "self_managed": ChatConfig(history="self_managed", managed_chars=300),
 }
 
 
@@ -193,7 +193,7 @@ def check(
     for cue in stripped:
         assert not any(holds(s.ids, format_.answer_ids(cue.text)[:-1]) for s in found)
 
-    if config.context == "causal":
+    if config.history == "causal":
         (whole,) = found
         assert whole.ids == without[-1].prompt_ids + without[-1].ids
         assert len(whole.logprobs) == sum(len(decision.ids) for decision in decisions)

@@ -12,7 +12,7 @@ from hypothesis.strategies import SearchStrategy
 from pydantic import BaseModel
 
 from coevo_gym.agents.advice.reading import Unreadable, read_answer
-from coevo_gym.agents.chat.contexts import without_marks
+from coevo_gym.agents.chat.history import without_marks
 from coevo_gym.agents.endpoint.endpoint import read_reply, retry_after_s, says_overflow
 from coevo_gym.agents.lm.model_shape import shape_of
 from coevo_gym.config.sources import load_config

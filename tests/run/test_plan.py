@@ -240,7 +240,7 @@ def test_tokens_are_bounded_by_steps_and_by_episodes() -> None:
     free = ["policy.chat.max_episode_tokens=none"]
     kept = plan(settings("coevolve_bfcl_qwen3_4b", *free))
     assert kept.max_sampled_tokens == 30_720 * 16_384  # all answers stay in the context
-    forgotten = plan(settings("coevolve_bfcl_qwen3_4b", *free, "policy.chat.context=reasoning"))
+    forgotten = plan(settings("coevolve_bfcl_qwen3_4b", *free, "policy.chat.history=reasoning"))
     assert forgotten.max_sampled_tokens == 30_720 * 30 * 1024
 
 

@@ -40,7 +40,7 @@ def pipeline(
     tape = Tape(policy, store, mode, model="rules", scopes=scopes)
     asked = Budgeted(tape, budget, purpose="explore")
     config = ChatConfig(
-        context="window", window_turns=3, temperature=0.7, max_answer_tokens=max_tokens
+        history="window", window_turns=3, temperature=0.7, max_answer_tokens=max_tokens
     )
     benchmark = get_benchmark(name)
     advisor: Advisor = ModelAdvisor(asked)

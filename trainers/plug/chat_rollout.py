@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import gymnasium as gym
 
-from coevo_gym.agents.chat.contexts import Conversation
+from coevo_gym.agents.chat.history import Conversation
 from coevo_gym.core.errors import EnvBackendError, ResetNeeded
 from coevo_gym.core.seams import Message
 from coevo_gym.core.task import Split, Task, parse_split

@@ -20,6 +20,8 @@ _ASIDE = ("source", "git_commit")
 the numbers do not."""
 _OF_A_MACHINE = {"device", "gradient_checkpointing", "pack_tokens"}
 _OF_AN_ENDPOINT = {"model", "base_url", "send_temperature"}
+_RENAMED = {"settings.chat.context": "settings.chat.history"}
+"""What older versions called a key, and its name now."""
 _MOST = 5
 
 
@@ -64,7 +66,9 @@ def default_name(job: EvalJob, of: Mapping[str, Any]) -> str:
 
 def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What two evaluations differ in, each as ``what: one there, another now``."""
-    before, after = ({**dict(flat(found))} for found in (there, now))
+    before, after = (
+        {_RENAMED.get(key, key): value for key, value in flat(found)} for found in (there, now)
+    )
     keys = [key for key in dict.fromkeys([*after, *before]) if key not in _ASIDE]
     return [
         f"{key}: {_brief(before.get(key))} there, {_brief(after.get(key))} now"

@@ -76,7 +76,7 @@ class Asked:
         """
         settings = self.settings
         chat = ChatConfig(
-            context="window",
+            history="window",
             window_turns=settings.history_turns,
             thinking=settings.thinking,
             max_answer_tokens=settings.max_action_tokens,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coevo_gym.agents.chat.contexts import (
+from coevo_gym.agents.chat.history import (
     Conversation,
     causal,
     reasoning,

@@ -1,4 +1,4 @@
-"""What of an episode a chat model is shown: context managers.
+"""What of an episode a chat model is shown: four kinds of history.
 
 Each is a pure function of the view, so an agent keeps no state: what was said and sampled lies in
 the view's history. An answer that is shown as it was sampled carries its token ids; a prompt that
@@ -6,7 +6,7 @@ goes on from the one before thus shares a training segment with it. An answer th
 no ids and is prompt text like any other, which is not trained on again.
 
 The four are those of AgentEvolver (Zhai et al., arXiv 2511.10395): append only, thoughts dropped,
-sliding window, and a context that the model itself manages. Where one of ours differs, it says so.
+sliding window, and a history that the model itself manages. Where one of ours differs, it says so.
 
 Cues are told in all four: in the system message, which a prompt without one then gets; before the
 first user message; after every user message. They are the same in all of an episode, so that a
