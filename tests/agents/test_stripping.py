@@ -38,7 +38,7 @@ from coevo_gym.prompts import PromptTemplate  # noqa: E402
 from coevo_gym.store.answers import AnswerFile  # noqa: E402
 from coevo_gym.trainers.segments import samples, segments  # noqa: E402
 from tests.agents.test_chat_format import TEMPLATES, tokenizer  # noqa: E402
-from tests.agents.test_contexts import SILENT, TOY  # noqa: E402
+from tests.agents.test_history import SILENT, TOY  # noqa: E402
 from tests.toy import BENCHMARK  # noqa: E402
 
 TRAIN, VAL = BENCHMARK.tasks(Split.TRAIN), BENCHMARK.tasks(Split.VAL)

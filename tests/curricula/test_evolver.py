@@ -277,7 +277,7 @@ def test_an_engine_that_is_lost_every_time_stops_the_round() -> None:
     assert content(lost.run(guided())) == content(evolver().run(guided()))
 
 
-def test_contexts_are_explored_as_many_at_a_time_as_the_explorer_likes() -> None:
+def test_history_are_explored_as_many_at_a_time_as_the_explorer_likes() -> None:
     said = Explored(context=context(), problems=("nothing was found",))
     several = Bringing(Exploration((), 5, said), concurrency=2)
     result = GatedEvolver(BENCHMARK, several).run(guided(n=5))
@@ -404,7 +404,7 @@ def test_tasks_that_wait_are_kept_apart_and_not_found_twice() -> None:
     assert RoundResult.model_validate_json(waiting.model_dump_json()) == waiting
 
 
-def test_contexts_that_were_left_out_are_no_candidates() -> None:
+def test_history_that_were_left_out_are_no_candidates() -> None:
     draft, left_out = (Verdict(draft_id=id, accepted=False, gate="build") for id in ("d", ""))
     result = RoundResult(round_id="round-1", verdicts=(draft, left_out, draft))
     assert result.judged == (draft, draft)

@@ -150,7 +150,7 @@ def test_tasks_that_are_not_in_the_pool_are_no_reserve() -> None:
 
 
 @pytest.mark.parametrize("evolve", ["guided", "blind"])
-def test_contexts_number_what_is_wanted(evolve: str) -> None:
+def test_history_number_what_is_wanted(evolve: str) -> None:
     c = growing(evolve, 12, evolve_every_groups=40, max_contexts_per_round=2, signals=("boundary",))
     c.record([of(place, 2) for place in range(12)])
     c.record([of(place % 12, 2) for place in range(28)])

@@ -344,7 +344,7 @@ def test_proposals_are_taken_with_measure() -> None:
             idea(**bad)
 
 
-def test_contexts_of_rollouts_can_be_explored() -> None:
+def test_history_of_rollouts_can_be_explored() -> None:
     mine = context_of("rare", TRAIN[0], trajectory())
     advisor = Told("overflow")
     (found,) = Summarise(advisor, "coevolve/summary", SAMPLING)([mine])
