@@ -39,7 +39,7 @@ def spread(name: str, method: str) -> dict[str, Any]:
 
 def test_the_method_is_coverage_reserve_and_band() -> None:
     arm = Assembly(config(arms=["coevolve_rbc"])).arms["coevolve_rbc"].curriculum
-    assert (arm.evolve, arm.when, arm.selector.kind) == ("coverage", "reserve", "band")
+    assert (arm.growth.kind, arm.growth.when, arm.selector.kind) == ("coverage", "reserve", "band")
     assert arm.initial == "unguided"  # so that it begins with the tasks that other arms begin with
     assert arm.selector.cap == 8  # type: ignore[union-attr]
 
@@ -122,7 +122,7 @@ def test_a_round_looks_for_as_many_targets_as_it_tries_drafts(when: str) -> None
     assert len(planned.contexts) == planned.budget == 5
     assert planned.n_unguided == 0
     assert {context.kind for context in planned.contexts} == {"target"}
-    assert config.most_places == 5
+    assert config.growth.most_places == 5
 
 
 def test_first_tasks_by_coverage_need_native_ones() -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from coevo_gym import cli
+from coevo_gym.core.spend import Cost
 from coevo_gym.run.listing import evolved_tasks
 from coevo_gym.store.folder import RunFolder
-from coevo_gym.store.progress import PROGRESS, Cost, WorkProgress
+from coevo_gym.store.progress import PROGRESS, WorkProgress
 from coevo_gym.store.reader import RunReader
 from coevo_gym.web.view.api import answer
 from coevo_gym.web.view.library import Library
