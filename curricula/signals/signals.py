@@ -251,8 +251,8 @@ class SignalDetector:
         logger.warning(
             "rare_share=%.2f distinct_patterns=%d: most episodes are called rare, so the signal "
             "says nothing. Describe behaviour more coarsely (curriculum.detector.pattern='set', or "
-            "coarser step symbols of the benchmark), lower curriculum.detector.theta (now %g), or raise "
-            "curriculum.detector.min_support (now %d). In Python: make_curriculum(..., "
+            "coarser step symbols of the benchmark), lower curriculum.detector.theta (now %g), or "
+            "raise curriculum.detector.min_support (now %d). In Python: make_curriculum(..., "
             "detector={'pattern': 'set'}).",
             self._flagged / self._tested,
             len(self._counts),
