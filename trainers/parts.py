@@ -88,7 +88,7 @@ class LoopConfig(FrozenModel):
         return any(limit is not None and done >= limit for limit, done in limits)
 
     def only_studies(self, state: LoopState) -> bool:
-        """Whether nothing is learned in the step that is due."""
+        """Return whether the step that is due only studies, and learns nothing."""
         return state.step < self.study_only_steps
 
     def spent(self, state: LoopState) -> float:

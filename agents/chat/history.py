@@ -1,4 +1,4 @@
-"""What of an episode a chat model is shown: four kinds of history.
+"""The part of an episode that a chat model is shown: four kinds of history.
 
 Each is a pure function of the view, so an agent keeps no state: what was said and sampled lies in
 the view's history. An answer that is shown as it was sampled carries its token ids; a prompt that

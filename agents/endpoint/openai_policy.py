@@ -163,7 +163,7 @@ class OpenAIPolicy:
 
     @property
     def usage(self) -> Usage:
-        """What was asked so far and what it cost, by the server's own count.
+        """The usage so far, by the server's own count.
 
         What :meth:`load_state_dict` brought is included, and so is each attempt; answers whose
         tokens the server did not tell are not.
@@ -172,7 +172,7 @@ class OpenAIPolicy:
 
     @property
     def capped(self) -> Cost:
-        """What counts towards the caps: at least what the texts sent and answered must be."""
+        """The cost that counts towards the caps: at least that of the texts sent and answered."""
         return self._meter.total
 
     def in_words(self) -> str:

@@ -28,7 +28,7 @@ class ExplorerModelSettings(FrozenModel):
 
 
 class ExplorerSettings(ExplorerConfig):
-    """Who goes back into the environment in a round, and with which model."""
+    """The explorer, which goes back into the environment in a round, and its model."""
 
     model: ExplorerModelSettings = ExplorerModelSettings()
     """Which model, of ``model``; all that follow are of it alone, too."""

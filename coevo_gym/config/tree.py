@@ -43,6 +43,12 @@ ArmName = Annotated[
 ]
 
 
+_GROWTH = (
+    "curriculum.growth.kind is decided by each arm's method. List the methods in arms: "
+    f"{', '.join(METHODS.names())}"
+)
+
+
 class RunConfig(FrozenModel):
     """All settings of a run.
 
@@ -88,7 +94,10 @@ class RunConfig(FrozenModel):
         """
         if not isinstance(data, Mapping):
             return data
-        data = with_kinds(cls, with_current_keys(data))
+        data = with_current_keys(data)
+        if _names_growth(data.get("curriculum")):
+            raise ValueError(_GROWTH)
+        data = with_kinds(cls, data)
         loop = data.get("loop", {})
         loop = loop.model_dump(exclude_unset=True) if isinstance(loop, LoopConfig) else loop
         if not isinstance(loop, Mapping):
@@ -118,10 +127,7 @@ class RunConfig(FrozenModel):
     @model_validator(mode="after")
     def _consistent(self) -> RunConfig:
         if self.curriculum.growth.kind != "signals":
-            raise ValueError(
-                "curriculum.growth.kind is decided by each arm's method. List the methods in arms: "
-                f"{', '.join(METHODS.names())}"
-            )
+            raise ValueError(_GROWTH)
         if self.evaluation.split == "held_out" and not self.benchmark.hold_out:
             raise ValueError(
                 "evaluation.split = 'held_out' needs scenarios that are set aside. Set "
@@ -144,4 +150,12 @@ class RunConfig(FrozenModel):
 
     def to_json(self) -> dict[str, Any]:
         """The tree as JSON; ``RunConfig.model_validate`` reads it back."""
-        return self.model_dump(mode="json", exclude={"curriculum": {"evolve"}})
+        return self.model_dump(mode="json", exclude={"curriculum": {"growth": {"kind"}}})
+
+
+def _names_growth(curriculum: Any) -> bool:
+    """Return whether the section sets the kind of growth, by its name now or by the older one."""
+    if not isinstance(curriculum, Mapping):
+        return False
+    growth = curriculum.get("growth")
+    return "evolve" in curriculum or (isinstance(growth, Mapping) and "kind" in growth)

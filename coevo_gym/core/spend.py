@@ -1,4 +1,4 @@
-"""What asking models costs: how it is counted, priced and capped.
+"""The cost of asking models: counted, priced and capped in one place.
 
 A policy reserves the most that its requests may take, sends as many as the caps have room for, and
 counts what they really took:
@@ -30,7 +30,7 @@ Tokens = tuple[int, int]
 
 
 class Usage(FrozenModel):
-    """What asking models has cost; adds up with ``+``.
+    """The cost of asking models; adds up with ``+``.
 
     Attributes:
         calls: requests that a model was sent, those that had to be sent again included.
@@ -85,16 +85,16 @@ class Usage(FrozenModel):
 
 
 ANSWERS = ("used", "repaired", "by_rule")
-"""How a question can end, as fields of :class:`Usage`."""
+"""Ways in which a question can end, as fields of :class:`Usage`."""
 
 NO_USAGE = Usage()
 
 Spent = Callable[[], Mapping[str, Usage]]
-"""What asking models has cost so far in a scope and those inside of it, by purpose."""
+"""Returns the cost of asking models so far, in a scope and those inside of it, by purpose."""
 
 
 class Cost(FrozenModel):
-    """What work has taken; adds up with ``+``.
+    """Env steps and money that a piece of work has taken; adds up with ``+``.
 
     Attributes:
         env_steps: env steps, those of exploration and of gate replays included.
@@ -112,12 +112,12 @@ class Cost(FrozenModel):
         return Cost(**{name: value + getattr(other, name) for name, value in self})
 
     def less(self, other: Cost) -> Cost:
-        """What there is beyond another cost; nothing is below 0."""
+        """Return the difference to another cost; no part of it is below 0."""
         return Cost(**{name: max(0, value - getattr(other, name)) for name, value in self})
 
     @classmethod
     def of(cls, env_steps: int, *usages: Usage) -> Cost:
-        """Env steps, and what asking models has cost."""
+        """Create the cost of env steps and of asking models."""
         return cls(
             env_steps=env_steps,
             requests=sum(usage.requests for usage in usages),
@@ -127,7 +127,7 @@ class Cost(FrozenModel):
 
 
 class Prices(NamedTuple):
-    """What a model costs, in US dollars per million tokens."""
+    """Prices of a model, in US dollars per million tokens."""
 
     prompt: float = 0.0
     completion: float = 0.0
@@ -176,7 +176,7 @@ def allow(
     usd: float | None,
     prices: Prices = FREE,
 ) -> int:
-    """How many requests of a batch may be sent, counted from its beginning.
+    """Return the number of requests of a batch that may be sent, counted from its beginning.
 
     The first that might pass a cap is not sent, nor is any after it: order decides, and what came
     later and happens to be small gains nothing by it.
@@ -236,7 +236,7 @@ class Meter:
 
     @contextmanager
     def scope(self, name: str) -> Iterator[Spent]:
-        """Enter a piece of work; what it gives says, inside of it, what that has cost so far."""
+        """Enter a piece of work; yield a function that returns its usage so far."""
         with self.scopes(name) as path:
             yield lambda: self.usage(path)
         if "/" not in path:
@@ -244,12 +244,12 @@ class Meter:
 
     @property
     def total(self) -> Cost:
-        """What counts towards the caps on the whole run; no env steps."""
+        """The cost that counts towards the caps on the whole run, without env steps."""
         with self._lock:
             return self._total
 
     def usage(self, path: str) -> dict[str, Usage]:
-        """What a piece of work has cost, those inside of it included, by purpose."""
+        """Return the usage of a piece of work and of those inside of it, by purpose."""
         with self._lock:
             found: dict[str, Usage] = {}
             for name, purposes in self._spent.items():
@@ -269,7 +269,7 @@ class Meter:
                     self._add(round, purpose, cost, Cost.of(0, cost), again=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """What was spent, as JSON."""
+        """Return the state as JSON."""
         with self._lock:
             forgotten = dict(self._forgotten)
             for path, purposes in self._spent.items():
@@ -301,7 +301,7 @@ class Meter:
 
     @contextmanager
     def hold(self, requests: Sequence[Tokens], prices: Prices = FREE) -> Iterator[int]:
-        """Reserve what requests may take until they are counted; gives how many may be sent.
+        """Reserve the most that requests may take; yield the number that may be sent.
 
         Where the caps leave no room beside what else is in flight, it waits until that is counted:
         only what was truly spent refuses a request.

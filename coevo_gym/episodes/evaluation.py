@@ -32,7 +32,7 @@ SUBSET = "subset"
 
 Parts = Iterable[tuple[Agent, Sequence[Task]]]
 """Agents, each with the tasks that it plays."""
-Playing = Callable[[int, int, Sequence[Task]], AbstractContextManager[Parts]]
+Players = Callable[[int, int, Sequence[Task]], AbstractContextManager[Parts]]
 """Called with the number of a sample, from 0, the number of its episodes that are kept already, and
 the tasks that are left; returns a scope in which the agents play these."""
 
@@ -177,7 +177,7 @@ class Kept:
 
 
 def evaluate(
-    agent: Agent | Playing,
+    agent: Agent | Players,
     tasks: Sequence[Task],
     envs: EnvPool,
     *,
@@ -215,14 +215,14 @@ def evaluate(
             f"evaluate needs tasks of exactly one split, actual: {sorted(splits) or 'no tasks'}"
         )
     kept = Kept() if kept is None else kept
-    playing = agent if callable(agent) else _alone(agent)
+    players = agent if callable(agent) else _alone(agent)
     done = sum((task.id, sample) in kept.lines for task in tasks for sample in range(samples))
     lost: list[Lost] = []
     for sample in range(samples):
         waiting = [task for task in tasks if (task.id, sample) not in kept.lines]
         if not waiting:
             continue
-        with playing(sample, len(tasks) - len(waiting), waiting) as parts:
+        with players(sample, len(tasks) - len(waiting), waiting) as parts:
             for player, part in parts:
                 episodes = [EvalEpisode(task, seed_of_sample(seed, task, sample)) for task in part]
                 for outcome in Runner(envs, mode).run(episodes, player):
@@ -348,7 +348,7 @@ def pass_at(tried: Iterable[Sequence[EvalLine]], samples: int) -> dict[int, floa
     return found
 
 
-def _alone(agent: Agent) -> Playing:
+def _alone(agent: Agent) -> Players:
     return lambda sample, done, waiting: nullcontext([(agent, waiting)])
 
 

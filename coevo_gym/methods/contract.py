@@ -80,8 +80,8 @@ def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
         policy=none_yet,
         first_round=first,
         seed=_seed_of(spec.name),
-        exploring=ExplorerConfig(),
-        judging=GatesConfig(),
+        explorer_settings=ExplorerConfig(),
+        gate_settings=GatesConfig(),
         tries=none_yet,
         max_envs=8,
     )

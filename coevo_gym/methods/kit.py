@@ -76,8 +76,8 @@ class Kit:
             says. It is the same for all arms that say the same and look for equally many, so that
             they begin with the same tasks.
         seed: returns the seed of one part of the run, by its purpose.
-        exploring: settings of the explorer.
-        judging: settings of the gates.
+        explorer_settings: settings of the explorer.
+        gate_settings: settings of the gates.
         asked: the model that rounds ask; None if they ask none.
         tries: creates an agent that acts with the policy under training, at a temperature.
         max_envs: most envs alive at once.
@@ -93,8 +93,8 @@ class Kit:
     policy: Callable[[], Policy]
     first_round: Callable[[int], Round]
     seed: Callable[[str], int]
-    exploring: ExplorerConfig
-    judging: GatesConfig
+    explorer_settings: ExplorerConfig
+    gate_settings: GatesConfig
     tries: Callable[[float], Agent]
     max_envs: int
     asked: AskedModel | None = None
@@ -109,7 +109,7 @@ class Kit:
         Raises:
             ConfigError: if models cannot explore the benchmark, or there is no such prompt.
         """
-        settings, asked = self.exploring, self.asked
+        settings, asked = self.explorer_settings, self.asked
         if asked is None:
             return ScriptedExplorer(
                 self.benchmark,
@@ -150,7 +150,7 @@ class Kit:
 
     def gates(self, benchmark: Benchmark, known: KnownTasks) -> Sequence[Gate]:
         """Create the gates that a draft must pass."""
-        settings = self.judging
+        settings = self.gate_settings
         asks = settings.has("judge") or settings.accept == "paper"
         return default_gates(
             benchmark,
@@ -163,7 +163,7 @@ class Kit:
     @cached_property
     def starts(self) -> Sequence[Task]:
         """Training tasks that rounds may explore from; targets are planned from these."""
-        if self.judging.similarity.bin == "all":
+        if self.gate_settings.similarity.bin == "all":
             return self.native_tasks
         _, rest = set_aside(self.native_tasks)
         return rest
@@ -173,7 +173,7 @@ class Kit:
 
         With ``explorer.kind = "noisy"`` it uses neither.
         """
-        settings = self.exploring
+        settings = self.explorer_settings
         if settings.kind == "noisy":
             return UnprovenEvolver(
                 self.benchmark,
@@ -194,11 +194,11 @@ class Kit:
 
     @property
     def _solves(self) -> bool:
-        return self.judging.has("solve") or self.judging.accept == "paper"
+        return self.gate_settings.has("solve") or self.gate_settings.accept == "paper"
 
     def _solver(self) -> Solver:
         """Create the agent that tries new tasks."""
-        solve = self.judging.solve
+        solve = self.gate_settings.solve
         if solve.solver == "policy":
             return Solver(self.tries(solve.temperature), self.make_env)
         assert self.asked is not None  # settings that ask for one without a model are refused

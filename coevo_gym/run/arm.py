@@ -19,7 +19,7 @@ from coevo_gym.methods.kit import OnVerdict
 from coevo_gym.run.assembly import Assembly, restoring, weights_hash
 from coevo_gym.run.events import ArmEvents
 from coevo_gym.run.evolving.answers import answers_of
-from coevo_gym.run.rounds import StoredEvolver, StoredLandings, stacked
+from coevo_gym.run.rounds import StoredEvolver, StoredLandings, stack
 from coevo_gym.run.stop import Stopped
 from coevo_gym.run.table import WARMUP
 from coevo_gym.store.checkpoint import Checkpoint, Checkpoints
@@ -78,7 +78,7 @@ class Arm:
         self.first_round = method.first_round
         self.evolver: StoredEvolver | None = None
         if method.evolver is not None:
-            self.evolver = stacked(
+            self.evolver = stack(
                 method.evolver,
                 store,
                 config,

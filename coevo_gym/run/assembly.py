@@ -28,7 +28,7 @@ from coevo_gym.curricula.explore.unproven import breakable
 from coevo_gym.curricula.growth.targets import first_round
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.held_out import benchmark_of
-from coevo_gym.episodes.evaluation import Evaluation, Parts, Playing, evaluate
+from coevo_gym.episodes.evaluation import Evaluation, Parts, Players, evaluate
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import episode_seed
 from coevo_gym.methods.kit import Kit, OnVerdict
@@ -225,8 +225,8 @@ class Assembly:
             policy=lambda: self.policy,
             first_round=lambda n: self.first_round(n, settings.curriculum.initial),
             seed=self.seed,
-            exploring=settings.explorer,
-            judging=settings.gates,
+            explorer_settings=settings.explorer,
+            gate_settings=settings.gates,
             tries=lambda temperature: self.agent(self.policy, temperature),
             max_envs=self.config.rollout.max_envs or self.env_class.max_live,
             asked=self.asked(arm),
@@ -266,16 +266,16 @@ class Assembly:
     def _first_rounds(self) -> dict[tuple[int, str], Round]:
         return {}
 
-    def playing(self, agent: Agent) -> Playing:
-        """Let an agent play evaluations: what its policy draws depends on nothing that it drew."""
+    def players(self, agent: Agent) -> Players:
+        """Have an agent play evaluations, in which its policy draws by a seed of each sample."""
 
         @contextmanager
-        def playing(sample: int, done: int, tasks: Sequence[Task]) -> Iterator[Parts]:
+        def players(sample: int, done: int, tasks: Sequence[Task]) -> Iterator[Parts]:
             # A policy that goes on would otherwise draw again what it drew for others before.
             with self.drawing(getattr(agent, "policy", None), sample, done):
                 yield [(agent, tasks)]
 
-        return playing
+        return players
 
     def evaluate(
         self,
@@ -292,7 +292,7 @@ class Assembly:
         samples = self.config.evaluation.samples
         with closing(self.envs(split)) as envs:
             return evaluate(
-                self.playing(agent),
+                self.players(agent),
                 tasks,
                 envs,
                 seed=self.config.seed,

@@ -161,7 +161,7 @@ def _evaluate(job: EvalJob, kept: Kept, progress: Progress) -> Evaluation:
     with scope, rare_full_collections(), closing(job.assembly.envs(job.split)) as envs:
         try:
             found = evaluate(
-                job.playing,
+                job.players,
                 job.tasks,
                 envs,
                 seed=job.assembly.config.seed,

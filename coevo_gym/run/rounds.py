@@ -18,7 +18,7 @@ from coevo_gym.curricula.gates.similarity import BinnedEvolver, set_aside
 from coevo_gym.store.database import RunStore
 
 
-def stacked(
+def stack(
     evolver: Evolver,
     store: RunStore,
     config: RunConfig,

@@ -36,7 +36,7 @@ from coevo_gym.run.manifest import (
 )
 from coevo_gym.run.planning.fitting import memory_warnings
 from coevo_gym.run.progress import Progress, ProgressFile, episodes_ahead
-from coevo_gym.run.rounds import StoredEvolver, stacked
+from coevo_gym.run.rounds import StoredEvolver, stack
 from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.run.table import RANDOM, WARMUP, TableRow, mean_of_late, table_row
 from coevo_gym.run.warmup import imitate_references
@@ -283,7 +283,7 @@ class _Run:
         """
         assembly, config = self.assembly, self.config
         kit, asked = assembly.kit(None, self._on_verdict), assembly.asked(None)
-        evolver = stacked(
+        evolver = stack(
             kit.evolver(kit.explorer()),
             store,
             config,

@@ -64,7 +64,7 @@ class EvalLine(FrozenModel):
 
     @property
     def ended(self) -> Evaluated:
-        """What the database stores of it."""
+        """The row that the database stores of it."""
         return Evaluated(
             self.id, self.success, self.score, self.end_reason, self.steps, self.sample
         )

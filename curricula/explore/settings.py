@@ -10,7 +10,7 @@ from coevo_gym.core.task import FrozenModel
 
 
 class ExplorerConfig(FrozenModel):
-    """Who goes back into the environment in a round."""
+    """The explorer, which goes back into the environment in a round."""
 
     kind: Literal["scripted", "model", "noisy"] = "scripted"
     """``scripted`` repeats part of the agent's way and goes on at random. A ``model`` studies the

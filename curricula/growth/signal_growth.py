@@ -36,7 +36,7 @@ class NoGrowth(FrozenModel):
 class _Rounds(FrozenModel):
     kind: Any
     when: Literal["signals", "reserve"] = "signals"
-    """What makes a round due. signals: a pending signal (the paper). reserve: a pool that holds too
+    """Reason for a round. signals: a pending signal (the paper). reserve: a pool that holds too
     few groups to learn from; the round then tries as many drafts as are lacking."""
     every_groups: int = Field(default=320, gt=0)
     """Groups between two rounds, or looks at the reserve: the paper's 10 steps of 32 tasks."""
@@ -83,7 +83,7 @@ class GuidedGrowth(_RoundsFromPractice):
 
     kind: Literal["signals"] = "signals"
     contexts: Literal["signals", "coverage", "learnable", "progress", "mixed"] = "signals"
-    """What a round starts from. signals: rollouts on which signals fired (the paper). coverage:
+    """Starting points of a round. signals: rollouts on which signals fired (the paper). coverage:
     practised tasks least like those explored before. learnable: practised tasks that are solved
     about half of the time. progress: practised tasks near to which pass rates change. mixed: half
     signals, half coverage."""
@@ -97,7 +97,7 @@ Growths = Annotated[
 
 
 class DetectorConfig(FrozenModel):
-    """How signals are read from rollouts. They are read with every kind of growth."""
+    """The detector of signals, which reads rollouts with every kind of growth."""
 
     signals: tuple[SignalName, ...] = Field(default=ALL_SIGNALS, min_length=1)
     """The signals that are read."""
@@ -160,13 +160,13 @@ class GrowthConfig(FrozenModel):
     initial_size: int = Field(default=100, gt=0)
     """Tasks to find before practice begins (the paper's N)."""
     initial: Literal["unguided", "coverage"] = "unguided"
-    """How they are looked for. unguided: anywhere in the training scenarios (the paper), with four
-    drafts for each task that is wanted. coverage: by targets that cover the most kinds of task,
-    with three drafts each."""
+    """Search for the first tasks. unguided: anywhere in the training scenarios (the paper), with
+    four drafts for each task that is wanted. coverage: by targets that cover the most kinds of
+    task, with three drafts each."""
     growth: Growths = GuidedGrowth()
     """When and where later rounds explore."""
     detector: DetectorConfig = DetectorConfig()
-    """How signals are read from rollouts."""
+    """The detector of signals."""
     max_staleness: int = Field(default=0, ge=0)
     """Most versions of the policy that a group may span and still show a boundary."""
 

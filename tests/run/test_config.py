@@ -245,6 +245,12 @@ def test_a_curriculum_of_an_older_version_is_read(kind: str, toml: Path) -> None
     assert arm.curriculum == found
 
 
+@pytest.mark.parametrize("key", ["growth.kind=signals", "growth.kind=none", "evolve=guided"])
+def test_the_kind_of_growth_is_set_by_methods_only(key: str) -> None:
+    with pytest.raises(ConfigError, match=r"curriculum\.growth\.kind is decided by each arm"):
+        load_config("quickstart", sets=[f"curriculum.{key}"], environ={})
+
+
 def test_every_renamed_key_is_read_from_what_an_older_version_stored() -> None:
     stored = RunConfig.model_validate(
         {"policy": {"endpoint": {"usd_per_million_prompt_tokens": 1.0, "max_usd_total": 2.0}},

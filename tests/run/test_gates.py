@@ -19,7 +19,7 @@ from coevo_gym.curricula.pool.known import KnownTasks
 from coevo_gym.report.collect import load_report_data
 from coevo_gym.run.assembly import Assembly
 from coevo_gym.run.manifest import make_manifest
-from coevo_gym.run.rounds import carried_out_by, stacked
+from coevo_gym.run.rounds import carried_out_by, stack
 from coevo_gym.run.table import TableRow
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder, read_json
@@ -116,7 +116,7 @@ def test_a_bin_is_of_tasks_that_nothing_is_explored_from(tmp_path: Path) -> None
             evolver = assembly.method(arm).evolver
             assert evolver is not None
             native = assembly.train_tasks
-            return stacked(evolver, store, run, arm, policy=assembly.policy, native=native).inner
+            return stack(evolver, store, run, arm, policy=assembly.policy, native=native).inner
 
         binned = inside(assembly.config)
         assert isinstance(binned, BinnedEvolver)

@@ -21,7 +21,7 @@ the numbers do not."""
 _OF_A_MACHINE = {"device", "gradient_checkpointing", "pack_tokens"}
 _OF_AN_ENDPOINT = {"model", "base_url", "send_temperature"}
 _RENAMED = {"settings.chat.context": "settings.chat.history"}
-"""What older versions called a key, and its name now."""
+"""Keys of older versions, and their names now."""
 _MOST = 5
 
 

@@ -14,7 +14,7 @@ from coevo_gym.config import RunConfig, Sets, load_config
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Policy
 from coevo_gym.core.task import Task
-from coevo_gym.episodes.evaluation import Evaluation, Parts, Playing
+from coevo_gym.episodes.evaluation import Evaluation, Parts, Players
 from coevo_gym.run.assembly import (
     Assembly,
     load_evaluated,
@@ -43,7 +43,7 @@ class EvalJob:
         assembly: parts of the benchmark that it plays.
         split: which tasks.
         samples: episodes of each task.
-        playing: the agents that play.
+        players: the agents that play.
         model: what the policy is, in a word; "" for a baseline.
         weights: hash of its weights; "" where there are none at hand.
         env_steps: env steps that its training has taken.
@@ -56,7 +56,7 @@ class EvalJob:
     assembly: Assembly
     split: str
     samples: int
-    playing: Playing
+    players: Players
     model: str = ""
     weights: str = ""
     env_steps: int = 0
@@ -132,7 +132,7 @@ def run_job(
             env_steps = int(json.loads(saved.state["loop"])["state"]["env_steps"])
     return replace(
         job,
-        playing=_sampler(assembly, learnable, samples),
+        players=_sampler(assembly, learnable, samples),
         model=model_id(config),
         weights=weights_hash(learnable),
         env_steps=env_steps,
@@ -193,7 +193,7 @@ def model_job(
     opened = _Opened(assembly, progress)
     return replace(
         job,
-        playing=lambda *place: _sampler(assembly, opened.policy, samples)(*place),
+        players=lambda *place: _sampler(assembly, opened.policy, samples)(*place),
         model=model_id(config),
         weights=weights,
         close=opened.close,
@@ -248,26 +248,26 @@ def _nobody(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextMan
 
 def _baseline(job: EvalJob) -> EvalJob:
     if job.policy == RANDOM:
-        return replace(job, playing=_random(job.assembly))
+        return replace(job, players=_random(job.assembly))
     if job.samples > 1:
         raise ConfigError(
             f"{SCRIPTED} plays one reference of each task: {job.samples} samples would be the same."
         )
-    return replace(job, playing=references)
+    return replace(job, players=references)
 
 
-def _random(assembly: Assembly) -> Playing:
+def _random(assembly: Assembly) -> Players:
     """The random agent; where others have played before, it does not draw again what they drew."""
 
-    def playing(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextManager[Parts]:
+    def players(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextManager[Parts]:
         later = (f"random agent, sample {sample} from {done}",) if sample or done else ()
         return nullcontext([(assembly.random_agent(*later), tasks)])
 
-    return playing
+    return players
 
 
-def _sampler(assembly: Assembly, policy: Policy, samples: int) -> Playing:
-    return assembly.playing(assembly.agent(policy, _temperature(assembly.config, samples)))
+def _sampler(assembly: Assembly, policy: Policy, samples: int) -> Players:
+    return assembly.players(assembly.agent(policy, _temperature(assembly.config, samples)))
 
 
 def _check_samples(config: RunConfig, samples: int) -> None:

@@ -45,7 +45,6 @@ def world_settings(world: WorldConfig) -> dict[str, Any]:
     return {
         "initial_size": world.first_tasks,
         "growth": {
-            "kind": "signals",
             "every_groups": 10 * world.groups_per_step,
             "max_contexts": 48,
             "drafts": 48,
