@@ -26,7 +26,7 @@ from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.gates.gates import default_gates, run_gates
 from coevo_gym.curricula.pool.pool import TaskPool
-from coevo_gym.curricula.session.groups import GroupLedger, group_trajectories
+from coevo_gym.curricula.session.groups import GroupLedger
 from coevo_gym.envs.bfcl.world import BFCLWorld
 from coevo_gym.envs.folder import FolderBenchmark
 from coevo_gym.envs.webshop import WebShopBenchmark, builder, choices, tasks
@@ -105,8 +105,6 @@ def test_sessions_and_curricula_refuse_it() -> None:
     with pytest.raises(TaskError, match=REFUSED):
         ledger.open_step(1)
     episode = trajectory(FREE)
-    with pytest.raises(TaskError, match=REFUSED):
-        group_trajectories([episode], [FREE], group_size=1)
     curriculum = CoEvolve(tasks=TRAIN[:2])
     with pytest.raises(TaskError, match=REFUSED):
         curriculum.record([Group("group-0", FREE, 1, (episode,))])

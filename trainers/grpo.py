@@ -109,8 +109,8 @@ class GRPO(SurrogateLearner):
         """Learn from a batch of groups.
 
         Args:
-            groups: what to learn from; those that are not whole, or staler than the settings
-                allow, are left out and counted.
+            groups: what to learn from; those that are not whole, or staler than they may
+                be, are left out and counted.
             advantages: one for each trajectory of each group, or one for each of its steps;
                 default: :meth:`advantages`. Of the groups that are not left out only, or of all.
             clip_high: the upper clip of each trajectory, in the place of the settings' for all; of
@@ -156,7 +156,7 @@ class GRPO(SurrogateLearner):
         config, started = self.config, perf_counter()
         minibatches = self._minibatches(batch)
         recomputed = config.old_logprobs == "recomputed"
-        stale = of_older_weights(batch, self.version, config.max_staleness)
+        stale = of_older_weights(batch, self.version)
         idle = self._idle(batch)
         corrected = (torch.ones_like(stale) if recomputed else stale) & ~idle
         old: Sequence[Tensor] | None = None

@@ -67,6 +67,11 @@ class Loop:
     ) -> None:
         if config.max_steps is None and config.max_env_steps is None:
             raise ConfigError("A loop needs an end. Set max_steps, max_env_steps, or both.")
+        if session.max_staleness != config.max_staleness:
+            raise ConfigError(
+                f"The loop lets groups span {config.max_staleness} versions of the policy, and the "
+                f"session {session.max_staleness}. Make both with the same max_staleness."
+            )
         self.config, self.state, self.guiding = config, LoopState(), guiding or Guiding()
         self.session, self.agent, self.learner, self.envs = session, agent, learner, envs
         self.evaluate, self.events = evaluate, events or Events()

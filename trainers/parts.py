@@ -42,8 +42,10 @@ class LoopConfig(FrozenModel):
             (``lock_step``), or each at its own pace, in engines' own threads (``async``). The
             latter keeps the policy busy where engines are slow, and draws otherwise in every run.
         max_staleness: with ``async``, versions of the policy that a group may span, up to the one
-            that learns from it: above 0 episodes go on while the policy is updated, and
-            ``learner.max_staleness`` and ``curriculum.max_staleness`` are this unless they are set.
+            that learns from it. Above 0 episodes go on while the policy is updated. A group that
+            spans more shows no boundary, and nothing is learned from it; in others, what older
+            weights sampled has the policy as it is before the update for its old one, and is
+            weighted by ``learner.importance_cap``.
         study_only_steps: so many first steps only roll out, record and study, and nothing is
             learned: for pass rates of the policy that training begins with, or for memories that it
             shall begin with. They cost env steps like all others.

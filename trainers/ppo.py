@@ -170,8 +170,8 @@ class PPO(SurrogateLearner):
         """Learn from a batch of groups.
 
         Args:
-            groups: what to learn from; those that are not whole, or staler than the settings
-                allow, are left out and counted.
+            groups: what to learn from; those that are not whole, or staler than they may
+                be, are left out and counted.
             advantages: of each trajectory of the groups that are not left out, or of all groups;
                 default: :meth:`advantages`. Their mean over the batch becomes 0, their variance 1.
 
@@ -270,7 +270,7 @@ class PPO(SurrogateLearner):
     def _objective(self, batch: Batch) -> Objective:
         """Return what all steps share: the mean over positions, and no sample is left out."""
         config, n_samples = self.config, len(batch.samples)
-        stale = of_older_weights(batch, self.version, config.max_staleness)
+        stale = of_older_weights(batch, self.version)
         return Objective(
             old=renewed(self.policy, batch, stale, config.microbatch_tokens),
             reference=self._reference_rows(batch),

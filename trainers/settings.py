@@ -35,10 +35,6 @@ class UpdateConfig(FrozenModel):
         clip_high: the ratio is clipped above at ``1 + clip_high``.
         kl_coef: weight of the KL term towards the frozen reference; 0 leaves the reference out.
         max_grad_norm: the gradient's norm is clipped there.
-        max_staleness: groups whose episodes are of more versions of the policy than that apart, or
-            behind the one that is trained, are left out. Of those that are not, what older weights
-            sampled has the policy as it is before the update for its old one, and is weighted by
-            ``importance_cap``.
         importance_cap: the surrogate of each token that the old policy has not sampled is weighted
             by the old policy's probability over the sampler's, at most this (truncated importance
             sampling); None leaves that out. A sample from which cues were stripped has weight 1.
@@ -57,7 +53,6 @@ class UpdateConfig(FrozenModel):
     clip_high: float = Field(default=0.28, gt=0)
     kl_coef: float = Field(default=1e-3, ge=0)
     max_grad_norm: float = Field(default=1.0, gt=0)
-    max_staleness: int = Field(default=0, ge=0)
     importance_cap: float | None = Field(default=2.0, gt=0)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import SerializeAsAny, ValidationError
 
-from coevo_gym.config.derived import complete, intolerance
+from coevo_gym.config.derived import complete
 from coevo_gym.config.exploring import EvolverSettings, ExplorerSettings
 from coevo_gym.config.keys import (
     annotation_of,
@@ -117,8 +117,6 @@ def _arm_config(config: RunConfig, name: str) -> ArmConfig:
         found = ArmConfig(name=name, method=spec.name, settings=settings, **tree)
     except ValidationError as error:
         raise _explained(error, name, spec, arm) from None
-    if problem := intolerance(found.learner, found.loop.max_staleness):
-        raise ArmError(f"arm {name}", problem)
     return found
 
 

@@ -1,7 +1,6 @@
 """Settings that follow from other settings, unless they are set themselves.
 
 - ``loop.seed`` is the run's ``seed``.
-- Learner and curriculum tolerate the staleness that the loop allows, ``loop.max_staleness``.
 - A language model (``policy.kind`` ``transformers`` or ``vllm``) is trained in smaller steps than
   the tiny policy, whose rates would destroy it.
 """
@@ -16,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from coevo_gym.config.keys import flat
 from coevo_gym.config.sections import PolicySettings, WarmupSettings
 from coevo_gym.core.task import FrozenModel
-from coevo_gym.trainers.settings import RestConfig, UpdateConfig
+from coevo_gym.trainers.settings import RestConfig
 
 LANGUAGE_MODELS = ("transformers", "vllm")
 """Kinds of policies that are language models and can be trained."""
@@ -34,16 +33,14 @@ def complete(tree: Mapping[str, Any], policy: Any) -> dict[str, Any]:
         policy: the section ``policy``, as a mapping or a model.
     """
     found = dict(tree)
-    loop = tree["loop"]
-    bound = loop.get("max_staleness", 0) if isinstance(loop, Mapping) else loop.max_staleness
-    for defaults in (_of_policy(policy, found.get("learner")), _of_staleness(bound, found)):
-        for name in defaults.keys() & found.keys():
-            found[name] = _completed(found[name], defaults[name])
+    defaults = _of_policy(policy, found.get("learner"))
+    for name in defaults.keys() & found.keys():
+        found[name] = _completed(found[name], defaults[name])
     return found
 
 
 def derived(
-    policy: PolicySettings, learner: FrozenModel, *, seed: int, max_staleness: int
+    policy: PolicySettings, learner: FrozenModel, *, seed: int
 ) -> dict[str, tuple[Any, str]]:
     """Return the derived settings of a run and the setting that each follows from, by key.
 
@@ -51,25 +48,12 @@ def derived(
         policy: the run's policy.
         learner: its learner.
         seed: its seed.
-        max_staleness: what its loop allows.
     """
     of_policy = flat(_of_policy(policy, learner))
-    of_staleness = flat(_of_staleness(max_staleness, {"learner": learner}))
     return {
         "loop.seed": (seed, "seed"),
         **{key: (value, "policy.kind") for key, value in of_policy},
-        **{key: (value, "loop.max_staleness") for key, value in of_staleness},
     }
-
-
-def intolerance(learner: FrozenModel, bound: int) -> str | None:
-    """Return why a learner would leave out groups that the loop lets become stale; None if not."""
-    if not isinstance(learner, UpdateConfig) or learner.max_staleness >= bound:
-        return None
-    return (
-        f"learner.max_staleness = {learner.max_staleness} is below loop.max_staleness = {bound}: "
-        "groups would be run to be left out. Leave the learner's unset, or lower the loop's."
-    )
 
 
 def rate_warnings(
@@ -110,16 +94,6 @@ def _of_policy(policy: Any, learner: Any) -> dict[str, Any]:
         return {"warmup": imitation, "learner": {"imitation": imitation}}
     lr = _LORA_LR if policy.model.lora_rank else _LR
     return {"warmup": imitation, "learner": {"lr": lr, "epochs": 1}}
-
-
-def _of_staleness(bound: Any, sections: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults of ``learner`` and ``curriculum`` for the loop's bound, by section."""
-    if not bound:
-        return {}
-    tolerant = ["curriculum"]
-    if _kind(sections.get("learner")) != "rest":
-        tolerant.append("learner")
-    return {name: {"max_staleness": bound} for name in tolerant}
 
 
 def _kind(learner: Any) -> str:

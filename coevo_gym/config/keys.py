@@ -24,6 +24,8 @@ RENAMED: Mapping[str, str] = MappingProxyType(
         "policy.chat.context": "policy.chat.history",
         "policy.endpoint.max_cost_usd": "policy.endpoint.max_usd_total",
         "explorer.model.endpoint.max_cost_usd": "explorer.model.endpoint.max_usd_total",
+        "curriculum.max_staleness": "loop.max_staleness",
+        "learner.max_staleness": "loop.max_staleness",
         **{f"curriculum.{old}": f"curriculum.{new}" for old, new in OLDER_NAMES.items()},
     }
 )
@@ -111,12 +113,15 @@ def place(tree: dict[str, Any], key: str, value: Any) -> None:
 def with_current_keys(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return a tree with the settings of older versions under the names that they have now.
 
-    Those that have moved to another section stay: their section reads them itself.
+    Those that have moved within their section stay: it reads them itself. Those that another
+    section has now are left out: it has a value of its own.
     """
     found = {}
     for name, value in tree.items():
         key = f"{prefix}{name}"
         new, _ = current(key, value)
+        if not new.startswith(prefix):
+            continue
         inner = with_current_keys(value, f"{key}.") if isinstance(value, Mapping) else value
         moved = "." in new.removeprefix(prefix)
         found[name if moved else new.removeprefix(prefix)] = inner

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from coevo_gym.config.derived import complete, derived, intolerance, rate_warnings
+from coevo_gym.config.derived import complete, derived, rate_warnings
 from coevo_gym.config.exploring import EvolverSettings, ExplorerSettings, TapeSettings
 from coevo_gym.config.keys import with_current_keys
 from coevo_gym.config.sections import (
@@ -104,7 +104,7 @@ class RunConfig(FrozenModel):
             return data
         end = {} if "max_steps" in loop else {"max_env_steps": DEFAULT_ENV_STEPS}
         loop = {"seed": data.get("seed", 0), **end, **loop}
-        sections: dict[str, Any] = {"warmup": {}, "learner": {}, "curriculum": {}}
+        sections: dict[str, Any] = {"warmup": {}, "learner": {}}
         return complete({**sections, **data, "loop": loop}, data.get("policy", {}))
 
     @field_validator("arms")
@@ -133,16 +133,13 @@ class RunConfig(FrozenModel):
                 "evaluation.split = 'held_out' needs scenarios that are set aside. Set "
                 "benchmark.hold_out, the share of the training scenarios, such as 0.2."
             )
-        if problem := intolerance(self.learner, self.loop.max_staleness):
-            raise ValueError(problem)
         if self.loop.max_steps is None and self.loop.max_env_steps is None:
             raise ValueError("loop: set max_steps, max_env_steps, or both; training needs an end")
         return self
 
     def derived(self) -> dict[str, tuple[Any, str]]:
         """Return derived settings and the setting that each follows from, by dotted key."""
-        stale = self.loop.max_staleness
-        return derived(self.policy, self.learner, seed=self.seed, max_staleness=stale)
+        return derived(self.policy, self.learner, seed=self.seed)
 
     def warnings(self) -> Iterator[str]:
         """Yield warnings about settings that are allowed and probably not meant."""

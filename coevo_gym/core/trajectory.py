@@ -297,6 +297,8 @@ class Group:
         trajectories: those that arrived, in ticket order.
         policy_version: newest version of the policy that was known when the group closed; None if
             nobody kept count.
+        max_staleness: most versions of the policy that its trajectories may be apart, or behind,
+            and still be comparable; 0 asks for the one policy that is current.
     """
 
     id: str
@@ -304,6 +306,7 @@ class Group:
     size: int
     trajectories: tuple[Trajectory, ...]
     policy_version: int | None = None
+    max_staleness: int = 0
 
     @property
     def whole(self) -> bool:
@@ -318,11 +321,7 @@ class Group:
             versions.add(self.policy_version)
         return max(versions) - min(versions) if versions else 0
 
-    def comparable(self, max_staleness: int = 0) -> bool:
-        """Whether its trajectories can be judged against each other, and learned from.
-
-        Args:
-            max_staleness: most versions of the policy that they may be apart, or behind; 0 asks
-                for the one policy that is current.
-        """
-        return self.whole and self.staleness <= max_staleness
+    @property
+    def comparable(self) -> bool:
+        """Whether its trajectories can be judged against each other, and learned from."""
+        return self.whole and self.staleness <= self.max_staleness

@@ -110,6 +110,7 @@ class Arm:
                 method.curriculum,
                 self.evolver,
                 group_size=config.rollout.group_size,
+                max_staleness=settings.loop.max_staleness,
                 seed=Seeds(draws=draws, rounds=settings.loop.seed),
             ),
             agent=agent,

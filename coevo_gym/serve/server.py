@@ -42,6 +42,7 @@ class Practice:
         initial_size: tasks that the first round looks for.
         seed: seed of the whole stream.
         lease_s: seconds that a ticket may be out without a word.
+        max_staleness: most versions of the policy that a group may span and still show a boundary.
         max_steps: most steps of an episode; None for the benchmark's default.
     """
 
@@ -53,6 +54,7 @@ class Practice:
     initial_size: int = 100
     seed: int = 0
     lease_s: float = 900.0
+    max_staleness: int = 0
     max_steps: int | None = None
 
     @property
@@ -101,6 +103,7 @@ class Practice:
             groups_per_step=self.groups_per_step,
             seed=self.seed,
             lease_s=self.lease_s,
+            max_staleness=self.max_staleness,
             recover=recover,
         )
 

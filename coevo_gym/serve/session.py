@@ -61,6 +61,7 @@ class JournaledSession:
         groups_per_step: groups that the trainer learns from at once.
         seed: seed of the whole stream.
         max_reissues: how often one place of a group is tried again.
+        max_staleness: most versions of the policy that a group may span and still show a boundary.
         lease_s: seconds that a ticket may be out without a word.
         monotonic: tells the time in seconds, within this process.
         recover: if a call cannot be replayed, continue from the state before it. A copy of the
@@ -85,6 +86,7 @@ class JournaledSession:
         groups_per_step: int = 1,
         seed: int = 0,
         max_reissues: int = 3,
+        max_staleness: int = 0,
         lease_s: float = 600.0,
         monotonic: Callable[[], float] = time.monotonic,
         recover: bool = False,
@@ -96,6 +98,8 @@ class JournaledSession:
             "max_reissues": max_reissues,
             "lease_s": lease_s,  # what lapsed in the journal lapses again
         }
+        if max_staleness:  # journals of older versions do not name it
+            made_with["max_staleness"] = max_staleness
         self._evolver = evolver
         self._lock = threading.RLock()
         self._monotonic = monotonic

@@ -23,7 +23,6 @@ from coevo_gym.store.noted import COLUMNS, NoteCount, StoredNote, TurnCount, not
 from coevo_gym.store.rows import (
     Decision,
     HeldTask,
-    SignalCount,
     StoredRound,
     TaskCount,
     VerdictPlace,
@@ -211,11 +210,6 @@ class RunReader:
         )
         rows = self._rows(query, arm, context.kind, context.task.id, step, int(context.success))
         return self._signal(rows[0]) if rows else None
-
-    def signal_counts(self) -> list[SignalCount]:
-        """Signals by arm, step and kind."""
-        query = "SELECT arm, step, kind, count(*) FROM signals GROUP BY arm, step, kind"
-        return [SignalCount(*row) for row in self._rows(query)]
 
     def notes(self, arm: str, kind: str | None = None) -> Notes:
         """What studies have noted about an arm's episodes, in order, of one kind or all."""

@@ -42,15 +42,6 @@ class TaskCount(NamedTuple):
     successes: int
 
 
-class SignalCount(NamedTuple):
-    """How many signals of a kind an arm had at a step."""
-
-    arm: str
-    step: int
-    kind: str
-    n: int
-
-
 class HeldTask(NamedTuple):
     """A task that passed every gate of a round, but waited there for a person.
 

@@ -116,13 +116,8 @@ class DetectorConfig(FrozenModel):
     pattern: Literal["sequence", "set"] = "sequence"
     """How an episode's behaviour is described; see ``patterns.py``."""
 
-    def make(self, *, max_staleness: int = 0) -> SignalDetector:
-        """Create the detector.
-
-        Args:
-            max_staleness: most versions of the policy that a group may span and still show a
-                boundary.
-        """
+    def make(self) -> SignalDetector:
+        """Create the detector."""
         return SignalDetector(
             signals=self.signals,
             window=self.window,
@@ -131,7 +126,6 @@ class DetectorConfig(FrozenModel):
             n_min=self.n_min,
             min_support=self.min_support,
             outcome=self.outcome,
-            max_staleness=max_staleness,
             pattern_of=PATTERNS[self.pattern],
         )
 
@@ -167,8 +161,6 @@ class GrowthConfig(FrozenModel):
     """When and where later rounds explore."""
     detector: DetectorConfig = DetectorConfig()
     """The detector of signals."""
-    max_staleness: int = Field(default=0, ge=0)
-    """Most versions of the policy that a group may span and still show a boundary."""
 
     @model_validator(mode="before")
     @classmethod
@@ -231,7 +223,7 @@ class SignalGrowth:
         native: Sequence[Task] | None = None,
     ) -> None:
         self.config = config = config or GrowthConfig()
-        self.detector = config.detector.make(max_staleness=config.max_staleness)
+        self.detector = config.detector.make()
         self.native, growth = native, config.growth
         self._choice: Choice = Anywhere()
         self._when: When | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,6 @@ from numpy.random import Generator
 
 from coevo_gym.core.errors import CoevoError, ConfigError, SplitLeakError, TaskError
 from coevo_gym.core.seams import ClosedStep, Curriculum, Ticket
-from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
 from coevo_gym.curricula.pool.pool import require_practised
 from coevo_gym.curricula.session.open_group import OpenGroup, Place
@@ -50,9 +49,11 @@ class GroupLedger:
         group_size: K, episodes a group.
         seed: seed of the generator that the curriculum draws tasks with.
         max_reissues: how often one place of a group is tried again.
+        max_staleness: most versions of the policy that the episodes of a group may be apart, or
+            behind, and still be comparable.
 
     Raises:
-        ConfigError: if ``group_size`` is below 1.
+        ConfigError: if ``group_size`` is below 1, or ``max_staleness`` below 0.
 
     Example:
         >>> from coevo_gym import tasks
@@ -71,12 +72,18 @@ class GroupLedger:
         group_size: int = 8,
         seed: int | np.random.SeedSequence = 0,
         max_reissues: int = 3,
+        max_staleness: int = 0,
     ) -> None:
         if not is_positive_int(group_size):
             raise ConfigError(f"group_size must be a positive int, actual: {group_size!r}")
+        if max_staleness != 0 and not is_positive_int(max_staleness):
+            raise ConfigError(
+                f"max_staleness must be 0 or a positive int, actual: {max_staleness!r}"
+            )
         self.curriculum = curriculum
         self.group_size = group_size
         self.max_reissues = max_reissues
+        self.max_staleness = max_staleness
         self._rng: Generator = np.random.default_rng(seed)
         self._groups: dict[str, OpenGroup] = {}
         self._out: dict[str, Ticket] = {}
@@ -149,7 +156,7 @@ class GroupLedger:
         if not self._in_step:
             return ClosedStep((), ())
         self._version = max(self._version, policy_version)
-        closed = tuple(g.close(self._version) for g in self._groups.values() if g.over)
+        closed = tuple(self._closed(g) for g in self._groups.values() if g.over)
         signals = tuple(self.curriculum.record(closed)) if closed else ()
         for group in closed:
             del self._groups[group.id]
@@ -388,53 +395,14 @@ class GroupLedger:
         del self._out[ticket.id]
         group.out.remove(ticket.index)
 
+    def _closed(self, group: OpenGroup) -> Group:
+        return group.close(self._version, self.max_staleness)
+
     def _close_if_over(self, group: OpenGroup) -> Group | None:
         if not group.over:
             return None
-        closed = group.close(self._version)
+        closed = self._closed(group)
         if not (self._in_step or group.in_step):
             del self._groups[group.id]
             self.curriculum.record([closed])
         return closed
-
-
-def group_trajectories(
-    trajectories: Sequence[Trajectory], tasks: Iterable[Task], *, group_size: int
-) -> list[Group]:
-    """Groups of a batch from a trainer that repeats prompts itself (TRL, verl).
-
-    Trajectories belong together if they share their task and ``group_id``; without group ids, each
-    run of ``group_size`` trajectories of a task is a group. Episodes whose end says nothing about
-    the agent (``EndReason.lost``) are left out, and leave their group broken.
-
-    Args:
-        trajectories: one batch, in any order.
-        tasks: where their tasks are found, such as the pool.
-        group_size: K, how many trajectories a whole group has.
-
-    Returns:
-        Groups in the order of their first trajectory.
-
-    Raises:
-        TaskError: if a trajectory's task is not among ``tasks``.
-        SplitLeakError: if one is not a training trajectory or its task not a training task.
-    """
-    wanted = {trajectory.task_id for trajectory in trajectories}
-    found = {task.id: require_practised(task, "practise") for task in tasks if task.id in wanted}
-    members: dict[tuple[str, str], list[Trajectory]] = {}
-    counts: dict[tuple[str, str], int] = {}
-    for trajectory in trajectories:
-        if not isinstance(trajectory, Trajectory):
-            raise SplitLeakError(f"{type(trajectory).__name__} is not a training trajectory.")
-        if trajectory.task_id not in found:
-            raise TaskError(f"Task {trajectory.task_id!r} of a trajectory is not among the tasks.")
-        key = (trajectory.task_id, trajectory.group_id)
-        counts[key] = seen = counts.get(key, -1) + 1
-        id = trajectory.group_id or f"{trajectory.task_id[:12]}.{seen // group_size}"
-        group = members.setdefault((trajectory.task_id, id), [])
-        if not trajectory.end_reason.lost:
-            group.append(trajectory)
-    return [
-        Group(id, found[task_id], group_size, tuple(group))
-        for (task_id, id), group in members.items()
-    ]

@@ -97,10 +97,15 @@ class OpenGroup:
         self.n_begun = len(self.places)
         self.broken = True
 
-    def close(self, policy_version: int) -> Group:
-        """The group as it stands, under the policy's newest version."""
+    def close(self, policy_version: int, max_staleness: int = 0) -> Group:
+        """Return the group as it stands.
+
+        Args:
+            policy_version: the policy's newest version.
+            max_staleness: versions that its episodes may be apart, or behind.
+        """
         arrived = tuple(place.trajectory for place in self.places if place.trajectory)
-        return Group(self.id, self.task, len(self.places), arrived, policy_version)
+        return Group(self.id, self.task, len(self.places), arrived, policy_version, max_staleness)
 
     def to_json(self) -> dict[str, Any]:
         """All but the tickets under way."""

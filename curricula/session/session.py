@@ -56,6 +56,8 @@ class CurriculumSession:
         groups_per_step: groups of a step that opens and closes by itself; 1 for none.
         seed: seed of the whole stream, or one for each part of it.
         max_reissues: how often one place of a group is tried again before the group is broken.
+        max_staleness: most versions of the policy that the episodes of a group may be apart, or
+            behind, and still be judged against each other and learned from.
         lease_s: seconds that a ticket may be out without a word; None for ever.
         clock: tells the time in seconds, such as ``time.monotonic``; needed for leases.
 
@@ -81,6 +83,7 @@ class CurriculumSession:
         groups_per_step: int = 1,
         seed: int | Seeds = 0,
         max_reissues: int = 3,
+        max_staleness: int = 0,
         lease_s: float | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -93,7 +96,11 @@ class CurriculumSession:
         self.groups_per_step, self.lease_s = groups_per_step, lease_s
         self._lock = threading.Lock()
         self._ledger = GroupLedger(
-            curriculum, group_size=group_size, seed=seeds.draws, max_reissues=max_reissues
+            curriculum,
+            group_size=group_size,
+            seed=seeds.draws,
+            max_reissues=max_reissues,
+            max_staleness=max_staleness,
         )
         rng = np.random.default_rng(seeds.rounds)
         self._rounds = Rounds(curriculum, evolver, rng, self._lock)
@@ -110,6 +117,11 @@ class CurriculumSession:
     def group_size(self) -> int:
         """K, episodes a group."""
         return self._ledger.group_size
+
+    @property
+    def max_staleness(self) -> int:
+        """Versions of the policy that a group may span and still be learned from."""
+        return self._ledger.max_staleness
 
     @property
     def outstanding(self) -> tuple[Ticket, ...]:

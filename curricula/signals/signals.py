@@ -107,8 +107,6 @@ class SignalDetector:
         n_min: see :func:`rare`.
         min_support: see :func:`rare`.
         outcome: ``"success"`` reads the binary outcome, ``"score"`` the benchmark's own score.
-        max_staleness: most versions of the policy that a boundary group may span; see
-            :class:`~coevo_gym.core.trajectory.Group`.
         pattern_of: makes an episode's pattern from its steps' symbols.
     """
 
@@ -122,7 +120,6 @@ class SignalDetector:
         n_min: int = 64,
         min_support: int = 1,
         outcome: Outcome = "success",
-        max_staleness: int = 0,
         pattern_of: PatternOf = sequence_pattern,
     ) -> None:
         self.signals = frozenset(signals)
@@ -130,7 +127,6 @@ class SignalDetector:
         self.visit = visit
         self.theta, self.n_min, self.min_support = theta, n_min, min_support
         self.outcome = outcome
-        self.max_staleness = max_staleness
         self.pattern_of = pattern_of
         self._windows: dict[str, deque[float]] = {}
         self._counts: dict[Pattern, int] = {}
@@ -196,7 +192,7 @@ class SignalDetector:
     def _judge(self, group: Group, patterns: Sequence[Pattern]) -> Iterator[Signal]:
         scores = [self._outcome(trajectory) for trajectory in group.trajectories]
         history = tuple(self._windows.get(group.task.id, ()))
-        mixed = group.comparable(self.max_staleness) and boundary(scores)
+        mixed = group.comparable and boundary(scores)
         for index, (score, pattern) in enumerate(zip(scores, patterns, strict=True)):
             fired: dict[SignalName, dict[str, Any]] = {}
             if forgetting(history, score):

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,7 +27,7 @@ from coevo_gym.core.trajectory import (
     View,
 )
 from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
-from coevo_gym.curricula.session.groups import GroupLedger, group_trajectories
+from coevo_gym.curricula.session.groups import GroupLedger
 from coevo_gym.methods.coevolve import CoEvolve
 from tests.curricula.episodes import HELD_OUT, TRAIN, Recorder, trajectory
 
@@ -71,31 +71,32 @@ def test_a_group_closes_with_its_last_episode_in_ticket_order_and_is_recorded_by
 
 
 def test_a_group_of_two_policy_versions_is_whole_and_stale() -> None:
-    book, _ = ledger(k=2)
+    book, _ = ledger(k=2, max_staleness=0)
     first, second = book.issue(policy_version=1), book.issue(policy_version=2)
     book.finish(first, played(first))
     closed = book.finish(second, played(second))
     assert closed is not None
     assert closed.whole
     assert closed.staleness == 1
-    assert not closed.comparable()
-    assert closed.comparable(max_staleness=1)
+    assert not closed.comparable
+    assert dataclasses.replace(closed, max_staleness=1).comparable
 
 
 def test_a_group_that_closes_when_the_policy_has_moved_on_is_stale() -> None:
-    book, _ = ledger(k=1)
+    book, _ = ledger(k=1, max_staleness=1)
     slow = book.issue(policy_version=3)
     book.issue(policy_version=5)
     closed = book.finish(slow, played(slow))
     assert closed is not None
     assert (closed.policy_version, closed.staleness) == (5, 2)
-    assert not closed.comparable(max_staleness=1)
-    copy, _ = ledger(k=1)
+    assert not closed.comparable
+    copy, _ = ledger(k=1, max_staleness=1)
     copy.load_state_dict(json.loads(json.dumps(book.state_dict())))
     late = copy.issue(policy_version=4)
     closed = copy.finish(late, played(late))
     assert closed is not None
     assert closed.staleness == 1
+    assert closed.comparable
 
 
 def test_an_empty_group_is_not_stale() -> None:
@@ -260,28 +261,3 @@ def test_a_choice_is_saved_without_what_its_agent_was_told_in_earlier_steps() ->
     (loaded,) = trajectory_from_json(json.loads(json.dumps(saved))).steps
     assert isinstance(loaded.decision, ChoiceDecision)
     assert loaded.decision.context == replace(view, history=(PastStep("a", "b"),))
-
-
-def test_group_trajectories_by_group_id_or_by_runs_of_k() -> None:
-    a, b = TRAIN[0], TRAIN[1]
-    marked = [trajectory(a, group_id="x"), trajectory(b, group_id="y"), trajectory(a, group_id="x")]
-    groups = group_trajectories(marked, TRAIN, group_size=2)
-    assert [(g.id, g.task, len(g.trajectories), g.whole) for g in groups] == [
-        ("x", a, 2, True),
-        ("y", b, 1, False),
-    ]
-    unmarked = [trajectory(t) for t in (a, b, a, a, b, a, a)]
-    sizes = [len(g.trajectories) for g in group_trajectories(unmarked, TRAIN, group_size=2)]
-    assert Counter(sizes) == {2: 3, 1: 1}
-    assert len({g.id for g in group_trajectories(unmarked, TRAIN, group_size=2)}) == 4
-
-
-def test_group_trajectories_leaves_lost_episodes_out_and_refuses_strangers() -> None:
-    lost = trajectory(end_reason=EndReason.ABANDONED)
-    (broken,) = group_trajectories([trajectory(), lost], TRAIN, group_size=2)
-    assert not broken.whole
-    assert len(broken.trajectories) == 1
-    with pytest.raises(TaskError, match="not among the tasks"):
-        group_trajectories([trajectory()], TRAIN[1:], group_size=2)
-    with pytest.raises(SplitLeakError):
-        group_trajectories([trajectory(HELD_OUT[0])], HELD_OUT, group_size=2)

@@ -23,7 +23,7 @@ from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from tests.curricula.episodes import TRAIN, trajectory
 
-CONFIG = CoEvolveConfig(initial_size=4, evolve_every_groups=2, n_min=2, max_staleness=99)
+CONFIG = CoEvolveConfig(initial_size=4, evolve_every_groups=2, n_min=2)
 LEASE_S = 10.0
 WAIT_S = 60
 
@@ -130,6 +130,7 @@ class Workers(RuleBasedStateMachine):
             group_size=self.k,
             groups_per_step=self.groups_per_step,
             max_reissues=1,
+            max_staleness=99,
             lease_s=LEASE_S if self.leases else None,
             clock=lambda: self.now,
         )
@@ -385,7 +386,9 @@ class Workers(RuleBasedStateMachine):
 
 def play_plainly(log: Sequence[Event], tasks: Sequence[Task], k: int) -> dict[str, Any]:
     """The state of a session in which the same groups begin and close, all else being in order."""
-    session = CurriculumSession(Witness(tasks, steps=False), AtOnce(), group_size=k, max_reissues=0)
+    session = CurriculumSession(
+        Witness(tasks, steps=False), AtOnce(), group_size=k, max_reissues=0, max_staleness=99
+    )
     held: dict[str, list[Ticket]] = {}
     in_step = False
     for what, told, step in log:

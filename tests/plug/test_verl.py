@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -133,11 +134,21 @@ def test_an_update_is_told_once_and_its_weights_are_taken_over(tmp_path: Path) -
     assert torch.equal(weight, told.weights["model.norm.weight"])
 
 
+def test_old_logprobs_of_stale_groups_are_recomputed(tmp_path: Path) -> None:
+    token = TokenDecision((1, 2), (3, 4), (-0.5, -0.25))
+    both = group(trajectory([token], success=True), trajectory([token]))
+    stale = [dataclasses.replace(both, max_staleness=1)]
+    made, told = learner(tmp_path / "m", kl_coef=0.0)
+    with pytest.raises(ConfigError, match="old_logprobs = 'recomputed'"):
+        made.update(stale)
+    assert [call[0] for call in told.told] == ["begin"]
+    made, _ = learner(tmp_path / "n", kl_coef=0.0, old_logprobs="recomputed")
+    assert made.update(stale)["loss"] == 1.0
+
+
 def test_what_workers_cannot_do_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no average"):
         learner(tmp_path / "m", average=0.9)
-    with pytest.raises(ConfigError, match="recomputed"):
-        learner(tmp_path / "m", max_staleness=1)
     made, told = learner(tmp_path / "m")
     told.weights = {}
     with pytest.raises(ConfigError, match="the same model"):

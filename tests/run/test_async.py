@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 import coevo_gym
-from coevo_gym.config import RunConfig, arm_configs, load_config
+from coevo_gym.config import RunConfig, load_config
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.store.folder import read_json, read_lines
-from coevo_gym.trainers.loop import LoopConfig
-from coevo_gym.trainers.settings import GRPOConfig, PPOConfig
 from tests.run.conftest import TOY, Child
 from tests.run.test_train import rows
 
@@ -100,44 +98,18 @@ class TestSettings:
         named = {key.replace("__", "."): value for key, value in sets.items()}
         return load_config(None, sets=named, environ={}).config
 
-    def test_learner_and_signals_tolerate_what_the_loop_does(self) -> None:
-        found = load_config(None, sets=["loop.rollout=async", "loop.max_staleness=3"], environ={})
-        assert isinstance(found.config.learner, GRPOConfig)
-        assert found.config.learner.max_staleness == 3
-        assert found.config.curriculum.max_staleness == 3
-        origins = {key: origin for key, _, origin in found.rows()}
-        assert origins["learner.max_staleness"] == "loop.max_staleness"
-        assert RunConfig().learner == GRPOConfig()
-        again = load_config(found.config, sets=["loop.max_staleness=1"], environ={}).config
-        assert isinstance(again.learner, GRPOConfig)
-        assert again.learner.max_staleness == again.curriculum.max_staleness == 1
-
-    def test_what_is_set_stays(self) -> None:
+    def test_older_names_are_read(self, caplog: pytest.LogCaptureFixture) -> None:
         found = self.resolved(
-            loop__rollout="async",
-            loop__max_staleness=2,
-            learner__max_staleness=4,
-            curriculum__max_staleness=0,
+            loop__rollout="async", curriculum__max_staleness=2, learner__max_staleness=3
         )
-        assert isinstance(found.learner, GRPOConfig)
-        assert (found.learner.max_staleness, found.curriculum.max_staleness) == (4, 0)
-        loop = LoopConfig(max_steps=1, rollout="async", max_staleness=2)
-        given = RunConfig(loop=loop, learner=PPOConfig(lr=0.1))
-        assert isinstance(given.learner, PPOConfig)
-        assert (given.learner.lr, given.learner.max_staleness) == (0.1, 2)
+        assert found.loop.max_staleness == 3
+        assert "learner.max_staleness (from sets) is now called loop" in caplog.text
 
-    def test_a_learner_that_takes_less_is_refused(self) -> None:
-        with pytest.raises(ConfigError, match=r"learner\.max_staleness = 1 is below"):
-            self.resolved(loop__rollout="async", loop__max_staleness=2, learner__max_staleness=1)
-
-    def test_an_arm_of_another_kind_tolerates_it_too(self) -> None:
-        base = {"loop__rollout": "async", "loop__max_staleness": 2, "arms": ["ppo", "rest"]}
-        arms = arm_configs(self.resolved(**base))
-        assert isinstance(arms["ppo"].learner, PPOConfig)
-        assert arms["ppo"].learner.max_staleness == 2
-        arms = arm_configs(self.resolved(**base, learner__kind="rest"))
-        assert isinstance(arms["ppo"].learner, PPOConfig)
-        assert arms["ppo"].learner.max_staleness == 2
+    def test_the_loop_says_it_in_what_an_older_version_stored(self) -> None:
+        new = self.resolved(loop__rollout="async", loop__max_staleness=2)
+        stored = new.to_json()
+        stored["learner"]["max_staleness"] = stored["curriculum"]["max_staleness"] = 4
+        assert RunConfig.model_validate(stored) == new
 
     def test_lock_step_has_no_staleness(self) -> None:
         with pytest.raises(ConfigError, match="needs rollout = 'async'"):

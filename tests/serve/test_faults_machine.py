@@ -193,6 +193,7 @@ class Faults(RuleBasedStateMachine):
                 group_size=self.k,
                 groups_per_step=self.groups_per_step,
                 max_reissues=1,
+                max_staleness=99,
                 lease_s=LEASE_S,
                 monotonic=self.clock,
             )

@@ -99,9 +99,12 @@ class Parts:
         self.curriculum = Noting(TRAIN[:5])
         guiding = Guiding(self.coach, (self.study,), {"tally": self.memory}) if guided else None
         defaults = {"max_steps": 3, "groups_per_step": GROUPS, "evaluate_every_steps": 0}
+        config = LoopConfig(**(defaults | settings))
         self.loop = Loop(
-            LoopConfig(**(defaults | settings)),
-            session=CurriculumSession(self.curriculum, group_size=SIZE),
+            config,
+            session=CurriculumSession(
+                self.curriculum, group_size=SIZE, max_staleness=config.max_staleness
+            ),
             agent=self.agent,
             learner=self.learner,
             envs=envs,

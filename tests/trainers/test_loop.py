@@ -132,9 +132,11 @@ class Log(Events):
 def make_loop(envs: EnvPool, events: Events | None = None, **settings: Any) -> Loop:
     curriculum = Rotation(TRAIN[:5])
     defaults = {"max_steps": 4, "groups_per_step": 3, "evaluate_every_steps": 2}
+    config = LoopConfig(**(defaults | settings))
+    stale = config.max_staleness
     return Loop(
-        LoopConfig(**(defaults | settings)),
-        session=CurriculumSession(curriculum, FindsOne(), group_size=2),
+        config,
+        session=CurriculumSession(curriculum, FindsOne(), group_size=2, max_staleness=stale),
         agent=REFERENCES,
         learner=Counts(),
         envs=envs,
@@ -286,6 +288,12 @@ class TestLoop:
     def test_an_end_is_needed(self, envs: EnvPool) -> None:
         with pytest.raises(ConfigError, match="needs an end"):
             make_loop(envs, max_steps=None)
+
+    def test_loop_and_session_agree_on_staleness(self, envs: EnvPool) -> None:
+        loop = make_loop(envs)
+        stale = loop.config.model_copy(update={"rollout": "async", "max_staleness": 2})
+        with pytest.raises(ConfigError, match=r"span 2 versions .* and the session 0"):
+            Loop(stale, session=loop.session, agent=REFERENCES, learner=loop.learner, envs=envs)
 
     def test_a_round_needs_an_evolver(self, envs: EnvPool) -> None:
         loop = make_loop(envs)

@@ -36,7 +36,7 @@ from tests.trainers.test_ppo import Valued  # noqa: E402
 from tests.trainers.test_token_learner import by_hand  # noqa: E402
 
 NOW = 3
-ONE_STEP: dict[str, Any] = {"epochs": 1, "lr": 0.1, "max_grad_norm": 1e9, "max_staleness": 1}
+ONE_STEP: dict[str, Any] = {"epochs": 1, "lr": 0.1, "max_grad_norm": 1e9}
 CAP = 1.5
 
 
@@ -56,9 +56,14 @@ def begun(one: Trajectory, version: int) -> Trajectory:
     return dataclasses.replace(one, policy_version=version)
 
 
+def allowed(*trajectories: Trajectory) -> Group:
+    """A group that may be one version behind."""
+    return dataclasses.replace(group(*trajectories), max_staleness=1)
+
+
 def both(stale: int = NOW - 1) -> Group:
     own, other = rollouts(stale)
-    return group(begun(trajectory(own, success=True), NOW), begun(trajectory(other), stale))
+    return allowed(begun(trajectory(own, success=True), NOW), begun(trajectory(other), stale))
 
 
 def learner(**settings: Any) -> tuple[GRPO, FakeLanguageModel]:
@@ -127,7 +132,7 @@ def test_the_trust_region_lies_around_the_newest_weights() -> None:
 def test_without_a_bound_nothing_is_corrected_as_ever() -> None:
     gradients = []
     for version in (0, NOW):
-        found, model = learner(max_staleness=0)
+        found, model = learner()
         model.version = version
         old = [begun(trajectory(of_version(one, 0)), 0) for one in rollouts()]
         metrics = found.update([group(*old)], [[-1.0, 1.0]])
@@ -145,7 +150,7 @@ def test_a_version_that_changed_nothing_weighs_nothing() -> None:
     for version in (NOW, NOW - 1):
         found, model = learner(epochs=3, minibatches=2)
         aged = [begun(trajectory(of_version(own, version)), version) for _ in range(2)]
-        metrics = found.update([group(*aged)], [[-1.0, 0.5]])
+        metrics = found.update([allowed(*aged)], [[-1.0, 0.5]])
         tables.append(model.table.detach())
     assert metrics["stale_share"] == 1.0
     assert metrics["importance"] == pytest.approx(1.0)
@@ -173,15 +178,15 @@ def test_what_no_decision_tells_its_episode_does() -> None:
     untold = dataclasses.replace(told, policy_version=UNKNOWN_VERSION)
     batch = flatten([begun(trajectory([told, untold]), 2)], [1.0])
     assert batch.versions.tolist() == [3, 2]
-    assert of_older_weights(batch, 3, max_staleness=1).tolist() == [False, True]
-    assert of_older_weights(batch, 3, max_staleness=0).tolist() == [False, False]
+    assert of_older_weights(batch._replace(off_policy=True), 3).tolist() == [False, True]
+    assert of_older_weights(batch, 3).tolist() == [False, False]
 
 
 class TestPPO:
     def table(self, one: Group, cap: float | None) -> tuple[Any, dict[str, float]]:
         model = Valued()
         model.version = NOW
-        settings = {"epochs": 2, "lr": 0.1, "max_staleness": 1, "importance_cap": cap}
+        settings = {"epochs": 2, "lr": 0.1, "importance_cap": cap}
         metrics = PPO(model, PPOConfig(**settings)).update([one])
         return model.table.detach(), metrics
 
@@ -200,7 +205,7 @@ class TestPPO:
         renewed = tuple(float(logps[b, i]) for b, i in zip(before, one.ids, strict=True))
         as_own = dataclasses.replace(one, logprobs=renewed, policy_version=NOW)
         mine = begun(trajectory(own, success=True), NOW)
-        fresh = group(mine, begun(trajectory([as_own]), NOW))
+        fresh = allowed(mine, begun(trajectory([as_own]), NOW))
         found, _ = self.table(both(), None)
         expected, metrics = self.table(fresh, None)
         torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)

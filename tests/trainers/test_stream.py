@@ -171,7 +171,7 @@ def test_a_straggler_goes_on_over_updates_and_its_tokens_keep_their_versions() -
     for number, groups in enumerate(learner.groups):
         for group in groups:
             assert group.policy_version == number
-            assert group.comparable(2)
+            assert group.comparable
     assert any(metrics["under_way"] > 0 for metrics in log.metrics[:-1])
     assert max(metrics["staleness"] for metrics in log.metrics) > 0
 
@@ -185,7 +185,7 @@ def test_what_is_too_stale_is_recorded_and_not_learned_from() -> None:
     loop.run()
     assert [len(groups) for groups in learner.groups] == [3] * 8
     recorded = loop.session.curriculum.recorded  # type: ignore[attr-defined]
-    late = {group.id for group in recorded if not group.comparable(1)}
+    late = {group.id for group in recorded if not group.comparable}
     assert "group-0" in late, "others are late where their threads were slow"
     assert all(group.staleness > 1 for group in recorded if group.id in late)
     assert not late & {g.id for groups in learner.groups for g in groups}

@@ -182,7 +182,7 @@ class _Step:
         self.n_closed += 1
         if not group.whole:
             return
-        if not group.comparable(self.config.max_staleness):
+        if not group.comparable:
             self.n_stale += 1
         elif self.resamples and not teaching([group], self.learner):
             self.n_set_aside += 1

@@ -48,6 +48,7 @@ class Batch(NamedTuple):
     versions: Tensor  # (D,), oldest version of the weights that sampled in a sample
     trajectories: Sequence[Trajectory]  # what was flattened
     clip_high: Tensor | None = None  # (D,), upper clip of a sample's trajectory
+    off_policy: bool = False  # whether older weights may have sampled some of it
 
 
 def batch_of(
@@ -65,7 +66,7 @@ def batch_of(
         groups: those that are not whole, or too stale, are left out.
         advantages: one for each trajectory of each group, or of each usable group; None to judge
             the usable groups.
-        config: how stale a group may be, and the outcome that is learned from.
+        config: says which outcome is learned from.
         judge: judges groups.
         masked: ends of the trajectories that are left out, beside lost ones.
         clip_high: upper clip of each trajectory, of the same groups as ``advantages``; default:
@@ -74,9 +75,9 @@ def batch_of(
     Raises:
         ValueError: if a group has another number of advantages than of trajectories.
     """
-    usable = [group for group in groups if group.comparable(config.max_staleness)]
+    usable = [group for group in groups if group.comparable]
     values = judge(usable) if advantages is None else advantages
-    values = of_usable(groups, values, config.max_staleness)
+    values = of_usable(groups, values)
     for group, row in zip(usable, values, strict=True):
         if len(row) != len(group.trajectories):
             raise ValueError(
@@ -89,10 +90,11 @@ def batch_of(
     metrics["masked_share"] = 1.0 - sum(learned) / len(learned) if learned else 0.0
     clips = None
     if clip_high is not None:
-        own_clips = of_usable(groups, clip_high, config.max_staleness)
+        own_clips = of_usable(groups, clip_high)
         clips = list(compress(chain.from_iterable(own_clips), learned))
     judged = list(compress(chain.from_iterable(values), learned))
-    return flatten(list(compress(trajectories, learned)), judged, clip_high=clips), metrics
+    batch = flatten(list(compress(trajectories, learned)), judged, clip_high=clips)
+    return batch._replace(off_policy=any(group.max_staleness for group in usable)), metrics
 
 
 def flatten(
@@ -247,14 +249,12 @@ def evaluated(
     return rows
 
 
-def of_usable(
-    groups: Sequence[Group], values: Sequence[ValueT], max_staleness: int
-) -> list[ValueT]:
+def of_usable(groups: Sequence[Group], values: Sequence[ValueT]) -> list[ValueT]:
     """Values of the groups that are learned from: out of those of all groups, or as they are."""
     if len(values) != len(groups):
         return list(values)
     both = zip(groups, values, strict=True)
-    return [value for group, value in both if group.comparable(max_staleness)]
+    return [value for group, value in both if group.comparable]
 
 
 def padded(rows: Sequence[Tensor], part: NDArray[np.int64], like: Tensor) -> Tensor:

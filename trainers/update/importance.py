@@ -61,15 +61,16 @@ def truncated_weights(
     return (None if cap is None else weight), sums
 
 
-def of_older_weights(batch: Batch, version: int, max_staleness: int) -> Tensor:
+def of_older_weights(batch: Batch, version: int) -> Tensor:
     """(D,) bool: which samples hold what older weights sampled.
+
+    There are none where no group may be stale: who learns on-policy asks for no correction.
 
     Args:
         batch: the samples.
         version: version of the policy that is about to be trained.
-        max_staleness: with 0 there are none: who learns on-policy asks for no correction.
     """
-    if not max_staleness:
+    if not batch.off_policy:
         return torch.zeros(len(batch.samples), dtype=torch.bool)
     return batch.versions < version
 
@@ -96,9 +97,9 @@ def renewed(
     return rows
 
 
-def shares(batch: Batch, stale: Tensor, max_staleness: int) -> dict[str, float]:
+def shares(batch: Batch, stale: Tensor) -> dict[str, float]:
     """How much of what is learned from older weights have sampled; nothing if that is never so."""
-    if not max_staleness:
+    if not batch.off_policy:
         return {}
     return {"stale_share": float(batch.lengths[stale].sum() / batch.lengths.sum())}
 

@@ -188,7 +188,7 @@ class SurrogateLearner:
             TrainingDiverged: if three steps in a row have no finite loss and gradient.
         """
         config, size, minibatches = self.config, len(batch.samples), self._minibatches(batch)
-        stale = of_older_weights(batch, self.version, config.max_staleness)
+        stale = of_older_weights(batch, self.version)
         self._optimizer.decay = decayed(config, self.spent)
         before, sums = self._optimizer.steps, dict[str, float]()
         self.policy.train(True)
@@ -207,7 +207,7 @@ class SurrogateLearner:
         self.updates += 1
         if self.average:
             self.average.update()
-        return means | shares(batch, stale, config.max_staleness)
+        return means | shares(batch, stale)
 
     def _step(
         self,

@@ -67,6 +67,15 @@ def serve(
     initial_size: Annotated[
         int, typer.Option(min=1, help="Tasks that the first round looks for.")
     ] = 100,
+    max_staleness: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="VERSIONS",
+            help="Most versions of the policy that a group may span and still be judged: above 0 "
+            "for a trainer whose rollouts go on while it learns.",
+        ),
+    ] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the whole stream.")] = 0,
     max_steps: Annotated[
         int | None,
@@ -132,6 +141,7 @@ def serve(
         initial_size=initial_size,
         seed=seed,
         lease_s=lease,
+        max_staleness=max_staleness,
         max_steps=max_steps,
     )
     limits = Limits(sessions, idle, body_mb, message_kb)

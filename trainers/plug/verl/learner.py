@@ -78,11 +78,6 @@ class VerlLearner:
             raise ConfigError(
                 "verl's workers keep no average of the weights. Set learner.average = 0."
             )
-        if config.max_staleness and config.old_logprobs == "recorded":
-            raise ConfigError(
-                "Of samples that older weights took, verl's workers have to compute the old "
-                "log-probabilities themselves. Set learner.old_logprobs = 'recomputed'."
-            )
         self.policy, self.config, self._workers = policy, config, workers
         self.credit = credit or credit_of(config)
         self.spent, self.updates = 0.0, 0
@@ -115,7 +110,8 @@ class VerlLearner:
             Every term of the loss, averaged over the steps that the optimiser took, and counts.
 
         Raises:
-            ConfigError: if cues were stripped, and the old log-probabilities are the recorded ones.
+            ConfigError: if cues were stripped, or groups may be stale, and the old
+                log-probabilities are the recorded ones.
             TrainingDiverged: if three steps in a row have no finite loss and gradient.
         """
         config = self.config
@@ -124,6 +120,11 @@ class VerlLearner:
         if not batch.samples:
             return metrics | {"decisions": 0.0}
         if config.old_logprobs == "recorded":
+            if batch.off_policy:
+                raise ConfigError(
+                    "Of samples that older weights took, verl's workers have to compute the old "
+                    "log-probabilities themselves. Set learner.old_logprobs = 'recomputed'."
+                )
             check_recorded(batch, "Set learner.old_logprobs = 'recomputed'.")
         metrics |= self._learn(batch)
         self.take_over()
