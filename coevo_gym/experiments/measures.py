@@ -169,7 +169,8 @@ def _subsets(ended: _Ended) -> dict[str, float]:
 def _curve(ended: _Ended) -> list[dict[str, Any]]:
     """Return step, env steps and each task's share of successes, None if lost, by evaluation."""
     reader = RunReader(ended.folder.database)
-    tasks = [task.id for task in reader.evaluated_tasks()]
+    split = ended.config.evaluation.split
+    tasks = [task.id for task in reader.evaluated_tasks() if task.split == split]
     env_steps = {line["step"]: line["env_steps"] for line in ended.lines("eval")}
     evaluated = [(0, WARMUP), *((step, ended.arm) for step in reader.evaluation_steps(ended.arm))]
     points = []

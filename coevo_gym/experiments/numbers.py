@@ -76,8 +76,9 @@ def numbers_of(folder: RunFolder, shown: str) -> dict[str, float]:
         shown: an arm, or a baseline of the run.
 
     Returns:
-        By name: those of the table in its summary, of the arm, of the arm's curriculum, and of what
-        was measured of the run. Those that are not finite are left out.
+        By name: those of the table in its summary, its scores on final tasks, those of the arm, of
+        the arm's curriculum, and of what was measured of the run. Those that are not finite are
+        left out.
 
     Raises:
         StoreError: if the run cannot be read.
@@ -86,6 +87,9 @@ def numbers_of(folder: RunFolder, shown: str) -> dict[str, float]:
     row = next(row for row in summary["table"] if row["name"] == shown)
     outcome = summary["arms"].get(shown)
     found: dict[str, Any] = dict(row)
+    for tasks, scores in summary.get("final", {}).get(shown, {}).items():
+        found[f"final_{tasks}"] = scores["success_rate"]
+        found[f"final_{tasks}_scenarios"] = scores["scenario_success_rate"]
     if outcome is not None:
         found |= {**outcome.get("curriculum", {}), **outcome}
         path = folder.path / FILE

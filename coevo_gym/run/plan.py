@@ -183,6 +183,9 @@ def rows(config: RunConfig, planned: Plan) -> Iterator[tuple[str, str]]:
             "evaluations",
             f"{planned.evaluations} x {planned.evaluation_tasks} tasks{episodes} at most",
         )
+    if config.evaluation.final:
+        names = ", ".join(config.evaluation.final)
+        yield "scores after the last step", f"each arm and the warm-up once on: {names}"
     if planned.max_sampled_tokens is not None:
         yield "sampled tokens", f"at most {planned.max_sampled_tokens:,}"
     if planned.max_learned_tokens is not None:
