@@ -1,7 +1,7 @@
 """The settings of CoEvolve's paper, and what it reports of the benchmarks and models of presets.
 
-The settings are those of its Tables 3 and 9 (arXiv 2604.15840); how the ones that it leaves open are
-read is in ``docs/methods/coevolve.md``.
+The settings are those of its Tables 3 and 9 (arXiv 2604.15840). ``docs/methods/coevolve.md`` says
+how those that it leaves open are read.
 """
 
 from __future__ import annotations
