@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Cue, EndReason, EvalTrajectory, View
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes.episode import Finished, clean_cue, eval_trajectory_of
-from coevo_gym.episodes.evaluation import Kept, line_of, seed_of_sample
+from coevo_gym.episodes.evaluation import Kept, Players, alone, line_of, seed_of_sample
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import Mode, Runner
 from coevo_gym.store.eval_folder import EvalLine, Key
@@ -115,13 +116,18 @@ class Trials:
         return solved_by([(line.id, line.sample, line.success) for line in self.lines], self.n)
 
     @property
+    def n_to_reflect_on(self) -> int:
+        """Number of failed trials that another one may follow."""
+        return sum(not line.success and line.sample < self.n - 1 for line in self.lines)
+
+    @property
     def env_steps(self) -> int:
         """Env steps taken, those of lost episodes included."""
         return sum(line.steps for line in self.lines) + self.lost_steps
 
 
 def run_trials(
-    agent: Agent,
+    agent: Agent | Players,
     reflect: Reflect,
     tasks: Sequence[Task],
     envs: EnvPool,
@@ -141,7 +147,8 @@ def run_trials(
     without a reflection on it.
 
     Args:
-        agent: who acts.
+        agent: who acts; or a function that returns, for each trial, who plays what, see
+            :func:`~coevo_gym.episodes.evaluation.evaluate`.
         reflect: reflects on failed trials.
         tasks: what to try, of any split.
         envs: raw envs.
@@ -161,7 +168,7 @@ def run_trials(
     if n < 1 or keep < 1:
         raise ConfigError(f"Trials need n and keep of at least 1, actual: {n} and {keep}.")
     kept = kept or KeptTrials()
-    agent = CutAtRepeats(agent) if cut else agent
+    players = agent if callable(agent) else alone(agent)
     done = lost_steps = 0
 
     def play(trial: int, waiting: Sequence[Task], told: Mapping[str, Sequence[str]]) -> list[bool]:
@@ -175,23 +182,26 @@ def run_trials(
                 new.append(task)
             else:
                 solved[task.id] = line.success
-        episodes = [
-            TrialEpisode(task, seed_of_sample(seed, task, trial), _cues(told[task.id]))
-            for task in new
-        ]
-        for outcome in Runner(envs, mode).run(episodes, agent):
-            task = new[outcome.index]
-            if isinstance(outcome, Finished):
-                kept.episodes.add(line_of(task, trial, seed, outcome), outcome.record)
-                solved[task.id] = outcome.record.success
-                if not outcome.record.success:
-                    failures.append(Failure(task, outcome.record, tuple(told[task.id])))
-            else:
-                kept.episodes.lose(task, trial, outcome)
-                lost_steps += outcome.env_steps
-            done += 1
-            if on_done:
-                on_done(done)
+        with players(trial, len(waiting) - len(new), new) if new else nullcontext(()) as parts:
+            for player, part in parts:
+                acting = CutAtRepeats(player) if cut else player
+                episodes = [
+                    TrialEpisode(task, seed_of_sample(seed, task, trial), _cues(told[task.id]))
+                    for task in part
+                ]
+                for outcome in Runner(envs, mode).run(episodes, acting):
+                    task = part[outcome.index]
+                    if isinstance(outcome, Finished):
+                        kept.episodes.add(line_of(task, trial, seed, outcome), outcome.record)
+                        solved[task.id] = outcome.record.success
+                        if not outcome.record.success:
+                            failures.append(Failure(task, outcome.record, tuple(told[task.id])))
+                    else:
+                        kept.episodes.lose(task, trial, outcome)
+                        lost_steps += outcome.env_steps
+                    done += 1
+                    if on_done:
+                        on_done(done)
         last = trial == n - 1
         texts = [""] * len(failures) if last or not failures else reflect(failures)
         for failure, text in zip(failures, texts, strict=True):
