@@ -478,6 +478,10 @@ def test_the_command_prints_the_plan_and_starts_nothing(
 @pytest.mark.parametrize("preset", ["seal", "seal_reported"])
 def test_presets_of_seal_have_the_numbers_of_its_paper(preset: str) -> None:
     config = settings(preset)
+    method = arm_configs(config)[preset].settings.model_dump()
+    assert method["profile"]["evolve_every_steps"] == (1 if preset == "seal" else 13)
+    assert config.policy.chat.max_episode_tokens is None
+    assert config.evaluation.final == ("base", "miss_func", "miss_param", "long_context")
     planned = plan(config)
     assert (planned.steps, planned.groups_per_step, planned.group_size) == (75, 32, 8)
     learner, chat = config.learner, config.policy.chat
