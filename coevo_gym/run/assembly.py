@@ -77,6 +77,8 @@ class Assembly:
     def final_tasks(self) -> Mapping[str, Sequence[Task]]:
         """The tasks that policies are scored on once, by their names in ``evaluation.final``.
 
+        All tasks of a name, in the order of their ids.
+
         Raises:
             ConfigError: if some of them are evaluated during training.
             TaskError: if the benchmark has no test tasks of a name.
@@ -93,8 +95,10 @@ class Assembly:
 
     def _final(self, name: str) -> Sequence[Task]:
         if name in list(Split):
-            return self.benchmark.tasks(Split(name), self.config.benchmark.subset)
-        return self.benchmark.tasks(Split.TEST, name)
+            tasks = self.benchmark.tasks(Split(name), self.config.benchmark.subset)
+        else:
+            tasks = self.benchmark.tasks(Split.TEST, name)
+        return sorted(tasks, key=lambda task: task.id)
 
     @property
     def task_sets(self) -> dict[str, Sequence[Task]]:

@@ -25,6 +25,8 @@ from tests.run.conftest import TOY, Coevo
 from tests.run.test_steady import quiet
 
 FINAL = ["evaluation.final=test"]
+SETS = ["arms=static,coevolve", "evaluation.temperature=1.0", "learner.average=0.6"]
+"""Evaluations draw, and what is evaluated is not what is trained."""
 POLICIES = ("warm-up", "static", "coevolve")
 
 
@@ -62,7 +64,7 @@ class Watched:
 
 
 def begin(path: Path, told: Any, *sets: str) -> Summary:
-    resolved = load_config(TOY, sets=["arms=static,coevolve", *sets], environ={})
+    resolved = load_config(TOY, sets=[*SETS, *sets], environ={})
     return train(RunFolder(path), resolved, told, getattr(told, "stopped", lambda: False))
 
 
