@@ -109,8 +109,8 @@ def test_the_scores_are_those_of_the_last_weights_on_all_test_tasks(done: Path) 
     other = done.parent / "other"
     begin(other, quiet(), *sets)
     for policy in POLICIES:
-        row = evaluate_policy(RunFolder(other), policy, "test")
-        assert final[policy]["test"]["success_rate"] == row.success
+        row, numbers = evaluate_policy(RunFolder(other), policy, "test"), final[policy]["test"]
+        assert (numbers["success_rate"], numbers["mean_score"]) == (row.success, row.score)
 
 
 def test_final_tasks_reach_nothing_that_is_practised(done: Path) -> None:
