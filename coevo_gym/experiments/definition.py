@@ -14,6 +14,7 @@ from coevo_gym.config.keys import flat, suggest
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, shaped
 from coevo_gym.experiments.seeds import read_seeds
+from coevo_gym.methods.published import PAPERS
 
 FOLDER = Path(__file__).parent / "tables"
 BUDGETS = Path(__file__).parent / "budgets.toml"
@@ -154,7 +155,7 @@ class Experiment(FrozenModel):
     name: str
     title: str
     source: str = ""
-    follows: Literal["", "coevolve"] = ""
+    follows: str = ""
     about: str = ""
     kind: Literal["runs", "simulated"] = "runs"
     benchmarks: tuple[str, ...] = Field(min_length=1)
@@ -173,6 +174,15 @@ class Experiment(FrozenModel):
     settings: JsonObject = FrozenDict()
     budgets: Mapping[Size, Mapping[str, Budget]] = Field(default_factory=dict)
     rows: tuple[Row, ...] = Field(min_length=1)
+
+    @field_validator("follows")
+    @classmethod
+    def _known_paper(cls, follows: str) -> str:
+        if follows not in ("", *PAPERS):
+            raise ValueError(
+                f"the settings of {follows!r} are not known. {suggest(follows, PAPERS)}"
+            )
+        return follows
 
     @field_validator("seeds", mode="before")
     @classmethod

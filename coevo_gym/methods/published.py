@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 
+PAPERS = ("coevolve",)
+"""Papers whose settings :func:`differences` knows."""
+
+
 class Published(NamedTuple):
     """Success rates of the paper, in percent as printed.
 

@@ -143,6 +143,7 @@ def test_a_label_says_what_its_row_sets() -> None:
 WRONG = [
     ('title = "x"', "benchmarks: Field required"),
     ("colour = 1", "colour: Extra inputs are not permitted"),
+    ('follows = "coevolv"', "the settings of 'coevolv' are not known. Did you mean 'coevolve'?"),
     ('baselines = ["none"]', "no row 'none' to compare 'static' with"),
     ("baselines = [", "cannot be read as TOML"),
     (
