@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-
 PAPERS = ("coevolve",)
 """Papers whose settings :func:`differences` knows."""
 
