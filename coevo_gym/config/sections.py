@@ -106,9 +106,9 @@ class EvaluationSettings(FrozenModel):
     """An arm's number is the mean over so many of its last evaluations; those of the warm-up are
     none of them. With 1 it is that of the end."""
     final: tuple[str, ...] = ()
-    """Tasks to score the warm-up and each arm on once, after the last step, all of them: ``test``,
-    or a subset of the test tasks by the benchmark's own name, such as ``test_normal``; also ``val``
-    or ``held_out`` where evaluations use another split."""
+    """Tasks on which the warm-up and each arm are scored once, after the last step: ``test``, or
+    the benchmark's own name for a subset of its test tasks, such as ``test_normal``; also ``val``
+    or ``held_out``, where evaluations use another split. All tasks of each name are played."""
 
     @field_validator("final")
     @classmethod
