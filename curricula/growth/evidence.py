@@ -64,6 +64,11 @@ def step_numbers(n_shown: int, n_steps: int) -> list[int]:
     return ([1] if n_shown else []) + list(range(n_steps - n_shown + 2, n_steps + 1))
 
 
+def opening_of(rollout: Trajectory) -> str:
+    """What was shown before the first action; "" if there was none."""
+    return clean_text(rollout.steps[0].observation, MAX_TEXT) if rollout.steps else ""
+
+
 def exchanges_of(rollout: Trajectory) -> tuple[Exchange, ...]:
     """All that was done in a rollout, and what each action led to; long texts are cut."""
     led_to = [*(step.observation for step in rollout.steps[1:]), rollout.last_observation]

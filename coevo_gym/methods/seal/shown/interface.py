@@ -19,6 +19,10 @@ from coevo_gym.methods.seal.utilities import FAILURES
 _DOCUMENT = re.compile(r'\{\s*"app_name"')
 """How the document of an API begins, as it is printed."""
 _MOST_DOCUMENTS = 32
+HEADING = "Keep in mind (from recent mistakes):"
+"""Line above the cues."""
+REQUIRED = "Parameters marked [required] must be given."
+"""What the note means, at the end of the description of each tool that has one."""
 _INDENTS = (None, 1, 2, 4)
 
 
@@ -48,7 +52,7 @@ class FailureInterface:
             {
                 "schema_notes": self.schema_notes,
                 "hints": [hint.model_dump(mode="json") for hint in self._hints],
-                "cues": [[cue.id, cue.text] for cue in self.cues],
+                "cues": [[cue.id, cue.heading, cue.text] for cue in self.cues],
             }
         )
         return f"seal:{found}"
@@ -58,7 +62,7 @@ class FailureInterface:
         """A line for each label that is on, in an order of their own."""
         texts = cues()
         told = (label for label in FAILURES if label in self.on and label in texts)
-        return tuple(Cue(texts[label], "system", label) for label in told)
+        return tuple(Cue(texts[label], "system", label, heading=HEADING) for label in told)
 
     @property
     def says(self) -> tuple[str, ...]:
@@ -101,8 +105,16 @@ def noted_tools(text: str) -> str:
 
 def _noted_tool(tool: Any) -> Any:
     if isinstance(tool, Mapping) and isinstance(tool.get("function"), Mapping):
-        return {**tool, "function": schema_note(tool["function"])}
+        return {**tool, "function": _explained(schema_note(tool["function"]))}
     return tool
+
+
+def _explained(noted: dict[str, Any]) -> dict[str, Any]:
+    """A tool or document whose description says what its notes mean, if one says ``[required]``."""
+    described = noted.get("description")
+    if "[required]" not in json.dumps(noted.get("parameters")) or not isinstance(described, str):
+        return noted
+    return {**noted, "description": f"{described} {REQUIRED}".strip()}
 
 
 def noted_documents(text: str) -> str:
@@ -135,5 +147,5 @@ def _noted_document(text: str) -> str:
     document = json.loads(text)
     for indent in _INDENTS:
         if json.dumps(document, indent=indent) == text:
-            return json.dumps(document_note(document), indent=indent)
+            return json.dumps(_explained(document_note(document)), indent=indent)
     return text
