@@ -21,6 +21,10 @@ EARLIER_CHARS = 4_000
 """Most characters of the list of an earlier walk's actions."""
 
 
+MIN_SAME = 2
+"""Fewest lines that are left out where two attempts part."""
+
+
 class Guide:
     """Turns why a context is explored, and what is known about it, into cues.
 
@@ -122,7 +126,7 @@ def _from_the_difference(action: str, other: str) -> str:
     """An action of several lines, without the first ones that another one has, too."""
     lines, others = action.splitlines(), other.splitlines()
     same = parting(lines, others)
-    if not same:
+    if same < MIN_SAME:
         return action
     rest = "\n".join(lines[same:]) or "(nothing follows)"
-    return f"… ({same} line{'s' * (same > 1)} that are the same in both)\n{rest}"
+    return f"… ({same} lines that are the same in both)\n{rest}"

@@ -52,9 +52,7 @@ def pipeline(
     agent: Agent = ChatAgent(asked, prompt, config)
     if isinstance(policy, StandIn):
         advisor, agent = AsksAbout(advisor, policy), ActsBy(agent, policy)
-    made = ModelExplorer(
-        benchmark, advisor, agent, prompts=PROMPTS, tasks=prompt.tasks, **explorer
-    )
+    made = ModelExplorer(benchmark, advisor, agent, prompts=PROMPTS, tasks=prompt.tasks, **explorer)
     return GatedEvolver(benchmark, made, scope=budget.scope, **(evolver or {}))
 
 
