@@ -294,8 +294,9 @@ def _told(context: Context, known: KnownTasks) -> Context:
     """A context with what is known there already, or anywhere where nothing guides."""
     tasks = known.around(context.task, MAX_KNOWN)
     if context.kind == UNGUIDED:
-        others = [task for task in known.latest(MAX_KNOWN) if task not in tasks]
-        tasks = [*others[len(tasks) :], *tasks]
+        there = {task.id for task in tasks}
+        others = [task for task in known.latest(MAX_KNOWN) if task.id not in there]
+        tasks = [*others, *tasks][-MAX_KNOWN:]
     return context.model_copy(update={"known": tuple(task.instruction for task in tasks)})
 
 

@@ -101,6 +101,40 @@ def test_a_summary_is_asked_for_with_steps_by_their_numbers() -> None:
     assert "In the end the environment said:\na blank page" in text
 
 
+def summary_of(of: Context, **settings: Any) -> str:
+    advisor = Told("overflow")
+    Summarise(advisor, "coevolve/summary", SAMPLING, **settings)([of])
+    return load_inquiry(advisor.asked[0].prompt).user(advisor.asked[0].inputs)
+
+
+def test_a_summary_is_shown_what_it_is_asked_to_compare() -> None:
+    alone, both = summary_of(context(kind="boundary")), summary_of(
+        context(kind="boundary", contrast=("do 0", "press red"))
+    )  # fmt: skip
+    assert "Compare" not in alone
+    assert "Compare the two below" in both
+    assert "which succeeded. Up to step 1 it was the same" in both
+    assert both.rstrip().endswith("[step 2] press red")
+    usual = ("press > done (90 of 120 episodes)",)
+    rare = summary_of(context(kind="rare", usual=usual))
+    assert "unlike the usual ones" in rare
+    assert "- press > done (90 of 120 episodes)\n" in rare
+    assert "usual" not in summary_of(context(kind="rare"))
+    assert "goes wrong now" in summary_of(context(kind="forgetting"))
+
+
+def test_a_summary_is_shown_what_can_be_done_here() -> None:
+    told = summary_of(
+        context(), tasks="- Three buttons.", operations=lambda mine: (mine.kind, "press")
+    )
+    assert "What makes a task valid in this environment" in told
+    assert "- Three buttons.\n" in told
+    assert "Among what can be called there: forgetting, press" in told
+    bare = summary_of(context())
+    assert "valid in this" not in bare
+    assert "can be called" not in bare
+
+
 def test_a_rollout_is_retold_without_a_model() -> None:
     mine = context(
         7,

@@ -22,7 +22,8 @@ _MOST_DOCUMENTS = 32
 HEADING = "Keep in mind (from recent mistakes):"
 """Line above the cues."""
 REQUIRED = "Parameters marked [required] must be given."
-"""What the note means, at the end of the description of each tool that has one."""
+"""What the note means, at the end of the description of each document that has one. The prompt of
+a benchmark with schemas says it above them."""
 _INDENTS = (None, 1, 2, 4)
 
 
@@ -105,12 +106,12 @@ def noted_tools(text: str) -> str:
 
 def _noted_tool(tool: Any) -> Any:
     if isinstance(tool, Mapping) and isinstance(tool.get("function"), Mapping):
-        return {**tool, "function": _explained(schema_note(tool["function"]))}
+        return {**tool, "function": schema_note(tool["function"])}
     return tool
 
 
 def _explained(noted: dict[str, Any]) -> dict[str, Any]:
-    """A tool or document whose description says what its notes mean, if one says ``[required]``."""
+    """A document whose description says what its notes mean, if one says ``[required]``."""
     described = noted.get("description")
     if "[required]" not in json.dumps(noted.get("parameters")) or not isinstance(described, str):
         return noted
