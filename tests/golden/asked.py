@@ -48,6 +48,9 @@ from coevo_gym.prompts.inquiry import load_inquiry
 from tests.golden.scenes import SCENES, Place
 
 FOLDER = Path(__file__).parent / "prompts"
+PAGE = Path(__file__).parents[2] / "docs" / "methods" / "coevolve.md"
+"""The page of the docs that shows some of them."""
+_EXAMPLE = re.compile(r"<!-- prompt (\S+) -->\n.*?<!-- end -->", re.DOTALL)
 N_ACTIONS = 18
 FUNCTIONS = 3
 """Functions of a long list that are kept in a file."""
@@ -249,6 +252,17 @@ def answers(benchmark: str) -> Mapping[str, Any]:
     return found
 
 
+def with_examples(page: str) -> str:
+    """A page of the docs with the stored prompts between its marks."""
+
+    def example(mark: re.Match[str]) -> str:
+        text = (FOLDER / f"{mark[1]}.txt").read_text(encoding="utf-8")
+        told = f"<details><summary>{mark[1]}</summary>\n\n````text\n{text}````\n\n</details>"
+        return f"<!-- prompt {mark[1]} -->\n{told}\n<!-- end -->"
+
+    return _EXAMPLE.sub(example, page)
+
+
 def make(benchmarks: Sequence[str]) -> None:
     """Write the files of benchmarks, and remove those of prompts that are gone."""
     for benchmark in benchmarks:
@@ -258,6 +272,7 @@ def make(benchmarks: Sequence[str]) -> None:
             path.unlink()
         for name, text in rendered(benchmark).items():
             (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+    PAGE.write_text(with_examples(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context
 from coevo_gym.curricula.explore.abstract import Idea, Ideas
 from coevo_gym.curricula.gates.gates import default_gates, run_gates
-from tests.golden.asked import FOLDER, answers, begun_at, rendered
+from tests.golden.asked import FOLDER, PAGE, answers, begun_at, rendered, with_examples
 from tests.golden.scenes import SCENES
 
 NAMES = [
@@ -34,6 +34,12 @@ def test_prompts_read_as_they_are_stored(benchmark: str, engine: Callable[[str],
     assert found.keys() == stored.keys(), again
     for name, text in found.items():
         assert text == stored[name], f"{benchmark}/{name}. {again}"
+
+
+def test_the_docs_show_them_as_they_are_stored() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert with_examples(page) == page, "Run `python -m tests.golden.asked`."
+    assert all(f"<!-- prompt {benchmark}/" in page for benchmark in SCENES)
 
 
 def context_of(benchmark: str, prompt: str) -> Context:
