@@ -150,10 +150,10 @@ def checked(tasks: Sequence[Task]) -> Iterator[Line]:
         # Every other draft is no copy: one word is another.
         text = " ".join([*words[:-1], "otherwise"] if len(drafts) % 2 else words)
         drafts.append((task, _draft(task, text)))
-    found = [known.copied_by(draft, 0.95) for _, draft in drafts]
+    found = [known.copied_by(draft) for _, draft in drafts]
     wanted = [task if i % 2 == 0 else None for i, (task, _) in enumerate(drafts)]
     right = sum(a is b for a, b in zip(found, wanted, strict=True)) / len(drafts)
-    took = fastest_ms(lambda i: known.copied_by(drafts[i % 200][1], 0.95), 10)
+    took = fastest_ms(lambda i: known.copied_by(drafts[i % 200][1]), 10)
     yield Line(f"near-duplicate check, {len(tasks):,} tasks", took, bound=CHECK_MS)
     yield Line("  copies found and others let pass", right, "recall", 1.0)
 

@@ -49,6 +49,7 @@ from coevo_gym.trainers.parts import training_success
 
 FIRST = "D_0"
 _SIGNALS = "curriculum.signals_"
+_FORGETTING = "curriculum.forgetting_by_"
 _MAX_REJECTED = 60
 
 Lines = Sequence[Mapping[str, Any]]
@@ -155,16 +156,23 @@ def _round(applied: StoredRound, lines: Lines) -> RoundRow:
         arm=applied.arm,
         id=applied.round.id,
         env_steps=applied.arm_env_steps,
-        signals=_signals_before(applied, lines),
+        signals=_counted_before(applied, lines, _SIGNALS),
         contexts=len(applied.round.contexts) or applied.round.n_unguided,
         drafts=len(applied.result.judged),
         accepted=len(applied.result.accepted),
         pool_size=applied.pool_size,
+        forgetting=_counted_before(applied, lines, _FORGETTING),
     )
 
 
-def _signals_before(applied: StoredRound, lines: Lines) -> dict[str, int]:
-    """Signals between the arm's round before this one and this one, by kind."""
+def _counted_before(applied: StoredRound, lines: Lines, prefix: str) -> dict[str, int]:
+    """Return what metrics have counted between the arm's round before this one and this one.
+
+    Args:
+        applied: this round.
+        lines: the run's metrics.
+        prefix: what the names of these metrics begin with; their ends are the keys.
+    """
     counted = {line["step"]: line for line in lines if _is(line, "step", applied.arm)}
     earlier = [
         line["step"]
@@ -173,9 +181,9 @@ def _signals_before(applied: StoredRound, lines: Lines) -> dict[str, int]:
     ]
     now, before = counted.get(applied.step, {}), counted.get(max(earlier, default=0), {})
     return {
-        name.removeprefix(_SIGNALS): int(count - before.get(name, 0))
+        name.removeprefix(prefix): int(count - before.get(name, 0))
         for name, count in now.items()
-        if name.startswith(_SIGNALS)
+        if name.startswith(prefix)
     }
 
 
@@ -243,7 +251,9 @@ def _evolution(
         arm, before, after = spread.arm, spread.rounds[0], spread.rounds[-1]
         later = [applied for applied in rounds if applied.arm == arm and not applied.is_first]
         totals = {
-            "signals": sum(sum(_signals_before(applied, lines).values()) for applied in later),
+            "signals": sum(
+                sum(_counted_before(applied, lines, _SIGNALS).values()) for applied in later
+            ),
             "contexts": sum(len(a.round.contexts) or a.round.n_unguided for a in later),
             "candidates": sum(len(applied.result.judged) for applied in later),
             "accepted": sum(len(applied.result.accepted) for applied in later),

@@ -77,6 +77,8 @@ class RoundRow:
         drafts: drafts that were tried.
         accepted: drafts that passed every gate.
         pool_size: tasks in the pool after the round.
+        forgetting: how many of the signals forgetting would be, by what it reads of a visit: its
+            single outcomes (``max``) or their ``mean``; {} in runs of before that was counted.
     """
 
     arm: str
@@ -87,6 +89,7 @@ class RoundRow:
     drafts: int = 0
     accepted: int = 0
     pool_size: int = 0
+    forgetting: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def pass_rate(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from coevo_gym.report.data import ArmMap, CrossRow, ReportData, RoundRow
@@ -139,12 +140,20 @@ def map_sentence(maps: Sequence[ArmMap]) -> str:
 
 
 def signals_sentence(data: ReportData) -> str:
-    """How many signals of each kind there were."""
-    total: dict[str, int] = {}
+    """How many signals of each kind there were, and both readings of forgetting."""
+    total, forgetting = Counter[str](), Counter[str]()
     for row in data.rounds:
-        for kind, n in row.signals.items():
-            total[kind] = total.get(kind, 0) + n
-    return "In all: " + ", ".join(f"{count(n)} {brief(kind)}" for kind, n in total.items()) + "."
+        total.update(row.signals)
+        forgetting.update(row.forgetting)
+    found = "In all: " + ", ".join(f"{count(n)} {brief(kind)}" for kind, n in total.items()) + "."
+    others = total.total() - total["forgetting"]
+    if not forgetting.total() or not total["forgetting"]:
+        return found
+    shares = {how: percent(n / (n + others)) for how, n in forgetting.items()}
+    return (
+        f"{found} Forgetting is {shares['max']} of them where it reads single outcomes of earlier "
+        f"visits, as the paper's text does, and {shares['mean']} where it reads their means."
+    )
 
 
 def flatten(value: object, prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -102,7 +102,6 @@ class Summarise:
     def _inputs(self, context: Context, cap: int) -> Mapping[str, Any]:
         shown = cut(context.evidence, cap)
         numbers = step_numbers(len(shown), len(context.actions))
-        last = "" if numbers[-1] == len(context.actions) else context.last_observation
         return {
             "kind": context.kind,
             "label": kind_of(context.kind).label,
@@ -110,7 +109,8 @@ class Summarise:
             "instruction": context.task.instruction,
             "steps": [numbered(*each) for each in zip(numbers, shown, strict=True)],
             "n_steps": len(context.actions),
-            "last_observation": last,
+            "left_out": gap(numbers, len(context.actions)),
+            "last_observation": "" if numbers else context.last_observation,
             "success": context.success,
             "contrast": contrasting(context.actions, context.contrast),
             "usual": context.usual,
@@ -143,6 +143,12 @@ def _summary(context: Context, answer: Answer[BriefAnswer]) -> Summary:
     if answer.value is not None:
         return Summary(answer.value.brief())
     return Summary(retold(context), answer.problem)
+
+
+def gap(numbers: Sequence[int], n_steps: int) -> tuple[int, int] | None:
+    """Return the first and the last step that are not shown; None if all are."""
+    missing = sorted({*range(1, n_steps + 1)} - {*numbers})
+    return (missing[0], missing[-1]) if missing else None
 
 
 def numbered(number: int, exchange: Exchange) -> dict[str, Any]:

@@ -43,7 +43,6 @@ from coevo_gym.curricula.pool.known import KnownTasks
 logger = logging.getLogger(__name__)
 
 MIN_STEPS = 3
-NEAR_DUPLICATE_COSINE = 0.98
 TRACE_CAP = 20_000
 SAID_CAP = 2_000
 _SETTINGS = GatesConfig()
@@ -125,12 +124,11 @@ class NearDuplicateGate:
     """Its instruction does not repeat a known one; see :meth:`KnownTasks.copied_by`."""
 
     known: KnownTasks
-    threshold: float = NEAR_DUPLICATE_COSINE
     name: str = "near_duplicate"
 
     def check(self, candidate: Candidate) -> Candidate:
         """See :class:`Gate`."""
-        original = self.known.copied_by(candidate.the_draft, self.threshold)
+        original = self.known.copied_by(candidate.the_draft)
         if original is not None:
             raise Rejected(f"its instruction repeats that of {original.name}")
         return candidate
@@ -263,7 +261,6 @@ def default_gates(
     known: KnownTasks | Iterable[Task] = (),
     *,
     min_steps: int = MIN_STEPS,
-    near_duplicate_cosine: float = NEAR_DUPLICATE_COSINE,
     off: Collection[str] = (),
     settings: GatesConfig = _SETTINGS,
     solver: Solver | None = None,
@@ -276,7 +273,6 @@ def default_gates(
         known: what counts as a duplicate, such as the pool. Pass a :class:`KnownTasks` to let it
             grow with what is accepted.
         min_steps: fewest actions that a reference needs.
-        near_duplicate_cosine: cosine from which instructions are compared word by word.
         off: names of gates to leave out, of :data:`OPTIONAL`, beside those of the settings.
         settings: which gates there are beside the usual ones, and how strict they are.
         solver: who tries tasks; needed if the settings say that somebody does.
@@ -296,7 +292,7 @@ def default_gates(
         DraftGate(benchmark),
         SchemaGate(benchmark, min_steps),
         split_leak,
-        NearDuplicateGate(known, near_duplicate_cosine),
+        NearDuplicateGate(known),
         ConfidenceGate(settings.confidence),
         LexicalGate(known, settings.lexical or 1.0),
         BuildGate(benchmark),

@@ -18,9 +18,9 @@ OWN_ENDS = frozenset({EndReason.SOLVED, EndReason.FAILED, EndReason.AGENT_DONE})
 
 @dataclass(frozen=True, slots=True)
 class PaperGate:
-    """A solver that is shown the reference comes to an end, and a judge says that it succeeds.
+    """A solver that is shown the reference scores above 0, or a judge says that it succeeds.
 
-    A score above 0 does for the judge's word.
+    A judge is asked only about an episode that came to an end by itself.
     """
 
     benchmark: Benchmark
@@ -41,10 +41,10 @@ class PaperGate:
 
     def _judged(self, candidate: Candidate, rollout: Trajectory) -> tuple[str, str]:
         """What is wrong with it, or what speaks for it."""
-        if rollout.end_reason not in OWN_ENDS:
-            return f"its solver came to no end: {rollout.end_reason}", ""
         if rollout.score > 0:
             return "", f"scores {rollout.score:.2f}"
+        if rollout.end_reason not in OWN_ENDS:
+            return f"its solver came to no end: {rollout.end_reason}", ""
         answer = ask_judge(
             self.advisor,
             candidate,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from coevo_gym.core.evolution import Exchange
 from coevo_gym.core.spaces import clean_text
-from coevo_gym.core.trajectory import Trajectory
+from coevo_gym.core.trajectory import EpisodeRecord
 
 EVIDENCE_CHARS = 24_000
 """Most characters of evidence in a question."""
@@ -15,14 +16,14 @@ MAX_TEXT = 6_000
 
 
 def evidence_cut(sizes: Sequence[int], cap: int) -> list[int]:
-    """Which exchanges of a rollout are shown: the first one, and as many of the last as fit.
+    """Choose the exchanges of a rollout that are shown, so many that they fit.
 
-    How a rollout began and how it ended tell most about it. The last ones are taken from the end
-    until one does not fit, so that there is one gap at most.
+    The last one goes first, since it shows how the rollout ended; then the first, and then two from
+    the end for each from the start, until one does not fit. So there is one gap at most.
 
     Args:
         sizes: characters of each exchange, in order.
-        cap: most characters in all. The first exchange stays even if it is larger.
+        cap: most characters in all.
 
     Returns:
         Their places, in order.
@@ -31,13 +32,25 @@ def evidence_cut(sizes: Sequence[int], cap: int) -> list[int]:
         >>> evidence_cut([100, 900, 900, 900, 100, 100], cap=1_250)
         [0, 3, 4, 5]
     """
-    if not sizes:
-        return []
-    left, oldest = cap - sizes[0], len(sizes)
-    while oldest > 1 and sizes[oldest - 1] <= left:
-        oldest -= 1
-        left -= sizes[oldest]
-    return [0, *range(oldest, len(sizes))]
+    kept: list[int] = []
+    for place in _by_weight(len(sizes)):
+        cap -= sizes[place]
+        if cap < 0:
+            break
+        kept.append(place)
+    return sorted(kept)
+
+
+def _by_weight(n: int) -> Iterator[int]:
+    """Yield the places of ``n`` exchanges, those that tell most first."""
+    start, end = 0, n
+    for turn in range(n):
+        if turn % 3 == 1:
+            yield start
+            start += 1
+        else:
+            end -= 1
+            yield end
 
 
 def cut(exchanges: Sequence[Exchange], cap: int = EVIDENCE_CHARS) -> tuple[Exchange, ...]:
@@ -61,15 +74,15 @@ def step_numbers(n_shown: int, n_steps: int) -> list[int]:
         >>> step_numbers(3, n_steps=7)
         [1, 6, 7]
     """
-    return ([1] if n_shown else []) + list(range(n_steps - n_shown + 2, n_steps + 1))
+    return sorted(place + 1 for place in islice(_by_weight(n_steps), n_shown))
 
 
-def opening_of(rollout: Trajectory) -> str:
+def opening_of(rollout: EpisodeRecord) -> str:
     """What was shown before the first action; "" if there was none."""
     return clean_text(rollout.steps[0].observation, MAX_TEXT) if rollout.steps else ""
 
 
-def exchanges_of(rollout: Trajectory) -> tuple[Exchange, ...]:
+def exchanges_of(rollout: EpisodeRecord) -> tuple[Exchange, ...]:
     """All that was done in a rollout, and what each action led to; long texts are cut."""
     led_to = [*(step.observation for step in rollout.steps[1:]), rollout.last_observation]
     return tuple(

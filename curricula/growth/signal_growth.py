@@ -22,7 +22,7 @@ from coevo_gym.curricula.growth.when import When, WhenSignalled
 from coevo_gym.curricula.pool.task_stats import CAP
 from coevo_gym.curricula.signals.kinds import ALL_SIGNALS, BLIND, SignalName
 from coevo_gym.curricula.signals.patterns import PATTERNS
-from coevo_gym.curricula.signals.signals import Outcome, SignalDetector
+from coevo_gym.curricula.signals.signals import Outcome, Reading, SignalDetector
 
 MAX_SEED = 2**63
 
@@ -103,8 +103,9 @@ class DetectorConfig(FrozenModel):
     """The signals that are read."""
     window: int = Field(default=5, gt=0)
     """Visits of a task that forgetting looks back on."""
-    visit: Literal["mean", "max"] = "mean"
-    """What a visit leaves in that window: the mean or the largest outcome of its group."""
+    visit: Reading = "max"
+    """What forgetting reads of a visit: the largest outcome of its group, so that each single one
+    counts, as in the paper's text; or their mean."""
     theta: float = Field(default=5.0, gt=0, le=100)
     """A behaviour is rare below this share of all episodes, in per cent."""
     n_min: int = Field(default=64, gt=0)
@@ -294,8 +295,13 @@ class SignalGrowth:
         """Signals are read from rollouts alone."""
 
     def metrics(self) -> dict[str, float]:
-        """How much is pending, and how many patterns of behaviour were seen."""
+        """How much is pending, how many patterns were seen, and what forgetting would be.
+
+        ``forgetting_by_max`` and ``forgetting_by_mean`` count the episodes for which forgetting
+        fires where it reads single outcomes of a visit, and where it reads their mean.
+        """
         return {
+            **{f"forgetting_by_{how}": float(n) for how, n in self.detector.forgotten.items()},
             "pending_contexts": float(len(self._pending)),
             "distinct_patterns": float(len(self.detector.patterns)),
         }

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 
 from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import Task
-from coevo_gym.curricula.pool.embed import Embedder, HashingEmbedder, nearest, words
+from coevo_gym.curricula.pool.embed import words
 
 Content = tuple[str, ...]
 
-_FILLER = frozenset({"a", "an", "the", "please", "and"})
+_FILLER = frozenset({"a", "an", "the", "and", "then", "also", "please", "kindly"})
+"""Words without which an instruction asks for the same."""
 
 
 class KnownTasks:
@@ -18,17 +19,15 @@ class KnownTasks:
 
     Args:
         tasks: those known already.
-        embedder: turns instructions into vectors; the default sees words and not their order.
 
     Example:
         >>> KnownTasks().has("0" * 64)
         False
     """
 
-    def __init__(self, tasks: Iterable[Task] = (), *, embedder: Embedder | None = None) -> None:
-        self.embedder = embedder or HashingEmbedder(bigrams=False)
+    def __init__(self, tasks: Iterable[Task] = ()) -> None:
         self._ids: set[str] = set()
-        self._alike: dict[tuple[str, Content], list[Task]] = {}
+        self._alike: dict[tuple[str, Content], Task] = {}
         self._around: dict[str, list[Task]] = {}  # by scenario, and by the ids of their parents
         self._all: list[Task] = []
         for task in tasks:
@@ -39,7 +38,7 @@ class KnownTasks:
         if task.id not in self._ids:
             self._ids.add(task.id)
             self._all.append(task)
-            self._alike.setdefault((task.scenario, _content(task.instruction)), []).append(task)
+            self._alike.setdefault((task.scenario, _content(task.instruction)), task)
             for place in {task.scenario, *task.parents}:
                 self._around.setdefault(place, []).append(task)
 
@@ -87,23 +86,14 @@ class KnownTasks:
         share, task = max(scored, key=lambda pair: pair[0])
         return task, share
 
-    def copied_by(self, draft: Draft, threshold: float) -> Task | None:
-        """The known task of the draft's scenario whose instruction it repeats, or None.
+    def copied_by(self, draft: Draft) -> Task | None:
+        """Return the known task of the draft's scenario whose instruction it repeats, or None.
 
-        A repetition has a cosine of at least ``threshold`` and the same content words, each as
-        often. The cosine alone cannot tell a copy from a neighbour: one other colour among fifty
-        words leaves 0.98 of it. So a reordered or retyped instruction is a copy, and one that
-        differs in a colour, a number or a name is not.
-
-        Tasks are kept by their content words, so only those with the same ones are compared: the
-        time does not grow with the number of tasks, and no copy is missed.
+        A repetition has the same content words, each as often, in any order: it is reordered,
+        retyped, or differs in filler words only. One that differs in a colour, a number or a name
+        is none.
         """
-        alike = self._alike.get((draft.scenario, _content(draft.instruction)), [])
-        if not alike:
-            return None
-        corpus = self.embedder([task.instruction for task in alike])
-        found = nearest(self.embedder([draft.instruction]), corpus, 1)
-        return alike[int(found.rows[0, 0])] if found.cosine[0, 0] >= threshold else None
+        return self._alike.get((draft.scenario, _content(draft.instruction)))
 
 
 def jaccard(a: frozenset[str], b: frozenset[str]) -> float:

@@ -10,7 +10,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.evolution import Signal
@@ -22,6 +22,20 @@ from coevo_gym.curricula.signals.patterns import Pattern, PatternOf, sequence_pa
 logger = logging.getLogger(__name__)
 
 Outcome = Literal["success", "score"]
+Reading = Literal["max", "mean"]
+"""What forgetting reads of a visit."""
+
+
+class Visit(NamedTuple):
+    """The outcomes of a group, as forgetting looks back on them.
+
+    Attributes:
+        mean: their mean.
+        max: the largest of them, so that any one of them counts.
+    """
+
+    mean: float
+    max: float
 
 
 def forgetting(history: Sequence[float], s_now: float) -> bool:
@@ -31,8 +45,9 @@ def forgetting(history: Sequence[float], s_now: float) -> bool:
 
     Args:
         history: outcomes in [0, 1] of the task's recent visits, oldest first, already cut to the
-            window. The visit that ``s_now`` belongs to must not be in it: pushed one by one, the
-            rollouts of every mixed group would look like forgetting.
+            window: of each visit its best one, or their mean. The visit that ``s_now`` belongs to
+            must not be in it: pushed one by one, the rollouts of every mixed group would look like
+            forgetting.
         s_now: outcome in [0, 1] of the episode that is judged.
 
     Raises:
@@ -102,7 +117,8 @@ class SignalDetector:
     Args:
         signals: the rules to apply.
         window: how many visits of a task forgetting looks back on.
-        visit: what a visit leaves in the window: the ``mean`` or ``max`` outcome of its group.
+        visit: what forgetting reads of a visit: the ``max`` of its group's outcomes, so that each
+            single one counts, or their ``mean``.
         theta: see :func:`rare`.
         n_min: see :func:`rare`.
         min_support: see :func:`rare`.
@@ -115,7 +131,7 @@ class SignalDetector:
         *,
         signals: Sequence[SignalName] = ALL_SIGNALS,
         window: int = 5,
-        visit: Literal["mean", "max"] = "mean",
+        visit: Reading = "max",
         theta: float = 5.0,
         n_min: int = 64,
         min_support: int = 1,
@@ -128,12 +144,18 @@ class SignalDetector:
         self.theta, self.n_min, self.min_support = theta, n_min, min_support
         self.outcome = outcome
         self.pattern_of = pattern_of
-        self._windows: dict[str, deque[float]] = {}
+        self._windows: dict[str, deque[Visit]] = {}
+        self._forgotten: dict[Reading, int] = {"max": 0, "mean": 0}
         self._counts: dict[Pattern, int] = {}
         self._total = 0
         self._tested = 0
         self._flagged = 0
         self._warned = False
+
+    @property
+    def forgotten(self) -> Mapping[Reading, int]:
+        """Episodes that forgetting has fired for, or would have, by what is read of a visit."""
+        return self._forgotten
 
     @property
     def patterns(self) -> Mapping[Pattern, int]:
@@ -166,18 +188,24 @@ class SignalDetector:
     def state_dict(self) -> dict[str, Any]:
         """Windows and counts as JSON."""
         return {
-            "windows": {task_id: list(window) for task_id, window in self._windows.items()},
+            "windows": {
+                task_id: [list(visit) for visit in window]
+                for task_id, window in self._windows.items()
+            },
+            "forgotten": dict(self._forgotten),
             "counts": [[list(pattern), count] for pattern, count in self._counts.items()],
             "tested": self._tested,
             "flagged": self._flagged,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore :meth:`state_dict`, also one whose visits are single numbers."""
+        windows = read(dict[str, list[tuple[Share, Share] | Share]], state["windows"])
         self._windows = {
-            task_id: deque(window, maxlen=self.window)
-            for task_id, window in read(dict[str, list[Share]], state["windows"]).items()
+            task_id: deque(map(_visit, window), maxlen=self.window)
+            for task_id, window in windows.items()
         }
+        self._forgotten = read(dict[Reading, Count], state.get("forgotten", {"max": 0, "mean": 0}))
         self._counts = dict(read(list[tuple[tuple[str, ...], Count]], state["counts"]))
         self._total = sum(self._counts.values())
         self._tested = read(Count, state["tested"])
@@ -191,12 +219,19 @@ class SignalDetector:
 
     def _judge(self, group: Group, patterns: Sequence[Pattern]) -> Iterator[Signal]:
         scores = [self._outcome(trajectory) for trajectory in group.trajectories]
-        history = tuple(self._windows.get(group.task.id, ()))
+        visits = tuple(self._windows.get(group.task.id, ()))
+        read_as: dict[Reading, tuple[float, ...]] = {
+            "max": tuple(visit.max for visit in visits),
+            "mean": tuple(visit.mean for visit in visits),
+        }
         mixed = group.comparable and boundary(scores)
         for index, (score, pattern) in enumerate(zip(scores, patterns, strict=True)):
             fired: dict[SignalName, dict[str, Any]] = {}
-            if forgetting(history, score):
-                fired[FORGETTING] = {"history": history, "now": score}
+            for reading, history in read_as.items():
+                if forgetting(history, score):
+                    self._forgotten[reading] += 1
+                    if reading == self.visit:
+                        fired[FORGETTING] = {"history": history, "now": score}
             if mixed:
                 fired[BOUNDARY] = {"outcomes": scores}
             if self._rare(pattern):
@@ -228,8 +263,8 @@ class SignalDetector:
         scores = [self._outcome(trajectory) for trajectory in group.trajectories]
         if not scores:
             return
-        entry = max(scores) if self.visit == "max" else math.fsum(scores) / len(scores)
-        self._windows.setdefault(group.task.id, deque(maxlen=self.window)).append(entry)
+        visit = Visit(math.fsum(scores) / len(scores), max(scores))
+        self._windows.setdefault(group.task.id, deque(maxlen=self.window)).append(visit)
 
     def _warn_if_meaningless(self, found: Sequence[Signal], episodes: int) -> None:
         """Say once if more than half of all judged episodes are "rare".
@@ -255,3 +290,7 @@ class SignalDetector:
             self.theta,
             self.min_support,
         )
+
+
+def _visit(saved: tuple[float, float] | float) -> Visit:
+    return Visit(*saved) if isinstance(saved, tuple) else Visit(saved, saved)

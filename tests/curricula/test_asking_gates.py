@@ -231,6 +231,8 @@ def test_by_the_papers_rule_a_score_or_a_judge_is_enough() -> None:
     assert Check("paper", "scores 1.00") in result.verdict.checks
     half = SolvesSome((SOLUTION[0], "done"), 1)
     assert Check("paper", "scores 0.17") in paper(half).verdict.checks
+    cut = ScriptedAgent([SOLUTION[0]], after="look")  # until the limit of steps
+    assert Check("paper", "scores 0.17") in paper(cut, NO).verdict.checks
     wrong = ScriptedAgent(["done"])
     assert Check("paper", "a judge says: It does.") in paper(wrong, YES).verdict.checks
     assert paper(wrong, NO).verdict.gate == "paper"

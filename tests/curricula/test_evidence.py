@@ -33,9 +33,18 @@ from tests.curricula.episodes import TRAIN, group, trajectory
         ([348, 54], 1341, [0, 1]),
         ([5, 87, 289, 133], 914, [0, 1, 2, 3]),
         ([], 10, []),
-        ([50, 1], 10, [0]),
         ([5, 5], 10, [0, 1]),
-        ([5, 6], 10, [0]),
+        ([5, 6], 10, [1]),
+        ([1] * 9, 7, [0, 1, 4, 5, 6, 7, 8]),  # 8, 0, 7, 6, 1, 5, 4
+        # The first alone is larger than the cap:
+        ([50, 1], 10, [1]),
+        ([50], 10, []),
+        ([50, 11], 10, []),
+        ([50, 4, 5], 10, [2]),
+        ([24_001, 6_000, 6_000], 24_000, [2]),
+        # It is larger than what the last one leaves:
+        ([8, 1, 5], 10, [2]),
+        ([6, 1, 1, 4], 10, [0, 3]),
     ],
 )
 def test_evidence_cut(sizes: list[int], cap: int, kept: list[int]) -> None:
@@ -45,9 +54,9 @@ def test_evidence_cut(sizes: list[int], cap: int, kept: list[int]) -> None:
 @given(st.lists(st.integers(0, 300), max_size=20), st.integers(0, 2_000))
 def test_what_is_left_of_a_rollout_has_one_gap_and_fits(sizes: list[int], cap: int) -> None:
     kept = evidence_cut(sizes, cap)
-    assert kept[:1] == [0][: len(sizes)]
-    assert sum(later - place > 1 for place, later in pairwise([*kept, len(sizes)])) <= 1
-    assert len(kept) <= 1 or sum(sizes[place] for place in kept) <= cap
+    assert kept[-1:] == [len(sizes) - 1] * (sizes != [] and sizes[-1] <= cap)
+    assert sum(later - place > 1 for place, later in pairwise([-1, *kept, len(sizes)])) <= 1
+    assert sum(sizes[place] for place in kept) <= cap
     assert [place + 1 for place in kept] == step_numbers(len(kept), len(sizes))
 
 

@@ -58,6 +58,23 @@ def test_a_visit_leaves_one_entry_the_mean_or_the_max_of_its_group() -> None:
         assert bool(detector.detect([group([0])])) is fires
 
 
+def test_both_readings_are_counted_whichever_is_used() -> None:
+    for visit in ("mean", "max"):
+        detector = SignalDetector(visit=visit)  # type: ignore[arg-type]
+        detector.detect([group([1, 0, 0], TRAIN[0]), group([1, 1, 0], TRAIN[1])])
+        detector.detect([group([0, 0, 1], TRAIN[0]), group([0], TRAIN[1])])
+        assert detector.forgotten == {"max": 3, "mean": 1}
+
+
+def test_a_state_whose_visits_are_single_numbers_is_read() -> None:
+    detector = SignalDetector()
+    state = detector.state_dict() | {"windows": {TRAIN[0].id: [0.25, 0.75]}}
+    del state["forgotten"]
+    detector.load_state_dict(state)
+    (signal,) = detector.detect([group([0])])
+    assert signal.evidence["history"] == (0.25, 0.75)
+
+
 def test_success_slides_out_of_the_window() -> None:
     detector = SignalDetector(window=2)
     detector.detect([group([1])])

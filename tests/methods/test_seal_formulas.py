@@ -84,6 +84,50 @@ NUMBERS: list[tuple[str, dict[str, Any], Any]] = [
         },
         {"w": [1.0, 2.0, 0.9, 1.0], "A": [1.5, -1.0, -0.45, -0.5]},
     ),
+    # "positive", worked out by hand: w is the mean utility of the labels, A = wA where A > 0.
+    *(
+        (
+            "seal.transform",
+            {"A": A, "labels": labels, "clip": [0.5, 2.0], "apply_to": "positive", "budget": None},
+            {"w": w, "A": expected},
+        )
+        for A, labels, w, expected in (
+            (
+                [1.0, -1.0],
+                [["spurious_tool_call"], ["spurious_tool_call"]],
+                [2.0, 2.0],
+                [2.0, -1.0],
+            ),
+            ([0.5, -0.5], [["response_mismatch"], ["pass"]], [0.9, 1.0], [0.45, -0.5]),
+            ([0.0, 0.0], [["spurious_tool_call"], []], [2.0, 1.0], [0.0, 0.0]),
+            (
+                [-0.5, 1.5, -0.5, -0.5],
+                [[], ["instance_mismatch"], [], ["pass"]],
+                [1.0, 0.6, 1.0, 1.0],
+                [-0.5, 0.9, -0.5, -0.5],
+            ),
+            (
+                [2.0, 1.0, -3.0],
+                [["not_reached"], ["pass", "invalid_tool_call"], []],
+                [1.0, 1.5, 1.0],
+                [2.0, 1.5, -3.0],
+            ),
+        )
+    ),
+    (
+        "seal.transform",
+        {
+            "A": [1.5, -0.5, -0.5, -0.5],
+            "labels": [["pass"], ["spurious_tool_call"], ["response_mismatch"], []],
+            "clip": [0.5, 2.0],
+            "apply_to": "positive",
+            "budget": {"strength": 0.5, "normalise_mean": True},
+        },
+        {
+            "w": [0.8695652174, 1.3043478261, 0.8260869565, 1.0],
+            "A": [1.3043478261, -0.5, -0.5, -0.5],
+        },
+    ),
     (
         "seal.dynamic",
         {
@@ -229,11 +273,11 @@ def test_equal_utilities_change_nothing(group: list[tuple[float, list[str]]]) ->
 @given(groups)
 def test_a_weight_never_turns_an_advantage_round(group: list[tuple[float, list[str]]]) -> None:
     advantages = [advantage for advantage, _ in group]
-    for apply_to in ("all", "negative"):
+    for apply_to in ("all", "negative", "positive"):
         found = weighed(advantages, [found for _, found in group], apply_to=apply_to)  # type: ignore[arg-type]
         for before, after in zip(advantages, found.advantages, strict=True):
             assert math.copysign(1.0, after) == math.copysign(1.0, before)
-            if apply_to == "negative" and before >= 0:
+            if (apply_to == "negative" and before >= 0) or (apply_to == "positive" and before <= 0):
                 assert after == before
 
 

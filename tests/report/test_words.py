@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from coevo_gym.report.data import RoundRow
+from coevo_gym.report.data import ReportData, RoundRow
 from coevo_gym.report.words import (
     compact,
     count,
@@ -16,6 +16,7 @@ from coevo_gym.report.words import (
     percent,
     plural,
     rounds_sentence,
+    signals_sentence,
     spread,
 )
 from coevo_gym.run.table import TableRow
@@ -83,6 +84,20 @@ def test_rounds_are_summed_by_arm_and_no_drafts_give_no_rate() -> None:
         "A: 2 rounds, 20 drafts, 5 accepted (25.0 %), 15 in the pool at the end. "
         "B: 1 round, 0 drafts, 0 accepted (–), 10 in the pool at the end."
     )
+
+
+def test_forgetting_is_told_by_both_readings() -> None:
+    signals = {"forgetting": 3, "boundary": 5, "rare": 1}
+    rows = [
+        RoundRow("A", f"round-{i}", i, signals, forgetting={"max": 3, "mean": 1}) for i in (1, 2)
+    ]
+    assert plain(signals_sentence(ReportData("t", rounds=tuple(rows)))) == (
+        "In all: 6 forgetting, 10 boundary, 2 rare. Forgetting is 33.3 % of them where it reads "
+        "single outcomes of earlier visits, as the paper's text does, and 14.3 % where it reads "
+        "their means."
+    )
+    older = ReportData("t", rounds=(RoundRow("A", "round-1", 1, signals),))
+    assert plain(signals_sentence(older)) == "In all: 3 forgetting, 5 boundary, 1 rare."
 
 
 def test_manifest_is_flattened_in_order() -> None:

@@ -11,7 +11,7 @@ from coevo_gym.core.seams import Advantage, StepAdvantage
 from coevo_gym.core.trajectory import Group
 from coevo_gym.methods.seal.profile import TURN_LABEL, FailureProfile
 from coevo_gym.methods.seal.utilities import CLIP, UTILITIES, Clip, trajectory_weight
-from coevo_gym.methods.seal.weights import ApplyTo, Budget, weights_of
+from coevo_gym.methods.seal.weights import ApplyTo, Budget, applies, weights_of
 
 Utility = Literal["fixed", "ema"]
 """What labels are worth: always the same, or what they have moved to."""
@@ -138,8 +138,7 @@ class Reweighted:
         return [self._one(weight, each) for each in judged]
 
     def _one(self, weight: float, advantage: float) -> float:
-        weighs = self._apply_to == "all" or advantage < 0
-        return weight * advantage if weighs else advantage
+        return weight * advantage if applies(self._apply_to, advantage) else advantage
 
 
 def _mean(advantage: Advantage) -> float:

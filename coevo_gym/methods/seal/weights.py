@@ -7,8 +7,19 @@ from typing import Literal, NamedTuple
 
 from coevo_gym.methods.seal.utilities import CLIP, UTILITIES, Clip, trajectory_weight
 
-ApplyTo = Literal["all", "negative"]
-"""The trajectories that are weighed: all, or those that did worse than their group."""
+ApplyTo = Literal["all", "negative", "positive"]
+"""The trajectories that are weighed: all, or those that did worse or better than their group."""
+
+
+def applies(apply_to: ApplyTo, advantage: float) -> bool:
+    """Return whether an advantage is weighed."""
+    match apply_to:
+        case "all":
+            return True
+        case "negative":
+            return advantage < 0
+        case "positive":
+            return advantage > 0
 
 
 class Budget(NamedTuple):
@@ -66,7 +77,7 @@ def weighed(
     return Weighed(
         weights,
         [
-            weight * advantage if apply_to == "all" or advantage < 0 else advantage
+            weight * advantage if applies(apply_to, advantage) else advantage
             for weight, advantage in zip(weights, advantages, strict=True)
         ],
     )

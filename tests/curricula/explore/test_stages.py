@@ -94,10 +94,13 @@ def test_a_summary_is_asked_for_with_steps_by_their_numbers() -> None:
     assert "steps 2 to 8 are left" in short
     assert len(short) < len(user) - 5_000
     assert "In the end" not in user
-    alone = context(9, evidence=long[:1], last_observation="a blank page")
-    Summarise(advisor, "coevolve/summary", SAMPLING)([alone])
-    text = prompt.user(advisor.asked[-1].inputs)
-    assert "steps 2 to 9 are left" in text
+    large = context(9, evidence=(exchange(8, "x" * 12_500),), last_observation="a blank page")
+    Summarise(advisor, "coevolve/summary", SAMPLING)([large])
+    asked = advisor.asked[-1]
+    assert asked.shorten is not None
+    assert "steps 1 to 8 are left" in prompt.user(asked.inputs)
+    text = prompt.user(asked.shorten())
+    assert "steps 1 to 9 are left" in text
     assert "In the end the environment said:\na blank page" in text
 
 
