@@ -170,7 +170,8 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     """The settings that a cell depends on; how a model would explore only if one does."""
     found: dict[str, Any] = without_secrets(config.to_json())
     kept = {name: value for name, value in found.items() if name not in BESIDE}
-    if all(arm.explorer.kind != "model" for arm in (config, *arm_configs(config).values())):
+    explorers = (config.explorer, *(arm.explorer for arm in arm_configs(config).values()))
+    if all(each.kind != "model" for each in explorers):
         explorer = kept["explorer"]
         kept["explorer"] = {key: explorer[key] for key in explorer if key not in OF_A_MODEL}
     return kept
