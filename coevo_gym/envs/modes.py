@@ -1,18 +1,18 @@
 """Failure modes: in which way an episode failed, by rules that all benchmarks share.
 
 A benchmark names its modes in a closed list (``Diagnosable.modes``). Its ``diagnose`` returns those
-that a failed episode shows, the most telling one first: its own rules come before the common ones
-of :func:`rule_modes`.
+that a failed episode shows, the most telling one first: those of its own rules come before the
+common ones of :func:`rule_modes`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from coevo_gym.core.trajectory import EndReason, EpisodeRecord
+from coevo_gym.core.trajectory import EndReason, EpisodeRecord, Step
 
 FORMAT, REPEATED, LOOP = "action_format_error", "repeated_failed_action", "navigation_loop"
 REPETITIVE, GIVE_UP = "repetitive_exploration", "premature_give_up"
@@ -94,6 +94,56 @@ def rule_modes(
     return found or ((EXHAUSTED,) if ended == "budget" else ())
 
 
+def listed_modes(
+    own: Iterable[str],
+    episode: EpisodeRecord,
+    steps: Sequence[Stretch],
+    *,
+    modes: Collection[str],
+    format_kinds: Collection[str] = (),
+    max_steps: int = 0,
+) -> tuple[str, ...]:
+    """Return the modes of a failed episode: a benchmark's own, then the common ones in its list.
+
+    Args:
+        own: what the benchmark's own rules found, the most telling mode first.
+        episode: the episode.
+        steps: its steps.
+        modes: the benchmark's closed list.
+        format_kinds: see :func:`rule_modes`.
+        max_steps: see :func:`rule_modes`.
+
+    Returns:
+        Each mode once; ``exhaustive_exploration_failure`` where it is in the list, a limit ended
+        the episode, and no other mode was found.
+    """
+    ended: Ended = "budget" if episode.end_reason in _BUDGET else "agent"
+    settings = {"format_kinds": format_kinds, "ended": ended, "max_steps": max_steps}
+    common = [mode for mode in rule_modes(steps, **settings) if mode in modes]  # type: ignore[arg-type]
+    found = dict.fromkeys(mode for mode in (*own, *common) if mode != EXHAUSTED)
+    exhausted = EXHAUSTED in modes and ended == "budget"
+    return tuple(found) or ((EXHAUSTED,) if exhausted else ())
+
+
+def stretches(
+    steps: Sequence[Step], kind: Callable[[Step], str] = lambda step: step.error_kind
+) -> list[Stretch]:
+    """Return the steps of an episode as rules see them.
+
+    An action without effect leaves the state as it was, whatever text answers it.
+
+    Args:
+        steps: in order.
+        kind: returns why a step's action had no effect, or "".
+    """
+    found: list[Stretch] = []
+    for step in steps:
+        stays = found and found[-1].error_kind
+        state = found[-1].state if stays else step.observation
+        found.append(Stretch(step.action, kind(step), state))
+    return found
+
+
 def modes_that_apply(rules: Iterable[tuple[str, bool]]) -> tuple[str, ...]:
     """Return the modes whose rules hold, in order.
 
@@ -102,11 +152,6 @@ def modes_that_apply(rules: Iterable[tuple[str, bool]]) -> tuple[str, ...]:
         ('a', 'c')
     """
     return tuple(mode for mode, holds in rules if holds)
-
-
-def ended_by(episode: EpisodeRecord) -> Ended:
-    """Return whether the agent or a limit ended an episode."""
-    return "budget" if episode.end_reason in _BUDGET else "agent"
 
 
 def _circles(steps: Sequence[Stretch]) -> bool:
