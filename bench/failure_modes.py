@@ -226,10 +226,12 @@ ALFWORLD: dict[str, Break] = {
 # BFCL: the faults that the labels of turns are checked with, and two ways of all benchmarks.
 
 
-def fault(plant: seal_labels.Fault) -> Break:
+def fault(plant: seal_labels.Fault, *, only: str = "") -> Break:
+    """A fault; ``only`` where it gives a turn this label."""
+
     def broken(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
         planted = plant(seal_labels.Reference(task), rng)
-        fits(planted)
+        fits(planted and only in ("", planted.label))
         yield from planted.messages  # type: ignore[union-attr]
 
     return broken
@@ -237,7 +239,7 @@ def fault(plant: seal_labels.Fault) -> Break:
 
 UNKNOWN = '<tool_call>\n{"name": "no_such_function", "arguments": {}}\n</tool_call>'
 BFCL: dict[str, Break] = {
-    "missing_tool_call": fault(seal_labels.dropped_call),
+    "missing_tool_call": fault(seal_labels.dropped_call, only="missing_tool_call"),
     "argument_mismatch": fault(seal_labels.wrong_argument),
     "invalid_tool_call": fault(seal_labels.unreadable),
     "spurious_tool_call": fault(seal_labels.spurious_call),

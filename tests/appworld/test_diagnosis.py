@@ -126,6 +126,12 @@ def test_every_label_has_three_traces() -> None:
 
 
 NAMED = Ran(("spotify.login",), "exception", FAILED + "IndexError: list index out of range")
+ABSENT = Ran(
+    ("spotify.show_song",),
+    "exception",
+    FAILED + "Exception: Response status code is 409:\n"
+    '{"message":"The song with id 99999 does not exist."}',
+)
 CRASH, OUT = Ran(kind="crash", told="Killed."), [COMPLETED, OWN_ANSWER]
 MODES: list[tuple[str, list[Ran], list[str]]] = [
     ("code_error", [LOGIN, LOGIN, SYNTAX], OUT),
@@ -143,6 +149,7 @@ MODES: list[tuple[str, list[Ran], list[str]]] = [
     ("missing_login", [KEY, LOGIN, answered(401, "phone.login")], OUT),
     ("not_found", [LOGIN, answered(404, "spotify.show_song"), DONE], [DATA]),
     ("not_found", [answered(404)], OUT),
+    ("not_found", [LOGIN, ABSENT], OUT),
     ("not_found", [LOGIN, answered(404, "file_system.show_file"), LOGIN], OUT),
     ("stopped_code", [LOGIN, LOST], OUT),
     ("stopped_code", [LOST, DONE], [ANSWER]),

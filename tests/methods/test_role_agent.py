@@ -1,4 +1,4 @@
-"""Role-Agent at work: predictions, credit, failure modes, a loop with a scripted agent, and runs."""
+"""Role-Agent at work: predictions, credit, failure modes, a scripted agent in a loop, and runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import coevo_gym
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.notes import NO_NOTES, Note, Notes
-from coevo_gym.core.seams import Memory, Study
+from coevo_gym.core.seams import Act, Memory, Study
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
 from coevo_gym.curricula.guiding.group_studies import GroupStudies
@@ -419,7 +419,6 @@ class Fails:
     """Says that it is done, whatever is asked for."""
 
     def act(self, views: Sequence[Any]) -> list[Any]:
-        from coevo_gym.core.seams import Act
 
         return [Act("done") for _ in views]
 

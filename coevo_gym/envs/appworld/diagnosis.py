@@ -43,6 +43,8 @@ _TAIL = 2_000
 _STOPPED = ("timeout", "crash")
 _REFUSED = ("400", "405", "422")
 """Status codes of arguments that an API does not take."""
+_ABSENT = re.compile(r'"message":"[^"]{0,200}\bdoes not exist')
+"""How APIs say that what was named is not there; the status of that is 409 as a rule."""
 _OF_ANSWER = re.compile(r"\banswers?\b", re.IGNORECASE)
 
 
@@ -57,10 +59,10 @@ def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
     ``response_mismatch``: the answer alone is wrong.
 
     The modes begin with the class of an error that was never repaired: ``code_error``,
-    ``unknown_api``, ``wrong_arguments``, ``missing_login`` (status 401), ``not_found`` (404),
-    ``stopped_code`` (out of time or memory), and ``unrepaired_error`` for each of them and all
-    others. Then ``not_completed``; or, of a task that was declared complete, ``wrong_change`` and
-    ``wrong_answer`` by the tests that fail.
+    ``unknown_api``, ``wrong_arguments``, ``missing_login`` (status 401), ``not_found`` (404, or a
+    message that something does not exist), ``stopped_code`` (out of time or memory), and
+    ``unrepaired_error`` for each of them and all others. Then ``not_completed``; or, of a task that
+    was declared complete, ``wrong_change`` and ``wrong_answer`` by the tests that fail.
     """
     if episode.success:
         return diagnosis_of([TurnLabel.PASS], success=True)
@@ -126,12 +128,13 @@ class _Ran(NamedTuple):
         matches = list(_RAISED.finditer(told[-_TAIL:])) if kind == "exception" else []
         raised = matches[-1].groupdict() if matches else {}
         status = raised.get("status")
+        absent = bool(matches and _ABSENT.search(told[-_TAIL:], matches[-1].end()))
         return cls(
             step.calls,
             step.calls[-1] if status and step.calls else "",
             invalid=kind in _NOT_RUN or bool(raised.get("unknown")),
             wrong_arguments=bool(raised.get("type")) or status in _REFUSED,
-            mode=_mode(kind, raised),
+            mode=NOT_FOUND if status and absent else _mode(kind, raised),
         )
 
 
