@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -42,15 +43,13 @@ def test_broken_references_fail_as_they_were_broken(
     bench: ModuleType,
     benchmark: str,
     n_tasks: int,
-    engine: object,
+    engine: Callable[[str], None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    engine(benchmark)  # type: ignore[operator]
+    engine(benchmark)
     assert bench.main([benchmark, f"--tasks={n_tasks}", "--each=2"]) == 0
-    told = capsys.readouterr().out
-    named = {
-        line.split(" | ")[1] for line in told.splitlines() if line.startswith("| " + benchmark)
-    }
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()]
+    named = {row[1] for row in rows if row[0] == f"| {benchmark}"}
     listed = set(diagnosable(get_benchmark(benchmark)).modes)
     assert named == {*listed - NEVER_BY_ENV.get(benchmark, set()), "none: unbroken"}
 
