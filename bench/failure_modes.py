@@ -178,6 +178,25 @@ def without_change(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str
     yield from (one for one in task.solution if not one.startswith(change.verb))  # type: ignore[union-attr]
 
 
+ABLE = {
+    "heat": {"apple", "bread", "cup", "egg", "mug", "plate", "potato", "tomato"},
+    "cool": {"apple", "bowl", "bread", "cup", "egg", "lettuce", "mug", "pan", "plate", "pot"},
+    "clean": {
+        "bowl",
+        "butterknife",
+        "cloth",
+        "cup",
+        "fork",
+        "knife",
+        "mug",
+        "pan",
+        "plate",
+        "spoon",
+    },
+}
+"""Types of things that can be changed so."""
+
+
 def another_thing(task: Task, env: TaskEnv, rng: random.Random, *, changed: bool) -> Iterator[str]:
     """A thing of another type is put down again, or heated, cooled or cleaned."""
     goal = goal_in(task)
@@ -187,7 +206,8 @@ def another_thing(task: Task, env: TaskEnv, rng: random.Random, *, changed: bool
         yield command
         shown = env.view.info["admissible"]
         for take in [one for one in shown if one.startswith("take ")]:
-            if take.startswith(f"take {goal.object.lower()} "):
+            kind = take.split()[1]
+            if kind == goal.object.lower() or (changed and kind not in ABLE[change.verb]):  # type: ignore[union-attr]
                 continue
             thing, _, place = take.removeprefix("take ").partition(" from ")
             yield take

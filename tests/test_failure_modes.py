@@ -35,7 +35,7 @@ def bench() -> ModuleType:
     [
         ("webshop", 12),
         ("bfcl", 60),
-        pytest.param("alfworld", 12, marks=pytest.mark.slow),
+        pytest.param("alfworld", 24, marks=pytest.mark.slow),
         pytest.param("appworld", 6, marks=pytest.mark.slow),
     ],
 )
