@@ -170,6 +170,16 @@ def official_games(alfworld_store: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 @pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Compute with one thread, so that sums are rounded in the same order everywhere."""
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
 def many_open_files() -> Iterator[int]:
     """As many open files as a `select` cannot count; the number of the last one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

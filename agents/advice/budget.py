@@ -23,6 +23,8 @@ def most_tokens(request: Request) -> Tokens:
         len(message.content.encode(errors="replace")) + len(message.ids)
         for message in request.messages
     )
+    if request.after is not None:
+        contents += len(request.after.prompt_ids) + len(request.after.ids)
     around = _TOKENS_AROUND_A_CHAT + _TOKENS_AROUND_A_MESSAGE * len(request.messages)
     return contents + around, request.sampling.max_tokens
 

@@ -180,9 +180,12 @@ def _content(request: Request) -> list[Any]:
         past = [[step.observation, step.action, step.said] for step in view.history]
         shown = [view.instruction, view.observation, thaw(view.info), past, list(view.cues)]
         return ["choice", shown, list(request.choices), _drawn(request)]
-    content = [_chat(request.messages), _drawn(request)]
-    # What it is trained on is in the decision that is kept.
-    return content if request.trained is None else [*content, _chat(request.trained)]
+    content: list[Any] = [_chat(request.messages), _drawn(request)]
+    if request.trained is not None:  # what it is trained on is in the decision that is kept
+        content.append(_chat(request.trained))
+    if request.after is not None:
+        content.append([list(request.after.prompt_ids), list(request.after.ids)])
+    return content
 
 
 def _chat(messages: Sequence[Message]) -> list[Any]:

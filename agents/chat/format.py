@@ -19,6 +19,7 @@ from jinja2 import TemplateError
 from coevo_gym.agents.chat.token_cache import TokenCache
 from coevo_gym.core.errors import ModelError
 from coevo_gym.core.seams import Message
+from coevo_gym.core.trajectory import TokenDecision
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -126,6 +127,22 @@ class ChatFormat:
                 ids += self._answer(message)
                 asked, answered = [], True
         return tuple(ids)
+
+    def ids_after(self, decision: TokenDecision, messages: Sequence[Message]) -> tuple[int, ...]:
+        """Return the ids after which the model is to answer, in a chat that goes on.
+
+        They begin with those of the decision: nothing of it is tokenised again.
+
+        Args:
+            decision: the answer that the chat goes on after.
+            messages: what was said since, none of it an assistant's.
+
+        Raises:
+            ModelError: if the template refuses this sequence of roles.
+        """
+        answer = self._answer(Message(_ASSISTANT, "", decision.ids))
+        bridge = self._bridge(tuple(message.role for message in messages))
+        return (*decision.prompt_ids, *answer, *self._fill(bridge, messages))
 
     def answer_ids(self, text: str) -> tuple[int, ...]:
         """The ids of an answer that nobody sampled, its end of turn included."""

@@ -463,6 +463,11 @@ def _as_prompt(request: Request) -> Prompt:
         raise ConfigError(
             f"An endpoint answers prompts, actual: {type(request).__name__}. Use a ChatAgent."
         )
+    if request.after is not None:
+        raise ConfigError(
+            "An endpoint takes messages, and cannot go on after given token ids. Use a model that "
+            "runs here (policy.kind = 'transformers' or 'vllm')."
+        )
     return request
 
 

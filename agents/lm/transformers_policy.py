@@ -93,7 +93,7 @@ class TransformersPolicy(LanguageModel):
         asks: dict[int, Ask] = {}
         trained: dict[int, tuple[int, ...]] = {}
         for i, prompt in enumerate(prompts):
-            ids = self.format.prompt_ids(prompt.messages)
+            ids = self._prompt_ids(prompt)
             longest = len(ids)
             if prompt.trained is not None:
                 trained[i] = self.format.prompt_ids(prompt.trained)
@@ -124,6 +124,11 @@ class TransformersPolicy(LanguageModel):
                 Usage(calls=1, prompt_tokens=len(ask.prompt), completion_tokens=len(answer.ids)),
             )
         return completions
+
+    def _prompt_ids(self, prompt: Prompt) -> tuple[int, ...]:
+        if prompt.after is None:
+            return self.format.prompt_ids(prompt.messages)
+        return self.format.ids_after(prompt.after, prompt.messages)
 
     def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision | None:
         """An answer that somebody else gave, as a decision to learn from; None if it has no room.

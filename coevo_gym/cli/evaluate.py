@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from coevo_gym.core.stats import Rate
     from coevo_gym.episodes.evaluation import Evaluation
     from coevo_gym.run.evals.job import EvalJob
+    from coevo_gym.run.evals.trials import TrialFolder
     from coevo_gym.run.table import TableRow
 
 
@@ -61,6 +62,23 @@ def evaluate(
             "more: where that is greedy, sampled at the policy's temperature.",
         ),
     ] = 1,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Try each failed task up to N times, and tell the model what it made of its "
+            "failures (Reflexion). Uses the outcomes of the tasks; kept apart from evaluations.",
+            show_default="one evaluation",
+        ),
+    ] = None,
+    cut: Annotated[
+        bool,
+        typer.Option(
+            "--cut/--no-cut",
+            help="With --trials: end an episode with an action that repeats the one before.",
+        ),
+    ] = True,
     on: Annotated[
         str | None,
         typer.Option(
@@ -111,16 +129,21 @@ def evaluate(
 
       coevo eval webshop --policy transformers:smollm2 --set evaluation.n_tasks=3
 
+      coevo eval webshop --policy transformers:smollm2 --trials 3 --set evaluation.n_tasks=3
+
       coevo eval alfworld --policy openai:my-model --set policy.endpoint.base_url=http://localhost/v1
 
       coevo eval bfcl --policy scripted --split test --env scheme=all200
     """
     from coevo_gym.run.evals.identity import default_name, identity
-    from coevo_gym.run.evals.job import model_job, run_job
+    from coevo_gym.run.evals.job import TrialRules, model_job, run_job
+    from coevo_gym.run.evals.trials import TrialFolder
     from coevo_gym.run.evaluation import evaluate_in, to_json
 
     found = find_source(source)
     _check_options(found, sets=sets, env=env, on=on)
+    if trials is not None and (samples > 1 or by):
+        raise ConfigError("--trials tries each task by itself: leave --samples and --by out.")
     progress = RunProgress(errors)
     with telling(progress.say):
         if isinstance(found, RunFolder):
@@ -129,10 +152,15 @@ def evaluate(
         else:
             given = {"sets": sets or (), "env": env or ()}
             job = model_job(found.name, policy, split.value, progress, samples=samples, **given)
+        if trials is not None:
+            job = replace(job, trials=TrialRules(trials, cut=cut))
         _check_by(by or (), job)
         named = default_name(job, identity(job)) if name is None else name
-        folder = EvalFolder.named(named)
         agreed = yes or agree(job.estimates())
+        if trials is not None:
+            _try(TrialFolder.named(named), job, progress, overwrite, agreed, as_json=as_json)
+            return
+        folder = EvalFolder.named(named)
         try:
             with progress:
                 evaluation = evaluate_in(
@@ -158,6 +186,37 @@ def evaluate(
     steps = sum(line.steps for line in evaluation.lines)
     row = replace(job.row(evaluation), env_steps=steps)
     print_numbers(result_table([row], split.value, samples=samples))
+
+
+def _try(
+    folder: TrialFolder,
+    job: EvalJob,
+    progress: RunProgress,
+    overwrite: bool,
+    agreed: bool,
+    *,
+    as_json: bool,
+) -> None:
+    """Run trials and print their numbers."""
+    from coevo_gym.run.evals.trials import run_trials_in, to_json
+
+    try:
+        with progress:
+            found = run_trials_in(folder, job, progress, overwrite=overwrite, agreed=agreed)
+    except KeyboardInterrupt:
+        progress.say(f"Stopped. {_GO_ON.format(folder.path)}")
+        raise
+    if as_json:
+        print_json({**finite(to_json(job, found)), "folder": str(folder.path)})
+        return
+    later = (f"after trial {n} (uses {job.split} outcomes)" for n in range(2, found.n + 1))
+    table = Table("policy", f"success on {job.split}, trial 1", *later, "tasks", "env steps")
+    rates = (f"{rate:.1%}" for rate in found.rates)
+    table.add_row(escape(job.policy), *rates, str(len(found.tasks)), f"{found.env_steps:,}")
+    if not_told := found.n_to_reflect_on - len(found.reflections):
+        say(f"{not_told} of {found.n_to_reflect_on} reflections were no usable answer.")
+    say(f"Trials: {folder.path}")
+    print_numbers(table)
 
 
 ALL = "all"

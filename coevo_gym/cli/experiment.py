@@ -24,7 +24,7 @@ from coevo_gym.cli.output import (
     telling,
 )
 from coevo_gym.cli.progress import RunProgress
-from coevo_gym.cli.settings import Sets
+from coevo_gym.cli.settings import IgnoreMemory, Sets
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.store.folder import RUNS
@@ -91,6 +91,7 @@ def experiment(
     yes: Annotated[
         bool, typer.Option("--yes", help="Agree to what asking a paid model may cost.")
     ] = False,
+    ignore_memory: IgnoreMemory = False,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_md: Annotated[bool, typer.Option("--md", help="Print Markdown.")] = False,
@@ -125,7 +126,9 @@ def experiment(
     if name is None:
         raise ConfigError("Which table? `coevo experiment --list` says which there are.")
     found = load(name)
-    table = _make(found, benchmark, size, seeds, rows, list(sets or ()), run_name, metric, yes)
+    table = _make(
+        found, benchmark, size, seeds, rows, list(sets or ()), run_name, metric, yes, ignore_memory
+    )
     _print(table, as_json, as_csv, as_md)
 
 
@@ -139,9 +142,11 @@ def _make(
     run_name: str | None,
     metric: str | None,
     yes: bool,
+    ignore_memory: bool,
 ) -> ResultTable:
     """Run what is not there yet, write the files, and say where they are."""
     from coevo_gym.experiments.making import choose, make
+    from coevo_gym.run.planning.fitting import require_memory
 
     names = tuple(part.strip() for part in rows.split(",") if part.strip()) if rows else ()
     chosen = choose(
@@ -155,6 +160,10 @@ def _make(
         name=run_name,
         metric=metric,
     )
+    if not ignore_memory and found.kind != "simulated":
+        for cell in chosen.cells():
+            if cell.state != "finished":
+                require_memory(cell.config)
     with (
         RunProgress(errors, one_line=True) as progress,
         telling(progress.say),

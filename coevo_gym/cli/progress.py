@@ -124,7 +124,9 @@ class RunProgress:
         if not self._pace.tokens:
             return
         if self._expected and (left := self._pace.left_s()) is not None:
-            self.say(f"{self._name}: {self._expected}: about {duration(left)}")
+            # Until a part is done, a pace by env steps knows nothing of the time of learning.
+            known = "about" if self._pace.whole or self._pace.rate else "without learning, about"
+            self.say(f"{self._name}: {self._expected}: {known} {duration(left)}")
             self._expected = ""
         self._show()
 

@@ -22,6 +22,15 @@ Sets = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated."),
 ]
 
+IgnoreMemory = Annotated[
+    bool,
+    typer.Option(
+        "--ignore-memory",
+        help="Start even if the language model cannot fit the GPU (without one: the memory) of "
+        "this machine.",
+    ),
+]
+
 app = typer.Typer(help="Look at settings.", no_args_is_help=True)
 
 

@@ -15,7 +15,15 @@ from coevo_gym.core.evolution import Round, RoundResult, Signal
 from coevo_gym.core.notes import Findings, Notes
 from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.task import Task
-from coevo_gym.core.trajectory import Cue, Decision, EndReason, Group, Sample, View
+from coevo_gym.core.trajectory import (
+    Cue,
+    Decision,
+    EndReason,
+    Group,
+    Sample,
+    TokenDecision,
+    View,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -326,13 +334,15 @@ class Prompt:
     """A request to go on with a chat.
 
     Attributes:
-        messages: the chat so far.
+        messages: the chat so far; with ``after``, what has been said since, a user's first.
         sampling: how the answer is drawn.
         trained: the chat that the answer is trained on, where that is another one: without the
             cues that are stripped. Who answers in tokens that are trained on puts it into the
             decision's ``trained_prompt_ids``; nobody else has a use for it. None for ``messages``.
         template: name and version of the prompt file behind it, such as ``"webshop@1"``; or "".
         purpose: what the answer is for, where that is counted; or "".
+        after: an answer that the chat goes on after, with exactly the ids of its prompt and its
+            own; only policies that sample tokens here can do so. None for a chat from its start.
     """
 
     messages: tuple[Message, ...]
@@ -340,6 +350,7 @@ class Prompt:
     trained: tuple[Message, ...] | None = None
     template: str = ""
     purpose: str = ""
+    after: TokenDecision | None = None
 
 
 Request = Choice | Prompt

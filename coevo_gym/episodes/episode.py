@@ -99,7 +99,7 @@ class TrainingEpisode:
                 f"{self.task.name} is a {self.task.split} task; train on training tasks only. "
                 "Use evaluate() for the others."
             )
-        object.__setattr__(self, "cues", tuple(map(_clean, self.cues)))
+        object.__setattr__(self, "cues", tuple(map(clean_cue, self.cues)))
 
     def shown(self, view: View) -> View:
         """What its agent is shown of a view of the env.
@@ -270,7 +270,7 @@ Outcome: TypeAlias = Finished[RecordT] | Lost
 """What comes of an episode."""
 
 
-def _clean(cue: Cue) -> Cue:
+def clean_cue(cue: Cue) -> Cue:
     """A cue whose text can be sent and stored, whoever wrote it."""
     if cue.place not in get_args(CuePlace):
         raise ConfigError(

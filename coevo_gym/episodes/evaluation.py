@@ -215,7 +215,7 @@ def evaluate(
             f"evaluate needs tasks of exactly one split, actual: {sorted(splits) or 'no tasks'}"
         )
     kept = Kept() if kept is None else kept
-    players = agent if callable(agent) else _alone(agent)
+    players = agent if callable(agent) else alone(agent)
     done = sum((task.id, sample) in kept.lines for task in tasks for sample in range(samples))
     lost: list[Lost] = []
     for sample in range(samples):
@@ -348,7 +348,8 @@ def pass_at(tried: Iterable[Sequence[EvalLine]], samples: int) -> dict[int, floa
     return found
 
 
-def _alone(agent: Agent) -> Players:
+def alone(agent: Agent) -> Players:
+    """Have one agent play all."""
     return lambda sample, done, waiting: nullcontext([(agent, waiting)])
 
 

@@ -104,6 +104,7 @@ class PhasePace(Pace):
     Attributes:
         steps: env steps that agents took in the phase.
         tokens: tokens that models read and wrote in the phase.
+        whole: whether env steps are all that the phase spends time on.
 
     Example:
         >>> now = 0.0
@@ -121,12 +122,12 @@ class PhasePace(Pace):
     ) -> None:
         super().__init__(total, done, clock=clock)
         self.steps = self.tokens = 0
-        self._most, self._whole = 0, False
+        self._most, self.whole = 0, False
         self._by_steps: Pace | None = None  # from the moment when the first agent is asked
 
     def expect(self, steps: int, *, whole: bool = False) -> None:
         """Set the most env steps that the phase takes; see :meth:`Progress.expect`."""
-        self._most, self._whole = steps, whole
+        self._most, self.whole = steps, whole
 
     def act(self, steps: int, tokens: int) -> None:
         """Count env steps and tokens; the first call starts the clock."""
@@ -140,12 +141,12 @@ class PhasePace(Pace):
     def share(self) -> float:
         """How much of the phase is done, in [0, 1]; at least so much, of its env steps."""
         shares = (self.done / max(1, self.total), self.steps / max(1, self._most))
-        return min(1.0, max(shares) if self._whole else shares[0])
+        return min(1.0, max(shares) if self.whole else shares[0])
 
     def left_s(self) -> float | None:
         """Seconds that the phase still takes; None before an agent has acted."""
         left = super().left_s()
-        if self._by_steps is None or not self._most or (left is not None and not self._whole):
+        if self._by_steps is None or not self._most or (left is not None and not self.whole):
             return left
         by_steps = self._by_steps.left_s()
         return min((s for s in (left, by_steps) if s is not None), default=None)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import Field, ValidationError
 
@@ -106,7 +106,7 @@ class EvalFolder:
         return self.path / "summary.json"
 
     @classmethod
-    def named(cls, name: str) -> EvalFolder:
+    def named(cls, name: str) -> Self:
         """The folder under ``evals/`` for an evaluation of that name, which need not be there.
 
         Raises:

@@ -124,13 +124,13 @@ def _inputs(context: Context, cap: int) -> Mapping[str, Any]:
         "instruction": context.task.instruction,
         "steps": [numbered(*each) for each in zip(numbers, shown, strict=True)],
         "n_steps": len(context.actions),
-        "left_out": _gap(numbers, len(context.actions)),
+        "left_out": gap(numbers, len(context.actions)),
         "last_observation": "" if numbers else context.last_observation,
         "success": context.success,
     }
 
 
-def _gap(numbers: Sequence[int], n_steps: int) -> tuple[int, int] | None:
+def gap(numbers: Sequence[int], n_steps: int) -> tuple[int, int] | None:
     """Return the first and the last step that are not shown; None if all are."""
     missing = sorted({*range(1, n_steps + 1)} - {*numbers})
     return (missing[0], missing[-1]) if missing else None

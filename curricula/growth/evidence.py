@@ -7,7 +7,7 @@ from itertools import islice
 
 from coevo_gym.core.evolution import Exchange
 from coevo_gym.core.spaces import clean_text
-from coevo_gym.core.trajectory import Trajectory
+from coevo_gym.core.trajectory import EpisodeRecord
 
 EVIDENCE_CHARS = 24_000
 """Most characters of evidence in a question."""
@@ -77,7 +77,7 @@ def step_numbers(n_shown: int, n_steps: int) -> list[int]:
     return sorted(place + 1 for place in islice(_by_weight(n_steps), n_shown))
 
 
-def exchanges_of(rollout: Trajectory) -> tuple[Exchange, ...]:
+def exchanges_of(rollout: EpisodeRecord) -> tuple[Exchange, ...]:
     """All that was done in a rollout, and what each action led to; long texts are cut."""
     led_to = [*(step.observation for step in rollout.steps[1:]), rollout.last_observation]
     return tuple(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from coevo_gym.agents.chat.format import ChatFormat
 from coevo_gym.core.errors import ModelError
 from coevo_gym.core.seams import Message
+from coevo_gym.core.trajectory import TokenDecision
 from tests.agents.tiny_llama import CHATML, make_tiny_tokenizer
 
 WITH_DEFAULT_SYSTEM = (
@@ -118,6 +119,8 @@ def test_the_earlier_prompt_and_answer_are_a_prefix(
         messages.append(Message("user", data.draw(texts)))
         prompt = format_.prompt_ids(messages)
         assert prompt[: len(before) + len(ids)] == before + ids
+        decision = TokenDecision(before, ids, (0.0,) * len(ids))
+        assert format_.ids_after(decision, messages[-1:]) == prompt
         before = prompt
 
 

@@ -28,7 +28,7 @@ from coevo_gym.agents.endpoint.openai_policy import EndpointConfig, OpenAIPolicy
 from coevo_gym.core.errors import BudgetSpent, ConfigError, ModelError, RateLimited
 from coevo_gym.core.seams import Choice, Completion, Finish, Message, Prompt, Sampling
 from coevo_gym.core.spend import NO_USAGE, Caps, Meter, Usage
-from coevo_gym.core.trajectory import View
+from coevo_gym.core.trajectory import TokenDecision, View
 from tests.agents.fake_openai import (
     PATIENCE_S,
     Behaviour,
@@ -230,6 +230,13 @@ def test_a_choice_is_not_answered(server: FakeOpenAI) -> None:
         assert policy.generate([]) == []
         with pytest.raises(ConfigError, match=r"answers prompts, actual: Choice.*ChatAgent"):
             policy.generate([Choice(View("", ""), ("a",))])
+
+
+def test_a_chat_does_not_go_on_after_token_ids(server: FakeOpenAI) -> None:
+    prompt = Prompt((Message("user", "on"),), after=TokenDecision((1,), (2,), (-0.5,)))
+    with policy_for(server) as policy, pytest.raises(ConfigError, match="a model that runs here"):
+        policy.generate([prompt])
+    assert server.answered == 0
 
 
 # Faults

@@ -306,6 +306,22 @@ def test_a_conversation_goes_on_from_what_was_sampled(folder: Path, engine: str)
     assert tokens(second).prompt_ids[: len(before)] == before
 
 
+def test_a_chat_goes_on_after_the_ids_of_an_answer(folder: Path, engine: str) -> None:
+    made = policy(folder)
+    first = tokens(made.generate([ask("Hello!", max_tokens=3)])[0])
+    assert first.ids[-1] not in made.format.stop_ids, "it was cut"
+    again = Message("user", "And now?")
+    after, whole = (
+        Prompt((again,), Sampling(0, 4), after=first),
+        Prompt(
+            (Message("user", "Hello!"), Message("assistant", "", first.ids), again), Sampling(0, 4)
+        ),
+    )
+    found, expected = (tokens(one) for one in made.generate([after, whole]))
+    assert found == expected
+    assert found.prompt_ids[: len(first.prompt_ids + first.ids)] == first.prompt_ids + first.ids
+
+
 def test_a_demonstration(folder: Path) -> None:
     made = policy(folder)
     messages = [Message("user", "go")]

@@ -19,10 +19,12 @@ from coevo_gym.cli import app
 from coevo_gym.config import RunConfig, load_config
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.run import train as run_train
+from coevo_gym.run.manifest import make_manifest
 from coevo_gym.run.plan import plan, rows
 from coevo_gym.run.planning import device
 from coevo_gym.run.planning.device import CARDS, device_here, device_to_plan_for, find_card
 from coevo_gym.run.planning.fitting import memory_warnings, require_memory
+from coevo_gym.store.folder import write_json
 
 GIB = 2**30
 SMOL = ("policy.kind=transformers", "policy.model.path=smollm2")
@@ -214,8 +216,8 @@ def test_a_run_that_cannot_fit_the_gpu_is_refused(gpu: Callable[[str, float], No
         "for the reference, 20 GiB for vLLM), and it has 79 GiB. To need less, lower "
         "policy.vllm.gpu_memory_utilization, train an adapter (policy.model.lora_rank), leave out "
         "the reference (learner.kl_coef = 0), or choose a smaller model (policy.model.path). "
-        "Pass --dry-run to print the whole estimate, or --ignore-memory (ignore_memory=True in "
-        "Python) to start the run anyway."
+        "`coevo train … --dry-run` prints the whole estimate; pass --ignore-memory "
+        "(ignore_memory=True in Python) to start anyway."
     )
     require_memory(settings("coevolve_appworld_qwen3_4b", "policy.model.lora_rank=64"))
     gpu("NVIDIA H200", 139.8)
@@ -249,6 +251,36 @@ def test_the_command_refuses_unless_it_is_told_to_go_on(
     assert ("at least 90 GiB" in str(done.exception)) is not begins
     with pytest.raises(ConfigError, match="It has begun" if begins else "at least 90 GiB"):
         coevo_gym.train("alfworld", sets=QWEN, ignore_memory=bool(arguments))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_goes_on_elsewhere_has_to_fit_there(
+    cpu: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    begun = []
+    monkeypatch.setattr(run_train, "resume", lambda *_: begun.append(True))
+    resolved = load_config("alfworld", sets=[*QWEN, "name=mine"], environ={})
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    write_json(tmp_path / "runs" / "mine" / "manifest.json", make_manifest(resolved, task_sets={}))
+    cpu(24)
+    done = CliRunner().invoke(app, ["resume", "mine"])
+    assert isinstance(done.exception, ConfigError)
+    assert "at least 90 GiB" in str(done.exception)
+    assert not begun
+    CliRunner().invoke(app, ["resume", "mine", "--ignore-memory"])
+    assert begun
+
+
+def test_no_cell_of_a_table_is_begun_that_cannot_fit(
+    cpu: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cpu(24)
+    sets = [f"--set={one}" for one in QWEN]
+    done = CliRunner().invoke(app, ["experiment", "controls", "--seeds", "1", *sets])
+    assert isinstance(done.exception, ConfigError)
+    assert "at least 90 GiB" in str(done.exception)
     assert not list(tmp_path.iterdir())
 
 

@@ -149,6 +149,7 @@ def test_what_an_evaluation_draws_is_not_missing_in_training(
     assert weights == {sampled[1].arms["static"]["weights"]}
 
 
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.slow
 def test_the_draws_of_a_language_model_in_training_are_its_own(tmp_path: Path) -> None:
     (tmp_path / "toy.j2").write_text(PROMPT)

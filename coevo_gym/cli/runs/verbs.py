@@ -27,7 +27,7 @@ from coevo_gym.cli.output import (
     telling,
 )
 from coevo_gym.cli.progress import RunProgress
-from coevo_gym.cli.settings import Sets
+from coevo_gym.cli.settings import IgnoreMemory, Sets
 from coevo_gym.cli.sources import RunName
 from coevo_gym.core.errors import CoevoError, ConfigError, StoreError, TaskError, TrainingDiverged
 from coevo_gym.core.waiting import only_looking
@@ -72,14 +72,7 @@ def train(
     yes: Annotated[
         bool, typer.Option("--yes", help="Agree to what asking a paid model may cost.")
     ] = False,
-    ignore_memory: Annotated[
-        bool,
-        typer.Option(
-            "--ignore-memory",
-            help="Start even if the language model cannot fit the GPU (without one: the memory) "
-            "of this machine.",
-        ),
-    ] = False,
+    ignore_memory: IgnoreMemory = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a policy with each arm of a preset and compare them on held-out tasks.
@@ -137,11 +130,13 @@ def train(
     )
 
 
-def resume(run: RunName) -> None:
+def resume(run: RunName, ignore_memory: IgnoreMemory = False) -> None:
     """Go on with a run that was stopped, from its last checkpoint.
 
     For example: coevo resume quickstart
     """
+    from coevo_gym.run.manifest import read_manifest
+    from coevo_gym.run.planning.fitting import require_memory
     from coevo_gym.run.train import resume as resume_run
 
     folder = RunFolder.of(run)
@@ -154,6 +149,8 @@ def resume(run: RunName) -> None:
         rows = [TableRow(**row) for row in summary["table"]]
         _end(folder, rows, summary["split"], summary["arms"], summary.get("samples", 1))
         return
+    if not ignore_memory:
+        require_memory(read_manifest(folder)[1])
     _finish(folder, lambda progress, stop: resume_run(folder, progress, stop))
 
 

@@ -45,6 +45,7 @@ def identity(job: EvalJob) -> dict[str, Any]:
         "tasks": task_set_hash(job.tasks),
         "samples": job.samples,
         "temperature": job.temperature,
+        **({} if job.trials is None else {"trials": job.trials._asdict()}),
         "seed": config.seed,
         "prompt": prompt_id(config) if job.model else {},
         "settings": _settings(config) if job.model else {},
@@ -60,6 +61,7 @@ def default_name(job: EvalJob, of: Mapping[str, Any]) -> str:
     benchmark = job.assembly.config.benchmark.name
     parts = [job.source, job.policy, *([benchmark] if job.elsewhere else []), job.split]
     parts += [f"x{job.samples}"] if job.samples > 1 else []
+    parts += [] if job.trials is None else [f"{job.trials.n}-trials"]
     words = (re.sub(r"[^A-Za-z0-9._]+", "-", part).strip("-.") for part in parts)
     return "-".join([*(word for word in words if word), digest(of)[:8]])
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
 from coevo_gym.agents.references import references
@@ -33,6 +34,20 @@ from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.folder import RunFolder
 
 
+class TrialRules(NamedTuple):
+    """How often tasks are tried, and what is told.
+
+    Attributes:
+        n: most trials per task.
+        keep: how many of the latest reflections are told.
+        cut: whether an episode ends with an action that repeats the one before.
+    """
+
+    n: int = 3
+    keep: int = 3
+    cut: bool = True
+
+
 @dataclass(frozen=True)
 class EvalJob:
     """A policy that is to be evaluated.
@@ -49,6 +64,9 @@ class EvalJob:
         env_steps: env steps that its training has taken.
         elsewhere: whether the policy was trained on another benchmark.
         close: called when all is played.
+        asked: returns the language model that plays, to be asked about its failures; None where
+            none does.
+        trials: how tasks are tried again; None for an evaluation.
     """
 
     source: str
@@ -62,6 +80,8 @@ class EvalJob:
     env_steps: int = 0
     elsewhere: bool = False
     close: Callable[[], None] = lambda: None
+    asked: Callable[[], Policy] | None = None
+    trials: TrialRules | None = None
 
     @cached_property
     def tasks(self) -> Sequence[Task]:
@@ -77,7 +97,8 @@ class EvalJob:
 
     def estimates(self, done: int = 0) -> list[Estimate]:
         """Estimate what the policy's endpoint is asked after so many episodes are done."""
-        return evaluation_estimate(self.assembly.config, len(self.tasks) * self.samples - done)
+        each = self.samples if self.trials is None else self.trials.n
+        return evaluation_estimate(self.assembly.config, len(self.tasks) * each - done)
 
     def row(self, found: Evaluation) -> TableRow:
         """Return what was found as a line of a table."""
@@ -136,6 +157,7 @@ def run_job(
         model=model_id(config),
         weights=weights_hash(learnable),
         env_steps=env_steps,
+        asked=None if config.policy.kind == "tiny" else lambda: learnable,
     )
 
 
@@ -197,6 +219,7 @@ def model_job(
         model=model_id(config),
         weights=weights,
         close=opened.close,
+        asked=lambda: opened.policy,
     )
 
 

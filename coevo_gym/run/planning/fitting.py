@@ -49,8 +49,8 @@ def require_memory(config: RunConfig) -> None:
     raise ConfigError(
         f"{config.policy.model.path} does not fit the {device.name} with these settings: training "
         f"takes at least {gib(memory.least)} ({named}), and it has {gib(device.memory)}. "
-        f"To need less, {ways}. Pass --dry-run to print the whole estimate, or --ignore-memory "
-        "(ignore_memory=True in Python) to start the run anyway."
+        f"To need less, {ways}. `coevo train … --dry-run` prints the whole estimate; pass "
+        "--ignore-memory (ignore_memory=True in Python) to start anyway."
     )
 
 

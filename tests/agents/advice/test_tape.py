@@ -151,6 +151,7 @@ def test_to_begin_a_piece_anew_leaves_those_inside_of_it(store: StoreOf) -> None
         (Prompt((Message("system", "a"),)), "m", 0),
         (Prompt((Message("user", "a", (1, 2)),)), "m", 0),
         (Prompt((Message("user", "a"),), trained=(Message("user", "b"),)), "m", 0),
+        (Prompt((Message("user", "a"),), after=TokenDecision((1,), (2,), (-0.5,))), "m", 0),
         (prompt("a"), "other", 0),
         (prompt("a"), "m", 1),
     ],
@@ -163,6 +164,16 @@ def test_an_answer_belongs_to_all_that_made_it(
     assert tape(Counting(), store, "replay").generate([prompt("a")])[0].text == "answer 1"
     with pytest.raises(AnswerMissing):
         tape(Counting(version), store, "replay", model).generate([other])
+
+
+def test_answers_after_other_ids_are_others(tmp_path: Path) -> None:
+    prompts = [
+        Prompt((Message("user", "a"),), after=TokenDecision(before, ids, (0.0,) * len(ids)))
+        for before, ids in (((1,), (2,)), ((1,), (3,)), ((1, 2), ()), ((), (1, 2)))
+    ]
+    said = tape(Counting(), AnswerFile(tmp_path / "tape.jsonl"), "record").generate(prompts)
+    again = tape(None, AnswerFile(tmp_path / "tape.jsonl"), "replay").generate(prompts[::-1])
+    assert [one.text for one in again] == [one.text for one in said][::-1]
 
 
 def test_what_an_answer_is_for_is_no_part_of_it(tmp_path: Path) -> None:

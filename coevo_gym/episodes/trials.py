@@ -1,0 +1,309 @@
+"""Trials: tasks that are tried again with reflections on the earlier tries (Reflexion).
+
+Whether a task is tried again depends on its own outcome, on held-out tasks too. So what comes out
+is a :class:`Trials`, which is no evaluation and is compared with none; and as its episodes are of
+:class:`~coevo_gym.core.trajectory.EvalTrajectory`, nothing that records, trains or explores takes
+them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.seams import Act, Agent
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import Cue, EndReason, EvalTrajectory, View
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.episodes.episode import Finished, clean_cue, eval_trajectory_of
+from coevo_gym.episodes.evaluation import Kept, Players, alone, line_of, seed_of_sample
+from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.episodes.runner import Mode, Runner
+from coevo_gym.store.eval_folder import EvalLine, Key
+
+
+@dataclass(frozen=True, slots=True)
+class TrialEpisode:
+    """An episode of any split whose agent is told what earlier trials of its task have taught.
+
+    Attributes:
+        task: what is done in it.
+        seed: seed of its env.
+        cues: what its agent is told beyond the task, in each of its steps.
+
+    Raises:
+        TaskError: if nothing is asked for in the task.
+        ConfigError: if a cue has no such place.
+    """
+
+    task: Task
+    seed: int
+    cues: tuple[Cue, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.task.require_asked("try")
+        object.__setattr__(self, "cues", tuple(map(clean_cue, self.cues)))
+
+    def shown(self, view: View) -> View:
+        """See :class:`~coevo_gym.episodes.episode.Episode`."""
+        return replace(view, cues=self.cues) if self.cues else view
+
+    def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> EvalTrajectory:
+        """See :class:`~coevo_gym.episodes.episode.Episode`."""
+        return eval_trajectory_of(env, acts)
+
+
+class Failure(NamedTuple):
+    """A failed trial, to be reflected on.
+
+    Attributes:
+        task: what was tried.
+        trajectory: what happened.
+        earlier: reflections on the trials before it that are still told, oldest first.
+    """
+
+    task: Task
+    trajectory: EvalTrajectory
+    earlier: tuple[str, ...]
+
+
+Reflect = Callable[[Sequence[Failure]], Sequence[str]]
+"""Returns a reflection on each failed trial; "" for none."""
+
+
+class KeptTrials:
+    """What trials have come to so far, in memory.
+
+    Attributes:
+        episodes: the finished episodes; their samples are the numbers of trials, from 0.
+        reflections: what was reflected on failed trials, by task id and trial; "" for nothing.
+    """
+
+    def __init__(self, episodes: Kept | None = None) -> None:
+        self.episodes = episodes or Kept()
+        self.reflections: dict[Key, str] = {}
+
+    def reflect(self, key: Key, text: str) -> None:
+        """Keep a reflection."""
+        self.reflections[key] = text
+
+
+@dataclass(frozen=True)
+class Trials:
+    """How well an agent does on tasks that it may try again.
+
+    Attributes:
+        tasks: what was tried.
+        n: most trials per task.
+        lines: the results of finished episodes; their samples are the numbers of trials, from 0.
+        reflections: what was reflected on failed trials, by task id and trial.
+        lost_steps: env steps of episodes that were lost to the engine or the model.
+    """
+
+    tasks: Sequence[Task]
+    n: int
+    lines: tuple[EvalLine, ...]
+    reflections: Mapping[Key, str]
+    lost_steps: int = 0
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """See :func:`solved_by`."""
+        return solved_by([(line.id, line.sample, line.success) for line in self.lines], self.n)
+
+    @property
+    def n_to_reflect_on(self) -> int:
+        """Number of failed trials that another one may follow."""
+        return sum(not line.success and line.sample < self.n - 1 for line in self.lines)
+
+    @property
+    def env_steps(self) -> int:
+        """Env steps taken, those of lost episodes included."""
+        return sum(line.steps for line in self.lines) + self.lost_steps
+
+
+def run_trials(
+    agent: Agent | Players,
+    reflect: Reflect,
+    tasks: Sequence[Task],
+    envs: EnvPool,
+    *,
+    n: int = 3,
+    keep: int = 3,
+    cut: bool = True,
+    seed: int = 0,
+    kept: KeptTrials | None = None,
+    on_done: Callable[[int], None] | None = None,
+    mode: Mode = "lock_step",
+) -> Trials:
+    """Try tasks up to ``n`` times, and tell each trial what was reflected on the failed ones.
+
+    The first trial is what :func:`~coevo_gym.episodes.evaluation.evaluate` would play. A task that
+    was solved is left alone. An episode that is lost to a fault is no failure: the next trial comes
+    without a reflection on it.
+
+    Args:
+        agent: who acts; or a function that returns, for each trial, who plays what, see
+            :func:`~coevo_gym.episodes.evaluation.evaluate`.
+        reflect: reflects on failed trials.
+        tasks: what to try, of any split.
+        envs: raw envs.
+        n: most trials per task.
+        keep: how many of the latest reflections are told.
+        cut: whether an episode ends with an action that repeats the one before.
+        seed: with the task's id and the trial, it seeds the episode's env.
+        kept: what an earlier call came to; takes what comes now. A failed trial that has not been
+            reflected on is run again.
+        on_done: called with the number of episodes that are over, whenever that has changed.
+        mode: see :class:`~coevo_gym.episodes.runner.Runner`.
+
+    Raises:
+        ConfigError: if ``n`` or ``keep`` is not positive.
+        TaskError: if one is an open task.
+    """
+    if n < 1 or keep < 1:
+        raise ConfigError(f"Trials need n and keep of at least 1, actual: {n} and {keep}.")
+    kept = kept or KeptTrials()
+    players = agent if callable(agent) else alone(agent)
+    done = lost_steps = 0
+
+    def play(trial: int, waiting: Sequence[Task], told: Mapping[str, Sequence[str]]) -> list[bool]:
+        nonlocal done, lost_steps
+        solved = dict[str, bool]()
+        failures = list[Failure]()
+        new = []
+        for task in waiting:
+            line = kept.episodes.lines.get((task.id, trial))
+            if line is None or not (line.success or (task.id, trial) in kept.reflections):
+                new.append(task)
+            else:
+                solved[task.id] = line.success
+        with players(trial, len(waiting) - len(new), new) if new else nullcontext(()) as parts:
+            for player, part in parts:
+                acting = CutAtRepeats(player) if cut else player
+                episodes = [
+                    TrialEpisode(task, seed_of_sample(seed, task, trial), _cues(told[task.id]))
+                    for task in part
+                ]
+                for outcome in Runner(envs, mode).run(episodes, acting):
+                    task = part[outcome.index]
+                    if isinstance(outcome, Finished):
+                        kept.episodes.add(line_of(task, trial, seed, outcome), outcome.record)
+                        solved[task.id] = outcome.record.success
+                        if not outcome.record.success:
+                            failures.append(Failure(task, outcome.record, tuple(told[task.id])))
+                    else:
+                        kept.episodes.lose(task, trial, outcome)
+                        lost_steps += outcome.env_steps
+                    done += 1
+                    if on_done:
+                        on_done(done)
+        last = trial == n - 1
+        texts = [""] * len(failures) if last or not failures else reflect(failures)
+        for failure, text in zip(failures, texts, strict=True):
+            kept.reflect((failure.task.id, trial), text)
+        return [solved.get(task.id, False) for task in waiting]
+
+    def reflection(trial: int, task: Task) -> str:
+        return kept.reflections.get((task.id, trial), "")
+
+    repeated(tasks, play, reflection, n=n, keep=keep)
+    wanted = {task.id for task in tasks}
+    lines = tuple(line for line in kept.episodes.lines.values() if line.id in wanted)
+    texts = {key: text for key, text in kept.reflections.items() if text}
+    return Trials(tasks, n, lines, texts, lost_steps)
+
+
+def repeated(
+    tasks: Sequence[Task],
+    play: Callable[[int, Sequence[Task], Mapping[str, Sequence[str]]], Sequence[bool]],
+    reflection: Callable[[int, Task], str],
+    *,
+    n: int,
+    keep: int,
+) -> dict[str, list[str]]:
+    """Try tasks up to ``n`` times, solved ones once, each failed one with what was learned.
+
+    Args:
+        tasks: what is tried.
+        play: plays a trial of some tasks, told the reflections of each by its id; returns whether
+            each is solved.
+        reflection: returns what was learned from a failed trial; "" for nothing.
+        n: most trials per task.
+        keep: how many of the latest reflections are told.
+
+    Returns:
+        The reflections that each task ends with, by its id.
+    """
+    told: dict[str, list[str]] = {task.id: [] for task in tasks}
+    waiting: Sequence[Task] = tasks
+    for trial in range(n):
+        both = zip(waiting, play(trial, waiting, told), strict=True) if waiting else ()
+        waiting = [task for task, solved in both if not solved]
+        for task in waiting if trial < n - 1 else ():
+            if text := reflection(trial, task):
+                told[task.id] = [*told[task.id], text][-keep:]
+    return told
+
+
+def solved_by(outcomes: Collection[tuple[str, int, bool]], n: int) -> tuple[float, ...]:
+    """Return the share of tasks that are solved by the end of each trial, of those tried by then.
+
+    A solved task stays solved.
+
+    Args:
+        outcomes: task id, number of the trial from 0, and success of each finished episode.
+        n: number of trials.
+
+    Example:
+        >>> solved_by([("a", 0, False), ("b", 0, True), ("a", 1, True)], 2)
+        (0.5, 1.0)
+
+    Source: Reflexion (arXiv 2303.11366), success after each trial.
+    """
+    found = []
+    for last in range(n):
+        tried = {id for id, trial, _ in outcomes if trial <= last}
+        solved = {id for id, trial, success in outcomes if trial <= last and success}
+        found.append(len(solved) / len(tried) if tried else math.nan)
+    return tuple(found)
+
+
+class CutAtRepeats:
+    """An agent whose episodes end with an action that repeats the one before.
+
+    Args:
+        agent: who acts.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def act(self, views: Sequence[View]) -> Sequence[Act]:
+        """See :class:`~coevo_gym.core.seams.Agent`."""
+        going = [place for place, view in enumerate(views) if not repeats(_actions(view))]
+        acts = iter(self._agent.act([views[place] for place in going]) if going else ())
+        ended = Act("", end=EndReason.AGENT_DONE)
+        return [next(acts) if place in going else ended for place in range(len(views))]
+
+
+def repeats(actions: Sequence[str]) -> bool:
+    """Return whether the last action is the one before it.
+
+    Example:
+        >>> repeats(["look", "go north", "go north"])
+        True
+    """
+    return len(actions) > 1 and actions[-1] == actions[-2]
+
+
+def _actions(view: View) -> list[str]:
+    return [step.action for step in view.history[-2:]]
+
+
+def _cues(reflections: Iterable[str]) -> tuple[Cue, ...]:
+    return tuple(Cue(text, place="first", id="reflection") for text in reflections)

@@ -1,0 +1,219 @@
+"""Trials of a policy with reflections on its failures (Reflexion), kept in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from coevo_gym.agents.advice.advisor import ModelAdvisor
+from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.core.inquiry import Advisor, Inquiry
+from coevo_gym.core.seams import Sampling
+from coevo_gym.core.spaces import clean_text
+from coevo_gym.curricula.explore.summarise import gap, numbered
+from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS, cut, exchanges_of, step_numbers
+from coevo_gym.episodes.garbage import rare_full_collections
+from coevo_gym.episodes.trials import Failure, KeptTrials, Trials, run_trials
+from coevo_gym.run.assembly import one_thread
+from coevo_gym.run.evals.job import EvalJob, TrialRules
+from coevo_gym.run.evaluation import KeptInFolder, opened
+from coevo_gym.run.evolving.cost import require_consent
+from coevo_gym.run.progress import Progress, ProgressFile, episodes_ahead
+from coevo_gym.store.eval_folder import EvalFolder, Key
+from coevo_gym.store.folder import append_line, read_lines, write_json
+
+PROMPT = "reflexion/reflect"
+_MOST_CHARS = 2_000
+"""Most characters of a reflection that is told."""
+
+
+class Reflection(BaseModel):
+    """What a model says about its failed attempt.
+
+    Attributes:
+        mistake: what went wrong.
+        plan: what it will do in the next attempt.
+    """
+
+    mistake: str
+    plan: str = ""
+
+
+class Reflector:
+    """Asks a model what went wrong in its failed attempts, and what to do in the next ones.
+
+    It is shown what it did and what the env answered, and that it failed; no score, no reference.
+
+    Args:
+        advisor: who is asked.
+        sampling: how answers are drawn.
+    """
+
+    def __init__(self, advisor: Advisor, sampling: Sampling) -> None:
+        self._advisor, self._sampling = advisor, sampling
+
+    def __call__(self, failures: Sequence[Failure]) -> list[str]:
+        """Return a reflection on each failed trial; "" where there is no usable answer."""
+        answers = self._advisor.ask([self._inquiry(failure) for failure in failures])
+        return [_in_words(answer.value) if answer.value else "" for answer in answers]
+
+    def _inquiry(self, failure: Failure) -> Inquiry[Reflection]:
+        return Inquiry(
+            prompt=PROMPT,
+            schema=Reflection,
+            inputs=_inputs(failure, EVIDENCE_CHARS),
+            sampling=self._sampling,
+            shorten=lambda: _inputs(failure, EVIDENCE_CHARS // 2),
+        )
+
+
+def _in_words(said: Reflection) -> str:
+    return clean_text(f"{said.mistake.strip()} {said.plan.strip()}".strip(), _MOST_CHARS)
+
+
+def _inputs(failure: Failure, cap: int) -> Mapping[str, Any]:
+    done = exchanges_of(failure.trajectory)
+    shown = cut(done, cap)
+    numbers = step_numbers(len(shown), len(done))
+    return {
+        "instruction": failure.task.instruction,
+        "steps": [numbered(*each) for each in zip(numbers, shown, strict=True)],
+        "n_steps": len(done),
+        "left_out": gap(numbers, len(done)),
+        "last_observation": "" if numbers else failure.trajectory.last_observation,
+        "earlier": list(failure.earlier),
+    }
+
+
+@dataclass(frozen=True)
+class TrialFolder(EvalFolder):
+    """Where the files of trials are. It is no folder of an evaluation: nothing compares the two."""
+
+    @property
+    def config(self) -> Path:
+        """All that the numbers of the trials depend on."""
+        return self.path / "trials.json"
+
+    @property
+    def results(self) -> Path:
+        """A line for each task and trial, written when its episode is over."""
+        return self.path / "trials.jsonl"
+
+    @property
+    def reflections(self) -> Path:
+        """A line for each failed trial that was reflected on."""
+        return self.path / "reflections.jsonl"
+
+
+class TrialsInFolder(KeptTrials):
+    """What trials have come to, on disk as soon as it is known.
+
+    Args:
+        folder: where.
+        episodes: its episodes.
+    """
+
+    def __init__(self, folder: TrialFolder, episodes: KeptInFolder) -> None:
+        super().__init__(episodes)
+        self._path = folder.reflections
+        for line in read_lines(self._path):
+            try:
+                self.reflections[str(line["id"]), int(line["trial"])] = str(line["text"])
+            except (KeyError, TypeError, ValueError) as error:
+                raise StoreError(
+                    f"{self._path} holds a line that is no reflection: {str(line)[:200]}. Delete "
+                    "that line, so that its trial is run again."
+                ) from error
+
+    def reflect(self, key: Key, text: str) -> None:
+        """See :class:`~coevo_gym.episodes.trials.KeptTrials`."""
+        append_line(self._path, {"id": key[0], "trial": key[1], "text": text})
+        super().reflect(key, text)
+
+
+def run_trials_in(
+    folder: TrialFolder,
+    job: EvalJob,
+    progress: Progress,
+    *,
+    overwrite: bool = False,
+    agreed: bool = False,
+) -> Trials:
+    """Run trials into a folder, or go on with what is there of the same trials.
+
+    Args:
+        folder: where to; made if it is not there.
+        job: who plays what, and how often (:attr:`EvalJob.trials`).
+        progress: what a person sees.
+        overwrite: delete what is there first.
+        agreed: whether the user has agreed to what the policy's endpoint may cost.
+
+    Raises:
+        ConfigError: if other trials are there, the policy cannot reflect, or it may cost money and
+            ``agreed`` is False.
+        StoreError: if the folder is in use, damaged, or cannot be written.
+    """
+    rules = job.trials or TrialRules()
+    if job.asked is None:
+        raise ConfigError(
+            f"{job.policy} cannot reflect on its failures: trials need a language model, such as "
+            "--policy transformers:smollm2."
+        )
+    if not agreed:
+        require_consent(job.estimates())
+    with (
+        opened(folder, job, progress, overwrite=overwrite) as kept,
+        ProgressFile(progress, folder.path, "eval", folder.path.name) as told,
+        closing(job.assembly.envs(job.split)) as envs,
+        one_thread(job.assembly.config) if job.model else nullcontext(),
+        rare_full_collections(),
+    ):
+        n = len(job.tasks) * rules.n
+        told.phase(f"{job.policy}, up to {rules.n} trials", total=n, done=len(kept.lines))
+        told.expect(*episodes_ahead(n, job.assembly.max_steps))
+        try:
+            found = run_trials(
+                job.players,
+                partial(_reflect, job),
+                job.tasks,
+                envs,
+                n=rules.n,
+                keep=rules.keep,
+                cut=rules.cut,
+                seed=job.assembly.config.seed,
+                kept=TrialsInFolder(folder, kept),
+                on_done=told.update,
+            )
+        finally:
+            job.close()
+        write_json(folder.summary, to_json(job, found))
+    return found
+
+
+def _reflect(job: EvalJob, failures: Sequence[Failure]) -> list[str]:
+    """Have the model that plays reflect; it is loaded by now, since it has played."""
+    assert job.asked is not None
+    policy = job.assembly.config.policy
+    sampling = Sampling(job.temperature or 0.0, policy.chat.max_answer_tokens)
+    advisor = ModelAdvisor(job.asked(), at_once=16 if policy.kind == "openai" else None)
+    return Reflector(advisor, sampling)(failures)
+
+
+def to_json(job: EvalJob, found: Trials) -> dict[str, Any]:
+    """Return the numbers of trials as one JSON object."""
+    return {
+        "policy": job.policy,
+        "split": job.split,
+        "tasks": len(found.tasks),
+        **(job.trials or TrialRules())._asdict(),
+        "success_after_trial": list(found.rates),
+        "episodes": len(found.lines),
+        "reflections": len(found.reflections),
+        "env_steps": found.env_steps,
+    }

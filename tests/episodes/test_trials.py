@@ -1,0 +1,209 @@
+"""Tasks that are tried again, with reflections on the earlier tries."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import typing
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from coevo_gym.agents.scripted import ScriptedAgent
+from coevo_gym.core.errors import ConfigError, TaskError
+from coevo_gym.core.seams import Act
+from coevo_gym.core.task import Split
+from coevo_gym.core.trajectory import EndReason, EvalTrajectory, View
+from coevo_gym.episodes import EnvPool, Runner, evaluate
+from coevo_gym.episodes.episode import Finished
+from coevo_gym.episodes.trials import (
+    CutAtRepeats,
+    Failure,
+    KeptTrials,
+    TrialEpisode,
+    Trials,
+    run_trials,
+)
+from coevo_gym.testing.formulas import FORMULAS
+from coevo_gym.testing.formulas.check import equal
+from tests.faults import BreaksOn
+from tests.toy import BENCHMARK
+
+VAL = [  # without an action twice in a row, at which an episode would be cut
+    task for task in BENCHMARK.tasks(Split.VAL) if all(a != b for a, b in pairwise(task.solution))
+][:4]
+FREE = BENCHMARK.open(BENCHMARK.tasks(Split.TRAIN)[0])
+REFERENCES = {task.instruction: task.solution for task in VAL}
+PLAN = "Press the buttons as you were told."
+
+
+class NeedsToBeTold:
+    """Solves a task once it has been told to, and gives up otherwise."""
+
+    def __init__(self, *, once: str = PLAN) -> None:
+        self.once = once
+        self.views: list[View] = []
+        self._right = ScriptedAgent(REFERENCES)
+
+    def act(self, views: Sequence[View]) -> list[Act]:
+        self.views += views
+        return [
+            self._right.act([view])[0]
+            if any(cue.text == self.once for cue in view.cues)
+            else Act("done")
+            for view in views
+        ]
+
+
+class Reflector:
+    """Says the same of every failure, and keeps what it was asked."""
+
+    def __init__(self, *texts: str) -> None:
+        self.texts, self.asked = texts or (PLAN,), list[list[Failure]]()
+
+    def __call__(self, failures: Sequence[Failure]) -> list[str]:
+        self.asked.append(list(failures))
+        return [self.texts[min(len(self.asked), len(self.texts)) - 1]] * len(failures)
+
+
+@pytest.mark.parametrize(
+    ("formula", "inputs", "expected"),
+    [
+        (
+            "reflexion.trials",
+            {"tasks": [[0, 1, 0], [1, 0, 0], [0, 0, 0]], "n": 3, "keep": 2},
+            {"rates": [1 / 3, 2 / 3, 2 / 3], "reflections": [1, 0, 2]},
+        ),
+        (
+            "reflexion.trials",
+            {"tasks": [[0, 0, 0, 0], [0, 0, 0, 1]], "n": 4, "keep": 1},
+            {"rates": [0, 0, 0, 0.5], "reflections": [1, 1]},
+        ),
+        ("reflexion.cut", {"actions": ["a", "b", "b", "c"]}, 3),
+        ("reflexion.cut", {"actions": ["a", "b", "a"]}, 3),
+        ("reflexion.cut", {"actions": ["a", "a"]}, 2),
+        ("reflexion.cut", {"actions": []}, 0),
+    ],
+)
+def test_formulas(formula: str, inputs: Any, expected: Any) -> None:
+    assert equal(FORMULAS[formula](inputs), expected)
+
+
+def test_a_policy_that_needs_to_be_told_solves_all_at_the_second_trial(envs: EnvPool) -> None:
+    agent, reflect = NeedsToBeTold(), Reflector()
+    found = run_trials(agent, reflect, VAL, envs)
+    assert found.rates == (0.0, 1.0, 1.0)
+    assert found.reflections == {(task.id, 0): PLAN for task in VAL}
+    (failures,) = reflect.asked
+    assert [failure.task for failure in failures] == list(VAL)
+    assert {type(failure.trajectory) for failure in failures} == {EvalTrajectory}
+    told = [view for view in agent.views if view.cues]
+    assert {(cue.text, cue.place, cue.strip) for view in told for cue in view.cues} == {
+        (PLAN, "first", False)
+    }
+    assert found.env_steps == len(VAL) + sum(len(task.solution) for task in VAL)
+
+
+def test_the_first_trial_is_an_evaluation(envs: EnvPool) -> None:
+    agent = ScriptedAgent(REFERENCES | {VAL[0].instruction: ("done",)})
+    found, kept = evaluate(agent, VAL, envs, seed=5), KeptTrials()
+    run_trials(agent, Reflector(), VAL, envs, n=1, seed=5, kept=kept)
+    assert tuple(kept.episodes.lines[task.id, 0] for task in VAL) == found.lines
+
+
+def test_solved_tasks_are_left_alone_and_the_latest_reflections_are_told(envs: EnvPool) -> None:
+    agent = NeedsToBeTold(once="three")
+    reflect = Reflector("one", "two", "three", "four")
+    found = run_trials(agent, reflect, VAL[:2], envs, n=5, keep=2)
+    assert found.rates == (0.0, 0.0, 0.0, 1.0, 1.0)
+    assert [failures[0].earlier for failures in reflect.asked] == [(), ("one",), ("one", "two")]
+    told = list(dict.fromkeys(tuple(cue.text for cue in view.cues) for view in agent.views))
+    assert told == [(), ("one",), ("one", "two"), ("two", "three")]
+
+
+def test_without_a_reflection_the_trials_go_on(envs: EnvPool) -> None:
+    agent, reflect = NeedsToBeTold(), Reflector("", PLAN)
+    found = run_trials(agent, reflect, VAL, envs)
+    assert found.rates == (0.0, 0.0, 1.0)
+    assert set(found.reflections.values()) == {PLAN}
+
+
+def test_a_lost_episode_is_no_failure() -> None:
+    pool = EnvPool(lambda: BreaksOn(gym.make("Toy-v0"), "break"))
+    scripts = REFERENCES | {VAL[0].instruction: ("break",), VAL[1].instruction: ("done",)}
+    reflect = Reflector()
+    found = run_trials(ScriptedAgent(scripts), reflect, VAL, pool, n=2)
+    assert [[one.task for one in failures] for failures in reflect.asked] == [[VAL[1]]]
+    assert found.rates == pytest.approx((2 / 3, 2 / 3))
+    assert found.lost_steps == 2
+    none = run_trials(ScriptedAgent(scripts), reflect, VAL[:1], pool, n=1)
+    assert math.isnan(none.rates[0])
+
+
+@pytest.mark.parametrize(("cut", "steps"), [(True, 4), (False, 6)])
+def test_an_episode_ends_with_a_repeated_action(envs: EnvPool, cut: bool, steps: int) -> None:
+    script = ("look", "press red", "look", "look", "press blue", "done")
+    agent, kept = ScriptedAgent(dict.fromkeys(REFERENCES, script)), KeptTrials()
+    run_trials(agent, Reflector(), VAL[:1], envs, n=1, cut=cut, kept=kept)
+    ((key, line),) = kept.episodes.lines.items()
+    assert line.steps == len(kept.episodes.trajectories[key].actions) == steps
+    assert (line.end_reason == EndReason.AGENT_DONE) == cut
+
+
+def test_only_episodes_that_go_on_are_asked_for() -> None:
+    asked: list[int] = []
+
+    class Counting:
+        def act(self, views: Sequence[View]) -> list[Act]:
+            asked.append(len(views))
+            return [Act("look")] * len(views)
+
+    agent = CutAtRepeats(Counting())
+    envs = EnvPool(lambda: gym.make("Toy-v0", disable_env_checker=True), max_envs=4)
+    episodes = [TrialEpisode(task, 0) for task in VAL]
+    ended = list(Runner(envs).run(episodes, agent))
+    assert asked == [4, 4]
+    assert all(isinstance(one, Finished) and one.env_steps == 2 for one in ended)
+
+
+def test_what_is_kept_is_not_run_again(envs: EnvPool) -> None:
+    whole, kept = KeptTrials(), KeptTrials()
+    found = run_trials(NeedsToBeTold(), Reflector(), VAL, envs, kept=whole)
+    # As if it had been killed after the first trial, and with one reflection missing.
+    for (id, trial), line in whole.episodes.lines.items():
+        if trial == 0:
+            kept.episodes.lines[id, trial] = line
+    kept.reflections = {(task.id, 0): PLAN for task in VAL[1:]}
+    agent, reflect, done = NeedsToBeTold(), Reflector(), list[int]()
+    again = run_trials(agent, reflect, VAL, envs, kept=kept, on_done=done.append)
+    assert (again.rates, again.reflections) == (found.rates, found.reflections)
+    assert sorted(again.lines, key=lambda line: line.key) == sorted(
+        found.lines, key=lambda line: line.key
+    )
+    assert [[one.task for one in failures] for failures in reflect.asked] == [[VAL[0]]]
+    assert done == [1, 2, 3, 4, 5]
+
+
+def test_wrong_arguments(envs: EnvPool) -> None:
+    for settings in ({"n": 0}, {"keep": 0}):
+        with pytest.raises(ConfigError, match="at least 1"):
+            run_trials(NeedsToBeTold(), Reflector(), VAL, envs, **settings)  # type: ignore[arg-type]
+    with pytest.raises(TaskError, match="open task"):
+        TrialEpisode(FREE, 0)
+
+
+def test_trials_are_no_evaluation() -> None:
+    """Nothing that compares evaluations, learns or records takes trials."""
+    from coevo_gym.episodes.evaluation import Evaluation
+    from coevo_gym.run.evals.comparison import compare
+    from coevo_gym.trainers.loop import Loop
+
+    assert not issubclass(Trials, Evaluation)
+    assert not issubclass(Evaluation, Trials)
+    for function in (compare, Loop.__init__, evaluate):
+        hints = typing.get_type_hints(function) if function is evaluate else {}
+        assert Trials not in hints.values()
+        assert "Trials" not in str(inspect.signature(function))
