@@ -384,12 +384,14 @@ class TestAssembly:
             advantage="gigpo", states="similar", outcome_weight=2.0, outcome="score"
         )
         kit = replace(kit_of(role_agent, "toy"), learner=learner)
-        credit = role_agent(RoleAgentSettings(gamma=0.5), kit).credit
-        assert credit is not None
-        estimator = credit.estimator
+        method = role_agent(RoleAgentSettings(gamma=0.5), kit)
+        assert method.credit is not None
+        estimator = method.credit.estimator
         assert isinstance(estimator, StateGrouped)
         assert estimator.worth == ForesightWorth(0.5)
         assert (estimator.outcome_weight, estimator.outcome) == (2.0, Outcome("score"))
+        _, foresight = method.studies  # what earned a part of the score is predicted
+        assert foresight.examine([group(went("a", "b", success=False, score=0.5))]).notes
 
     @pytest.mark.parametrize(
         "learner",
