@@ -83,14 +83,18 @@ class ModelShape(NamedTuple):
 
 _SMOLLM2_135M = ModelShape(30, 576, 9, 3, 64, 1536, 49152, True)
 _QWEN3_4B = ModelShape(36, 2560, 32, 8, 128, 9728, 151936, True)
+_QWEN3_30B = ModelShape(48, 2048, 32, 4, 128, 768, 151936, False, 128, 8)
 
 KNOWN = {
     "HuggingFaceTB/SmolLM2-135M": _SMOLLM2_135M,
     "HuggingFaceTB/SmolLM2-135M-Instruct": _SMOLLM2_135M,
+    "Qwen/Qwen2.5-3B-Instruct": ModelShape(36, 2048, 16, 2, 128, 11008, 151936, True),
     "Qwen/Qwen2.5-7B-Instruct": ModelShape(28, 3584, 28, 4, 128, 18944, 152064, False),
-    "Qwen/Qwen3-30B-A3B": ModelShape(48, 2048, 32, 4, 128, 768, 151936, False, 128, 8),
+    "Qwen/Qwen3-30B-A3B": _QWEN3_30B,
+    "Qwen/Qwen3-30B-A3B-Instruct-2507": _QWEN3_30B,
     "Qwen/Qwen3-4B": _QWEN3_4B,
     "Qwen/Qwen3-4B-Instruct-2507": _QWEN3_4B,
+    "Team-ACE/ToolACE-2-Llama-3.1-8B": ModelShape(32, 4096, 32, 8, 128, 14336, 128256, False),
     "smollm2": _SMOLLM2_135M,
 }
 """Shapes by hub id, or by the name of a model that can be fetched: from public ``config.json``."""

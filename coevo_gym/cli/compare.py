@@ -57,7 +57,8 @@ def compare(
     Prints the difference with its interval, how sure it is, who solves what that the other does
     not, by type of task, and the tasks that changed sides. With --arm warm-up first, that is what
     training has taught and what it has made the policy forget. Of a run it takes the last
-    evaluation of an arm, or as many of the last ones as evaluation.last says.
+    evaluation of an arm, or as many of the last ones as evaluation.last says. Scores on the tasks
+    of evaluation.final follow, if both have them.
 
     For example:
 
@@ -70,11 +71,13 @@ def compare(
       coevo compare quickstart evals/gpt-on-webshop --json
     """
     from coevo_gym.run.evals.comparison import compare as compare_sides
-    from coevo_gym.run.evals.sides import find_sides, other_arms
+    from coevo_gym.run.evals.sides import final_sides, find_sides, other_arms
 
     found = compare_sides(*find_sides(a, b, arm or ()))
+    final = {name: compare_sides(*pair) for name, pair in final_sides(a, b, arm or ()).items()}
     if as_json:
-        print_json(found.to_json())
+        of_final = {name: one.to_json() for name, one in final.items()}
+        print_json({**found.to_json(), "final": of_final})
         return
     if b is None and not arm and (others := other_arms(a)):
         say_aside(
@@ -84,6 +87,11 @@ def compare(
         )
     for line in _in_words(found):
         say(line)
+    for name, one in final.items():
+        say(
+            f"On {name}, scored once after training: A {one.success_a:.1%}, B {one.success_b:.1%}. "
+            f"{_difference(one)}"
+        )
     print_table(_cross(found))
     for table in _by_type(found.types):
         print_table(table)
@@ -97,22 +105,29 @@ def compare(
 def _in_words(found: Comparison) -> Iterator[str]:
     yield f"A: {found.a} solves {found.success_a:.1%}{_sampled(found.samples_a)}"
     yield f"B: {found.b} solves {found.success_b:.1%}{_sampled(found.samples_b)}"
-    several = max(*found.samples_a, *found.samples_b) > 1
-    test = "sign test over tasks" if several else "McNemar's exact test"
-    yield (
-        f"B - A: {100 * found.difference:+.1f} points, 95 % interval {100 * found.low:+.1f} to "
-        f"{100 * found.high:+.1f}, p = {_p(found.p)} ({test}), over {found.tasks} {found.split} "
-        f"tasks of {found.benchmark}: {found.better} better, {found.worse} worse, "
-        f"{found.tasks - found.better - found.worse} equal."
-    )
+    yield _difference(found)
     yield found.verdict
     for side, n in (("A", found.only_in_a), ("B", found.only_in_b)):
         if n:
             yield f"{n} tasks of {side} are left out: the other has no result of them."
     if found.uneven:
         yield f"They were not played alike: {'; '.join(found.uneven)}."
-    if several:
+    if _several(found):
         yield "Below, a task counts as solved if at least half of its episodes succeed."
+
+
+def _difference(found: Comparison) -> str:
+    test = "sign test over tasks" if _several(found) else "McNemar's exact test"
+    return (
+        f"B - A: {100 * found.difference:+.1f} points, 95 % interval {100 * found.low:+.1f} to "
+        f"{100 * found.high:+.1f}, p = {_p(found.p)} ({test}), over {found.tasks} {found.split} "
+        f"tasks of {found.benchmark}: {found.better} better, {found.worse} worse, "
+        f"{found.tasks - found.better - found.worse} equal."
+    )
+
+
+def _several(found: Comparison) -> bool:
+    return max(*found.samples_a, *found.samples_b) > 1
 
 
 def _sampled(samples: tuple[int, int]) -> str:

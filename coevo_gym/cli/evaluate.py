@@ -29,6 +29,7 @@ from coevo_gym.core.benchmark import BenchmarkSpec
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
 from coevo_gym.core.task import Split
 from coevo_gym.envs.tags import kind_of_tag
+from coevo_gym.run.table import NO_SCORES, FinalScores, TableRow, final_columns
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder, finite
 
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from coevo_gym.episodes.evaluation import Evaluation
     from coevo_gym.run.evals.job import EvalJob
     from coevo_gym.run.evals.trials import TrialFolder
-    from coevo_gym.run.table import TableRow
 
 
 def evaluate(
@@ -308,8 +308,21 @@ def remarks(
     yield f"Evaluation: {folder.path}"
 
 
-def result_table(rows: Any, split: str, *, samples: int = 1) -> Table:
-    """Success of policies on held-out tasks, of one episode a task or as a mean of several."""
+def result_table(
+    rows: Any,
+    split: str,
+    *,
+    samples: int = 1,
+    final: FinalScores = NO_SCORES,
+) -> Table:
+    """Return the table of policies on held-out tasks.
+
+    Args:
+        rows: a line for each policy.
+        split: the split of the tasks.
+        samples: episodes per task; success is their mean.
+        final: scores on final tasks, see :func:`~coevo_gym.run.table.final_columns`.
+    """
     policy = Column("policy", overflow="fold")
     success = f"success on {split}" if samples == 1 else f"avg@{samples} on {split}"
     table = Table(policy, success, "95 % interval", "mean score", "tasks", "env steps")
@@ -317,8 +330,15 @@ def result_table(rows: Any, split: str, *, samples: int = 1) -> Table:
     asked = any(row.tokens for row in rows)
     for column in (*_PRACTISED * practised, *_ASKED * asked):
         table.add_column(column)
+    scored = final_columns(final)
+    for head in scored:
+        table.add_column(head)
     for row in rows:
-        table.add_row(*_cells(row), *_of_practice(row) * practised, *_of_models(row) * asked)
+        rates = [column.get(row.name) for column in scored.values()]
+        scores = ("" if rate is None else f"{rate:.1%}" for rate in rates)
+        table.add_row(
+            *_cells(row), *_of_practice(row) * practised, *_of_models(row) * asked, *scores
+        )
     return table
 
 

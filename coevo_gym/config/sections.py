@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from coevo_gym.agents.chat.agent import ChatConfig
 from coevo_gym.agents.endpoint.endpoint import EndpointConfig
@@ -105,6 +105,24 @@ class EvaluationSettings(FrozenModel):
     last: int = Field(default=1, ge=1)
     """An arm's number is the mean over so many of its last evaluations; those of the warm-up are
     none of them. With 1 it is that of the end."""
+    final: tuple[str, ...] = ()
+    """Tasks on which the warm-up and each arm are scored once, after the last step: ``test``, or
+    the benchmark's own name for a subset of its test tasks, such as ``test_normal``; also ``val``
+    or ``held_out``, where evaluations use another split. All tasks of each name are played."""
+
+    @field_validator("final")
+    @classmethod
+    def _untouched(cls, final: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if len(set(final)) != len(final):
+            raise ValueError("each set of tasks may be named once")
+        if "train" in final:
+            raise ValueError("train tasks are trained on. Name tasks that training never sees.")
+        if info.data.get("split") in final:
+            raise ValueError(
+                f"{info.data['split']} tasks are evaluated during training (evaluation.split), so "
+                "their scores are not final. Name other tasks."
+            )
+        return final
 
     @property
     def manner(self) -> str:

@@ -128,9 +128,10 @@ class RunConfig(FrozenModel):
     def _consistent(self) -> RunConfig:
         if self.curriculum.growth.kind != "signals":
             raise ValueError(_GROWTH)
-        if self.evaluation.split == "held_out" and not self.benchmark.hold_out:
+        evaluated = (self.evaluation.split, *self.evaluation.final)
+        if "held_out" in evaluated and not self.benchmark.hold_out:
             raise ValueError(
-                "evaluation.split = 'held_out' needs scenarios that are set aside. Set "
+                "The held_out tasks are those of scenarios that are set aside, and none is. Set "
                 "benchmark.hold_out, the share of the training scenarios, such as 0.2."
             )
         if self.loop.max_steps is None and self.loop.max_env_steps is None:

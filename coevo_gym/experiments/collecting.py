@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
 
+from coevo_gym.core.task import FrozenDict
 from coevo_gym.experiments.cells import Cell
 from coevo_gym.experiments.definition import Experiment, Row, Size
 from coevo_gym.experiments.measures import FILE
 from coevo_gym.experiments.numbers import Numbers, numbers_of
 from coevo_gym.experiments.parts import parts_of
+from coevo_gym.experiments.printed import printed_beside
 from coevo_gym.experiments.results import ResultTable, lines_of, table_of
 from coevo_gym.run.manifest import read_manifest
-from coevo_gym.store.folder import read_json
+from coevo_gym.store.folder import RunFolder, read_json
 
 
 def collect(
@@ -21,21 +25,33 @@ def collect(
     *,
     benchmark: str,
     budget: Size,
+    beside: Mapping[str, Path] = FrozenDict(),
 ) -> ResultTable:
     """The table of the cells that are finished.
+
+    Args:
+        experiment: the table.
+        rows: of it.
+        cells: of these rows.
+        benchmark: what is practised.
+        budget: how much a cell may take.
+        beside: folders of the same table on other benchmarks, for the column ``average``.
 
     Raises:
         ConfigError: if a cell was run with other settings.
         StoreError: if a cell cannot be read.
     """
     finished = [cell for cell in cells if cell.state == "finished"]
-    values: dict[str, dict[int, Numbers]] = {row.key: {} for row in rows}
+    values: dict[str, dict[int, dict[str, float]]] = {row.key: {} for row in rows}
     for cell in finished:
         values[cell.row.key][cell.seed] = numbers_of(cell.folder, cell.row.name)
         for row in rows:
-            wanted = row.shows and row.of in ("", cell.row.name)
+            wanted = row.shows not in ("", "printed") and row.of in ("", cell.row.name)
             if wanted and cell.seed not in values[row.key]:
                 values[row.key][cell.seed] = numbers_of(cell.folder, row.shows)
+    for row in rows:
+        for seed, numbers in values[row.key].items():
+            numbers |= _average(experiment, row, seed, numbers, benchmark, beside)
     measured = {
         row.key: {
             cell.seed: read_json(path)
@@ -44,15 +60,37 @@ def collect(
         }
         for row in rows
     }
-    lines = lines_of(experiment, rows, values, benchmark, budget)
+    printed, differing = printed_beside(experiment, rows, cells, benchmark, budget)
+    lines = lines_of(experiment, rows, values, budget, printed=printed)
     return table_of(
         experiment,
         lines,
         benchmark,
         budget,
         parts=parts_of(experiment, rows, lines, measured),
-        notes=_notes(cells, finished, budget),
+        notes=(*differing, *_notes(cells, finished, budget)),
     )
+
+
+def _average(
+    experiment: Experiment,
+    row: Row,
+    seed: int,
+    numbers: Numbers,
+    benchmark: str,
+    beside: Mapping[str, Path],
+) -> dict[str, float]:
+    """Return the mean of a row's numbers over benchmarks, by its name; {} if one is missing."""
+    found = []
+    for other, names in experiment.average.items():
+        if other != benchmark:
+            run = RunFolder(beside[other] / f"{experiment.source_of(row)}-{seed}")
+            numbers_there = numbers_of(run, row.shows or row.name) if run.summary.is_file() else {}
+        else:
+            numbers_there = dict(numbers)
+        found += [numbers_there.get(name) for name in names]
+    known = [number for number in found if number is not None]
+    return {"average": fmean(known)} if known and len(known) == len(found) else {}
 
 
 def _notes(cells: Sequence[Cell], finished: Sequence[Cell], budget: Size) -> Iterator[str]:

@@ -14,6 +14,7 @@ from coevo_gym.config.keys import flat, suggest
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, shaped
 from coevo_gym.experiments.seeds import read_seeds
+from coevo_gym.methods.published import PAPERS
 
 FOLDER = Path(__file__).parent / "tables"
 BUDGETS = Path(__file__).parent / "budgets.toml"
@@ -27,7 +28,7 @@ Name = Annotated[
     ),
 ]
 Size = Literal["tiny", "small", "paper"]
-Shown = Literal["", "warm-up", "random"]
+Shown = Literal["", "warm-up", "random", "printed"]
 _DIGITS = re.compile(r"(\d+)")
 _KEY_IN_LABEL = re.compile(r"\{([a-z_.]+)\}")
 
@@ -60,12 +61,13 @@ class Row(FrozenModel):
         set: what it sets otherwise than the others, by dotted key.
         run: what it sets for its whole run, also where an arm may set it: so its first tasks are
             looked for in that way, too.
-        shows: a baseline that every run has, ``warm-up`` or ``random``: such a row has no runs of
-            its own.
+        shows: a baseline that every run has, ``warm-up`` or ``random``, or ``printed`` for what
+            only the paper has: such a row has no runs of its own.
         of: the row whose runs it shows a baseline of; the first one that has any without it.
         at: what it sets otherwise at one budget alone.
         baselines: what it is compared with, in place of the table's.
-        paper: what the paper printed, in percent, by benchmark.
+        paper: what the paper printed, by benchmark, ``any`` for all: a number in the unit of the
+            table's metric, percent for a share, or such numbers by their names.
         worlds: of a simulated table: the worlds that it is in; all without any.
         group: the world that it is in, once that is chosen.
     """
@@ -79,7 +81,7 @@ class Row(FrozenModel):
     of: str = ""
     at: Mapping[Size, Budget] = Field(default_factory=dict)
     baselines: tuple[Name, ...] | None = None
-    paper: Mapping[str, float] = FrozenDict()
+    paper: Mapping[str, float | Mapping[str, float]] = FrozenDict()
     worlds: tuple[str, ...] = ()
     group: str = ""
 
@@ -99,9 +101,22 @@ class Row(FrozenModel):
         found = _KEY_IN_LABEL.sub(lambda key: _text(sets.get(key[1], "default")), self.label)
         return found or self.name
 
-    def published(self, benchmark: str, budget: Size) -> float | None:
-        """What the paper printed; None where a budget makes another row of it."""
-        return None if budget in self.at and self.at[budget].set else self.paper.get(benchmark)
+    def keys_at(self, budget: Size) -> frozenset[str]:
+        """Return the dotted keys that the row sets at a budget."""
+        return frozenset({*dict(flat(self.run)), *self.sets_at(budget)})
+
+    def published(self, benchmark: str, metric: str) -> dict[str, float]:
+        """Return what the paper printed for the row, by the name of the number.
+
+        Args:
+            benchmark: what is practised.
+            metric: name of a number that is given without one.
+        """
+        found: dict[str, float] = {}
+        for name in (ANY, benchmark):
+            numbers = self.paper.get(name, {})
+            found |= numbers if isinstance(numbers, Mapping) else {metric: numbers}
+        return found
 
 
 class Experiment(FrozenModel):
@@ -111,6 +126,8 @@ class Experiment(FrozenModel):
         name: of the experiment.
         title: what the table shows, in a line.
         source: paper and table that it follows; "" for one of ours.
+        follows: the paper whose settings a row needs for the paper's numbers to be shown beside it;
+            "" shows them beside rows that no budget changes.
         about: what to know before reading it.
         kind: ``runs`` of the loop on a benchmark, or ``simulated`` ones.
         benchmarks: those that it is meant for; the first one is the default. Others may be asked
@@ -123,10 +140,12 @@ class Experiment(FrozenModel):
         columns: more numbers to print.
         measures: what is measured of each cell beyond its run, see ``measures.py``.
         others: for the measure ``transfer``: on which benchmark a policy is tried, by the one that
-            it practised.
+            it practised; see :func:`~coevo_gym.experiments.measures.measure`.
         baselines: rows that the others are compared with; the main table shows the first one.
         questions: comparisons fixed beforehand, as pairs of a row and one of its baselines. Once
             each has a p-value, these are also printed adjusted for their number.
+        average: names of numbers by benchmark; their mean is the column ``average``, where the
+            table of each of these benchmarks has been made in its usual folder.
         cross: whether to print who solves which held-out tasks, beside each row's first baseline.
         settings: of all cells, by dotted key.
         budgets: over the usual ones, by size and benchmark; ``any`` is for all benchmarks.
@@ -136,6 +155,7 @@ class Experiment(FrozenModel):
     name: str
     title: str
     source: str = ""
+    follows: str = ""
     about: str = ""
     kind: Literal["runs", "simulated"] = "runs"
     benchmarks: tuple[str, ...] = Field(min_length=1)
@@ -149,10 +169,20 @@ class Experiment(FrozenModel):
     others: Mapping[str, str] = FrozenDict()
     baselines: tuple[Name, ...]
     questions: tuple[tuple[Name, Name], ...] = ()
+    average: Mapping[str, tuple[str, ...]] = FrozenDict()
     cross: bool = False
     settings: JsonObject = FrozenDict()
     budgets: Mapping[Size, Mapping[str, Budget]] = Field(default_factory=dict)
     rows: tuple[Row, ...] = Field(min_length=1)
+
+    @field_validator("follows")
+    @classmethod
+    def _known_paper(cls, follows: str) -> str:
+        if follows not in ("", *PAPERS):
+            raise ValueError(
+                f"the settings of {follows!r} are not known. {suggest(follows, PAPERS)}"
+            )
+        return follows
 
     @field_validator("seeds", mode="before")
     @classmethod
@@ -179,6 +209,17 @@ class Experiment(FrozenModel):
         if self.budget not in self.sizes:
             raise ValueError(f"its budget {self.budget!r} is not among its sizes")
         return self
+
+    def source_of(self, row: Row) -> str:
+        """Return the name of the row whose runs have the numbers of a row."""
+        if row.shows:
+            return row.of or next(other.name for other in self.rows if not other.shows)
+        return row.name
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The dotted keys that the table sets in all cells."""
+        return frozenset(dict(flat(self.settings)))
 
     def chosen(self, names: tuple[str, ...] = ()) -> tuple[Row, ...]:
         """The rows of these names in the table's order; all without names.

@@ -142,8 +142,17 @@ def _of_runs(
     counts = run_cells(
         cells, experiment.measures, dict(experiment.others), progress, stop, agreed=agreed
     )
+    runs = chosen.folder.parent
     table = collect(
-        experiment, chosen.rows, cells, benchmark=chosen.benchmark, budget=chosen.budget
+        experiment,
+        chosen.rows,
+        cells,
+        benchmark=chosen.benchmark,
+        budget=chosen.budget,
+        beside={
+            name: choose(experiment, runs, benchmark=name, budget=chosen.budget).folder
+            for name in experiment.average
+        },
     )
     return table, counts
 
@@ -152,5 +161,5 @@ def _simulated(chosen: Chosen, progress: Progress, stop: StopRequest) -> tuple[R
     experiment, where = chosen.experiment, chosen.benchmark
     rows = in_worlds(chosen.rows, experiment.benchmarks if where == SIMULATED else (where,))
     values, counts = run_batches(experiment, rows, chosen.seeds, chosen.folder, progress, stop)
-    lines = lines_of(experiment, rows, values, where, chosen.budget)
+    lines = lines_of(experiment, rows, values, chosen.budget)
     return table_of(experiment, lines, where, chosen.budget, notes=over_worlds(lines)), counts

@@ -3,7 +3,8 @@
 | measure | what it is |
 |---|---|
 | `seconds` | wall time of rollouts, updates and rounds; of every cell |
-| `solved` | which held-out tasks it solves, a digit each; of every cell |
+| `solved` | which held-out tasks it solves, a digit each: the first tasks of `evaluation.final`, |
+| | if there are any; of every cell |
 | `diversity` | SR@5 and ED_rel of the pool after each round, as in the report |
 | `likeness` | how near evolved tasks come to native training tasks that were set aside |
 | `transfer` | success on another benchmark |
@@ -24,6 +25,7 @@ import numpy as np
 
 from coevo_gym.config import RunConfig
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.stats import SOLVED
 from coevo_gym.core.task import Split
 from coevo_gym.curricula.gates.similarity import set_aside
 from coevo_gym.curricula.metrics import max_similarity
@@ -32,6 +34,7 @@ from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.report.task_sets import ArmTasks, spread_of
 from coevo_gym.run.evals.job import run_job
 from coevo_gym.run.evaluation import Silent, evaluate_policy, evaluate_unkept
+from coevo_gym.run.final import stored_as
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.table import WARMUP
 from coevo_gym.store.folder import RunFolder, read_json, read_lines, write_json
@@ -66,7 +69,9 @@ def measure(
         folder: of the run.
         arm: its arm.
         wanted: names of measures, beside those of every cell.
-        others: for ``transfer``: the benchmark to try, by the one that was practised.
+        others: for ``transfer``: the benchmark to try, by the one that was practised; a subset of
+            its test tasks may follow, as in ``appworld/test_normal``. It is for runs with final
+            tasks alone: others try the split that they evaluate on.
 
     Returns:
         The measures by name, as they are kept in the run's folder.
@@ -97,6 +102,12 @@ def _seconds(ended: _Ended) -> dict[str, float]:
 
 
 def _solved(ended: _Ended) -> str:
+    if final := ended.config.evaluation.final:
+        reader, kept = RunReader(ended.folder.database), stored_as(ended.arm, final[0])
+        outcomes: dict[str, list[bool]] = {}
+        for episode in reader.evaluation(kept, reader.evaluation_steps(kept)[-1]):
+            outcomes.setdefault(episode.task_id, []).append(episode.success)
+        return "".join("1" if np.mean(tries) >= SOLVED else "0" for tries in outcomes.values())
     found = [line["solved"] for line in ended.lines("eval") if line.get("solved")]
     return str(found[-1]) if found else ""
 
@@ -144,10 +155,18 @@ def _transfer(ended: _Ended) -> dict[str, Any]:
             f"On which benchmark is a policy to be tried that practised {practised}? "
             f'others.{practised} = "…" in the table says so.'
         )
-    other = ended.others[practised]
+    other, _, subset = ended.others[practised].partition("/")
     asked = ended.config.evaluation
+    split = "test" if asked.final else asked.split
     jobs = (
-        run_job(ended.folder, name, asked.split, samples=asked.samples, on=other)
+        run_job(
+            ended.folder,
+            name,
+            split,
+            samples=asked.samples,
+            on=other,
+            subset=subset if asked.final and subset else None,
+        )
         for name in (WARMUP, ended.arm)
     )
     before, after = (evaluate_unkept(job, Silent()).success_rate for job in jobs)
@@ -169,7 +188,8 @@ def _subsets(ended: _Ended) -> dict[str, float]:
 def _curve(ended: _Ended) -> list[dict[str, Any]]:
     """Return step, env steps and each task's share of successes, None if lost, by evaluation."""
     reader = RunReader(ended.folder.database)
-    tasks = [task.id for task in reader.evaluated_tasks()]
+    split = ended.config.evaluation.split
+    tasks = [task.id for task in reader.evaluated_tasks() if task.split == split]
     env_steps = {line["step"]: line["env_steps"] for line in ended.lines("eval")}
     evaluated = [(0, WARMUP), *((step, ended.arm) for step in reader.evaluation_steps(ended.arm))]
     points = []

@@ -52,7 +52,7 @@ def needs_of(experiment: Experiment, benchmark: str, budget: Size) -> list[Need]
             found |= dict.fromkeys(_of_a_run(config))
     if experiment.official:
         found[_benchmark(benchmark, official=True)] = None
-    for other in {experiment.others.get(benchmark, "")} - {""}:
+    for other in {experiment.others.get(benchmark, "").partition("/")[0]} - {""}:
         found[_benchmark(other)] = None
     return list(found)
 

@@ -23,8 +23,21 @@ class Column(NamedTuple):
     form: str
 
 
+REPORTED = "reported"
+"""Success on the first tasks of ``evaluation.final``; on the evaluated ones without any."""
 COLUMNS: Mapping[str, Column] = {
     "success": Column("success", "{:.1%}"),
+    REPORTED: Column("success, reported", "{:.1%}"),
+    "final_test": Column("test", "{:.1%}"),
+    "final_test_normal": Column("TestN TGC", "{:.1%}"),
+    "final_test_normal_scenarios": Column("TestN SGC", "{:.1%}"),
+    "final_test_challenge": Column("TestC TGC", "{:.1%}"),
+    "final_test_challenge_scenarios": Column("TestC SGC", "{:.1%}"),
+    "final_base": Column("base, test", "{:.1%}"),
+    "final_miss_func": Column("miss_func, test", "{:.1%}"),
+    "final_miss_param": Column("miss_param, test", "{:.1%}"),
+    "final_long_context": Column("long_context, test", "{:.1%}"),
+    "average": Column("average", "{:.1%}"),
     "success_val": Column("success on val", "{:.1%}"),
     "success_test": Column("success on test", "{:.1%}"),
     "success_base": Column("base", "{:.1%}"),
@@ -52,6 +65,8 @@ COLUMNS: Mapping[str, Column] = {
     "seconds_rollout": Column("s of rollouts", "{:,.1f}"),
     "seconds_update": Column("s of updates", "{:,.1f}"),
     "seconds_round": Column("s of rounds", "{:,.1f}"),
+    "seconds_per_round": Column("s per round", "{:,.1f}"),
+    "seconds_all": Column("s in all", "{:,.1f}"),
     "round_share": Column("time in rounds", "{:.1%}"),
     "likeness": Column("likeness", "{:.1%}"),
     "transfer": Column("elsewhere", "{:.1%}"),
@@ -76,8 +91,9 @@ def numbers_of(folder: RunFolder, shown: str) -> dict[str, float]:
         shown: an arm, or a baseline of the run.
 
     Returns:
-        By name: those of the table in its summary, of the arm, of the arm's curriculum, and of what
-        was measured of the run. Those that are not finite are left out.
+        By name: those of the table in its summary, its scores on final tasks, those of the arm, of
+        the arm's curriculum, and of what was measured of the run. Those that are not finite are
+        left out.
 
     Raises:
         StoreError: if the run cannot be read.
@@ -86,10 +102,17 @@ def numbers_of(folder: RunFolder, shown: str) -> dict[str, float]:
     row = next(row for row in summary["table"] if row["name"] == shown)
     outcome = summary["arms"].get(shown)
     found: dict[str, Any] = dict(row)
+    final: dict[str, dict[str, float]] = summary.get("final", {}).get(shown, {})
+    found[REPORTED] = next(iter(final.values()), {}).get("success_rate", row["success"])
+    for tasks, scores in final.items():
+        found[f"final_{tasks}"] = scores["success_rate"]
+        found[f"final_{tasks}_scenarios"] = scores["scenario_success_rate"]
     if outcome is not None:
         found |= {**outcome.get("curriculum", {}), **outcome}
         path = folder.path / FILE
         found |= _measured(read_json(path)) if path.is_file() else {}
+        if found.get("rounds") and "seconds_round" in found:
+            found["seconds_per_round"] = found["seconds_round"] / found["rounds"]
     return {
         name: float(value)
         for name, value in found.items()
@@ -104,6 +127,7 @@ def _measured(measures: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **{f"seconds_{part}": value for part, value in seconds.items()},
         "hours": total / 3600,
+        "seconds_all": total,
         "round_share": seconds["round"] / total if total else None,
         "cpu_hours": measures.get("cpu_hours"),
         "likeness": measures.get("likeness"),

@@ -13,6 +13,7 @@ from coevo_gym.core.stats import mean_and_sd, paired, sign_flip, sign_test
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.experiments.definition import Experiment, Row, Size
 from coevo_gym.experiments.numbers import USUAL, Numbers
+from coevo_gym.experiments.printed import NOTHING, Printed
 
 Values = Mapping[str, Mapping[int, Numbers]]
 """The numbers of finished cells: by the row's key, then by seed."""
@@ -60,7 +61,7 @@ class TableLine:
         sd: sample standard deviation; None of one seed.
         comparisons: with each of its baselines.
         columns: means of the other numbers, over the cells that have them.
-        paper: what the paper printed, in percent.
+        paper: what the paper printed, in its own units, by the name of the number.
     """
 
     key: str
@@ -71,7 +72,7 @@ class TableLine:
     sd: float | None
     comparisons: tuple[Comparison, ...]
     columns: Mapping[str, float | None]
-    paper: float | None
+    paper: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -104,9 +105,21 @@ class ResultTable:
 
 
 def lines_of(
-    experiment: Experiment, rows: Sequence[Row], values: Values, benchmark: str, budget: Size
+    experiment: Experiment,
+    rows: Sequence[Row],
+    values: Values,
+    budget: Size,
+    *,
+    printed: Printed = NOTHING,
 ) -> tuple[TableLine, ...]:
     """The lines of a table; they are compared with those rows that are among them.
+
+    Args:
+        experiment: the table.
+        rows: of it.
+        values: numbers of their cells.
+        budget: how much a cell may take.
+        printed: what a paper printed.
 
     Raises:
         ConfigError: if cells are finished, and none has the number that rows are compared by.
@@ -115,7 +128,9 @@ def lines_of(
     if known and experiment.metric not in known:
         hint = suggest(experiment.metric, sorted(known))
         raise ConfigError(f"No cell has a number {experiment.metric!r} to compare rows by. {hint}")
-    return tuple(_line(experiment, row, values, benchmark, budget) for row in rows)
+    return tuple(
+        _line(experiment, row, values, budget, printed.get(row.key, FrozenDict())) for row in rows
+    )
 
 
 def table_of(
@@ -154,7 +169,7 @@ def columns_of(experiment: Experiment, lines: Sequence[TableLine]) -> tuple[str,
 
 
 def _line(
-    experiment: Experiment, row: Row, values: Values, benchmark: str, budget: Size
+    experiment: Experiment, row: Row, values: Values, budget: Size, printed: Mapping[str, float]
 ) -> TableLine:
     cells = values.get(row.key, {})
     of_metric = _series(cells, experiment.metric)
@@ -178,7 +193,7 @@ def _line(
             if f"{prefix}{name}" in values
         ),
         columns={name: _mean(_series(cells, name)) for name in wanted},
-        paper=row.published(benchmark, budget),
+        paper=printed,
     )
 
 

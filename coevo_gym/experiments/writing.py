@@ -40,7 +40,7 @@ def write(folder: Path, table: ResultTable) -> None:
 
 
 def as_json(table: ResultTable) -> str:
-    """All of a table; shares in [0, 1], except what a paper printed in percent."""
+    """All of a table; shares in [0, 1], except what a paper printed: those are in percent."""
     return json.dumps(finite(asdict(table)), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -50,17 +50,19 @@ def as_csv(table: ResultTable) -> str:
     compared = ("baseline", "mean", "low", "high", "wins", "ties", "p", "p_sign")
     head = ["row", "label", "seeds", table.metric, "sd", *(f"against_{name}" for name in compared)]
     rows = csv.writer(out, lineterminator="\n")
-    rows.writerow([*head, *table.columns, "paper_percent"])
+    more = [name for name in _printed(table) if name != table.metric]
+    rows.writerow([*head, *table.columns, "paper_percent", *(f"paper_{name}" for name in more)])
     for line in table.lines:
         begin = [line.key, line.label, len(line.values), line.mean, line.sd]
-        end = [*(line.columns[name] for name in table.columns), line.paper]
+        end = [line.columns[name] for name in table.columns]
+        end += [line.paper.get(name) for name in (table.metric, *more)]
         for comparison in line.comparisons or (Comparison("", ()),):
             rows.writerow([*begin, *(getattr(comparison, name) for name in compared), *end])
     return out.getvalue()
 
 
 def markdown(table: ResultTable) -> str:
-    """A table for people; what a paper printed is grey, in a column of its own."""
+    """A table for people; what a paper printed is grey, in columns of its own."""
     about = f"{table.benchmark}, budget {table.budget}"
     parts = [
         f"# {table.title}",
@@ -82,7 +84,8 @@ def grid(table: ResultTable, *, grey: str = "{}") -> tuple[list[str], list[list[
     of_metric, points = column(table.metric), _is_share(table.metric)
     heads = ["row", "seeds", f"{of_metric.title} ± sd", "against", *HEADS]
     heads += [column(name).title for name in table.columns]
-    with_paper = any(line.paper is not None for line in table.lines)
+    printed = [name for name in _printed(table) if name in (table.metric, *table.columns)]
+    heads += [_head_of_printed(name, table.metric) for name in printed]
     rows = []
     for line in table.lines:
         comparison = line.comparisons[0] if line.comparisons else None
@@ -90,10 +93,24 @@ def grid(table: ResultTable, *, grey: str = "{}") -> tuple[list[str], list[list[
         cells += [comparison.baseline if comparison else NOTHING]
         cells += compared(comparison, points=points)
         cells += [shown(name, line.columns[name]) for name in table.columns]
-        if with_paper:
-            cells.append(NOTHING if line.paper is None else grey.format(f"{line.paper:.2f}"))
+        cells += [
+            grey.format(f"{line.paper[name]:,.2f}") if name in line.paper else NOTHING
+            for name in printed
+        ]
         rows.append(cells)
-    return heads + (["paper, %"] if with_paper else []), rows
+    return heads, rows
+
+
+def _printed(table: ResultTable) -> list[str]:
+    """Return the names of the numbers that a paper printed, those of the grid's order first."""
+    found = dict.fromkeys(name for line in table.lines for name in line.paper)
+    order = [table.metric, *table.columns]
+    return sorted(found, key=lambda name: order.index(name) if name in order else len(order))
+
+
+def _head_of_printed(name: str, metric: str) -> str:
+    unit = ", %" if _is_share(name) else ""
+    return f"paper{unit}" if name == metric else f"paper: {column(name).title}{unit}"
 
 
 def more_grids(table: ResultTable) -> Iterator[tuple[str, tuple[list[str], list[list[str]]]]]:
@@ -116,6 +133,14 @@ def more_grids(table: ResultTable) -> Iterator[tuple[str, tuple[list[str], list[
                 ],
             ),
         )
+    elsewhere = [
+        [_label(line), column(name).title, f"{line.paper[name]:,.2f}"]
+        for name in _printed(table)
+        for line in table.lines
+        if name in line.paper and name not in (table.metric, *table.columns)
+    ]
+    if elsewhere:
+        yield "Further numbers of the paper", (["row", "number", "paper"], elsewhere)
     if CURVES in table.parts:
         heads = ["row", "seed", "held-out success by learner step", "from its start", "against"]
         yield (

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from coevo_gym.core.spend import Usage
-from coevo_gym.run.table import TableRow
+from coevo_gym.run.table import NO_SCORES, FinalScores, TableRow
 
 NAN = math.nan
 
@@ -394,6 +394,7 @@ class ReportData:
         manifest: what was run, and with what: JSON values, nested as they come.
         table: final success on held-out tasks, in the order to show; the arm that the
             report is about comes last.
+        final: scores on the tasks that each policy is scored on once.
         curves: held-out success over env steps, one curve an arm.
         training: success on training tasks over env steps, one curve an arm.
         cross: arms on the same tasks, each against the arm that the report is about.
@@ -418,6 +419,7 @@ class ReportData:
     subtitle: str = ""
     manifest: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     table: tuple[TableRow, ...] = ()
+    final: FinalScores = NO_SCORES
     curves: tuple[Curve, ...] = ()
     training: tuple[Curve, ...] = ()
     cross: tuple[CrossRow, ...] = ()

@@ -37,6 +37,7 @@ from coevo_gym.report.label_figures import (
 )
 from coevo_gym.report.svg import MAX_TEXT, clean, shorten
 from coevo_gym.report.task_figures import lengths_figure, map_figure, spread_figure
+from coevo_gym.run.table import final_columns
 
 PAGE = 50
 """Evolved tasks on a page of the list, as long as that makes no more than :data:`MAX_PAGES`."""
@@ -151,6 +152,7 @@ def render_report(data: ReportData) -> str:
         styles=styles,
         whiskers=[whisker(r.success, r.low, r.high, styles.get(r.name)) for r in data.table],
         axis=whisker_axis(),
+        final=_scored(data),
         figures=_figures(data),
         curve_arms=[curve for curve in data.curves if curve.points],
         round_arms=_by_arm(data.rounds),
@@ -253,6 +255,19 @@ def _tables(
         few = rows[at : at + _MOST_COLUMNS]
         lines = [(name, [say(getattr(row, key)) for row in few]) for name, key, say in measures]
         tables.append([(title, [words.brief(row.arm) for row in few]), *lines])
+    return tables
+
+
+def _scored(data: ReportData) -> list[list[tuple[str, list[str]]]]:
+    """Tables of the scores on final tasks, of one line a set of tasks and one column a policy."""
+    columns, policies, tables = final_columns(data.final), list(data.final), []
+    for at in range(0, len(policies), _MOST_COLUMNS):
+        few = policies[at : at + _MOST_COLUMNS]
+        lines = [
+            (words.brief(head), [words.percent(rates.get(name)) for name in few])
+            for head, rates in columns.items()
+        ]
+        tables.append([("final tasks", [words.brief(name) for name in few]), *lines])
     return tables
 
 

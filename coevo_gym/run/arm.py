@@ -50,6 +50,9 @@ class Arm:
         envs: where training episodes run.
         store: keeps the results of rounds.
         on_verdict: called after each draft.
+
+    Attributes:
+        evaluated: the agent that acts in evaluations, in the scope of :meth:`as_evaluated`.
     """
 
     events: ArmEvents
@@ -101,7 +104,7 @@ class Arm:
             with self.as_evaluated():
                 return assembly.evaluate(evaluated)
 
-        self._assembly, self._evaluated = assembly, evaluated
+        self._assembly, self.evaluated = assembly, evaluated
         order = settings.loop.seed_of_order
         draws = assembly.seed(f"ledger, order {order}" if order else "ledger")
         self.loop = Loop(
@@ -140,7 +143,7 @@ class Arm:
         with self.as_evaluated():
             return {
                 f"{name}_success": self._assembly.evaluate(
-                    self._evaluated, sorted(tasks, key=lambda task: task.id)[:n]
+                    self.evaluated, sorted(tasks, key=lambda task: task.id)[:n]
                 ).success_rate
                 for name, tasks in sets.items()
                 if tasks

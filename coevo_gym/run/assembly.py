@@ -73,10 +73,38 @@ class Assembly:
         """The tasks that arms are compared on; they depend on no seed."""
         return self.tasks_to_evaluate(self.config.evaluation.split)
 
+    @cached_property
+    def final_tasks(self) -> Mapping[str, Sequence[Task]]:
+        """The tasks that policies are scored on once, by their names in ``evaluation.final``.
+
+        All tasks of a name, in the order of their ids.
+
+        Raises:
+            ConfigError: if some of them are evaluated during training.
+            TaskError: if the benchmark has no test tasks of a name.
+        """
+        evaluated = {task.id for task in self.held_out_tasks}
+        found = {name: self._final(name) for name in self.config.evaluation.final}
+        for name, tasks in found.items():
+            if any(task.id in evaluated for task in tasks):
+                raise ConfigError(
+                    f"evaluation.final: some {name} tasks are evaluated during training, on the "
+                    f"split {self.config.evaluation.split}. Name tasks that nothing else uses."
+                )
+        return found
+
+    def _final(self, name: str) -> Sequence[Task]:
+        if name in list(Split):
+            tasks = self.benchmark.tasks(Split(name), self.config.benchmark.subset)
+        else:
+            tasks = self.benchmark.tasks(Split.TEST, name)
+        return sorted(tasks, key=lambda task: task.id)
+
     @property
     def task_sets(self) -> dict[str, Sequence[Task]]:
         """The tasks in use that no round found, by what they are used for."""
         found = {"training": self.train_tasks, "held-out": self.held_out_tasks}
+        found |= {f"final {name}": tasks for name, tasks in self.final_tasks.items()}
         return {**found, "demonstrated": self.demonstrations} if self.demonstrations else found
 
     def tasks_to_evaluate(self, split: str) -> Sequence[Task]:

@@ -10,16 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
 from coevo_gym.config import ArmConfig, RunConfig, arm_configs
 from coevo_gym.config.derived import LANGUAGE_MODELS
+from coevo_gym.config.keys import flat
 from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.methods.published import published
+from coevo_gym.methods.published import differences, published
 from coevo_gym.run.planning.device import H200, Device
 from coevo_gym.run.planning.memory import UNKNOWN_CONTEXT
 from coevo_gym.run.planning.model import ModelPlan, model_rows, plan_model
@@ -127,6 +128,30 @@ def most_rounds(config: RunConfig, arm: ArmConfig) -> int:
     return last // max(math.ceil(every / loop.groups_per_step), loop.evolve_every_steps, 1)
 
 
+def settings_of(config: RunConfig, arm: ArmConfig) -> dict[str, Any]:
+    """Return the settings that an arm has, those of its run included, as JSON by dotted key."""
+    own = arm.model_dump(mode="json", exclude={"name", "method"})
+    return dict(flat({**config.to_json(), **own}))
+
+
+def _published(config: RunConfig) -> Iterator[tuple[str, str]]:
+    """Return what the paper reports of this run, or the settings in which the run differs."""
+    if config.policy.kind not in LANGUAGE_MODELS:
+        return
+    arms, benchmark = arm_configs(config).values(), config.benchmark.name
+    said = published(benchmark, config.policy.model.path, [arm.method for arm in arms])
+    if said is None:
+        return
+    differ: dict[str, str] = {}
+    for arm in arms:
+        differ |= differences(benchmark, settings_of(config, arm))
+    if differ:
+        listed = "; ".join(f"{key}: {values}" for key, values in differ.items())
+        yield "settings that differ from the paper's", listed
+    else:
+        yield "published", said
+
+
 def _initial_tasks(arm: ArmConfig) -> int:
     """Return the number of tasks to find: 0 for a method whose setting ``native`` is on."""
     return 0 if getattr(arm.settings, "native", False) else arm.curriculum.initial_size
@@ -183,6 +208,9 @@ def rows(config: RunConfig, planned: Plan) -> Iterator[tuple[str, str]]:
             "evaluations",
             f"{planned.evaluations} x {planned.evaluation_tasks} tasks{episodes} at most",
         )
+    if config.evaluation.final:
+        names = ", ".join(config.evaluation.final)
+        yield "scores after the last step", f"each arm and the warm-up once on: {names}"
     if planned.max_sampled_tokens is not None:
         yield "sampled tokens", f"at most {planned.max_sampled_tokens:,}"
     if planned.max_learned_tokens is not None:
@@ -190,12 +218,7 @@ def rows(config: RunConfig, planned: Plan) -> Iterator[tuple[str, str]]:
             "tokens read in updates",
             f"at most {planned.max_learned_tokens:,} per epoch, if each episode fills one context",
         )
-    said = None
-    if config.policy.kind in LANGUAGE_MODELS:
-        methods = [arm.method for arm in arm_configs(config).values()]
-        said = published(config.benchmark.name, config.policy.model.path, methods)
-    if said is not None:
-        yield "published", said
+    yield from _published(config)
     if isinstance(config.learner, GRPOConfig) and config.learner.clips_never_act:
         yield "warning: nothing is ever clipped", CLIPS_NEVER_ACT
     for warning in config.warnings():

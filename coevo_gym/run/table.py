@@ -10,12 +10,16 @@ from types import MappingProxyType
 
 from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.stats import wilson_interval
+from coevo_gym.core.task import FrozenDict
 
 RANDOM, WARMUP, SCRIPTED = "random", "warm-up", "scripted"
 """Names of the policies beside a run's arms."""
 PERSON = "person"
 """The name of whoever plays by hand."""
 
+FinalScores = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""Numbers on the tasks of ``evaluation.final``, by name of the policy and of the tasks."""
+NO_SCORES: FinalScores = FrozenDict()
 NO_NUMBERS: Mapping[str, float] = MappingProxyType({})
 
 
@@ -89,6 +93,26 @@ def tasks_of(numbers: Mapping[str, float], prefix: str = "") -> int:
         prefix: what the names of the numbers begin with.
     """
     return int(numbers.get(f"{prefix}tasks", numbers.get(f"{prefix}episodes", 0)))
+
+
+def final_columns(final: FinalScores) -> dict[str, dict[str, float]]:
+    """Return columns of success on final tasks, by head and by policy, rates in [0, 1].
+
+    Tasks whose scenarios have several tasks have a second column, the share of scenarios of which
+    every episode succeeded (AppWorld's scenario goal completion).
+
+    Args:
+        final: scores of a run.
+    """
+    columns = dict[str, dict[str, float]]()
+    for name in dict.fromkeys(name for scores in final.values() for name in scores):
+        scores = {policy: of[name] for policy, of in final.items() if name in of}
+        tasks = {policy: one["success_rate"] for policy, one in scores.items()}
+        scenarios = {policy: one["scenario_success_rate"] for policy, one in scores.items()}
+        columns[f"{name}, once"] = tasks
+        if scenarios != tasks:
+            columns[f"{name}, whole scenarios"] = scenarios
+    return columns
 
 
 def table_row(

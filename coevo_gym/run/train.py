@@ -19,7 +19,7 @@ from coevo_gym.core.errors import CoevoError
 from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.seams import Agent
 from coevo_gym.core.spend import Cost
-from coevo_gym.core.task import FrozenDict
+from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.episodes.evaluation import Evaluation, evaluated_task
 from coevo_gym.episodes.garbage import rare_full_collections
 from coevo_gym.run.arm import Arm
@@ -28,6 +28,7 @@ from coevo_gym.run.events import ArmEvents
 from coevo_gym.run.evolving.answers import answers_of, warnings
 from coevo_gym.run.evolving.cost import estimates, require_consent
 from coevo_gym.run.evolving.spending import Spending
+from coevo_gym.run.final import keep_score, scores_of
 from coevo_gym.run.manifest import (
     check_unchanged,
     make_manifest,
@@ -38,7 +39,15 @@ from coevo_gym.run.planning.fitting import memory_warnings
 from coevo_gym.run.progress import Progress, ProgressFile, episodes_ahead
 from coevo_gym.run.rounds import StoredEvolver, stack
 from coevo_gym.run.stop import Stopped, StopRequest
-from coevo_gym.run.table import RANDOM, WARMUP, TableRow, mean_of_late, table_row
+from coevo_gym.run.table import (
+    NO_SCORES,
+    RANDOM,
+    WARMUP,
+    FinalScores,
+    TableRow,
+    mean_of_late,
+    table_row,
+)
 from coevo_gym.run.warmup import imitate_references
 from coevo_gym.sinks.sending import ArmSinks
 from coevo_gym.sinks.sink import check_sinks
@@ -65,6 +74,7 @@ class Summary:
             warm-up's), and how many answers of models were used, repaired, or replaced by a rule,
             by purpose.
         samples: episodes per held-out task in each evaluation.
+        final: scores of the warm-up and of each arm on the tasks of ``evaluation.final``.
     """
 
     name: str
@@ -73,6 +83,7 @@ class Summary:
     table: tuple[TableRow, ...]
     arms: Mapping[str, Mapping[str, Any]]
     samples: int = 1
+    final: FinalScores = NO_SCORES
 
 
 @dataclass(frozen=True)
@@ -203,6 +214,9 @@ class _Run:
                 self.assembly.models.over(name)
                 gc.collect()  # an arm and its events hold each other; the next needs its memory
                 table.append(row)
+            if self.assembly.final_tasks:
+                self.assembly.policy.load_state_dict(start.policy)
+                self._score(WARMUP, 0, self.assembly.evaluated(self.assembly.policy), store)
         summary = Summary(
             name=self.config.name,
             benchmark=self.config.benchmark.name,
@@ -210,6 +224,11 @@ class _Run:
             table=tuple(table),
             arms=arms,
             samples=self.config.evaluation.samples,
+            final={
+                policy: scores
+                for policy in (WARMUP, *arms)
+                if (scores := scores_of(self.folder, policy))
+            },
         )
         write_json(self.folder.summary, asdict(summary))
         return summary
@@ -259,14 +278,26 @@ class _Run:
             outcomes[name] = [list(outcome) for outcome in ended]
         return Start(policy.state_dict(), random, warmup, env_steps, outcomes)
 
-    def _evaluate(self, phase: str, agent: Agent) -> Evaluation:
-        """Evaluate an agent on the held-out tasks, as a phase of its own."""
-        n = len(self.assembly.held_out_tasks) * self.config.evaluation.samples
+    def _evaluate(
+        self, phase: str, agent: Agent, tasks: Sequence[Task] | None = None
+    ) -> Evaluation:
+        """Evaluate an agent on the held-out tasks, or on others, as a phase of its own."""
+        tasks = self.assembly.held_out_tasks if tasks is None else tasks
+        n = len(tasks) * self.config.evaluation.samples
         self.progress.phase(phase, total=n)
         self.progress.expect(*episodes_ahead(n, self.assembly.max_steps), whole=True)
-        found = self.assembly.evaluate(agent, on_done=self._on_done)
+        found = self.assembly.evaluate(agent, tasks, self._on_done)
         self.progress.update(n, success=_percent(found.metrics()))
         return found
+
+    def _score(self, policy: str, step: int, agent: Agent, store: RunStore) -> None:
+        """Score a policy on the tasks of ``evaluation.final``, except where its score is kept."""
+        known = scores_of(self.folder, policy)
+        for name, tasks in self.assembly.final_tasks.items():
+            if name not in known:
+                self._check_stop()
+                found = self._evaluate(f"score {policy} on {name}", agent, tasks)
+                keep_score(self.folder, store, policy, step, name, found)
 
     @property
     def _on_done(self) -> Callable[[int], None] | None:
@@ -396,7 +427,10 @@ class _Run:
                 self.folder.checkpoints / arm.name, keep=self.config.store.keep_checkpoints
             )
             self._place(arm, checkpoints, start)
-            return self._run_loop(arm, checkpoints)
+            found = self._run_loop(arm, checkpoints)
+            with arm.as_evaluated():
+                self._score(arm.name, arm.loop.state.step, arm.evaluated, store)
+            return found
 
     def _place(self, arm: Arm, checkpoints: Checkpoints, start: Start) -> None:
         """Put an arm where it stopped, or at its start; what was read of it is not kept."""

@@ -211,8 +211,9 @@ def test_a_run_that_cannot_fit_the_gpu_is_refused(gpu: Callable[[str, float], No
     with pytest.raises(ConfigError) as refused:
         require_memory(settings("coevolve_appworld_qwen3_4b"))
     assert str(refused.value) == (
-        "Qwen/Qwen3-4B does not fit the NVIDIA H100 80GB HBM3 with these settings: training takes "
-        "at least 87 GiB (15 GiB for weights, 45 GiB for gradients and AdamW's moments, 7.5 GiB "
+        "Qwen/Qwen3-4B-Instruct-2507 does not fit the NVIDIA H100 80GB HBM3 with these settings: "
+        "training takes at least 87 GiB (15 GiB for weights, 45 GiB for gradients and AdamW's "
+        "moments, 7.5 GiB "
         "for the reference, 20 GiB for vLLM), and it has 79 GiB. To need less, lower "
         "policy.vllm.gpu_memory_utilization, train an adapter (policy.model.lora_rank), leave out "
         "the reference (learner.kl_coef = 0), or choose a smaller model (policy.model.path). "

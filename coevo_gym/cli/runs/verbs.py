@@ -32,7 +32,7 @@ from coevo_gym.cli.sources import RunName
 from coevo_gym.core.errors import CoevoError, ConfigError, StoreError, TaskError, TrainingDiverged
 from coevo_gym.core.waiting import only_looking
 from coevo_gym.run.stop import Stopped, StopRequest
-from coevo_gym.run.table import TableRow
+from coevo_gym.run.table import FinalScores, TableRow
 from coevo_gym.store.folder import RUNS, RunFolder, read_json
 
 if TYPE_CHECKING:
@@ -147,7 +147,8 @@ def resume(run: RunName, ignore_memory: IgnoreMemory = False) -> None:
         )
         summary = read_json(folder.summary)
         rows = [TableRow(**row) for row in summary["table"]]
-        _end(folder, rows, summary["split"], summary["arms"], summary.get("samples", 1))
+        final = summary.get("final", {})  # runs of earlier versions have none
+        _end(folder, rows, summary["split"], summary["arms"], summary.get("samples", 1), final)
         return
     if not ignore_memory:
         require_memory(read_manifest(folder)[1])
@@ -214,7 +215,7 @@ def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], Summar
             if folder.manifest.is_file():
                 error.add_note(f"Go on with: {hint}")
             raise
-    _end(folder, summary.table, summary.split, summary.arms, summary.samples)
+    _end(folder, summary.table, summary.split, summary.arms, summary.samples, summary.final)
 
 
 def _end(
@@ -223,12 +224,13 @@ def _end(
     split: str,
     arms: Mapping[str, Mapping[str, Any]],
     samples: int,
+    final: FinalScores,
 ) -> None:
     """Print how a finished run did, and where to look next."""
     from coevo_gym.report.write import write_report
     from coevo_gym.run.evolving.answers import in_words, warnings
 
-    print_numbers(result_table(rows, split, samples=samples))
+    print_numbers(result_table(rows, split, samples=samples, final=final))
     say("One seed: repeats can differ by more than these intervals.")
     # Runs of earlier versions did not count answers.
     answers = {arm: asked for arm, told in arms.items() if (asked := told.get("answers"))}

@@ -112,6 +112,7 @@ def run_job(
     *,
     samples: int = 1,
     on: str | None = None,
+    subset: str | None = None,
 ) -> EvalJob:
     """What a run has saved, to be evaluated on the run's number of tasks.
 
@@ -122,6 +123,7 @@ def run_job(
         split: ``train``, ``val``, ``test`` or ``held_out``.
         samples: episodes of each task.
         on: name of another benchmark to play, with its own prompt and choices.
+        subset: the other benchmark's name for a part of the split; None for all of it.
 
     Raises:
         ConfigError: if the run has no such policy, or it cannot be sampled.
@@ -129,7 +131,7 @@ def run_job(
     _, config = read_manifest(folder)
     name, elsewhere = policy or config.arms[-1], on is not None and on != config.benchmark.name
     trained = Assembly(config)
-    assembly = Assembly(_moved_to(config, on)) if on is not None and elsewhere else trained
+    assembly = Assembly(_moved_to(config, on, subset)) if on is not None and elsewhere else trained
     job = EvalJob(folder.path.name, name, assembly, split, samples, _nobody, elsewhere=elsewhere)
     if name in (RANDOM, SCRIPTED):
         return _baseline(job)
@@ -257,10 +259,11 @@ class _Opened:
             self._policy.close()
 
 
-def _moved_to(config: RunConfig, benchmark: str) -> RunConfig:
+def _moved_to(config: RunConfig, benchmark: str, subset: str | None) -> RunConfig:
     """The same policy on another benchmark, told in that one's own words."""
     tree = config.to_json()
-    tree["benchmark"] = {"name": benchmark, "hold_out": config.benchmark.hold_out}
+    hold_out = config.benchmark.hold_out
+    tree["benchmark"] = {"name": benchmark, "subset": subset, "hold_out": hold_out}
     tree["policy"] = {**tree["policy"], "prompt": None}
     return RunConfig.model_validate(tree)
 

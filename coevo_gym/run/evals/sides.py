@@ -9,6 +9,7 @@ from coevo_gym.config import RunConfig
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.run.assembly import Assembly
 from coevo_gym.run.evals.comparison import Side
+from coevo_gym.run.final import scores_of, stored_as
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.policies import model_setting
 from coevo_gym.run.table import RANDOM, WARMUP
@@ -20,7 +21,9 @@ from coevo_gym.store.reader import RunReader
 Source = RunFolder | EvalFolder
 
 
-def find_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> tuple[Side, Side]:
+def find_sides(
+    a: str, b: str | None, arms: Sequence[str] = (), *, final: str = ""
+) -> tuple[Side, Side]:
     """What two names stand for.
 
     Args:
@@ -28,6 +31,8 @@ def find_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> tuple[Side, S
         b: likewise; None for two arms of the run ``a``.
         arms: of which arm each run is meant, in order; one arm for both runs. Without any it is
             the last one, and of one run the first one against the last.
+        final: compare runs by their scores on these tasks of ``evaluation.final``, not by their
+            last evaluations. A policy that was not scored on them has no outcomes.
 
     Raises:
         ConfigError: if there is none of that name, or it does not keep what is to be compared.
@@ -37,7 +42,7 @@ def find_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> tuple[Side, S
     if b is None:
         if not isinstance(first, RunFolder):
             raise ConfigError(f"Compare {a} with what? An evaluation is of one policy: name two.")
-        return _arms_of(first, arms)
+        return _arms_of(first, arms, final)
     second = _find(b)
     runs = [found for found in (first, second) if isinstance(found, RunFolder)]
     if len(arms) > len(runs):
@@ -46,12 +51,30 @@ def find_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> tuple[Side, S
         )
     given = list(arms) * 2 if len(arms) == 1 and len(runs) == 2 else list(arms)
     found = [
-        _arm(one, given.pop(0) if given else None)
+        _arm(one, given.pop(0) if given else None, final)
         if isinstance(one, RunFolder)
         else _evaluation(one)
         for one in (first, second)
     ]
     return _two(found[0], found[1])
+
+
+def final_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> dict[str, tuple[Side, Side]]:
+    """Return both sides by their scores on final tasks, by the name of the tasks.
+
+    Tasks that one of them was not scored on are left out.
+
+    Args:
+        a: see :func:`find_sides`.
+        b: likewise.
+        arms: likewise.
+    """
+    runs = [_find(name) for name in (a, a if b is None else b)]
+    if not all(isinstance(run, RunFolder) for run in runs):
+        return {}
+    first, second = (read_manifest(RunFolder(run.path))[1].evaluation.final for run in runs)
+    pairs = {name: find_sides(a, b, arms, final=name) for name in first if name in second}
+    return {name: pair for name, pair in pairs.items() if all(side.outcomes for side in pair)}
 
 
 def other_arms(run: str) -> Sequence[str]:
@@ -78,7 +101,7 @@ def _find(name: str) -> Source:
     return found
 
 
-def _arms_of(run: RunFolder, arms: Sequence[str]) -> tuple[Side, Side]:
+def _arms_of(run: RunFolder, arms: Sequence[str], final: str) -> tuple[Side, Side]:
     """Two arms of one run."""
     _, config = read_manifest(run)
     match len(arms):
@@ -95,7 +118,7 @@ def _arms_of(run: RunFolder, arms: Sequence[str]) -> tuple[Side, Side]:
             first, second = arms
         case _:
             raise ConfigError(f"--arm may be given twice, actual: {', '.join(arms)}.")
-    return _two(_arm(run, first), _arm(run, second))
+    return _two(_arm(run, first, final), _arm(run, second, final))
 
 
 def _two(a: Side, b: Side) -> tuple[Side, Side]:
@@ -104,29 +127,33 @@ def _two(a: Side, b: Side) -> tuple[Side, Side]:
     return a, b
 
 
-def _arm(run: RunFolder, arm: str | None) -> Side:
-    """An arm by its last evaluation, or by as many of these as its number is the mean of."""
+def _arm(run: RunFolder, arm: str | None, final: str) -> Side:
+    """An arm by its last evaluation, or by as many of these as its number is the mean of.
+
+    With the name of final tasks, by its score on these.
+    """
     _, config = read_manifest(run)
     name = run.path.name
     arm = arm or config.arms[-1]
     known = (*config.arms, WARMUP, RANDOM)
     if arm not in known:
         raise ConfigError(f"{name} has no arm {arm!r}. Choose one of: {', '.join(known)}.")
-    reader = RunReader(run.database)
-    steps = reader.evaluation_steps(arm)
-    if not steps:
+    reader, kept = RunReader(run.database), stored_as(arm, final) if final else arm
+    if final and final not in scores_of(run, arm):
+        steps = []
+    elif not (steps := reader.evaluation_steps(kept)):
         raise ConfigError(_why_none(name, arm, config, old=not reader.evaluated_tasks()))
-    late = steps[-config.evaluation.last :]
+    late = steps[-(1 if final else config.evaluation.last) :]
     outcomes: dict[str, list[bool]] = {}
     for step in late:
-        for one in reader.evaluation(arm, step):
+        for one in reader.evaluation(kept, step):
             outcomes.setdefault(one.task_id, []).append(one.success)
     at = f" at step {', '.join(map(str, late))}" if arm in config.arms else ""
     return Side(
         name=f"{run.path}, {arm}{at}",
         policy=arm,
         benchmark=config.benchmark.name,
-        split=config.evaluation.split,
+        split=final or config.evaluation.split,
         outcomes=outcomes,
         tasks=_by_id(reader.evaluated_tasks()),
         settings={

@@ -1,0 +1,79 @@
+"""Which numbers of a paper are printed beside a table's rows: those of rows with its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from coevo_gym.config import arm_configs
+from coevo_gym.core.task import FrozenDict
+from coevo_gym.experiments.cells import Cell
+from coevo_gym.experiments.definition import Experiment, Row, Size
+from coevo_gym.methods.published import differences
+from coevo_gym.run.plan import settings_of
+
+Printed = Mapping[str, Mapping[str, float]]
+"""What a paper printed, in its own units: by the row's key, then by the name of the number."""
+NOTHING: Printed = FrozenDict()
+_BEFORE_TRAINING = ("benchmark.", "policy.", "evaluation.", "warmup.")
+_OF_TRAINING = ("policy.model.lora_rank", "policy.chat.temperature")
+
+
+def printed_beside(
+    experiment: Experiment,
+    rows: Sequence[Row],
+    cells: Sequence[Cell],
+    benchmark: str,
+    budget: Size,
+) -> tuple[Printed, list[str]]:
+    """Return what is printed beside rows, and sentences about rows whose settings differ.
+
+    Args:
+        experiment: the table.
+        rows: of it.
+        cells: of the rows that have runs.
+        benchmark: what is practised.
+        budget: how much a cell may take.
+    """
+    shown: dict[str, Mapping[str, float]] = {}
+    differing: dict[str, list[str]] = {}
+    for row in rows:
+        numbers = row.published(benchmark, experiment.metric)
+        if not numbers or _is_another(experiment, row, budget):
+            continue
+        differ = _differences(experiment, row, cells, benchmark, budget)
+        if not differ:
+            shown[row.key] = numbers
+        elif budget == "paper":
+            listed = "; ".join(f"{key}: {values}" for key, values in differ.items())
+            differing.setdefault(listed, []).append(row.printed(budget))
+    return shown, [
+        f"The paper's numbers are not shown beside {', '.join(labels)}: settings differ ({listed})."
+        for listed, labels in differing.items()
+    ]
+
+
+def _is_another(experiment: Experiment, row: Row, budget: Size) -> bool:
+    """Return whether a budget makes another row of it than the paper's."""
+    if row.shows == "printed":
+        return budget != "paper"
+    return not experiment.follows and budget in row.at and bool(row.at[budget].set)
+
+
+def _differences(
+    experiment: Experiment, row: Row, cells: Sequence[Cell], benchmark: str, budget: Size
+) -> dict[str, str]:
+    """Return the settings that are not the paper's, except those that the table is about."""
+    if not experiment.follows or row.shows == "printed":
+        return {}
+    source = experiment.source_of(row)
+    cell = next((cell for cell in cells if cell.row.name == source), None)
+    if cell is None:
+        return {}
+    found = differences(benchmark, settings_of(cell.config, arm_configs(cell.config)[source]))
+    about = cell.row.keys_at(budget) | experiment.keys
+    return {
+        key: values
+        for key, values in found.items()
+        if key not in about
+        and (not row.shows or (key.startswith(_BEFORE_TRAINING) and key not in _OF_TRAINING))
+    }

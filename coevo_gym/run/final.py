@@ -1,0 +1,55 @@
+"""Scores on the tasks of ``evaluation.final``: each policy is scored once, after the last step.
+
+Nothing that trains, explores or evaluates a run reads these tasks or their scores. A score is kept
+as soon as its line is in ``metrics.jsonl``: a run that is resumed does not measure it again.
+"""
+
+from __future__ import annotations
+
+from coevo_gym.episodes.evaluation import Evaluation, evaluated_task
+from coevo_gym.store.database import RunStore
+from coevo_gym.store.folder import RunFolder, append_line, read_lines
+
+_EVENT = "final"
+
+
+def stored_as(policy: str, name: str) -> str:
+    """Return the name under which the database keeps a policy's episodes; no arm can have it.
+
+    Args:
+        policy: name of the policy.
+        name: name of the tasks, as in ``evaluation.final``.
+    """
+    return f"{policy}/{name}"
+
+
+def scores_of(folder: RunFolder, policy: str) -> dict[str, dict[str, float]]:
+    """Return the numbers of a policy on final tasks, by the name of the tasks.
+
+    They are those of :meth:`~coevo_gym.episodes.evaluation.Evaluation.metrics`.
+    """
+    return {
+        line["tasks"]: line["numbers"]
+        for line in read_lines(folder.metrics)
+        if line.get("event") == _EVENT and line.get("arm") == policy
+    }
+
+
+def keep_score(
+    folder: RunFolder, store: RunStore, policy: str, step: int, name: str, found: Evaluation
+) -> None:
+    """Keep how a policy did on final tasks.
+
+    Args:
+        folder: of the run.
+        store: the run's database.
+        policy: name of the policy.
+        step: the policy's step; an arm that is rewound to an earlier one is scored again.
+        name: name of the tasks, as in ``evaluation.final``.
+        found: the evaluation.
+    """
+    store.add_evaluated_tasks(map(evaluated_task, found.tasks))
+    ended = [line.ended for line in found.lines]
+    store.add_evaluation(stored_as(policy, name), step, ended, found.episodes)
+    line = {"event": _EVENT, "arm": policy, "step": step, "tasks": name}
+    append_line(folder.metrics, {**line, "numbers": found.metrics()})
