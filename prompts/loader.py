@@ -1,6 +1,6 @@
 """Reading prompt files: Jinja2 with a header that says what the file is and needs.
 
-A prompt file begins with a Jinja comment that holds TOML, and has three blocks::
+A prompt file begins with a Jinja comment that holds TOML, and has three blocks or more::
 
     {#
     name = "kettle"
@@ -12,23 +12,31 @@ A prompt file begins with a Jinja comment that holds TOML, and has three blocks:
     {% block first %}{{ observation }}{% endblock %}
     {% block turn %}{{ observation }}{% endblock %}
 
+Two more blocks are for models that explore. ``explore`` takes the place of ``system``: actions and
+format, without a word about a task to solve. ``tasks`` says what makes a task valid here, and uses
+no inputs.
+
 Values are put in as they are: a task's text is never read as a template, and nothing is escaped.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
 from coevo_gym.core.benchmark import find_spec
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.trajectory import View
+from coevo_gym.core.trajectory import Cue, View
 from coevo_gym.prompts.template import (
     FOLDER,
     PromptFile,
     PromptHeader,
     check_blocks,
     check_inputs,
+    has_block,
     packaged,
     read_header,
     text_of,
@@ -39,12 +47,15 @@ AnswerForm = Literal["action", "text"]
 """How an answer holds its action: between ``<action>`` tags, or as the whole text."""
 
 BLOCKS = ("system", "first", "turn")
+EXPLORE, TASKS = "explore", "tasks"
+"""Blocks that a prompt file may have beside them."""
 INPUTS = {
     "instruction": "the task in words; in a dialogue, the latest request",
     "observation": "what the env says",
     "info": "the public keys of the env's info that came with it",
     "before": "the same of the step before; empty at first",
     "thinking": "whether the model shall think before it answers",
+    "cues": "what the agent is told beyond its task in the system message",
 }
 """What a prompt file may declare as its inputs."""
 
@@ -61,8 +72,13 @@ class Header(PromptHeader):
     inputs: tuple[str, ...]
 
 
+@dataclass(frozen=True)
 class PromptTemplate(PromptFile[Header]):
     """The words in which a model is told about an env.
+
+    Attributes:
+        exploring: whether the reader is an explorer: the block ``explore`` takes the place of
+            ``system`` if the file has one.
 
     Example:
         >>> prompt = load_prompt("alfworld")
@@ -70,9 +86,30 @@ class PromptTemplate(PromptFile[Header]):
         ('action', 64)
     """
 
+    exploring: bool = False
+
+    @property
+    def for_explorers(self) -> PromptTemplate:
+        """The same words for a model that explores."""
+        return replace(self, exploring=True)
+
+    @property
+    def tasks(self) -> str:
+        """What makes a task valid in the env; "" if the file does not say."""
+        if not has_block(self.text, TASKS):
+            return ""
+        return write_block(self.text, TASKS, {}, self.header.name, "Does the block use an input?")
+
     def system(self, view: View, *, thinking: bool = False) -> str:
-        """The system message, from the first view of an episode; "" for none."""
-        return self._render("system", view, thinking)
+        """The system message, from the first view of an episode; "" for none.
+
+        Cues for it stand where the file puts the input ``cues``, or else at the end.
+        """
+        block = EXPLORE if self.exploring and has_block(self.text, EXPLORE) else "system"
+        text = self._render(block, view, thinking)
+        if "cues" in self.header.inputs:
+            return text
+        return "\n\n".join(filter(None, [text, _told(view.cues)]))
 
     def first(self, view: View, *, thinking: bool = False) -> str:
         """The user message of an episode's first view."""
@@ -89,9 +126,19 @@ class PromptTemplate(PromptFile[Header]):
             "info": view.info,
             "before": view.history[-1].info if view.history else {},
             "thinking": thinking,
+            "cues": _told(view.cues),
         }
         advice = "Is the prompt meant for this env?"
         return write_block(self.text, block, values, self.header.name, advice)
+
+
+def _told(cues: Sequence[Cue]) -> str:
+    """The cues of a system message: paragraphs, and a list of those under one heading."""
+    parts = []
+    for heading, group in groupby((c for c in cues if c.place == "system"), lambda c: c.heading):
+        texts = [cue.text for cue in group]
+        parts += ["\n".join([heading, *(f"- {text}" for text in texts)])] if heading else texts
+    return "\n\n".join(parts)
 
 
 def load_prompt(name: str | Path) -> PromptTemplate:
@@ -136,6 +183,6 @@ def parse_prompt(text: str, *, source: str = "the prompt") -> PromptTemplate:
         ConfigError: if the header, the blocks or the inputs are not as they should be.
     """
     header = read_header(text, Header, source)
-    used = check_blocks(text, BLOCKS, source)
+    used = check_blocks(text, BLOCKS, source, optional=(EXPLORE, TASKS))
     check_inputs(used, set(header.inputs), INPUTS, source)
     return PromptTemplate(header, text)

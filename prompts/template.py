@@ -144,8 +144,16 @@ def read_header(text: str, kind: type[HeaderT], source: str) -> HeaderT:
         raise ConfigError(f"The header of {source} is not as it should be: {error}") from error
 
 
-def check_blocks(text: str, blocks: Collection[str], source: str) -> set[str]:
+def check_blocks(
+    text: str, blocks: Collection[str], source: str, *, optional: Collection[str] = ()
+) -> set[str]:
     """Make sure that a prompt file has these blocks and no other; returns the inputs it uses.
+
+    Args:
+        text: the file.
+        blocks: the blocks that it must have.
+        source: what to call the file in errors.
+        optional: blocks that it may have, too.
 
     Raises:
         ConfigError: if it has not, or is no template.
@@ -156,11 +164,16 @@ def check_blocks(text: str, blocks: Collection[str], source: str) -> set[str]:
     except (TemplateError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         # A template becomes Python code, which has limits of its own.
         raise ConfigError(f"{source} is not a Jinja2 template: {error}") from error
-    if found != set(blocks):
+    if found - set(optional) != set(blocks):
         raise ConfigError(
             f"{source} must have the blocks {', '.join(blocks)}, actual: {', '.join(sorted(found))}"
         )
     return used
+
+
+def has_block(text: str, block: str) -> bool:
+    """Return whether a prompt file has a block."""
+    return block in _compiled(text).blocks
 
 
 def check_inputs(used: set[str], declared: set[str], known: Collection[str], source: str) -> None:

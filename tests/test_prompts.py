@@ -12,7 +12,7 @@ import pytest
 
 import coevo_gym
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.trajectory import PastStep, View
+from coevo_gym.core.trajectory import Cue, PastStep, View
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.prompts import load_prompt, parse_prompt
 from tests.toy import PROMPT
@@ -81,6 +81,47 @@ def test_blocks_are_written_from_a_view() -> None:
     assert prompt.system(VIEW, thinking=True).endswith("Think first, inside <think></think>.")
     assert prompt.first(VIEW) == "Press red.\nNothing is pressed."
     assert prompt.turn(VIEW) == "Nothing is pressed."
+
+
+def test_an_explorer_is_told_otherwise() -> None:
+    plain = parse_prompt(PROMPT)
+    assert plain.tasks == ""
+    assert plain.for_explorers.system(VIEW) == plain.system(VIEW)
+    both = PROMPT + (
+        "{% block explore %}Try things.{{ ' Think.' if thinking }}{% endblock %}"
+        "{% block tasks %}\n- Three buttons.\n{% endblock %}"
+    )
+    prompt = parse_prompt(both)
+    assert prompt.system(VIEW).startswith("Press buttons.")
+    assert prompt.for_explorers.system(VIEW, thinking=True) == "Try things. Think."
+    assert prompt.for_explorers.first(VIEW) == prompt.first(VIEW)
+    assert prompt.tasks == "- Three buttons."
+    with pytest.raises(ConfigError, match=r"'tasks'.*Does the block use an input\?"):
+        _ = parse_prompt(both.replace("Three", "{{ observation }}")).tasks
+    with pytest.raises(ConfigError, match=r"blocks system, first, turn, actual: .*other"):
+        parse_prompt(PROMPT + "{% block other %}{% endblock %}")
+
+
+GRADING = ("judged", "only what the task asks", "what is asked", "Do what", "serve a user")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_benchmark_has_words_for_explorers(name: str) -> None:
+    prompt = load_prompt(name)
+    info = {"bfcl.tools": "[]", "admissible": (), "webshop.reason": ""}
+    view = View("Do it.", "A page.", info, cues=(Cue("Look.", "system"),))
+    for thinking in (False, True):
+        told = prompt.for_explorers.system(view, thinking=thinking)
+        assert told != prompt.system(view, thinking=thinking)
+        assert "explore" in told.splitlines()[0]
+        assert ("<think>" in told) == thinking
+        assert told.count("Look.") == 1
+        assert not [
+            words for words in GRADING if words in told.replace("no purchase is judged", "")
+        ]
+    lines = prompt.tasks.splitlines()
+    assert 3 <= len(lines) <= 5
+    assert all(line.startswith("- ") for line in lines)
 
 
 def test_a_prompt_comes_from_a_file_of_ones_own(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ from coevo_gym.prompts.answers import answer_of, without_thoughts
 
 MAX_RECALLED = 160
 """Characters of an action in a memory message."""
+WINDOW_CHARS = 24_000
+"""Characters of past steps in a window of no set number of steps."""
 
 _DROP = re.compile(r"<drop>([0-9,\- ]{1,200})</drop>")
 _NOTE = re.compile(r'<note n="([0-9,\- ]{1,200})">(.{1,2000}?)</note>', re.DOTALL)
@@ -55,8 +57,7 @@ class Conversation:
     def system(self, step: int = 0) -> tuple[Message, ...]:
         """The system message as of a step; () if the prompt has none, and no cue makes one."""
         text = self.prompt.system(self._at(step), thinking=self.thinking)
-        told = "\n\n".join(filter(None, [text, *self._cues("system")]))
-        return (Message("system", told),) if told else ()
+        return (Message("system", text),) if text else ()
 
     def asked(self, step: int) -> str:
         """The text of a step's user message, without its cues."""
@@ -99,7 +100,7 @@ def reasoning(conversation: Conversation) -> tuple[Message, ...]:
     )
 
 
-def window(conversation: Conversation, n: int) -> tuple[Message, ...]:
+def window(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
     """The last ``n`` steps; of older ones the task and a list of what was done.
 
     In the original a model writes the memory when a length is exceeded; here it is the list of
@@ -107,9 +108,10 @@ def window(conversation: Conversation, n: int) -> tuple[Message, ...]:
 
     Args:
         conversation: the episode.
-        n: past steps that are shown as they were, from 0.
+        n: past steps that are shown as they were, from 0; None for as many as have
+            :data:`WINDOW_CHARS` characters together.
     """
-    oldest = conversation.answered - n
+    oldest = conversation.answered - (_that_fit(conversation) if n is None else n)
     if oldest <= 0:
         return causal(conversation)
     kept = list(_exchanges(conversation, range(oldest, conversation.answered)))
@@ -121,7 +123,7 @@ def window(conversation: Conversation, n: int) -> tuple[Message, ...]:
     return (*conversation.system(oldest - 1), *kept)
 
 
-def recent(conversation: Conversation, n: int) -> tuple[Message, ...]:
+def recent(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
     """The last ``n`` steps, and nothing of older ones: neither the task nor what was done.
 
     It suits exploration, where nothing is asked for. Whatever else must not be forgotten belongs
@@ -129,14 +131,25 @@ def recent(conversation: Conversation, n: int) -> tuple[Message, ...]:
 
     Args:
         conversation: the episode.
-        n: past steps that are shown as they were, from 0.
+        n: past steps that are shown as they were, from 0; None for as many as fit into 24,000
+            characters.
     """
-    oldest = conversation.answered - n
+    oldest = conversation.answered - (_that_fit(conversation) if n is None else n)
     if oldest <= 0:
         return causal(conversation)
     kept = list(_exchanges(conversation, range(oldest, conversation.answered)))
     kept[0] = conversation.user(0, conversation.asked(oldest))  # with the cues of a first message
     return (*conversation.system(oldest - 1), *kept)
+
+
+def _that_fit(conversation: Conversation) -> int:
+    """How many past steps, from the last one back, fit into a window."""
+    left = WINDOW_CHARS
+    for n, step in enumerate(reversed(range(conversation.answered))):
+        left -= len(conversation.asked(step)) + len(conversation.said(step).content)
+        if left < 0:
+            return n
+    return conversation.answered
 
 
 def self_managed(conversation: Conversation, max_chars: int) -> tuple[Message, ...]:

@@ -32,11 +32,12 @@ class ExplorerSettings(ExplorerConfig):
 
     model: ExplorerModelSettings = ExplorerModelSettings()
     """Which model, of ``model``; all that follow are of it alone, too."""
-    history_turns: int = Field(default=3, ge=0)
-    """Past steps of its walk that the model is shown with each view."""
-    max_action_tokens: int = Field(default=512, ge=1)
-    """Most tokens of an answer in a walk."""
-    thinking: bool = False
+    history_turns: int | None = Field(default=None, ge=0)
+    """Past steps of its walk that the model is shown with each view. None: as many of the last ones
+    as fit into 24,000 characters."""
+    max_action_tokens: int = Field(default=1024, ge=1)
+    """Most tokens of an answer in a walk, thoughts included."""
+    thinking: bool = True
     """Whether it is to think before it acts."""
 
 

@@ -62,6 +62,7 @@ class Replay:
         shown: what the agent was told after each action; length n.
         listed: the actions that the engine listed as possible before any action and after each;
             length n + 1, or none where the engine lists none.
+        opening: what the agent was told before any action, beyond the request itself; or "".
     """
 
     errors: tuple[str, ...]
@@ -71,6 +72,7 @@ class Replay:
     states: tuple[str, ...]
     shown: tuple[str, ...]
     listed: tuple[frozenset[str], ...] = ()
+    opening: str = ""
 
     @property
     def solves(self) -> bool:
@@ -188,7 +190,10 @@ class Benchmark(Protocol):
 
 
 class Proposable(Benchmark, Protocol):
-    """A benchmark that a model can explore, and propose tasks for; see :func:`proposable`."""
+    """A benchmark that a model can explore, and propose tasks for; see :func:`proposable`.
+
+    It may also have ``operations(task)``; see :func:`operations_of`.
+    """
 
     def open(self, task: Task) -> Task:
         """The same world with nothing asked for: what unguided exploration is shown.
@@ -362,6 +367,22 @@ def proposable(benchmark: Benchmark) -> Proposable:
             "coevo_gym.core.benchmark.Proposable."
         )
     return cast(Proposable, benchmark)
+
+
+def operations_of(benchmark: Benchmark, task: Task) -> tuple[str, ...]:
+    """Return the names of what can be called in a task's world.
+
+    Args:
+        benchmark: asked for its ``operations(task)``, which a benchmark may have.
+        task: only its world matters.
+
+    Returns:
+        The names, each once; () if the benchmark has no such member.
+    """
+    if not hasattr(benchmark, "operations"):
+        return ()
+    names: tuple[str, ...] = benchmark.operations(task)
+    return names
 
 
 def side_by_id(benchmark: Benchmark, task: Task) -> Split:

@@ -104,6 +104,8 @@ class Context(FrozenModel):
         contrast: what was done in a rollout of the same group that ended the other way, if one did.
         known: requests that are known there already; the evolver fills it in.
         target: tags of the task that is looked for (``envs/tags.py``); () where any will do.
+        near: tags that an unguided explorer is to stay near; the evolver fills it in.
+        usual: the commonest behaviours, with how often they were seen; of rare signals only.
     """
 
     kind: str = Field(pattern=KIND_NAME)
@@ -117,10 +119,12 @@ class Context(FrozenModel):
     contrast: tuple[Text, ...] = ()
     known: tuple[Text, ...] = ()
     target: tuple[Text, ...] = ()
+    near: tuple[Text, ...] = ()
+    usual: tuple[Text, ...] = ()
 
     @model_serializer(mode="wrap")
     def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_defaults(dump(self), "target")
+        return _without_defaults(dump(self), "target", "near", "usual")
 
     @property
     def id(self) -> str:
@@ -136,11 +140,17 @@ class Walk(FrozenModel):
         context_id: id of the context.
         number: 0, 1, …, its place among the walks from there.
         exchanges: what was done, and what came of it.
+        opening: what the explorer was shown before its first action.
     """
 
     context_id: str
     number: int = Field(ge=0)
     exchanges: tuple[Exchange, ...]
+    opening: Text = ""
+
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_defaults(dump(self), "opening")
 
 
 class Proposal(FrozenModel):

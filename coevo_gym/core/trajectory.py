@@ -56,12 +56,15 @@ class Cue(NamedTuple):
             message.
         id: of what stands behind it, such as an experience or a guideline; or "".
         strip: whether the policy acts on it, but is trained on the prompt without it.
+        heading: line above it in the system message; cues in a row with the same heading are a list
+            under it. "" for a paragraph of its own.
     """
 
     text: str
     place: CuePlace = "first"
     id: str = ""
     strip: bool = False
+    heading: str = ""
 
 
 @dataclass(frozen=True, slots=True)

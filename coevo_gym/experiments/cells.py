@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from coevo_gym.config import Resolved, RunConfig, load_config
+from coevo_gym.config import Resolved, RunConfig, arm_configs, load_config
 from coevo_gym.config.arms import KEYS, SECTIONS
 from coevo_gym.config.keys import flat
 from coevo_gym.core.errors import ConfigError
@@ -19,6 +19,8 @@ from coevo_gym.store.secrets import without_secrets
 State = Literal["finished", "cut", "new"]
 BESIDE = ("sinks",)
 """Settings that change nothing of a run."""
+OF_A_MODEL = ("history_turns", "max_action_tokens", "thinking")
+"""Settings of an explorer that change nothing unless it is a model."""
 NAMED = ("name", "arms", "arm")
 """Settings in which cells that share their start may differ: which arm they are."""
 
@@ -165,8 +167,14 @@ def shared(config: RunConfig) -> dict[str, Any]:
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
+    """The settings that a cell depends on; how a model would explore only if one does."""
     found: dict[str, Any] = without_secrets(config.to_json())
-    return {name: value for name, value in found.items() if name not in BESIDE}
+    kept = {name: value for name, value in found.items() if name not in BESIDE}
+    explorers = (config.explorer, *(arm.explorer for arm in arm_configs(config).values()))
+    if all(each.kind != "model" for each in explorers):
+        explorer = kept["explorer"]
+        kept["explorer"] = {key: explorer[key] for key in explorer if key not in OF_A_MODEL}
+    return kept
 
 
 def _is_of_an_arm(key: str) -> bool:

@@ -30,6 +30,8 @@ from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods import DEFAULT_PROMPTS
 from coevo_gym.trainers.settings import LearnerConfig
 
+UNGUIDED_TEMPERATURE = 1.0
+"""Walks without guidance have to differ from each other."""
 EXPLORE, SOLVE = "explore", "solve"
 """Purposes by which the steps of walks, and those of tries of new tasks, are counted."""
 OnVerdict = Callable[[Verdict], None]
@@ -46,6 +48,11 @@ class AskedModel(Protocol):
     @property
     def scope(self) -> Scope:
         """Names the work that asks."""
+        ...
+
+    @property
+    def tasks(self) -> str:
+        """What makes a task valid in the env, in words."""
         ...
 
     def agent(self, purpose: str = EXPLORE, temperature: float | None = None) -> Agent:
@@ -124,8 +131,10 @@ class Kit:
             asked.advisor,
             asked.agent(),
             prompts=prompts,
+            unguided=asked.agent(temperature=UNGUIDED_TEMPERATURE),
+            tasks=asked.tasks,
             walks=settings.walks,
-            max_steps=settings.max_steps,
+            max_steps=min(settings.max_steps, self.max_steps),
             concurrency=settings.concurrency,
             max_envs=min(self.max_envs, settings.concurrency * settings.walks),
             sampling=Sampling(settings.temperature, settings.max_answer_tokens),

@@ -218,8 +218,10 @@ def check_prompt(name: str) -> None:
         raise TaskError(f"Unknown benchmark {name!r}.")
     prompt, env = load_prompt(name), make_env(name)
     assert prompt.header.name == name
+    assert isinstance(prompt.tasks, str)
     for thinking in (False, True):
-        assert prompt.system(env.view, thinking=thinking) + prompt.first(env.view)
+        for words in (prompt, prompt.for_explorers):
+            assert words.system(env.view, thinking=thinking) + words.first(env.view)
     env.step("")
     assert prompt.turn(env.view)
     env.close()

@@ -16,8 +16,6 @@ from coevo_gym.curricula.explore.summarise import numbered
 from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS, evidence_cut, size
 
 PURPOSE = "abstract"
-MAX_EXCHANGES = 12
-"""Most exchanges whose observations one question shows."""
 MAX_PROPOSALS = 8
 """Most proposals that are taken from one answer."""
 MAX_ACTIONS = 64
@@ -28,10 +26,16 @@ MAX_LEFT_OUT = 1_000
 
 
 class Idea(BaseModel):
-    """A task, as a model says it."""
+    """A task, as a model says it.
+
+    Attributes:
+        walk: number of the walk that shows it, from 1.
+        why: why somebody would want it. It leads the model to better requests, and is not kept.
+    """
 
     walk: int = 1
     description: str
+    why: str = ""
     turns: tuple[str, ...] = Field(min_length=1)
     actions: tuple[str, ...]
     done_when: str = ""
@@ -69,48 +73,68 @@ class Abstraction(NamedTuple):
 
 
 class Abstract:
-    """Has walks turned into proposals, those from all source tasks in one batch.
+    """Has walks turned into proposals.
 
-    A question shows walks from one task, of :data:`MAX_EXCHANGES` steps in all; of a longer walk
-    what was done is listed, and what came of the steps in its middle is left out.
+    A question shows walks from one task, as many as have :data:`EVIDENCE_CHARS` characters
+    together; of a longer walk what was done is listed, and what came of the steps in its middle is
+    left out. The first questions about all tasks are one batch, then the second ones, which say
+    what was proposed before, and so on.
 
     Args:
         advisor: who is asked.
         prompt: name of the prompt file.
         sampling: how answers are drawn.
+        tasks: what makes a task valid in the env, in words; "" if nobody says.
     """
 
-    def __init__(self, advisor: Advisor, prompt: str, sampling: Sampling) -> None:
+    def __init__(
+        self, advisor: Advisor, prompt: str, sampling: Sampling, *, tasks: str = ""
+    ) -> None:
         self.advisor, self.prompt, self.sampling = advisor, prompt, sampling
+        self.tasks = tasks
 
     def __call__(self, walks: Sequence[tuple[Context, Walk]]) -> list[Abstraction]:
         """Proposals from walks, each given with the context that it began in.
 
         Walks without an exchange are left out.
         """
-        batches = list(_batches(walks))
-        asked = [self._inquiry([walks[place] for place in batch]) for batch in batches]
-        answers = self.advisor.ask(asked) if asked else []
-        return [
-            Abstraction(batch, problem=answer.problem)
-            if answer.value is None
-            else Abstraction(batch, tuple(_proposals(answer.value, batch)))
-            for batch, answer in zip(batches, answers, strict=True)
-        ]
+        of_tasks = [[*_batches(places, walks)] for places in _by_task(walks)]
+        found: list[list[Abstraction]] = [[] for _ in of_tasks]
+        for turn in range(max(map(len, of_tasks), default=0)):
+            going = [task for task, batches in enumerate(of_tasks) if turn < len(batches)]
+            asked = [
+                self._inquiry([walks[place] for place in of_tasks[task][turn]], found[task])
+                for task in going
+            ]
+            for task, answer in zip(going, self.advisor.ask(asked), strict=True):
+                batch = of_tasks[task][turn]
+                proposals = () if answer.value is None else tuple(_proposals(answer.value, batch))
+                found[task].append(Abstraction(batch, proposals, answer.problem))
+        return [each for of_task in found for each in of_task]
 
-    def _inquiry(self, walks: Sequence[tuple[Context, Walk]]) -> Inquiry[Ideas]:
+    def _inquiry(
+        self, walks: Sequence[tuple[Context, Walk]], before: Sequence[Abstraction]
+    ) -> Inquiry[Ideas]:
         context, _ = walks[0]
+        proposed = (" ".join(p.turns) for each in before for _, p in each.proposals)
 
         def inputs(cap: int) -> Mapping[str, Any]:
+            share = min(1.0, cap / max(1, sum(_size(walk) for _, walk in walks)))
             return {
                 "instruction": "" if is_open(context) else context.task.instruction,
-                "known": [clean_text(text, MAX_TEXT) for text in context.known],
+                "known": known,
+                "tasks": self.tasks,
                 "walks": [
-                    {"number": number, "steps": _steps(walk.exchanges, cap // len(walks))}
+                    {
+                        "number": number,
+                        "opening": walk.opening,
+                        "steps": _steps(walk.exchanges, int(_size(walk) * share)),
+                    }
                     for number, (_, walk) in enumerate(walks, start=1)
                 ],
             }
 
+        known = [clean_text(text, MAX_TEXT) for text in (*context.known, *proposed)]
         return Inquiry(
             prompt=self.prompt,
             schema=Ideas,
@@ -121,27 +145,36 @@ class Abstract:
         )
 
 
-def _batches(walks: Sequence[tuple[Context, Walk]]) -> Iterator[tuple[int, ...]]:
-    """Places of walks that fit into one question, of one source task after the other."""
+def _by_task(walks: Sequence[tuple[Context, Walk]]) -> list[list[int]]:
+    """Places of walks with an exchange, those from one source task together."""
     of_task: dict[tuple[str, bool], list[int]] = {}
     for place, (context, walk) in enumerate(walks):
         if walk.exchanges:
             of_task.setdefault((context.task.id, is_open(context)), []).append(place)
-    for places in of_task.values():
-        batch: list[int] = []
-        for place in places:
-            if batch and sum(len(walks[p][1].exchanges) for p in (*batch, place)) > MAX_EXCHANGES:
-                yield tuple(batch)
-                batch = []
-            batch.append(place)
-        yield tuple(batch)
+    return list(of_task.values())
+
+
+def _batches(
+    places: Sequence[int], walks: Sequence[tuple[Context, Walk]]
+) -> Iterator[tuple[int, ...]]:
+    """Places of walks that fit into one question."""
+    batch: list[int] = []
+    for place in places:
+        if batch and sum(_size(walks[p][1]) for p in (*batch, place)) > EVIDENCE_CHARS:
+            yield tuple(batch)
+            batch = []
+        batch.append(place)
+    yield tuple(batch)
+
+
+def _size(walk: Walk) -> int:
+    """Characters of a walk."""
+    return len(walk.opening) + sum(map(size, walk.exchanges))
 
 
 def _steps(exchanges: Sequence[Exchange], cap: int) -> list[dict[str, Any]]:
     """A walk as a prompt shows it: all actions, and what came of them where there is room."""
-    sizes = [size(exchange) for exchange in exchanges]
-    kept = evidence_cut(sizes, cap)
-    full = {*kept[:1], *kept[1:][1 - MAX_EXCHANGES :]}
+    full = {*evidence_cut([size(exchange) for exchange in exchanges], cap)}
     return [
         {**numbered(place + 1, exchange), "left_out": False}
         if place in full

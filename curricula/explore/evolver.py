@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.random import Generator, SeedSequence
 
-from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.benchmark import Benchmark, operations_of
 from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.core.evolution import Context, Explored, Round, RoundResult, Verdict
 from coevo_gym.core.inquiry import Scope, no_scope
@@ -24,6 +24,7 @@ from coevo_gym.curricula.gates.gates import default_gates, run_gates
 from coevo_gym.curricula.pool.known import KnownTasks
 from coevo_gym.curricula.pool.pool import require_trainable
 from coevo_gym.curricula.signals.kinds import UNGUIDED
+from coevo_gym.envs.tags import kind_of_tag, tags_from, tags_of
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,10 @@ MAX_ATTEMPTS = 3
 
 MAX_KNOWN = 20
 """Of so many requests that are known at a place an explorer is told."""
+MAX_NEAR = 2
+"""Tags that an unguided explorer is to stay near."""
+PLACES = frozenset({"scene", "scenario"})
+"""Kinds of tags that name a place, which is nothing to be near to."""
 SKIPPED = "advisor"
 """What takes the place of a gate in the verdict on a context that was left out."""
 
@@ -110,6 +115,7 @@ class GatedEvolver:
         self.on_verdict = on_verdict
         self.scope = scope
         self._progress: _Progress | None = None
+        self._tags: dict[str, Sequence[str]] = {}
 
     def run(self, round: Round) -> RoundResult:
         """Carry out a round.
@@ -190,7 +196,10 @@ class GatedEvolver:
         rngs = [_rng(round, place) for place in range(first, end)]
         contexts: Sequence[Context] = round.contexts[first:end]
         if round.n_unguided:
-            contexts = [self._unguided(rng) for rng in rngs]
+            contexts = [
+                self._unguided(rng, near_rng(round, place))
+                for place, rng in enumerate(rngs, start=first)
+            ]
         for context in contexts:
             require_trainable(context.task, "explore from", self.benchmark)
         contexts = [_told(context, progress.known) for context in contexts]
@@ -212,14 +221,37 @@ class GatedEvolver:
             left_out += [(context, BUDGET) for context in round.contexts[end:]]
         self._tell([progress.skip(context, reason) for context, reason in left_out])
 
-    def _unguided(self, rng: Generator) -> Context:
-        native = self.benchmark.tasks(Split.TRAIN) if self.native is None else self.native
+    @property
+    def _native(self) -> Sequence[Task]:
+        return self.benchmark.tasks(Split.TRAIN) if self.native is None else self.native
+
+    def _unguided(self, rng: Generator, near: Generator) -> Context:
+        """A context of a native task, with tags to stay near.
+
+        The tags are functions that can be called there, or else those of the scenario's native
+        tasks. They have a source of chance of their own, so that explorers that need no tags draw
+        what they always drew.
+        """
+        native = self._native
         if not native:
             raise ConfigError(
                 f"{self.benchmark.name} has no training task to explore from. Give the curriculum "
                 "tasks to start with, or the evolver native ones."
             )
-        return Context(kind=UNGUIDED, task=native[int(rng.integers(len(native)))])
+        task = native[int(rng.integers(len(native)))]
+        found = operations_of(self.benchmark, task)
+        tags = tags_from(("function", name) for name in found) or self._tags_at(task.scenario)
+        rows = near.choice(len(tags), size=min(MAX_NEAR, len(tags)), replace=False)
+        drawn = tuple(sorted(tags[int(row)] for row in rows))
+        return Context(kind=UNGUIDED, task=task, near=drawn)
+
+    def _tags_at(self, scenario: str) -> Sequence[str]:
+        """The tags of a scenario's native tasks, without those of the place itself."""
+        if scenario not in self._tags:
+            native = self._native
+            tags = {tag for task in native if task.scenario == scenario for tag in tags_of(task)}
+            self._tags[scenario] = sorted(tag for tag in tags if kind_of_tag(tag) not in PLACES)
+        return self._tags[scenario]
 
     def _judge(self, progress: _Progress, gates: Sequence[Gate]) -> None:
         """Take the next draft through the gates."""
@@ -259,14 +291,23 @@ def _evolved(task: Task, context: Context, round: Round, verdict: Verdict) -> Ta
 
 
 def _told(context: Context, known: KnownTasks) -> Context:
-    """A context with what is known there already."""
-    requests = (other.instruction for other in known.around(context.task, MAX_KNOWN))
-    return context.model_copy(update={"known": tuple(requests)})
+    """A context with what is known there already, or anywhere where nothing guides."""
+    tasks = known.around(context.task, MAX_KNOWN)
+    if context.kind == UNGUIDED:
+        there = {task.id for task in tasks}
+        others = [task for task in known.latest(MAX_KNOWN) if task.id not in there]
+        tasks = [*others, *tasks][-MAX_KNOWN:]
+    return context.model_copy(update={"known": tuple(task.instruction for task in tasks)})
 
 
 def _rng(round: Round, place: int) -> Generator:
     """All of the chance in what is found from one context."""
     return np.random.default_rng(SeedSequence(round.seed, spawn_key=(place,)))
+
+
+def near_rng(round: Round, place: int) -> Generator:
+    """The chance in the tags of an unguided context, apart from that in what is found from it."""
+    return np.random.default_rng(SeedSequence(round.seed, spawn_key=(place, 1)))
 
 
 def _how_far(progress: _Progress) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import gymnasium as gym
 from numpy.random import Generator
 
-from coevo_gym.core.benchmark import Benchmark, proposable
+from coevo_gym.core.benchmark import Benchmark, operations_of, proposable
 from coevo_gym.core.evolution import Context, ContextBrief, Explored, Walk
 from coevo_gym.core.inquiry import Advisor
 from coevo_gym.core.seams import Agent, Sampling
@@ -19,7 +19,8 @@ from coevo_gym.curricula.explore.found import Found, fittest
 from coevo_gym.curricula.explore.guide import Guide
 from coevo_gym.curricula.explore.summarise import Summarise
 from coevo_gym.curricula.explore.walks import MakeEnv, Start, Walked, Walks
-from coevo_gym.curricula.growth.evidence import exchanges_of
+from coevo_gym.curricula.growth.evidence import exchanges_of, opening_of
+from coevo_gym.curricula.signals.kinds import UNGUIDED
 
 SAMPLING = Sampling(temperature=0.7, max_tokens=2_048)
 """How summaries and proposals are drawn, if nobody says otherwise."""
@@ -40,7 +41,12 @@ class _Stay:
     @property
     def walks(self) -> tuple[Walk, ...]:
         return tuple(
-            Walk(context_id=self.context.id, number=number, exchanges=exchanges_of(walked.rollout))
+            Walk(
+                context_id=self.context.id,
+                number=number,
+                exchanges=exchanges_of(walked.rollout),
+                opening=opening_of(walked.rollout),
+            )
             for number, walked in enumerate(self.walked)
         )
 
@@ -63,8 +69,9 @@ class ModelExplorer:
 
     Contexts are explored together: their rollouts are summed up in one batch of questions
     (:class:`Summarise`), an agent is sent out from all of them at once (:class:`Walks`), with words
-    that say what to look for (:class:`Guide`), and what it did is turned into proposals, again in
-    one batch (:class:`Abstract`). Each stage has something to fall back on: a rollout that no model
+    that say what to look for (:class:`Guide`), and what it did is turned into proposals
+    (:class:`Abstract`). Second walks begin when the first ones are over, and are told what those
+    did. Each stage has something to fall back on: a rollout that no model
     has summed up is retold, and walks that none has abstracted are drafted from by the benchmark's
     own rules. Nothing that a model says is an error.
 
@@ -74,9 +81,11 @@ class ModelExplorer:
     Args:
         benchmark: whose tasks are explored; models must be able to.
         advisor: who is asked for summaries and proposals.
-        agent: who goes out. It should remember its last few exchanges.
+        agent: who goes out. It should remember its last exchanges.
+        unguided: who goes out without guidance; None for the same agent.
         prompts: the room of the prompt files ``summary``, ``guide`` and ``abstract``, and of
             ``target`` for contexts with one.
+        tasks: what makes a task valid in the env, in words; "" if nobody says.
         walks: walks from each context.
         max_steps: most steps of a walk; the env's own limit if that is lower.
         concurrency: most contexts that are explored at once.
@@ -95,6 +104,8 @@ class ModelExplorer:
         agent: Agent,
         *,
         prompts: str,
+        unguided: Agent | None = None,
+        tasks: str = "",
         walks: int = 2,
         max_steps: int = 18,
         concurrency: int = 8,
@@ -104,16 +115,20 @@ class ModelExplorer:
     ) -> None:
         self.benchmark = proposable(benchmark)
         self.concurrency = concurrency
-        self.summarise = Summarise(advisor, f"{prompts}/summary", sampling)
-        self.guide = Guide(f"{prompts}/guide", f"{prompts}/target")
+        self.summarise = Summarise(
+            advisor, f"{prompts}/summary", sampling, tasks=tasks, operations=self._operations
+        )
+        self.guide = Guide(
+            f"{prompts}/guide", f"{prompts}/target", n_actions=max_steps, tasks=tasks
+        )
+        self.n_walks, self.unguided = walks, unguided
         self.walks = Walks(
             agent,
             make_env or (lambda: gym.make(benchmark.env_id)),
-            n=walks,
             max_steps=max_steps,
             max_envs=max_envs,
         )
-        self.abstract = Abstract(advisor, f"{prompts}/abstract", sampling)
+        self.abstract = Abstract(advisor, f"{prompts}/abstract", sampling, tasks=tasks)
 
     def explore(
         self, contexts: Sequence[Context], rngs: Sequence[Generator]
@@ -140,10 +155,17 @@ class ModelExplorer:
                 stay.problems.append(f"The rollout was retold by rule: {summary.problem}")
 
     def _walk(self, stays: Sequence[_Stay]) -> None:
-        """Send the agent out."""
-        ways = self.walks.run([self._start(stay) for stay in stays])
-        for stay, walked in zip(stays, ways, strict=True):
-            stay.walked = walked
+        """Send the agent out; second walks are told of the first ones."""
+        free = [stay for stay in stays if stay.context.kind == UNGUIDED]
+        led = [stay for stay in stays if stay.context.kind != UNGUIDED]
+        for _ in range(self.n_walks):
+            for group, agent in ((led, None), (free, self.unguided)):
+                if group:
+                    ways = self.walks.run([self._start(stay) for stay in group], agent)
+                    for stay, way in zip(group, ways, strict=True):
+                        stay.walked.append(way)
+        for stay in stays:
+            walked = stay.walked
             for number, way in enumerate(walked, start=1):
                 if way.problem:
                     n = len(way.rollout.steps)
@@ -156,7 +178,11 @@ class ModelExplorer:
     def _start(self, stay: _Stay) -> Start:
         context = stay.context
         task = self.benchmark.open(context.task) if is_open(context) else context.task
-        return Start(task, self.guide(context, stay.brief), stay.rng)
+        earlier = [walked.rollout.actions for walked in stay.walked if walked.rollout.steps]
+        return Start(task, self.guide(context, stay.brief, earlier), stay.rng)
+
+    def _operations(self, context: Context) -> tuple[str, ...]:
+        return operations_of(self.benchmark, context.task)
 
     def _abstract(self, stays: Sequence[_Stay]) -> None:
         """Have tasks made out of what was done, or make them by rule."""

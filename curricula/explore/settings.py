@@ -29,6 +29,7 @@ class ExplorerConfig(FrozenModel):
     concurrency: int = Field(default=8, ge=1)
     """(model) Contexts that are explored at once."""
     temperature: float = Field(default=0.7, ge=0)
-    """(model) What its logits are divided by; 0 is greedy."""
+    """(model) What its logits are divided by; 0 is greedy. Walks without guidance, as for the first
+    tasks, always take 1."""
     max_answer_tokens: int = Field(default=2048, ge=1)
     """(model) Most tokens of a summary, and of an answer with proposals."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, Field
@@ -12,6 +12,7 @@ from coevo_gym.core.inquiry import Advisor, Answer, Inquiry
 from coevo_gym.core.kinds import kind_of
 from coevo_gym.core.seams import Sampling
 from coevo_gym.core.spaces import clean_text
+from coevo_gym.curricula.explore.guide import contrasting
 from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS, cut, step_numbers
 
 PURPOSE = "summary"
@@ -63,10 +64,21 @@ class Summarise:
         advisor: who is asked.
         prompt: name of the prompt file.
         sampling: how answers are drawn.
+        tasks: what makes a task valid in the env, in words; "" if nobody says.
+        operations: names what can be called where a context begins.
     """
 
-    def __init__(self, advisor: Advisor, prompt: str, sampling: Sampling) -> None:
+    def __init__(
+        self,
+        advisor: Advisor,
+        prompt: str,
+        sampling: Sampling,
+        *,
+        tasks: str = "",
+        operations: Callable[[Context], Sequence[str]] = lambda context: (),
+    ) -> None:
         self.advisor, self.prompt, self.sampling = advisor, prompt, sampling
+        self.tasks, self.operations = tasks, operations
 
     def __call__(self, contexts: Sequence[Context]) -> list[Summary]:
         """One summary for each context, in order."""
@@ -81,11 +93,30 @@ class Summarise:
         return Inquiry(
             prompt=self.prompt,
             schema=BriefAnswer,
-            inputs=_inputs(context, EVIDENCE_CHARS),
+            inputs=self._inputs(context, EVIDENCE_CHARS),
             purpose=PURPOSE,
             sampling=self.sampling,
-            shorten=lambda: _inputs(context, EVIDENCE_CHARS // 2),
+            shorten=lambda: self._inputs(context, EVIDENCE_CHARS // 2),
         )
+
+    def _inputs(self, context: Context, cap: int) -> Mapping[str, Any]:
+        shown = cut(context.evidence, cap)
+        numbers = step_numbers(len(shown), len(context.actions))
+        return {
+            "kind": context.kind,
+            "label": kind_of(context.kind).label,
+            "weakness": context.summary,
+            "instruction": context.task.instruction,
+            "steps": [numbered(*each) for each in zip(numbers, shown, strict=True)],
+            "n_steps": len(context.actions),
+            "left_out": gap(numbers, len(context.actions)),
+            "last_observation": "" if numbers else context.last_observation,
+            "success": context.success,
+            "contrast": contrasting(context.actions, context.contrast),
+            "usual": context.usual,
+            "tasks": self.tasks,
+            "operations": list(self.operations(context)),
+        }
 
 
 def retold(context: Context) -> ContextBrief:
@@ -112,22 +143,6 @@ def _summary(context: Context, answer: Answer[BriefAnswer]) -> Summary:
     if answer.value is not None:
         return Summary(answer.value.brief())
     return Summary(retold(context), answer.problem)
-
-
-def _inputs(context: Context, cap: int) -> Mapping[str, Any]:
-    shown = cut(context.evidence, cap)
-    numbers = step_numbers(len(shown), len(context.actions))
-    return {
-        "kind": context.kind,
-        "label": kind_of(context.kind).label,
-        "weakness": context.summary,
-        "instruction": context.task.instruction,
-        "steps": [numbered(*each) for each in zip(numbers, shown, strict=True)],
-        "n_steps": len(context.actions),
-        "left_out": gap(numbers, len(context.actions)),
-        "last_observation": "" if numbers else context.last_observation,
-        "success": context.success,
-    }
 
 
 def gap(numbers: Sequence[int], n_steps: int) -> tuple[int, int] | None:

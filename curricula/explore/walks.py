@@ -60,22 +60,22 @@ class Walks:
     Args:
         agent: who walks.
         make_env: makes a fresh env.
-        n: walks from each place.
         max_steps: most steps of a walk; the env's own limit if that is lower.
         max_envs: most walks under way at once.
     """
 
-    def __init__(
-        self, agent: Agent, make_env: MakeEnv, *, n: int, max_steps: int, max_envs: int
-    ) -> None:
+    def __init__(self, agent: Agent, make_env: MakeEnv, *, max_steps: int, max_envs: int) -> None:
         self.agent = agent
         self.make_env = make_env
-        self.n = n
         self.max_steps = max_steps
         self.max_envs = max_envs
 
-    def run(self, starts: Sequence[Start]) -> list[list[Walked]]:
-        """The walks from each place, in order.
+    def run(self, starts: Sequence[Start], agent: Agent | None = None) -> list[Walked]:
+        """A walk from each place, in order.
+
+        Args:
+            starts: the places.
+            agent: who walks; None for the usual one.
 
         Raises:
             EnvBackendError: if an engine failed.
@@ -83,16 +83,14 @@ class Walks:
         episodes = [
             TrainingEpisode(start.task, seed=int(start.rng.integers(2**31)), cues=start.cues)
             for start in starts
-            for _ in range(self.n)
         ]
         walked: dict[int, Walked] = {}
         with closing(EnvPool(self._make_env, max_envs=self.max_envs)) as envs:
-            for found in Runner(envs).run(episodes, _Patient(self.agent)):
+            for found in Runner(envs).run(episodes, _Patient(agent or self.agent)):
                 if not isinstance(found, Finished):
                     raise found.error
                 walked[found.index] = _walked(found.record)
-        in_order = [walked[place] for place in range(len(episodes))]
-        return [in_order[first : first + self.n] for first in range(0, len(in_order), self.n)]
+        return [walked[place] for place in range(len(episodes))]
 
     def _make_env(self) -> gym.Env[Any, Any]:
         return shortened(self.make_env(), self.max_steps)

@@ -14,6 +14,7 @@ from coevo_gym.core.inquiry import Advisor, Answer, Inquiry
 from coevo_gym.core.seams import Sampling
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.curricula.gates.candidate import Candidate, Rejected
+from coevo_gym.curricula.growth.evidence import MAX_TEXT
 
 JUDGE = "coevolve/judge"
 """Name of the prompt file."""
@@ -38,7 +39,13 @@ class Judgement(BaseModel):
 
 
 def ask_judge(
-    advisor: Advisor, candidate: Candidate, benchmark: Benchmark, done: Sequence[Exchange]
+    advisor: Advisor,
+    candidate: Candidate,
+    benchmark: Benchmark,
+    done: Sequence[Exchange],
+    *,
+    opening: str = "",
+    reference: Sequence[str] = (),
 ) -> Answer[Judgement]:
     """Ask whether what was done is what the words of a candidate's task ask for.
 
@@ -47,11 +54,15 @@ def ask_judge(
         candidate: with a built task.
         benchmark: knows all that the agent is told.
         done: what was done, and what came of it.
+        opening: what the agent was shown before the first action.
+        reference: actions that are known to be right, where others were done.
     """
     given = candidate.proposal
     request = {
         "request": benchmark.evidence(candidate.the_task).said,
         "done_when": given.done_when if isinstance(given, Proposal) else "",
+        "opening": clean_text(opening, MAX_TEXT),
+        "reference": [clean_text(action, _ACTION_CHARS) for action in reference],
     }
     inquiry = Inquiry(
         prompt=JUDGE,
@@ -88,7 +99,9 @@ class JudgeGate:
                 task.solution, map(_printable, replay.shown), replay.errors, strict=False
             )
         ]
-        answer = ask_judge(self.advisor, candidate, self.benchmark, done)
+        answer = ask_judge(
+            self.advisor, candidate, self.benchmark, done, opening=_printable(replay.opening)
+        )
         if answer.value is None:
             said = f"no answer: {answer.problem}"
         elif not answer.value.success:

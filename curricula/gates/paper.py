@@ -10,7 +10,7 @@ from coevo_gym.core.trajectory import EndReason, Trajectory
 from coevo_gym.curricula.gates.candidate import Candidate, Rejected
 from coevo_gym.curricula.gates.judge import ask_judge
 from coevo_gym.curricula.gates.solve import Solver, try_task
-from coevo_gym.curricula.growth.evidence import exchanges_of
+from coevo_gym.curricula.growth.evidence import exchanges_of, opening_of
 
 OWN_ENDS = frozenset({EndReason.SOLVED, EndReason.FAILED, EndReason.AGENT_DONE})
 """Ends that an episode comes to by itself."""
@@ -45,7 +45,14 @@ class PaperGate:
             return "", f"scores {rollout.score:.2f}"
         if rollout.end_reason not in OWN_ENDS:
             return f"its solver came to no end: {rollout.end_reason}", ""
-        answer = ask_judge(self.advisor, candidate, self.benchmark, exchanges_of(rollout))
+        answer = ask_judge(
+            self.advisor,
+            candidate,
+            self.benchmark,
+            exchanges_of(rollout),
+            opening=opening_of(rollout),
+            reference=candidate.the_task.solution,
+        )
         if answer.value is None:
             return f"scores 0, and no judge answers: {answer.problem}", ""
         if not answer.value.success:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from heapq import nsmallest
+from types import MappingProxyType
 
 from numpy.random import Generator
 
@@ -12,8 +14,12 @@ from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.curricula.growth.evidence import MAX_TEXT, cut, exchanges_of
-from coevo_gym.curricula.signals.kinds import BOUNDARY, FORGETTING
-from coevo_gym.curricula.signals.patterns import NOTHING, sequence_pattern
+from coevo_gym.curricula.signals.kinds import BOUNDARY, FORGETTING, RARE
+from coevo_gym.curricula.signals.patterns import NOTHING, Pattern, sequence_pattern
+
+MAX_USUAL = 3
+"""Commonest behaviours that go with a rare one."""
+EMPTY: Mapping[Pattern, int] = MappingProxyType({})
 
 Weaknesses = dict[tuple[str, str], Context]
 """Contexts by kind and task id."""
@@ -26,6 +32,7 @@ def context_of(
     summary: str = "",
     *,
     contrast: Sequence[str] = (),
+    usual: Sequence[str] = (),
     bare: bool = False,
 ) -> Context:
     """The context of one rollout.
@@ -36,6 +43,7 @@ def context_of(
         last: the rollout.
         summary: the weakness in a sentence.
         contrast: what was done in one that ended the other way.
+        usual: the commonest behaviours, in words.
         bare: without evidence, for contexts that nobody will explore.
     """
     if bare:
@@ -53,19 +61,26 @@ def context_of(
         last_observation=clean_text(last.last_observation, MAX_TEXT),
         behaviour=() if behaviour == NOTHING else behaviour,
         contrast=tuple(clean_text(action, MAX_TEXT) for action in contrast),
+        usual=tuple(usual),
     )
 
 
 def weaknesses(
-    signals: Sequence[Signal], groups: Sequence[Group], *, bare: bool = False
+    signals: Sequence[Signal],
+    groups: Sequence[Group],
+    *,
+    patterns: Mapping[Pattern, int] = EMPTY,
+    bare: bool = False,
 ) -> Weaknesses:
     """One context for each kind and task; a failed rollout goes before a successful one.
 
     Args:
         signals: what fired.
         groups: those that it fired in.
+        patterns: how often each behaviour was seen; the commonest go with what is rare.
         bare: without evidence, see :func:`context_of`.
     """
+    usual = commonest(patterns)
     by_id = {(group.id, group.task.id): group for group in groups}
     found: Weaknesses = {}
     for signal in signals:
@@ -79,9 +94,22 @@ def weaknesses(
                 rollout,
                 _summary(signal),
                 contrast=_contrast(rollout, group),
+                usual=usual if signal.kind == RARE else (),
                 bare=bare,
             )
     return found
+
+
+def commonest(patterns: Mapping[Pattern, int], n: int = MAX_USUAL) -> tuple[str, ...]:
+    """The commonest behaviours in words, the most frequent first.
+
+    Example:
+        >>> commonest({("search", "buy"): 3, ("search",): 5}, n=1)
+        ('search (5 of 8 episodes)',)
+    """
+    total = sum(patterns.values())
+    first = nsmallest(n, patterns.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(f"{' > '.join(pattern)} ({count} of {total} episodes)" for pattern, count in first)
 
 
 def _contrast(rollout: Trajectory, group: Group) -> tuple[str, ...]:

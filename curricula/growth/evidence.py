@@ -77,6 +77,11 @@ def step_numbers(n_shown: int, n_steps: int) -> list[int]:
     return sorted(place + 1 for place in islice(_by_weight(n_steps), n_shown))
 
 
+def opening_of(rollout: EpisodeRecord) -> str:
+    """What was shown before the first action; "" if there was none."""
+    return clean_text(rollout.steps[0].observation, MAX_TEXT) if rollout.steps else ""
+
+
 def exchanges_of(rollout: EpisodeRecord) -> tuple[Exchange, ...]:
     """All that was done in a rollout, and what each action led to; long texts are cut."""
     led_to = [*(step.observation for step in rollout.steps[1:]), rollout.last_observation]

@@ -249,7 +249,9 @@ class SignalGrowth:
         """Read the signals of finished groups."""
         signals = self.detector.detect(groups)
         explored = isinstance(self.config.growth, GuidedGrowth)
-        self._pending.update(weaknesses(signals, groups, bare=not explored))
+        self._pending.update(
+            weaknesses(signals, groups, patterns=self.detector.patterns, bare=not explored)
+        )
         if self._choice.looks_back:
             self._choice.record(groups)
             for group in groups:

@@ -29,6 +29,7 @@ class KnownTasks:
         self._ids: set[str] = set()
         self._alike: dict[tuple[str, Content], Task] = {}
         self._around: dict[str, list[Task]] = {}  # by scenario, and by the ids of their parents
+        self._all: list[Task] = []
         for task in tasks:
             self.add(task)
 
@@ -36,6 +37,7 @@ class KnownTasks:
         """Make a task known; doing so twice is fine."""
         if task.id not in self._ids:
             self._ids.add(task.id)
+            self._all.append(task)
             self._alike.setdefault((task.scenario, _content(task.instruction)), task)
             for place in {task.scenario, *task.parents}:
                 self._around.setdefault(place, []).append(task)
@@ -58,6 +60,10 @@ class KnownTasks:
             if other.id != task.id
         ]
         return list({other.id: other for other in found}.values())[-n:]
+
+    def latest(self, n: int) -> list[Task]:
+        """Up to ``n`` tasks of any scenario, the latest one last."""
+        return self._all[-n:]
 
     def has_scenario(self, scenario: str) -> bool:
         """Whether a task of this scenario is known."""

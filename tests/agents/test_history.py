@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coevo_gym.agents.chat.history import (
+    WINDOW_CHARS,
     Conversation,
     causal,
     reasoning,
@@ -166,6 +167,16 @@ class TestWindow:
             "It is 4.",
         ]
 
+    def test_without_a_number_it_keeps_what_fits(self) -> None:
+        answers = ["x" * (WINDOW_CHARS // 2 - 20)] * 3
+        conversation = Conversation(view_of(answers), TOY)
+        assert window(conversation, None) == window(conversation, 2)
+        assert len(window(conversation, None)) == 6
+        few = Conversation(view_of(["a", "b", "c"]), TOY)
+        assert window(few, None) == causal(few)
+        huge = Conversation(view_of(["a", "x" * (WINDOW_CHARS + 1)]), TOY)
+        assert window(huge, None) == window(huge, 0)
+
     def test_long_actions_are_cut_and_in_one_line(self) -> None:
         view = view_of(["a"])
         long = view.history[0]._replace(action="print(1)\n" * 50)
@@ -184,6 +195,7 @@ class TestRecent:
         conversation = Conversation(view_of(answers), TOY)
         whole, kept = causal(conversation), min(n, len(answers))
         assert recent(conversation, n) == (whole[0], *whole[-2 * kept - 1 :])
+        assert recent(conversation, None) == whole  # all of it fits
 
     def test_its_system_message_tells_what_was_known_before_the_first_step_that_is_kept(
         self,
@@ -286,6 +298,20 @@ class TestCues:
             "Red was dark.\n\nBlue was bright.\n\nPress red.\nIt is 1.\n\nOne action.",
             "It is 2.\n\nOne action.",
         ]
+
+    def test_cues_under_one_heading_are_a_list(self) -> None:
+        listed = [Cue(text, "system", heading="Keep in mind:") for text in ("One.", "Two.")]
+        told = self.shown("causal", [], self.SYSTEM, *listed, Cue("Vary.", "system"))[0].content
+        assert told.endswith("\n\nExplore.\n\nKeep in mind:\n- One.\n- Two.\n\nVary.")
+
+    def test_a_prompt_may_place_them(self) -> None:
+        text = PROMPT.replace('"instruction", ', '"instruction", "cues", ').replace(
+            "Press buttons.", "Press buttons.{% if cues %} Mind: {{ cues }}!{% endif %}"
+        )
+        view = replace(view_of([]), cues=(self.SYSTEM,))
+        system = causal(Conversation(view, parse_prompt(text)))[0].content
+        assert system.startswith("Press buttons. Mind: Explore.! Answer")
+        assert system.count("Explore.") == 1
 
     def test_a_prompt_without_a_system_message_gets_one_for_a_cue(self) -> None:
         for cues, told in (((), []), ((self.SYSTEM,), ["Explore."])):

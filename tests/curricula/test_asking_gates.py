@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import gymnasium as gym
@@ -177,11 +178,28 @@ def test_what_a_judge_is_shown() -> None:
     assert set(inquiry.shorten()) == set(inquiry.inputs)
 
 
+def test_a_judge_is_shown_the_opening_and_for_a_solver_the_reference() -> None:
+    class Opening(Drafting):
+        def replay(self, *args: Any, **keywords: Any) -> Any:
+            return dataclasses.replace(super().replay(*args, **keywords), opening="Six buttons.")
+
+    judge = Judge(YES)
+    gates = default_gates(Opening(), settings=GatesConfig(judge=True), advisor=judge)
+    assert run_gates(gates, proposal(), context=CONTEXT).verdict.accepted
+    assert "Before the first action the environment said:\nSix buttons." in judge.texts[0]
+    assert "right way" not in judge.texts[0]
+    judge = Judge(YES)
+    run({"accept": "paper"}, ScriptedAgent(["done"]), judge)
+    steps = "\n".join(f"{n}. {action}" for n, action in enumerate(SOLUTION, start=1))
+    assert f"One right way to do it:\n{steps}\n" in judge.texts[0]
+    assert "other ways can be right, too" in judge.texts[0]
+    opening = "Before the first action the environment said:\n"
+    assert "Pressed: nothing." in judge.texts[0].partition(opening)[2]
+
+
 def test_a_judge_sees_every_step_however_long_they_are() -> None:
     class Talkative(Drafting):
         def replay(self, *args: Any, **keywords: Any) -> Any:
-            import dataclasses
-
             played = super().replay(*args, **keywords)
             long = tuple("x\ud800" * 50_000 for _ in played.shown)
             return dataclasses.replace(played, shown=long)

@@ -144,6 +144,27 @@ def test_a_boundary_shows_a_rollout_that_ended_the_other_way() -> None:
     assert alone.contrast == ()
 
 
+def test_what_is_rare_comes_with_what_is_usual() -> None:
+    alike = Group("g", TRAIN[0], 1, (rollout(2),))
+    numbers = {"pattern": ["press"], "count": 1, "total": 70}
+    of_rare = {"task_id": TRAIN[0].id, "group_id": "g", "index": 0, "evidence": numbers}
+    patterns = {("press", "done"): 40, ("done",): 20, ("!",): 9, ("press",): 1}
+    (rare,) = weaknesses([Signal(kind="rare", **of_rare)], [alike], patterns=patterns).values()
+    assert rare.usual == (
+        "press > done (40 of 70 episodes)",
+        "done (20 of 70 episodes)",
+        "! (9 of 70 episodes)",
+    )
+    assert "usual" in rare.model_dump()
+    (other,) = weaknesses(
+        [Signal(kind="boundary", **of_rare | {"evidence": {"outcomes": [0.0]}})],
+        [alike],
+        patterns=patterns,
+    ).values()
+    assert other.usual == ()
+    assert "usual" not in other.model_dump()
+
+
 @pytest.mark.parametrize("evolve", ["off", "random", "blind", "guided"])
 def test_only_what_may_be_explored_is_kept_at_length(evolve: str) -> None:
     growth = SignalGrowth(GrowthConfig(evolve=evolve, evolve_every_groups=1))  # type: ignore[arg-type]

@@ -41,7 +41,7 @@ def follow(prompt: Prompt) -> str:
 
 def decent() -> ScriptedPolicy:
     yes = json.dumps({"reason": "All as asked.", "success": True})
-    return ScriptedPolicy([("Actions, and what the environment said", yes), ("", follow)])
+    return ScriptedPolicy([("The actions to check, and what", yes), ("", follow)])
 
 
 def judge(policy: Policy, **settings: Any) -> GateResult:

@@ -6,6 +6,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, cast
 
 import gymnasium as gym
@@ -23,9 +24,16 @@ from coevo_gym.episodes.shown import Seen, shown_through
 from coevo_gym.methods.seal.profile import FailureProfile, ProfileConfig
 from coevo_gym.methods.seal.schema import document_note
 from coevo_gym.methods.seal.shown.coach import InterfaceCoach
-from coevo_gym.methods.seal.shown.interface import FailureInterface, noted_documents, noted_tools
+from coevo_gym.methods.seal.shown.interface import (
+    HEADING,
+    REQUIRED,
+    FailureInterface,
+    noted_documents,
+    noted_tools,
+)
 from coevo_gym.methods.seal.shown.texts import cues, hints
 from coevo_gym.methods.seal.utilities import FAILURES
+from coevo_gym.prompts import load_prompt
 from tests.methods.test_seal_profile import told
 
 WHOLE = FailureInterface(schema_notes=True, error_hints=True, on=("state_mismatch",))
@@ -63,6 +71,10 @@ class TestSchemas:
         properties = tool["function"]["parameters"]["properties"]
         assert properties["source"]["description"] == "File. [required]"
         assert properties["n"] == {}
+        assert tool["function"]["description"] == "Move."
+        prompt, note = load_prompt("bfcl"), "(parameters marked [required] must be given):\n{"
+        assert note in prompt.system(shown)
+        assert note not in prompt.system(seen)
         assert shown.observation == "Hello."
 
     @pytest.mark.parametrize("text", ["", "no JSON", "{}", "[1, {}]", '[{"function": 3}]', "[" * 9])
@@ -72,6 +84,8 @@ class TestSchemas:
     @pytest.mark.parametrize("indent", [None, 1, 2])
     def test_documents_in_a_text_are_noted(self, indent: int | None) -> None:
         printed = json.dumps(DOCUMENT, indent=indent)
+        described = {**DOCUMENT, "description": "List notes."}
+        assert REQUIRED in noted_documents(json.dumps(described, indent=indent))
         noted = json.dumps(document_note(DOCUMENT), indent=indent)
         found = noted_documents(f"before\n{printed}\n{printed} after")
         assert found == f"before\n{noted}\n{noted} after"
@@ -191,6 +205,11 @@ class TestTheCoach:
             ("state_mismatch", "system", False),
         ]
         assert [cue.text for cue in one.cues] == [cues()[cue.id] for cue in one.cues]
+        seen = view("Hello.", **{"bfcl.tools": TOOLS})
+        told = load_prompt("bfcl").system(replace(seen, cues=one.cues))
+        lines = [f"- {cue.text}" for cue in one.cues]
+        listed = "\n".join(["", HEADING, *lines, "", "The functions, in JSON:"])
+        assert listed in told
         seen = view("x", "call")
         assert one.interface.show(seen) is seen
 

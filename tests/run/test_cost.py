@@ -18,6 +18,7 @@ from coevo_gym.core.spend import Usage
 from coevo_gym.run.evolving.cost import (
     ACT_TOKENS,
     QUESTION_TOKENS,
+    WALK_TOKENS,
     Estimate,
     estimates,
     evaluation_estimate,
@@ -62,7 +63,7 @@ def test_it_is_rounds_by_contexts_by_walks_by_steps_by_tokens() -> None:
     walks, questions = 2 * 8 * (20 + 6), 2 * (2 * 20 + 3 * 6)
     assert found.rounds == 3
     assert found.cost.calls == walks + questions
-    assert found.cost.prompt_tokens == walks * ACT_TOKENS + questions * QUESTION_TOKENS
+    assert found.cost.prompt_tokens == walks * WALK_TOKENS + questions * QUESTION_TOKENS
     assert found.cost.completion_tokens == walks * 100 + questions * 1000
     assert (found.paid, found.cost.usd, found.caps) == (False, 0.0, {})
     assert only(**sets | {"advisor.max_calls_per_round": 10}).cost.calls == 30

@@ -17,11 +17,16 @@ from typing import Any
 import pytest
 
 import coevo_gym
+from coevo_gym.agents.chat import ChatAgent
 from coevo_gym.config import arm_configs, load_config
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.evolution import Context
 from coevo_gym.core.spend import NO_USAGE, Usage
+from coevo_gym.curricula.explore.model_explorer import ModelExplorer
 from coevo_gym.envs.alfworld.trial import worker_environment
 from coevo_gym.envs.appworld.engine.prefix import engine_environment
+from coevo_gym.methods.kit import SOLVE
+from coevo_gym.prompts import load_prompt
 from coevo_gym.run.assembly import Assembly
 from coevo_gym.run.evolving import models
 from coevo_gym.run.evolving.answers import warnings
@@ -284,6 +289,30 @@ def test_what_an_endpoint_has_taken_is_known_to_a_run_that_goes_on(server: Endpo
                 asked.load_state_dict(json.loads(json.dumps(states[0] | {"endpoint": state})))
             states.append(asked.state_dict())
     assert [state["endpoint"]["capped_tokens"] for state in states] == [0, 50]
+
+
+def test_explorers_think_see_what_fits_and_explore_freely_at_temperature_1() -> None:
+    sets = {"explorer.kind": "model", "tape.mode": "off"}
+    config = load_config("quickstart", sets=sets, environ={}).config
+    assembly = Assembly(config)
+    with closing(assembly.models) as made:
+        asked = made.asked("", config.explorer, config.advisor)
+        assert asked is not None
+        solver, explorer = asked.agent(SOLVE), assembly.kit(None).explorer()
+        assert isinstance(explorer, ModelExplorer)
+        walks, free = explorer.walks.agent, explorer.unguided
+        assert isinstance(walks, ChatAgent)
+        assert isinstance(solver, ChatAgent)
+        assert isinstance(free, ChatAgent)
+        kit = assembly.kit(None)
+        (cue,) = explorer.guide(Context(kind="unguided", task=kit.native_tasks[0]), None)
+        n = min(config.explorer.max_steps, kit.max_steps)
+        assert f"You have {n} actions." in cue.text
+        assert load_prompt("webshop").tasks in cue.text
+    chat = walks.config
+    assert (chat.thinking, chat.max_answer_tokens, chat.window_turns) == (True, 1024, None)
+    assert (walks.prompt.exploring, solver.prompt.exploring) == (True, False)
+    assert (chat.temperature, free.config.temperature) == (0.7, 1.0)
 
 
 # Secrets.

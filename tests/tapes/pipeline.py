@@ -40,14 +40,19 @@ def pipeline(
     tape = Tape(policy, store, mode, model="rules", scopes=scopes)
     asked = Budgeted(tape, budget, purpose="explore")
     config = ChatConfig(
-        history="window", window_turns=3, temperature=0.7, max_answer_tokens=max_tokens
+        history="window",
+        window_turns=None,
+        thinking=True,
+        temperature=0.7,
+        max_answer_tokens=max_tokens,
     )
     benchmark = get_benchmark(name)
     advisor: Advisor = ModelAdvisor(asked)
-    agent: Agent = ChatAgent(asked, prompt or load_prompt(name), config)
+    prompt = (prompt or load_prompt(name)).for_explorers
+    agent: Agent = ChatAgent(asked, prompt, config)
     if isinstance(policy, StandIn):
         advisor, agent = AsksAbout(advisor, policy), ActsBy(agent, policy)
-    made = ModelExplorer(benchmark, advisor, agent, prompts=PROMPTS, **explorer)
+    made = ModelExplorer(benchmark, advisor, agent, prompts=PROMPTS, tasks=prompt.tasks, **explorer)
     return GatedEvolver(benchmark, made, scope=budget.scope, **(evolver or {}))
 
 

@@ -65,7 +65,7 @@ class Shopper:
         rules: list[Rule] = [
             ("That cannot be used", _erring(_mend, {0: NONSENSE, 2: NONSENSE})),
             ("Why this attempt was picked", briefs),
-            (r"Walk 1\n\[step 1\]", ideas),
+            (r"(?m)^Walk 1$", ideas),
             ("", self._act),
         ]
         return ScriptedPolicy(rules)

@@ -164,7 +164,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
 
     assert isinstance(task.world, ALFWorldWorld)
     game = Game(open_scene(*scene_problem(task.world)), task.instruction)
-    errors, scores, shown = [], [float(game.won)], []
+    errors, scores, shown, opening = [], [float(game.won)], [], game.observation
     states, listed = [_state(game)], [frozenset(game.admissible)]
     for action in actions:
         errors.append("" if game.step(action) else _NOT_ADMISSIBLE)
@@ -183,6 +183,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
         tuple(states),
         tuple(shown),
         tuple(listed),
+        opening,
     )
 
 

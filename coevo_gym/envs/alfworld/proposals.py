@@ -15,7 +15,7 @@ from coevo_gym.envs.alfworld.tasks import facts_of, scene_problem, side_of
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.envs.proposals import actions_of, draft_of, opened, request_of
 
-NOTHING_ASKED = "look around, and try out what can be done here; nothing is wanted."
+NOTHING_ASKED = "look around, and try out what can be done here"
 _TELLING = (TWO, HEAT, COOL, CLEAN, LOOK, PICK)
 """The kinds of goals, those first that say the most about what was done."""
 

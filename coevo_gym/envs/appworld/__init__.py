@@ -11,6 +11,7 @@ from coevo_gym.envs.appworld import builder, proposals, tasks
 from coevo_gym.envs.appworld.choices import choices
 from coevo_gym.envs.appworld.diagnosis import MODES, diagnose
 from coevo_gym.envs.appworld.env import code_of
+from coevo_gym.envs.appworld.moves import LOOKS
 from coevo_gym.envs.appworld.tags import tags_of
 from coevo_gym.envs.diagnosis import Diagnosis
 from coevo_gym.envs.folder import ProposableFolder
@@ -40,6 +41,16 @@ class AppWorldBenchmark(ProposableFolder):
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
         """The apps that its words speak of, and whether it asks a question or wants a change."""
         return tags_of(task)
+
+    def operations(self, task: Task) -> tuple[str, ...]:
+        """The APIs that list somebody's things and act on them; the apps have more."""
+        return tuple(
+            dict.fromkeys(
+                f"{look.app}.{api}"
+                for look in LOOKS
+                for api in (look.api, *(act.api for act in look.acts))
+            )
+        )
 
     def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
         """One label an episode, from errors, calls and tests; see the folder's ``diagnosis.py``."""

@@ -17,7 +17,7 @@ from coevo_gym.core.spaces import spaced
 from coevo_gym.core.task import Split, Task, canonical_json, thaw
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.appworld.engine.session import Diff, Ran, World
-from coevo_gym.envs.appworld.env import code_of
+from coevo_gym.envs.appworld.env import code_of, introduction
 from coevo_gym.envs.appworld.judge import compared, grade
 from coevo_gym.envs.appworld.moves import (
     FAILED,
@@ -151,7 +151,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     assert isinstance(verifier, AppWorldVerifier)
     errors, shown, effects = [], [], []
     with closing(World(root_of_world(place))) as world:
-        world.begin(place.base, instruction=task.instruction)
+        brief = world.begin(place.base, instruction=task.instruction)
         end = world.diff()
         scores, states = [_score(world, verifier, end)], [digest(end.changes)]
         for action in actions:
@@ -166,7 +166,13 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
                 break
     fingerprint = digest([end.changes, end.answer, end.status])
     return Replay(
-        tuple(errors), tuple(scores), fingerprint, tuple(effects), tuple(states), tuple(shown)
+        tuple(errors),
+        tuple(scores),
+        fingerprint,
+        tuple(effects),
+        tuple(states),
+        tuple(shown),
+        opening=introduction(brief),
     )
 
 

@@ -12,7 +12,7 @@ from coevo_gym.envs.appworld.moves import FINISH
 from coevo_gym.envs.appworld.tasks import side_of
 from coevo_gym.envs.proposals import actions_of, draft_of, opened, request_of
 
-NOTHING_ASKED = "Look around in the apps, and try out what they can do; nothing has to be done."
+NOTHING_ASKED = "Look around in the apps, and try out what they can do."
 _ENDS = "complete_task"
 
 

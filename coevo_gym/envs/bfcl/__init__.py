@@ -10,6 +10,7 @@ from coevo_gym.envs.bfcl.choices import choices, single_calls
 from coevo_gym.envs.bfcl.engine.tools import functions_of
 from coevo_gym.envs.bfcl.engine.wheel import CATEGORIES
 from coevo_gym.envs.bfcl.tags import tags_of
+from coevo_gym.envs.bfcl.world import BFCLWorld
 from coevo_gym.envs.diagnosis import (
     FAILING,
     Diagnosis,
@@ -44,6 +45,11 @@ class BFCLBenchmark(ProposableFolder):
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
         """The backends that are offered, and whether the user speaks once, a few times or often."""
         return tags_of(task)
+
+    def operations(self, task: Task) -> tuple[str, ...]:
+        """The functions of the backends."""
+        assert isinstance(task.world, BFCLWorld)
+        return tuple(functions_of(task.world.classes))
 
     def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
         """A label for each turn of the conversation, from what the judge has written of it."""

@@ -13,7 +13,7 @@ from coevo_gym.envs.bfcl.tasks import side_of
 from coevo_gym.envs.bfcl.world import BFCLWorld
 from coevo_gym.envs.proposals import actions_of, opened, requests_of
 
-NOTHING_ASKED = "Please try out the functions that you have, and see what they do. I need nothing."
+NOTHING_ASKED = "Please try out the functions that you have, and see what they do."
 
 
 def open_task(task: Task) -> Task:

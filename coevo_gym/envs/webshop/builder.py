@@ -133,7 +133,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     assert isinstance(task.world, WebShopWorld)
     catalogue = open_catalogue(task.world)
     session, goal = Session(catalogue), goal_of(task.verifier, catalogue)
-    session.reset(task.instruction)
+    opening = session.reset(task.instruction)
     errors, scores, shown = [], [0.0], []
     states, listed = [_state(session)], [_clicks(session)]
     for action in actions:
@@ -155,6 +155,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
         tuple(states),
         tuple(shown),
         tuple(listed),
+        opening,
     )
 
 

@@ -14,7 +14,7 @@ from coevo_gym.envs.webshop.engine.session import Action, parse_action
 from coevo_gym.envs.webshop.tasks import open_catalogue, side_of
 from coevo_gym.envs.webshop.world import WebShopWorld
 
-NOTHING_ASKED = "Look around in the shop, and try out how things are bought; nothing is wanted."
+NOTHING_ASKED = "Look around in the shop, and try out how things are bought."
 _BUY = Action("click", "buy now")
 
 

@@ -21,7 +21,10 @@ from coevo_gym.core.task import FrozenDict, FrozenModel
 from coevo_gym.run.plan import max_steps, most_rounds
 
 ACT_TOKENS = 3_000
-"""Of the prompt of a step: the benchmark's words, guidance, and the last few pages."""
+"""Of the prompt of a policy's step: the benchmark's words, and the last few pages."""
+WALK_TOKENS = 9_000
+"""Of the prompt of a walk's step: the benchmark's words, guidance, and up to 24,000 characters of
+earlier steps."""
 QUESTION_TOKENS = 7_000
 """Of the prompt of a summary or of proposals: 24,000 characters of evidence, and words around."""
 _AGAIN = 2
@@ -183,7 +186,7 @@ def _round(config: RunConfig, arm: ArmConfig, contexts: int, drafts: int, *, gui
     explorer = arm.explorer
     steps = min(explorer.max_steps, max_steps(config))
     question = _request(QUESTION_TOKENS, explorer.max_answer_tokens).times(_AGAIN)
-    act = _request(ACT_TOKENS, explorer.max_action_tokens)
+    act = _request(WALK_TOKENS, explorer.max_action_tokens)
     context = act.times(steps * explorer.walks) + question.times(explorer.walks + guided)
     gates = NO_USAGE
     if arm.gates.has("judge"):

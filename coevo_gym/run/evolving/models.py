@@ -83,7 +83,13 @@ class Asked:
             temperature=settings.temperature if temperature is None else temperature,
         )
         policy = _Stoppable(self._policy.for_purpose(purpose), self._stopped)
-        return ChatAgent(policy, self._prompt, chat)
+        prompt = self._prompt.for_explorers if purpose == EXPLORE else self._prompt
+        return ChatAgent(policy, prompt, chat)
+
+    @property
+    def tasks(self) -> str:
+        """What makes a task valid in the env, in words."""
+        return self._prompt.tasks
 
     def state_dict(self) -> dict[str, Any]:
         """What was spent, as JSON; an endpoint has caps and counts of its own."""

@@ -35,7 +35,7 @@ class Presser:
         """The model."""
         rules: list[Rule] = [
             ("Why this attempt was picked", json.dumps(BRIEF)),
-            (r"Walk 1\n\[step 1\]", self.ideas),
+            (r"(?m)^Walk 1$", self.ideas),
             ("", self.act),
         ]
         return ScriptedPolicy(rules)

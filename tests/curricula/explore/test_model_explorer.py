@@ -112,8 +112,8 @@ def test_stages_are_asked_in_batches() -> None:
     policy._rules += ScriptedPolicy([("", presser.act)])._rules
     toy(policy, concurrency=3).run(guided())
     assert [dict(batch) for batch in batches] == [
-        {"summary": 3}, *[{"walk": 6}] * 4, {"abstract": 3},
-        {"summary": 1}, *[{"walk": 2}] * 4, {"abstract": 1},
+        {"summary": 3}, *[{"walk": 3}] * 8, {"abstract": 3},
+        {"summary": 1}, *[{"walk": 1}] * 8, {"abstract": 1},
     ]  # fmt: skip
 
 

@@ -15,14 +15,8 @@ from coevo_gym.core.evolution import Context, ContextBrief, Exchange, Walk
 from coevo_gym.core.inquiry import Answer, Inquiry
 from coevo_gym.core.seams import Act, Agent, Sampling
 from coevo_gym.core.trajectory import Cue, EndReason, View
-from coevo_gym.curricula.explore.abstract import (
-    MAX_EXCHANGES,
-    MAX_PROPOSALS,
-    Abstract,
-    Idea,
-    Ideas,
-)
-from coevo_gym.curricula.explore.guide import Guide
+from coevo_gym.curricula.explore.abstract import MAX_PROPOSALS, Abstract, Idea, Ideas
+from coevo_gym.curricula.explore.guide import MAX_CHARS, Guide, listed
 from coevo_gym.curricula.explore.summarise import BriefAnswer, Summarise, retold
 from coevo_gym.curricula.explore.walks import Start, Walked, Walks
 from coevo_gym.curricula.growth.contexts import context_of
@@ -110,6 +104,40 @@ def test_a_summary_is_asked_for_with_steps_by_their_numbers() -> None:
     assert "In the end the environment said:\na blank page" in text
 
 
+def summary_of(of: Context, **settings: Any) -> str:
+    advisor = Told("overflow")
+    Summarise(advisor, "coevolve/summary", SAMPLING, **settings)([of])
+    return load_inquiry(advisor.asked[0].prompt).user(advisor.asked[0].inputs)
+
+
+def test_a_summary_is_shown_what_it_is_asked_to_compare() -> None:
+    alone, both = summary_of(context(kind="boundary")), summary_of(
+        context(kind="boundary", contrast=("do 0", "press red"))
+    )  # fmt: skip
+    assert "Compare" not in alone
+    assert "Compare the two below" in both
+    assert "which succeeded. Up to step 1 it was the same" in both
+    assert both.rstrip().endswith("[step 2] press red")
+    usual = ("press > done (90 of 120 episodes)",)
+    rare = summary_of(context(kind="rare", usual=usual))
+    assert "unlike the usual ones" in rare
+    assert "- press > done (90 of 120 episodes)\n" in rare
+    assert "usual" not in summary_of(context(kind="rare"))
+    assert "goes wrong now" in summary_of(context(kind="forgetting"))
+
+
+def test_a_summary_is_shown_what_can_be_done_here() -> None:
+    told = summary_of(
+        context(), tasks="- Three buttons.", operations=lambda mine: (mine.kind, "press")
+    )
+    assert "What makes a task valid in this environment" in told
+    assert "- Three buttons.\n" in told
+    assert "Among what can be called there: forgetting, press" in told
+    bare = summary_of(context())
+    assert "valid in this" not in bare
+    assert "can be called" not in bare
+
+
 def test_a_rollout_is_retold_without_a_model() -> None:
     mine = context(
         7,
@@ -136,8 +164,12 @@ def test_what_a_model_says_of_a_rollout_is_kept_short() -> None:
 # Guidance.
 
 
+def guide(n_actions: int = 18, tasks: str = "") -> Guide:
+    return Guide("coevolve/guide", "coevolve/target", n_actions=n_actions, tasks=tasks)
+
+
 def guided(kind: str, brief: ContextBrief | None = None, **fields: Any) -> str:
-    (cue,) = Guide("coevolve/guide", "coevolve/target")(context(kind=kind, **fields), brief)
+    (cue,) = guide()(context(kind=kind, **fields), brief)
     assert cue.place == "system"
     assert cue.id == load_cue("coevolve/guide").label
     assert not cue.strip
@@ -150,19 +182,60 @@ def test_every_reason_to_explore_has_words_of_its_own() -> None:
     assert len(set(texts.values())) == len(kinds)
     assert all("explorer" in text for text in texts.values())
     assert guided("coverage") == guided("my_own") == texts["blind"]
-    assert "Nobody has asked for anything" in texts["unguided"]
-    assert "what was asked" not in texts["unguided"]
+    assert "the task that is named here" not in texts["unguided"]
+    assert all("the task that is named here" in texts[kind] for kind in kinds if kind != "unguided")
 
 
 def test_guidance_holds_the_brief_and_at_a_boundary_both_rollouts() -> None:
     text = guided("rare", ContextBrief(**BRIEF))
     for value in BRIEF.values():
         assert all(item in text for item in ([value] if isinstance(value, str) else value))
-    both = guided("boundary", contrast=("press red", "press\n" + "b" * 999))
-    assert "An attempt that failed:\n- do 0\n- do 1\n- do 2" in both
-    assert "An attempt that succeeded:\n- press red\n- press bbb" in both
-    assert "b" * 400 not in both
-    assert "succeeded:\n- do 0" in guided("boundary", success=True, contrast=("press red",))
+    mine = "The attempt that led here {}:\n[step 1] do 0\n[step 2] do 1\n[step 3] do 2"
+    both = guided("boundary", contrast=("do 0", "press red", "press\n" + "b" * 1_600))
+    assert mine.format("failed") in both
+    assert (
+        "Another attempt at the same task succeeded. Up to step 1 it was the same; then it went "
+        "on:\n[step 2] press red\n[step 3] press\nbbb"
+    ) in both
+    assert "b" * 1_490 in both
+    assert "b" * 1_500 not in both
+    other = guided("boundary", success=True, contrast=("press red",))
+    assert mine.format("succeeded") in other
+    assert "same task failed. It differs from the beginning:\n[step 1] press red" in other
+
+
+def test_code_is_shown_as_code_from_the_first_line_that_differs() -> None:
+    begun = "token = login()\nrows = show(token)\n"
+    mine, other = f"{begun}for row in rows:\n    like(row)", f"{begun}like(rows[0])"
+    text = guided("boundary", actions=("look()", mine, "end()"), contrast=("look()", other))
+    same = "[step 2] … (2 lines that are the same in both)\n"
+    assert f"[step 1] look()\n{same}for row in rows:\n    like(row)\n[step 3] end()\n" in text
+    assert f"went on:\n{same}like(rows[0])" in text
+    long = listed(["x" * 9_000, "y"] * 20)
+    assert sum(len(step["text"]) for step in long) <= 12_000
+    assert max(len(step["text"]) for step in long) == MAX_CHARS + 1
+    assert listed(("a", "b"), ("a", "b", "c")) == listed(("a", "b"))
+
+
+def test_an_explorer_knows_its_room_the_rules_what_is_known_and_the_walk_before() -> None:
+    of_kinds = [context(kind="rare"), context(kind="unguided", near=("object:mug", "goal:heat"))]
+    of_kinds.append(context(kind="target", target=("object:mug",)))
+    for mine in of_kinds:
+        mine = mine.model_copy(update={"known": ("Press amber.",)})
+        (cue,) = guide(18, "- Press three buttons.")(mine, None)
+        assert "You have 18 actions." in cue.text
+        assert "by action 16" in cue.text
+        assert "What makes a task valid here:\n- Press three buttons.\n" in cue.text
+        assert "- Press amber." in cue.text
+        assert ("mug" in cue.text) == (mine.kind != "rare")
+        assert "another way" not in cue.text
+        (second,) = guide()(mine, None, [("look", "press red")])
+        assert "Go another way" in second.text
+        assert second.text.endswith("[step 1] look\n[step 2] press red")
+        assert "valid here" not in second.text
+    assert "You have 1 action. Finish what you want to bring about by action 1:" in (
+        guide(1)(of_kinds[0], None)[0].text
+    )
 
 
 def test_a_file_of_words_says_what_it_is() -> None:
@@ -198,8 +271,8 @@ class Scripted:
         return [one if isinstance(one, Act) else Act(one) for one in chosen]
 
 
-def walked(agent: Agent, n_starts: int = 1, **settings: Any) -> list[list[Walked]]:
-    known: dict[str, Any] = {"n": 1, "max_steps": 6, "max_envs": 16}
+def walked(agent: Agent, n_starts: int = 1, **settings: Any) -> list[Walked]:
+    known: dict[str, Any] = {"max_steps": 6, "max_envs": 16}
     walks = Walks(agent, lambda: gym.make("Toy-v0"), **{**known, **settings})
     cues = (Cue("Explore.", "system"),)
     return walks.run([Start(TRAIN[n], cues, np.random.default_rng(n)) for n in range(n_starts)])
@@ -207,18 +280,14 @@ def walked(agent: Agent, n_starts: int = 1, **settings: Any) -> list[list[Walked
 
 def test_all_walks_under_way_ask_the_agent_together() -> None:
     agent = Scripted("press red", "press green", "done")
-    found = walked(agent, 3, n=2)
-    assert [len(batch) for batch in agent.batches] == [6, 6, 6]
+    found = walked(agent, 3)
+    assert [len(batch) for batch in agent.batches] == [3, 3, 3]
     assert {view.cues for batch in agent.batches for view in batch} == {
         (Cue("Explore.", "system"),)
     }
-    assert [[way.rollout.task_id for way in ways] for ways in found] == [
-        [TRAIN[n].id] * 2 for n in range(3)
-    ]
-    assert all(
-        way.rollout.actions == ("press red", "press green", "done") for w in found for way in w
-    )
-    assert not any(way.problem for ways in found for way in ways)
+    assert [way.rollout.task_id for way in found] == [TRAIN[n].id for n in range(3)]
+    assert all(way.rollout.actions == ("press red", "press green", "done") for way in found)
+    assert not any(way.problem for way in found)
     few = Scripted("press red", "done")
     walked(few, 3, max_envs=2)
     assert max(len(batch) for batch in few.batches) == 2
@@ -226,15 +295,15 @@ def test_all_walks_under_way_ask_the_agent_together() -> None:
 
 def test_walks_are_as_long_as_explorer_and_env_allow() -> None:
     agent = Scripted("press red")
-    assert [len(way.rollout.steps) for (way,) in walked(agent, max_steps=4)] == [4]
-    assert [len(way.rollout.steps) for (way,) in walked(agent, max_steps=99)] == [8]
+    assert [len(way.rollout.steps) for way in walked(agent, max_steps=4)] == [4]
+    assert [len(way.rollout.steps) for way in walked(agent, max_steps=99)] == [8]
 
 
 def test_a_walk_that_strays_ends() -> None:
-    ((way,),) = walked(Scripted("press red", "?", "", "?", "press red"))
+    (way,) = walked(Scripted("press red", "?", "", "?", "press red"))
     assert way.rollout.actions == ("press red", "?", "", "?")
     assert way.problem == "3 actions in a row had no effect"
-    ((way,),) = walked(Scripted("?", "?", "press red", "?", "?", "done"))
+    (way,) = walked(Scripted("?", "?", "press red", "?", "?", "done"))
     assert (len(way.rollout.steps), way.problem) == (6, "")
 
 
@@ -249,10 +318,10 @@ def test_a_walk_that_strays_ends() -> None:
 def test_what_was_done_is_kept_when_the_model_cannot_go_on(
     end: EndReason, problem: str, unsent: bool
 ) -> None:
-    ((way,),) = walked(Scripted("press red", "press green", Act("", said="Gone.", end=end)))
+    (way,) = walked(Scripted("press red", "press green", Act("", said="Gone.", end=end)))
     assert way.rollout.actions == ("press red", "press green")
     assert (way.problem, way.unsent) == (problem, unsent)
-    ((none,),) = walked(Scripted(Act("", end=end)))
+    (none,) = walked(Scripted(Act("", end=end)))
     assert none.rollout.steps == ()
     assert none.problem == problem
 
@@ -274,23 +343,32 @@ def idea(walk: int = 1, **fields: Any) -> Idea:
     return Idea(**{**known, **fields})
 
 
-def way(of: Context, n: int, number: int = 0) -> tuple[Context, Walk]:
-    exchanges = tuple(exchange(i) for i in range(n))
-    return of, Walk(context_id=of.id, number=number, exchanges=exchanges)
+def way(of: Context, n: int, number: int = 0, text: str = "page") -> tuple[Context, Walk]:
+    exchanges = tuple(exchange(i, text) for i in range(n))
+    return of, Walk(
+        context_id=of.id, number=number, exchanges=exchanges, opening="A panel with buttons."
+    )
 
 
 def test_walks_of_one_task_share_questions_as_far_as_they_fit() -> None:
     mine, other = context(), context(task=TRAIN[1])
     same = context(kind="rare")
-    ways = [way(mine, 5), way(other, 18), way(mine, 6, 1), way(mine, 0, 2), way(same, 3)]
-    advisor = Told(Ideas(tasks=(idea(2), idea(1), idea(9))), Ideas(tasks=()), "overflow")
+    ways = [
+        way(mine, 18), way(other, 18), way(mine, 18, 1), way(mine, 0, 2),
+        way(same, 3, text="x" * 8_100), way(same, 2, text="x" * 8_100),
+    ]  # fmt: skip
+    first = Ideas(tasks=(idea(2), idea(1), idea(9)))
+    advisor = Told(first, "overflow", Ideas(tasks=()), Ideas(tasks=(idea(),)))
     found = Abstract(advisor, "coevolve/abstract", SAMPLING)(ways)
-    assert advisor.batches == [3]
-    assert [each.walks for each in found] == [(0, 2), (4,), (1,)]
+    assert advisor.batches == [2, 1, 1]
+    assert [each.walks for each in found] == [(0, 2), (4,), (5,), (1,)]
     assert [place for place, _ in found[0].proposals] == [2, 0, 0]
-    assert [each.problem for each in found] == ["", "", "overflow"]
+    assert [each.problem for each in found] == ["", "", "", "overflow"]
     assert found[1].proposals == ()
     assert {asked.purpose for asked in advisor.asked} == {"abstract"}
+    assert [list(asked.inputs["known"]) for asked in advisor.asked] == [
+        [], [], ["Press red."] * 3, ["Press red."] * 3
+    ]  # fmt: skip
 
 
 def rendered(ways: Sequence[tuple[Context, Walk]]) -> str:
@@ -307,9 +385,12 @@ def test_a_question_lists_what_is_known_and_shows_whole_walks() -> None:
     assert TRAIN[0].instruction in text
     assert text.count("[step 1] do 0\npage 0") == 2
     assert "Walk 2" in text
-    long = rendered([way(mine, 18)])
-    assert long.count("\npage ") == MAX_EXCHANGES
-    assert long.count("(what came of it is left out)") == 18 - MAX_EXCHANGES
+    assert text.count("Before step 1 the explorer was shown:\nA panel with buttons.") == 2
+    both = rendered([way(mine, 18), way(mine, 18, 1)])
+    assert both.count("\npage ") == 36
+    assert "left out" not in both
+    long = rendered([way(mine, 18, text="x" * 2_000)])
+    assert 0 < long.count("(what it led to is left out)") < 18
     assert all(f"[step {n + 1}] do {n}" in long for n in range(18))
 
 

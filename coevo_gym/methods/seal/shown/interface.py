@@ -19,6 +19,11 @@ from coevo_gym.methods.seal.utilities import FAILURES
 _DOCUMENT = re.compile(r'\{\s*"app_name"')
 """How the document of an API begins, as it is printed."""
 _MOST_DOCUMENTS = 32
+HEADING = "Keep in mind (from recent mistakes):"
+"""Line above the cues."""
+REQUIRED = "Parameters marked [required] must be given."
+"""What the note means, at the end of the description of each document that has one. The prompt of
+a benchmark with schemas says it above them."""
 _INDENTS = (None, 1, 2, 4)
 
 
@@ -48,7 +53,7 @@ class FailureInterface:
             {
                 "schema_notes": self.schema_notes,
                 "hints": [hint.model_dump(mode="json") for hint in self._hints],
-                "cues": [[cue.id, cue.text] for cue in self.cues],
+                "cues": [[cue.id, cue.heading, cue.text] for cue in self.cues],
             }
         )
         return f"seal:{found}"
@@ -58,7 +63,7 @@ class FailureInterface:
         """A line for each label that is on, in an order of their own."""
         texts = cues()
         told = (label for label in FAILURES if label in self.on and label in texts)
-        return tuple(Cue(texts[label], "system", label) for label in told)
+        return tuple(Cue(texts[label], "system", label, heading=HEADING) for label in told)
 
     @property
     def says(self) -> tuple[str, ...]:
@@ -105,6 +110,14 @@ def _noted_tool(tool: Any) -> Any:
     return tool
 
 
+def _explained(noted: dict[str, Any]) -> dict[str, Any]:
+    """A document whose description says what its notes mean, if one says ``[required]``."""
+    described = noted.get("description")
+    if "[required]" not in json.dumps(noted.get("parameters")) or not isinstance(described, str):
+        return noted
+    return {**noted, "description": f"{described} {REQUIRED}".strip()}
+
+
 def noted_documents(text: str) -> str:
     """A text with notes in the documents of APIs that were printed in it as JSON.
 
@@ -135,5 +148,5 @@ def _noted_document(text: str) -> str:
     document = json.loads(text)
     for indent in _INDENTS:
         if json.dumps(document, indent=indent) == text:
-            return json.dumps(document_note(document), indent=indent)
+            return json.dumps(_explained(document_note(document)), indent=indent)
     return text

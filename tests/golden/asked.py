@@ -1,0 +1,280 @@
+"""Writes the prompts of the model explorer as a model reads them: ``prompts/BENCHMARK/NAME.txt``.
+
+    python -m tests.golden.asked [BENCHMARK …]
+
+A test renders them again and compares. They are made by the explorer itself, with scripted walks
+and answers in place of a model. Write them anew after a change of a prompt or of what goes into it,
+read the difference as the model would, and say in the commit why there is one. Only data of our own
+worlds, and BFCL's, is in them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import gymnasium as gym
+import numpy as np
+
+import coevo_gym
+from coevo_gym.agents.chat import ChatAgent, ChatConfig
+from coevo_gym.agents.scripted import ScriptedAgent
+from coevo_gym.core.benchmark import get_benchmark, operations_of
+from coevo_gym.core.evolution import Context, Exchange
+from coevo_gym.core.inquiry import Answer, Inquiry
+from coevo_gym.core.seams import Act, Message
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import EndReason, Trajectory, View
+from coevo_gym.curricula.explore.abstract import Ideas
+from coevo_gym.curricula.explore.model_explorer import ModelExplorer
+from coevo_gym.curricula.explore.summarise import BriefAnswer
+from coevo_gym.curricula.gates.candidate import Candidate
+from coevo_gym.curricula.gates.judge import JudgeGate, Judgement, ask_judge
+from coevo_gym.curricula.gates.solve import tip_of
+from coevo_gym.curricula.growth.contexts import context_of
+from coevo_gym.curricula.growth.evidence import exchanges_of, opening_of
+from coevo_gym.envs.tags import tags_of
+from coevo_gym.episodes import EnvPool, Finished, TrainingEpisode, run_one
+from coevo_gym.methods.seal.shown.interface import FailureInterface
+from coevo_gym.prompts import load_prompt
+from coevo_gym.prompts.inquiry import load_inquiry
+from tests.golden.scenes import SCENES, Place
+
+FOLDER = Path(__file__).parent / "prompts"
+PAGE = Path(__file__).parents[2] / "docs" / "methods" / "coevolve.md"
+"""The page of the docs that shows some of them."""
+_EXAMPLE = re.compile(r"<!-- prompt (\S+) -->\n.*?<!-- end -->", re.DOTALL)
+N_ACTIONS = 18
+FUNCTIONS = 3
+"""Functions of a long list that are kept in a file."""
+KNOWN = ("Something that was asked for before.",)
+USUAL = ("the commonest steps > in order (50 of 120 episodes)",)
+BRIEF = BriefAnswer(
+    summary="The agent began as it should (step 1) and then took a wrong turn (step 2).",
+    failure_cause="It did not check what the last action showed (step 2).",
+    instability_pattern="It succeeds when it checks first.",
+    focus_pattern=("checking before acting",),
+    exploration_objectives=("Do the first step, check what it showed, and go on from there.",),
+    do_not_repeat=("going on without a look (step 2)",),
+)
+
+
+class Plays:
+    """Walks as it is told, and keeps the chat that a model would be shown before each action."""
+
+    def __init__(self, benchmark: str, walks: Sequence[Sequence[str]]) -> None:
+        config = ChatConfig(history="window", window_turns=None, thinking=True)
+        prompt = load_prompt(benchmark).for_explorers
+        self._chat = ChatAgent(cast(Any, None), prompt, config)
+        self._walks = walks
+        self.shown: list[list[tuple[Message, ...]]] = []
+
+    def act(self, views: Sequence[View]) -> list[Act]:
+        """The next action; the end of the walk where there is none."""
+        (view,) = views
+        if not view.history:
+            self.shown.append([])
+        self.shown[-1].append(self._chat.messages(view))
+        actions = self._walks[len(self.shown) - 1][len(view.history) :]
+        return [Act(actions[0]) if actions else Act("", end=EndReason.TIME_LIMIT)]
+
+
+class Asks:
+    """Keeps what a model would be asked, by purpose, and gives a fixed answer."""
+
+    def __init__(self) -> None:
+        self.shown: dict[str, list[tuple[Message, ...]]] = {}
+
+    def ask(self, inquiries: Sequence[Inquiry[Any]]) -> list[Answer[Any]]:
+        """One answer each."""
+        return [self._answer(inquiry) for inquiry in inquiries]
+
+    def _answer(self, inquiry: Inquiry[Any]) -> Answer[Any]:
+        prompt = load_inquiry(inquiry.prompt)
+        system, user = prompt.system(inquiry.inputs), prompt.user(inquiry.inputs)
+        messages = (Message("system", system), Message("user", user))
+        self.shown.setdefault(inquiry.purpose, []).append(messages)
+        if inquiry.schema is BriefAnswer:
+            return Answer(BRIEF)
+        return Answer(Judgement(success=True) if inquiry.schema is Judgement else Ideas(tasks=()))
+
+
+def played(benchmark: str, task: Task, actions: Sequence[str]) -> Trajectory:
+    """An agent's rollout."""
+    with closing(EnvPool(_envs(benchmark, len(actions)), max_envs=1)) as envs:
+        found = run_one(TrainingEpisode(task, seed=0), ScriptedAgent(actions), envs)
+    assert isinstance(found, Finished)
+    assert isinstance(found.record, Trajectory)
+    return found.record
+
+
+def _envs(benchmark: str, max_steps: int) -> Any:
+    env_id = get_benchmark(benchmark).env_id
+    return partial(gym.make, env_id, disable_env_checker=True, max_steps=max_steps)
+
+
+def explored(
+    benchmark: str, context: Context, walks: Sequence[Sequence[str]]
+) -> tuple[Plays, Asks, ModelExplorer]:
+    """Have the explorer explore a context by these walks."""
+    agent, advisor = Plays(benchmark, walks), Asks()
+    explorer = ModelExplorer(
+        get_benchmark(benchmark),
+        advisor,
+        agent,
+        prompts="coevolve",
+        tasks=load_prompt(benchmark).tasks,
+        walks=len(walks),
+        max_steps=N_ACTIONS,
+    )
+    explorer.explore([context], [np.random.default_rng(0)])
+    return agent, advisor, explorer
+
+
+def weak(benchmark: str, kind: str) -> Context:
+    """A context of a rollout that failed, with one that succeeded at a boundary."""
+    scene = SCENES[benchmark]
+    task = coevo_gym.tasks(benchmark, "train", scene.subset)[scene.places[0].task]
+    summary = {
+        "boundary": "3 of 8 rollouts succeeded.",
+        "forgetting": "Solved before (outcomes of its last visits: 1.00, 0.75), failed now.",
+        "rare": "The behaviour was seen in 1 of 120 episodes.",
+    }
+    return context_of(
+        kind,
+        task,
+        played(benchmark, task, scene.failing),
+        summary[kind],
+        contrast=scene.passing if kind == "boundary" else (),
+        usual=USUAL if kind == "rare" else (),
+    ).model_copy(update={"known": KNOWN})
+
+
+def begun_at(benchmark: str, place: Place) -> Context:
+    """The context of an explorer."""
+    if place.guided:
+        return weak(benchmark, "boundary")
+    task = coevo_gym.tasks(benchmark, "train", SCENES[benchmark].subset)[place.task]
+    names = operations_of(get_benchmark(benchmark), task)
+    near = tuple(f"function:{name}" for name in names[1:3]) or tags_of(task)[:2]
+    return Context(kind="unguided", task=task, near=near, known=KNOWN)
+
+
+def rendered(benchmark: str) -> dict[str, str]:
+    """All prompts of a benchmark, by name."""
+    scene, found = SCENES[benchmark], dict[str, tuple[Message, ...]]()
+    for number, place in enumerate(scene.places, start=1):
+        agent, advisor, _ = explored(benchmark, begun_at(benchmark, place), place.walks)
+        (found[f"abstract_{number}"],) = advisor.shown["abstract"]
+        if number == 1:
+            (found["summary_boundary"],) = advisor.shown["summary"]
+            found["walk_boundary"] = agent.shown[0][2]
+            found["walk_boundary_second"] = agent.shown[1][0]
+        if number == 2:
+            found["walk_unguided"] = agent.shown[0][-1]
+    for kind in ("forgetting", "rare"):
+        agent, advisor, _ = explored(benchmark, weak(benchmark, kind), [scene.failing[:1]])
+        (found[f"summary_{kind}"],) = advisor.shown["summary"]
+        found[f"walk_{kind}"] = agent.shown[0][0]
+    context = weak(benchmark, "forgetting")
+    aimed = Context(kind="target", task=context.task, target=scene.target, known=KNOWN)
+    found["walk_target"] = explored(benchmark, aimed, [scene.failing[:1]])[0].shown[0][0]
+    found |= _of_gates(benchmark, context.task, scene.failing)
+    found |= _of_the_policy(benchmark, context.task, scene.failing)
+    return {name: as_text(messages, whole=name == "policy") for name, messages in found.items()}
+
+
+def _of_gates(benchmark: str, task: Task, failing: Sequence[str]) -> dict[str, tuple[Message, ...]]:
+    """What the judge and a solver are shown."""
+    advisor, known = Asks(), get_benchmark(benchmark)
+    candidate = Candidate(task, task=task)
+    JudgeGate(known, advisor).check(candidate)
+    tried = played(benchmark, task, failing)
+    done: Sequence[Exchange] = exchanges_of(tried)
+    opening, reference = opening_of(tried), task.solution
+    ask_judge(advisor, candidate, known, done, opening=opening, reference=reference)
+    judge, of_a_solver = advisor.shown["judge"]
+    tip = (Message("user", tip_of(task.solution).text),)
+    return {"judge": judge, "judge_of_a_solver": of_a_solver, "tip": tip}
+
+
+def _of_the_policy(
+    benchmark: str, task: Task, actions: Sequence[str]
+) -> dict[str, tuple[Message, ...]]:
+    """What the policy under training is shown, also through the interface of seal."""
+    interface = FailureInterface(
+        schema_notes=True, error_hints=True, on=("argument_mismatch", "recovery_failure")
+    )
+    shown: dict[str, tuple[Message, ...]] = {}
+    for name, kept, cues in (("policy", None, ()), ("policy_seal", interface, interface.cues)):
+        chat = ChatAgent(cast(Any, None), load_prompt(benchmark), ChatConfig(thinking=True))
+
+        class Keeps(ScriptedAgent):
+            def act(self, views: Sequence[View], name: str = name, chat: Any = chat) -> list[Act]:
+                if len(views[0].history) < 3:
+                    shown[name] = chat.messages(views[0])
+                return super().act(views)
+
+        episode = TrainingEpisode(task, seed=0, cues=cues, **({"interface": kept} if kept else {}))
+        with closing(EnvPool(_envs(benchmark, len(actions)), max_envs=1)) as envs:
+            run_one(episode, Keeps(actions), envs)
+    return shown
+
+
+def as_text(messages: Sequence[Message], *, whole: bool = False) -> str:
+    """A chat as text; long lists of functions are cut unless all of it is wanted."""
+    parts = [f"=== {message.role} ===\n{message.content}" for message in messages]
+    text = "\n\n".join(parts) + "\n"
+    return text if whole else _FUNCTION_LINES.sub(_cut, text)
+
+
+_FUNCTION_LINES = re.compile(r'(?:^\{"name": .*"parameters": .*\n)+', re.MULTILINE)
+
+
+def _cut(found: re.Match[str]) -> str:
+    lines = found[0].splitlines(keepends=True)
+    left = len(lines) - FUNCTIONS
+    return found[0] if left < 1 else f"{''.join(lines[:FUNCTIONS])}… ({left} more functions)\n"
+
+
+def answers(benchmark: str) -> Mapping[str, Any]:
+    """What a model answers to the prompts of a benchmark; see ``test_asked.py``."""
+    found: Mapping[str, Any] = json.loads(
+        (FOLDER / benchmark / "answers.json").read_text(encoding="utf-8")
+    )
+    return found
+
+
+def with_examples(page: str) -> str:
+    """A page of the docs with the stored prompts between its marks."""
+
+    def example(mark: re.Match[str]) -> str:
+        text = (FOLDER / f"{mark[1]}.txt").read_text(encoding="utf-8")
+        told = f"<details><summary>{mark[1]}</summary>\n\n````text\n{text}````\n\n</details>"
+        return f"<!-- prompt {mark[1]} -->\n{told}\n<!-- end -->"
+
+    return _EXAMPLE.sub(example, page)
+
+
+def make(benchmarks: Sequence[str]) -> None:
+    """Write the files of benchmarks, and remove those of prompts that are gone."""
+    for benchmark in benchmarks:
+        folder = FOLDER / benchmark
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.glob("*.txt"):
+            path.unlink()
+        for name, text in rendered(benchmark).items():
+            (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+    PAGE.write_text(with_examples(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    os.environ.pop("COEVO_WEBSHOP_DATA", None)
+    make(sys.argv[1:] or list(SCENES))

@@ -1,0 +1,81 @@
+"""Prompts read as they are stored, and drafts that were written from them hold or fail by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.errors import BuildError
+from coevo_gym.core.evolution import Context
+from coevo_gym.curricula.explore.abstract import Idea, Ideas
+from coevo_gym.curricula.gates.gates import default_gates, run_gates
+from tests.golden.asked import FOLDER, PAGE, answers, begun_at, rendered, with_examples
+from tests.golden.scenes import SCENES
+
+NAMES = [
+    "webshop",
+    "bfcl",
+    pytest.param("alfworld", marks=pytest.mark.slow),
+    pytest.param("appworld", marks=pytest.mark.slow),
+]
+N_BUILT, N_BROKEN = 20, 10
+BUILT = 0.8
+"""Least share of the drafts that are built."""
+
+
+@pytest.mark.parametrize("benchmark", NAMES)
+def test_prompts_read_as_they_are_stored(benchmark: str, engine: Callable[[str], None]) -> None:
+    engine(benchmark)
+    again = f"Run `python -m tests.golden.asked {benchmark}`, and read the difference."
+    stored = {path.stem: path.read_text("utf-8") for path in (FOLDER / benchmark).glob("*.txt")}
+    found = rendered(benchmark)
+    assert found.keys() == stored.keys(), again
+    for name, text in found.items():
+        assert text == stored[name], f"{benchmark}/{name}. {again}"
+
+
+def test_the_docs_show_them_as_they_are_stored() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert with_examples(page) == page, "Run `python -m tests.golden.asked`."
+    assert all(f"<!-- prompt {benchmark}/" in page for benchmark in SCENES)
+
+
+def context_of(benchmark: str, prompt: str) -> Context:
+    """The context that a stored prompt for proposals is about."""
+    place = SCENES[benchmark].places[int(prompt.removeprefix("abstract_")) - 1]
+    return begun_at(benchmark, place)
+
+
+@pytest.mark.parametrize("benchmark", NAMES)
+def test_drafts_written_from_the_prompts_are_built(
+    benchmark: str, engine: Callable[[str], None]
+) -> None:
+    engine(benchmark)
+    known = get_benchmark(benchmark)
+    n, failed = 0, list[str]()
+    for prompt, answer in answers(benchmark)["answers"].items():
+        context = context_of(benchmark, prompt)
+        for idea in Ideas.model_validate(answer).tasks:
+            n += 1
+            try:
+                known.build(known.draft(idea.proposal(), context))
+            except BuildError as error:
+                failed.append(f"{idea.turns}: {error}")
+    assert n == N_BUILT
+    assert n - len(failed) >= BUILT * n, failed
+
+
+@pytest.mark.parametrize("benchmark", NAMES)
+def test_a_draft_that_breaks_a_rule_of_the_prompt_is_rejected(
+    benchmark: str, engine: Callable[[str], None]
+) -> None:
+    engine(benchmark)
+    gates = default_gates(get_benchmark(benchmark))
+    broken = answers(benchmark)["broken"]
+    assert len({each["rule"] for each in broken}) == len(broken) == N_BROKEN
+    for each in broken:
+        proposal = Idea.model_validate(each["task"]).proposal()
+        verdict = run_gates(gates, proposal, context=context_of(benchmark, each["prompt"])).verdict
+        assert verdict.gate == each["gate"], (each["rule"], verdict.gate, verdict.reason)
