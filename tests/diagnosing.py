@@ -8,7 +8,7 @@ from typing import Any
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.task import freeze
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Step, Trajectory
-from coevo_gym.envs.diagnosis import NO_FAILURES, diagnosable
+from coevo_gym.envs.diagnosis import diagnosable
 
 
 def episode(
@@ -31,11 +31,27 @@ def episode(
     )
 
 
+def modes_of(benchmark: str, done: Trajectory) -> tuple[str, ...]:
+    """The failure modes of an episode, with what must hold of all of them."""
+    found = diagnosable(get_benchmark(benchmark)).diagnose(done).modes
+    check_modes(benchmark, found)
+    return found
+
+
+def check_modes(benchmark: str, modes: Sequence[str]) -> None:
+    """Each mode is told once, and is in the benchmark's list."""
+    listed = diagnosable(get_benchmark(benchmark)).modes
+    assert len(set(listed)) == len(listed)
+    assert len(set(modes)) == len(modes)
+    assert set(modes) <= set(listed)
+
+
 def label_of(benchmark: str, done: Trajectory) -> str:
     """The label of an episode of one turn, with what must hold of every diagnosis."""
     found = diagnosable(get_benchmark(benchmark)).diagnose(done)
     (label,) = found.turns
-    assert found.modes == (() if label in NO_FAILURES else (label,))
+    check_modes(benchmark, found.modes)
+    assert bool(found.modes) is not done.success
     evaluated = EvalTrajectory(
         **{
             name: getattr(done, name)

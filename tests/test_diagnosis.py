@@ -18,19 +18,20 @@ from coevo_gym.envs.diagnosis import (
     diagnosable,
     diagnosis_of,
     facts_of,
+    failures_in,
     turn_label,
 )
 from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.web.view.safe import shares_of
 from tests import toy
-from tests.diagnosing import episode, label_of
+from tests.diagnosing import check_modes, episode, label_of
 from tests.fuzz.texts import ANY_TEXT
 
 toy.register()
 
 KEYS = st.sampled_from(
     ["turns", "tests", "passed", "requirement", "reached", "calls", "webshop.r_type",
-     "webshop.r_att", "webshop.r_option", "label"]
+     "webshop.r_att", "webshop.r_option", "label", "goal", "kind", "object"]
 )  # fmt: skip
 TEXTS = ANY_TEXT | st.lists(
     st.sampled_from(
@@ -85,14 +86,14 @@ def test_a_benchmark_with_scenarios_set_aside_labels_as_before() -> None:
 
 def test_an_episode_that_succeeds_has_no_mode_of_failure() -> None:
     labels = [TurnLabel.PASS, TurnLabel.SPURIOUS_TOOL_CALL]
-    assert diagnosis_of(labels, success=True) == Diagnosis(("pass", "spurious_tool_call"))
+    found = diagnosis_of(labels, success=True, modes=["spurious_tool_call"])
+    assert found == Diagnosis(("pass", "spurious_tool_call"))
 
 
-def test_each_mode_is_told_once_in_the_order_they_came_about() -> None:
+def test_each_kind_of_failure_is_told_once_in_the_order_they_came_about() -> None:
     labels = [TurnLabel.SPURIOUS_TOOL_CALL, TurnLabel.EMPTY_TURN, TurnLabel.NOT_REACHED]
-    found = diagnosis_of([*labels[:1], *labels], success=False)
-    assert found.modes == ("spurious_tool_call", "empty_turn_model_response")
-    assert len(found.turns) == 4
+    found = failures_in([*labels[:1], *labels])
+    assert found == ("spurious_tool_call", "empty_turn_model_response")
 
 
 @pytest.mark.parametrize(
@@ -145,8 +146,9 @@ steps = st.builds(
 def test_any_episode_is_labelled(benchmark: str, done: Trajectory) -> None:
     """Whatever was said and shown, and whatever a report holds."""
     found = diagnosable(get_benchmark(benchmark)).diagnose(done)
-    assert {*found.turns, *found.modes} <= set(TurnLabel)
-    assert set(found.modes) <= set(found.turns)
+    assert set(found.turns) <= set(TurnLabel)
+    check_modes(benchmark, found.modes)
+    assert not (done.success and found.modes)
     if benchmark != "bfcl":
         assert len(found.turns) <= 1
         if done.success:

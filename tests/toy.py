@@ -26,7 +26,14 @@ from coevo_gym.core.evolution import Context, Draft, Proposal, digest
 from coevo_gym.core.task import Split, Task, Verifier, World, parse_split
 from coevo_gym.core.trajectory import EvalTrajectory, Step, Trajectory, View
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.envs.diagnosis import Diagnosis, TurnLabel, diagnosis_of, first_that_applies
+from coevo_gym.envs.diagnosis import (
+    FAILING,
+    Diagnosis,
+    TurnLabel,
+    diagnosis_of,
+    failures_in,
+    first_that_applies,
+)
 from coevo_gym.envs.frame import Frame, Grade
 from coevo_gym.envs.proposals import actions_of, check_context, draft_of, opened, request_of
 from coevo_gym.envs.tags import tags_from
@@ -104,6 +111,7 @@ def _native(task_of: Callable[[tuple[str, ...], str], Task]) -> tuple[Task, ...]
 class ToyBenchmark:
     name, env_id = "toy", "Toy-v0"
     subsets: tuple[str, ...] = ()
+    modes = FAILING
 
     def tasks(self, split: Split | str, subset: str | None = None) -> Sequence[Task]:
         if subset is not None:
@@ -196,7 +204,7 @@ class ToyBenchmark:
             (called != {"press", "done"}, TurnLabel.MISSING_TOOL_CALL),
         )
         label = first_that_applies(rules, otherwise=TurnLabel.ARGUMENT_MISMATCH)
-        return diagnosis_of([label], success=episode.success)
+        return diagnosis_of([label], success=episode.success, modes=failures_in([label]))
 
     def broken(self, task: Task) -> Task:
         return task.model_copy(update={"verifier": ToyVerifier(order=("pink",))})

@@ -113,8 +113,8 @@ class GRPO(SurrogateLearner):
                 be, are left out and counted.
             advantages: one for each trajectory of each group, or one for each of its steps;
                 default: :meth:`advantages`. Of the groups that are not left out only, or of all.
-            clip_high: the upper clip of each trajectory, in the place of the settings' for all; of
-                the same groups as ``advantages``.
+            clip_high: the upper clip of each trajectory, in the place of the settings'; of the
+                same groups as ``advantages``.
 
         Returns:
             Every term of the loss, averaged over the steps that the optimiser took, and counts.

@@ -83,6 +83,8 @@ class GRPOConfig(UpdateConfig):
             of up to 1 from the outcome.
         overlong_max_tokens: sampled tokens of a trajectory from which the whole penalty is due.
         overlong_buffer_tokens: over so many tokens below that the penalty grows from 0.
+        clip_high_cued: ``clip_high`` of the trajectories whose cues were stripped; None for the
+            same as for all others.
         old_logprobs: the old policy of the ratio: what the sampler ``recorded``, or what the
             learner computes itself before its first step (``recomputed``), for a sampler whose
             numerics differ: all tokens are weighted by ``importance_cap`` then. Samples from which
@@ -103,6 +105,7 @@ class GRPOConfig(UpdateConfig):
     overlong: Literal["keep", "mask", "penalty"] = "keep"
     overlong_max_tokens: int = Field(default=4096, ge=1)
     overlong_buffer_tokens: int = Field(default=1024, ge=1)
+    clip_high_cued: float | None = Field(default=None, gt=0)
     old_logprobs: Literal["recorded", "recomputed"] = "recorded"
 
     @model_validator(mode="after")

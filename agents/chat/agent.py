@@ -22,9 +22,10 @@ class ChatConfig(FrozenModel):
 
     Attributes:
         history: what of an episode it is shown: all (``causal``), all but earlier thoughts
-            (``reasoning``), the last steps (``window``), or what it keeps (``self_managed``).
-        window_turns: past steps that ``window`` shows as they were; None for as many as fit into
-            24,000 characters.
+            (``reasoning``), the last steps with the task and a list of older actions (``window``),
+            the last steps alone (``recent``), or what it keeps (``self_managed``).
+        window_turns: past steps that ``window`` and ``recent`` show as they were; None for as many
+            as fit into 24,000 characters.
         managed_chars: characters of a prompt from which on ``self_managed`` asks to make room.
         thinking: whether it is to think before it answers. The prompt asks for it, and in a
             :class:`coevo_gym.config.RunConfig` a chat template with a switch is told so too.
@@ -34,7 +35,7 @@ class ChatConfig(FrozenModel):
         temperature: what logits are divided by; 0 is greedy.
     """
 
-    history: Literal["causal", "reasoning", "window", "self_managed"] = "causal"
+    history: Literal["causal", "reasoning", "window", "recent", "self_managed"] = "causal"
     window_turns: int | None = Field(default=4, ge=0)
     managed_chars: int = Field(default=24_000, ge=1)
     thinking: bool = False
@@ -116,6 +117,8 @@ class ChatAgent:
                 return history.reasoning(conversation)
             case "window":
                 return history.window(conversation, config.window_turns)
+            case "recent":
+                return history.recent(conversation, config.window_turns)
             case "self_managed":
                 return history.self_managed(conversation, config.managed_chars)
 

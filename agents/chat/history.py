@@ -1,15 +1,16 @@
-"""The part of an episode that a chat model is shown: four kinds of history.
+"""The part of an episode that a chat model is shown: five kinds of history.
 
 Each is a pure function of the view, so an agent keeps no state: what was said and sampled lies in
 the view's history. An answer that is shown as it was sampled carries its token ids; a prompt that
 goes on from the one before thus shares a training segment with it. An answer that was changed has
 no ids and is prompt text like any other, which is not trained on again.
 
-The four are those of AgentEvolver (Zhai et al., arXiv 2511.10395): append only, thoughts dropped,
-sliding window, and a history that the model itself manages. Where one of ours differs, it says so.
+They follow AgentEvolver (Zhai et al., arXiv 2511.10395): append only, thoughts dropped, sliding
+window, a history that the model itself manages, and the bare recent steps that its exploration
+sees. Where one of ours differs, it says so.
 
-Cues are told in all four: in the system message, which a prompt without one then gets; before the
-first user message; after every user message. They are the same in all of an episode, so that a
+Cues are told in all of them: in the system message, which a prompt without one then gets; before
+the first user message; after every user message. They are the same in all of an episode, so that a
 prompt goes on from the one before as it does without them.
 """
 
@@ -119,6 +120,25 @@ def window(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
     if not any(instruction in text for text in (remembered[0], *(m.content for m in kept))):
         remembered.insert(1, f"What is asked for now: {instruction}")
     kept[0] = conversation.user(0, "\n\n".join(remembered))
+    return (*conversation.system(oldest - 1), *kept)
+
+
+def recent(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
+    """The last ``n`` steps, and nothing of older ones: neither the task nor what was done.
+
+    It suits exploration, where nothing is asked for. Whatever else must not be forgotten belongs
+    into the system message.
+
+    Args:
+        conversation: the episode.
+        n: past steps that are shown as they were, from 0; None for as many as fit into 24,000
+            characters.
+    """
+    oldest = conversation.answered - (_that_fit(conversation) if n is None else n)
+    if oldest <= 0:
+        return causal(conversation)
+    kept = list(_exchanges(conversation, range(oldest, conversation.answered)))
+    kept[0] = conversation.user(0, conversation.asked(oldest))  # with the cues of a first message
     return (*conversation.system(oldest - 1), *kept)
 
 

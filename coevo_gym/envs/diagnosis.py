@@ -157,32 +157,49 @@ class Diagnosis(NamedTuple):
     Attributes:
         turns: a label for each user turn, most of them of :class:`TurnLabel`; () if nothing is
             known of it.
-        modes: the ways in which it failed, each once, in the order they came about.
+        modes: the ways in which it failed, each once and from the benchmark's closed list, the
+            most telling one first; () if it succeeded, or nothing is known of it.
     """
 
     turns: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
 
 
-def diagnosis_of(turns: Iterable[TurnLabel], *, success: bool) -> Diagnosis:
-    """The diagnosis with these labels; where the episode failed, each kind of failure is a mode.
+FAILING = tuple(str(label) for label in TurnLabel if label not in NO_FAILURES)
+"""The labels that tell of a failure."""
+
+
+def failures_in(turns: Iterable[TurnLabel]) -> tuple[str, ...]:
+    """Return the kinds of failure among the labels of turns, each once, in order.
+
+    Example:
+        >>> failures_in([TurnLabel.PASS, TurnLabel.EMPTY_TURN, TurnLabel.NOT_REACHED])
+        ('empty_turn_model_response',)
+    """
+    return tuple(dict.fromkeys(str(label) for label in turns if label not in NO_FAILURES))
+
+
+def diagnosis_of(
+    turns: Iterable[TurnLabel], *, success: bool, modes: Iterable[str] = ()
+) -> Diagnosis:
+    """Return the diagnosis with these labels.
 
     Args:
         turns: a label for each turn.
         success: whether the episode succeeded, as it may with a call too many.
-
-    Example:
-        >>> labels = [TurnLabel.PASS, TurnLabel.EMPTY_TURN, TurnLabel.NOT_REACHED]
-        >>> diagnosis_of(labels, success=False).modes
-        ('empty_turn_model_response',)
+        modes: the ways in which it failed; left out where it succeeded.
     """
-    labels = tuple(turns)
-    failures = dict.fromkeys(x for x in labels if x not in NO_FAILURES and not success)
-    return Diagnosis(tuple(map(str, labels)), tuple(map(str, failures)))
+    return Diagnosis(tuple(map(str, turns)), () if success else tuple(modes))
 
 
 class Diagnosable(Benchmark, Protocol):
-    """A benchmark that can say why an episode failed; see :func:`diagnosable`."""
+    """A benchmark that can say why an episode failed; see :func:`diagnosable`.
+
+    Attributes:
+        modes: all failure modes that its diagnoses may name; see :mod:`coevo_gym.envs.modes`.
+    """
+
+    modes: tuple[str, ...]
 
     def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
         """Label an episode by what was recorded of it.

@@ -15,6 +15,7 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "shuffled": "coevo_gym.methods.rbc:shuffled",
         "coevolve_rbc": "coevo_gym.methods.rbc:coevolve_rbc",
         "seal": "coevo_gym.methods.seal.method:seal",
+        "role_agent": "coevo_gym.methods.role_agent.method:role_agent",
         **{
             name: f"coevo_gym.methods.curriculum:{name}"
             for name in ("curriculum", "adarft", "plr", "learnable", "progress", "sec")

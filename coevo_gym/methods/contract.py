@@ -84,6 +84,7 @@ def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
         gate_settings=GatesConfig(),
         tries=none_yet,
         max_envs=8,
+        language_model=False,
     )
 
 

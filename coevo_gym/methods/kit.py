@@ -85,6 +85,7 @@ class Kit:
         seed: returns the seed of one part of the run, by its purpose.
         explorer_settings: settings of the explorer.
         gate_settings: settings of the gates.
+        language_model: whether the policy under training is a language model.
         asked: the model that rounds ask; None if they ask none.
         tries: creates an agent that acts with the policy under training, at a temperature.
         max_envs: most envs alive at once.
@@ -104,6 +105,7 @@ class Kit:
     gate_settings: GatesConfig
     tries: Callable[[float], Agent]
     max_envs: int
+    language_model: bool
     asked: AskedModel | None = None
     on_verdict: OnVerdict | None = None
 

@@ -257,6 +257,7 @@ class Assembly:
             gate_settings=settings.gates,
             tries=lambda temperature: self.agent(self.policy, temperature),
             max_envs=self.config.rollout.max_envs or self.env_class.max_live,
+            language_model=self.config.policy.kind != "tiny",
             asked=self.asked(arm),
             on_verdict=on_verdict,
         )

@@ -76,7 +76,9 @@ class Guiding:
         for study in self.studies:
             began = perf_counter()
             found = study.examine(groups)
-            self._count("study_s", perf_counter() - began)
+            took = perf_counter() - began
+            self._count("study_s", took)
+            self._count(f"study_s.{study.kind}", took)
             _check(study, found.notes, groups)
             notes += found.notes
             for purpose, used in found.usage.items():
@@ -94,9 +96,14 @@ class Guiding:
             memory.note(notes)
 
     def metrics(self) -> dict[str, float]:
-        """What was spent and noted since the last call; and the numbers of the memories."""
-        parts = {"guide_s": self.coach, "study_s": self.studies}
-        spent = {name: self._spent.get(name, 0.0) for name, part in parts.items() if part}
+        """What was spent and noted since the last call; and the numbers of the memories.
+
+        ``study_s`` are the seconds of all studies, ``study_s.KIND`` those of one.
+        """
+        parts = ["guide_s"] if self.coach else []
+        if self.studies:
+            parts += ["study_s", *(f"study_s.{study.kind}" for study in self.studies)]
+        spent = {name: self._spent.get(name, 0.0) for name in parts}
         written = {name: float(n) for name, n in sorted(self._written.items())}
         self._spent.clear()
         self._written.clear()

@@ -255,6 +255,7 @@ def test_a_window_and_a_managed_context_by_their_settings() -> None:
 
     assert len(told(ChatConfig())) == 1 + 11
     assert len(told(ChatConfig(history="window", window_turns=1))) == 1 + 3
+    assert len(told(ChatConfig(history="recent", window_turns=1))) == 1 + 3
     assert "make room" in told(ChatConfig(history="self_managed", managed_chars=10))[-1]
 
 

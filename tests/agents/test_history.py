@@ -13,6 +13,7 @@ from coevo_gym.agents.chat.history import (
     Conversation,
     causal,
     reasoning,
+    recent,
     self_managed,
     window,
     without_marks,
@@ -41,6 +42,7 @@ CONTEXTS: dict[str, Context] = {
     "causal": causal,
     "reasoning": reasoning,
     "window": lambda conversation: window(conversation, 2),
+    "recent": lambda conversation: recent(conversation, 2),
     "self_managed": lambda conversation: self_managed(conversation, 400),
 }
 
@@ -90,7 +92,8 @@ def test_a_chat_is_a_system_message_and_then_user_and_assistant_in_turn(
         "user",
     ]
     assert messages[0].content.startswith("Press buttons.")
-    assert "Press red." in messages[1].content
+    forgets = name == "recent" and len(answers) > 2
+    assert ("Press red." in messages[1].content) is not forgets
     assert f"It is {len(answers) + 1}." in messages[-1].content
 
 
@@ -184,6 +187,31 @@ class TestWindow:
     def test_a_request_that_was_made_in_the_meantime_is_not_lost(self) -> None:
         told = window(Conversation(view_of(["a", "b"], "Press blue."), TELLS_BARE), 0)[1].content
         assert "What is asked for now: Press blue.\n\nWhat you have done" in told
+
+
+class TestRecent:
+    @given(ANSWERS, st.integers(0, 4))
+    def test_it_keeps_n_steps_and_nothing_else(self, answers: list[str], n: int) -> None:
+        conversation = Conversation(view_of(answers), TOY)
+        whole, kept = causal(conversation), min(n, len(answers))
+        assert recent(conversation, n) == (whole[0], *whole[-2 * kept - 1 :])
+        assert recent(conversation, None) == whole  # all of it fits
+
+    def test_its_system_message_tells_what_was_known_before_the_first_step_that_is_kept(
+        self,
+    ) -> None:
+        tells = parse_prompt(
+            PROMPT.replace('"instruction", ', '"instruction", "info", ').replace(
+                "Press buttons.", "Press buttons. {{ info.n }}"
+            )
+        )
+        system, *_ = recent(Conversation(view_of(["a", "b", "c"]), tells), 1)
+        assert system.content.startswith("Press buttons. 2")
+
+    def test_the_first_message_that_is_kept_has_the_cues_of_a_first_one(self) -> None:
+        view = replace(view_of(["a", "b", "c"]), cues=(Cue("Hint.", "first"),))
+        told = contents(recent(Conversation(view, TOY), 1))
+        assert [text.startswith("Hint.") for text in told] == [True, False]
 
 
 class TestSelfManaged:

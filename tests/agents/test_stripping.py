@@ -149,6 +149,7 @@ CONFIGS = {
     "causal": ChatConfig(),
     "reasoning": ChatConfig(history="reasoning", thinking=True),
     "window": ChatConfig(history="window", window_turns=1),
+    "recent": ChatConfig(history="recent", window_turns=1),
     "self_managed": ChatConfig(history="self_managed", managed_chars=300),
 }
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 import coevo_gym
+from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.trajectory import EndReason, Step
+from coevo_gym.envs.alfworld.goals import COOL, HEAT, LOOK, PICK, TWO, Goal
+from coevo_gym.envs.alfworld.tasks import goal_of
+from coevo_gym.envs.diagnosis import diagnosable
 from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.testing import make_env
-from tests.diagnosing import episode, label_of
+from tests.diagnosing import episode, label_of, modes_of
 
 FAILED, SPENT = EndReason.TIME_LIMIT, EndReason.MAX_STEPS
 
@@ -84,3 +89,92 @@ def test_real_episodes() -> None:
         found.append(label_of("alfworld", trajectory_of(env)))
     env.close()
     assert found == ["pass", "invalid_tool_call", "state_mismatch"]
+
+
+def did(*commands: str, refused: Sequence[str] = ()) -> list[Step]:
+    """Steps with these commands, each on a text of its own; those that are refused come last."""
+    kinds = [""] * len(commands) + ["not_admissible"] * len(refused)
+    both = zip([*commands, *refused], kinds, strict=True)
+    return [
+        Step(text := f"You see {n}.", text, command, error_kind=kind)
+        for n, (command, kind) in enumerate(both)
+    ]
+
+
+def goal(kind: str = PICK, place: str = "Shelf") -> dict[str, Any]:
+    lamp = "DeskLamp" if kind == LOOK else ""
+    wanted = Goal(kind=kind, object="Mug", receptacle="" if lamp else place, toggle=lamp)
+    return {"goal": wanted.model_dump()}
+
+
+TAKE, TAKE_PAN = "take mug 1 from desk 1", "take pan 2 from stoveburner 1"
+PUT, PUT_2 = "move mug 1 to shelf 1", "move mug 2 to shelf 2"
+WALK = [f"go to drawer {n}" for n in range(5)]
+MODES: list[tuple[str, list[Step], dict[str, Any], EndReason]] = [
+    ("wrong_receptacle", did(TAKE, "move mug 1 to desk 1"), goal(), SPENT),
+    ("wrong_receptacle", did(TAKE, "put mug 1 in/on desk 1", refused=["use x 1"]), goal(), FAILED),
+    ("wrong_receptacle", did(TAKE, PUT, TAKE, "move mug 1 to drawer 2"), goal(TWO), SPENT),
+    ("wrong_target_location", did(TAKE, PUT, PUT_2), goal(TWO), SPENT),
+    ("wrong_target_location", did(PUT, PUT_2, *WALK), goal(TWO), FAILED),
+    ("wrong_target_location", did(PUT, PUT_2, TAKE_PAN, "move pan 2 to bed 1"), goal(TWO), SPENT),
+    ("missing_precondition", did(TAKE, PUT), goal(HEAT), SPENT),
+    ("missing_precondition", did(TAKE, refused=["heat mug 1 with microwave 1"]), goal(HEAT), SPENT),
+    ("missing_precondition", did(TAKE, refused=["use desklamp 1"]), goal(LOOK), SPENT),
+    ("missing_precondition", did(refused=["clean mug 1 with sinkbasin 1"]), {}, SPENT),
+    ("entity_confusion", did(TAKE_PAN, "move pan 2 to shelf 1"), goal(), SPENT),
+    ("entity_confusion", did(TAKE_PAN, "move pan 2 to shelf 1", *WALK), goal(HEAT), FAILED),
+    ("entity_confusion", did(TAKE_PAN, "move pan 2 to bed 1", TAKE), goal(LOOK), SPENT),
+    ("wrong_object_interaction", did(TAKE_PAN, "heat pan 2 with microwave 1"), goal(HEAT), SPENT),
+    ("wrong_object_interaction", did("cool egg 1 with fridge 1", *WALK), goal(COOL), FAILED),
+    ("wrong_object_interaction", did("clean pan 2 with sinkbasin 1"), goal(), SPENT),
+    ("action_format_error", did("look", refused=["I go to the desk."]), goal(), SPENT),
+    ("action_format_error", did(*WALK[:2], refused=["fly"]), {}, SPENT),
+    ("action_format_error", did(refused=["", "go", "heat mug 1"]), goal(HEAT), FAILED),
+    ("repeated_failed_action", did(*WALK[:2], refused=["open bed 1"] * 2), goal(), SPENT),
+    ("repeated_failed_action", did(refused=["open bed 1"] * 2), {}, FAILED),
+    ("repeated_failed_action", did(*WALK, refused=["take mug 9 from bed 1"] * 3), goal(), SPENT),
+    ("navigation_loop", [*did(*WALK[:2])] * 3, goal(), SPENT),
+    ("navigation_loop", [*did(*WALK[:1]), *did(*WALK)] + did("look") * 3, goal(), SPENT),
+    ("navigation_loop", did(*WALK, refused=WALK), {}, SPENT),
+    ("repetitive_exploration", did("look", *["inventory"] * 4, "look"), goal(), SPENT),
+    ("repetitive_exploration", did(*WALK[:3] * 3), goal(), FAILED),
+    ("repetitive_exploration", did(*["look", WALK[0], WALK[1]] * 4), {}, SPENT),
+    ("premature_give_up", did("look"), goal(), EndReason.AGENT_DONE),
+    ("premature_give_up", did(*WALK), goal(HEAT), EndReason.AGENT_DONE),
+    ("premature_give_up", [], {}, EndReason.FAILED),
+    ("exhaustive_exploration_failure", did(*WALK), goal(), SPENT),
+    ("exhaustive_exploration_failure", did(TAKE, *WALK), goal(LOOK), EndReason.MAX_TOKENS),
+    ("exhaustive_exploration_failure", [], {}, EndReason.CONTEXT_OVERFLOW),
+]
+
+
+@pytest.mark.parametrize(("mode", "steps", "report", "end"), MODES)
+def test_failure_modes(
+    mode: str, steps: list[Step], report: dict[str, Any], end: EndReason
+) -> None:
+    (found, *_) = modes_of("alfworld", episode(steps, report=report, end=end))
+    assert found == mode
+
+
+def test_a_thing_that_is_taken_up_again_is_in_no_wrong_place() -> None:
+    steps = did(TAKE, "move mug 1 to desk 1", TAKE, *WALK)
+    found = modes_of("alfworld", episode(steps, report=goal(), end=SPENT))
+    assert found == ("exhaustive_exploration_failure",)
+
+
+def test_every_mode_has_three_traces() -> None:
+    counts = Counter(mode for mode, *_ in MODES)
+    assert set(counts) == set(diagnosable(get_benchmark("alfworld")).modes)
+    assert min(counts.values()) >= 3
+
+
+def test_the_grader_writes_the_goal_down() -> None:
+    (task, *_) = coevo_gym.tasks("alfworld", "train", subset="builtin")
+    env = make_env("alfworld", task)
+    env.reset(options={"task": task})
+    for command in task.solution[:-1]:
+        env.step(command)
+    env.cut(FAILED)
+    done = trajectory_of(env)
+    env.close()
+    assert Goal.model_validate(done.report["goal"]) == goal_of(task.world)  # type: ignore[arg-type]

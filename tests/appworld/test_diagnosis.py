@@ -15,7 +15,7 @@ from coevo_gym.core.trajectory import EndReason, Step, Trajectory
 from coevo_gym.envs.diagnosis import Diagnosis, diagnosable
 from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.testing import make_env
-from tests.diagnosing import episode, label_of
+from tests.diagnosing import episode, label_of, modes_of
 
 FAILED = 'Execution failed. Traceback:\n  File "<python-input>", line 1, in <module>\n    x()\n'
 DATA, ANSWER = "assert model changes match spotify.Like.", "assert answers match."
@@ -123,6 +123,79 @@ def test_what_nobody_has_judged_has_no_label() -> None:
 
 def test_every_label_has_three_traces() -> None:
     assert min(Counter(label for label, _, _ in TRACES).values()) >= 3
+
+
+NAMED = Ran(("spotify.login",), "exception", FAILED + "IndexError: list index out of range")
+ABSENT = Ran(
+    ("spotify.show_song",),
+    "exception",
+    FAILED + "Exception: Response status code is 409:\n"
+    '{"message":"The song with id 99999 does not exist."}',
+)
+CRASH, OUT = Ran(kind="crash", told="Killed."), [COMPLETED, OWN_ANSWER]
+MODES: list[tuple[str, list[Ran], list[str]]] = [
+    ("code_error", [LOGIN, LOGIN, SYNTAX], OUT),
+    ("code_error", [LOGIN, KEY, DONE], [ANSWER]),
+    ("code_error", [NAME], [DATA]),
+    ("code_error", [LOGIN, NAMED], OUT),
+    ("unknown_api", [LOGIN, API], OUT),
+    ("unknown_api", [SYNTAX, LOGIN, LOGIN, APP, DONE], [DATA]),
+    ("unknown_api", [ATTRIBUTE], OUT),
+    ("wrong_arguments", [LOGIN, TYPE], OUT),
+    ("wrong_arguments", [answered(422), DONE], [ANSWER]),
+    ("wrong_arguments", [LOGIN, answered(405, "spotify.show_song")], OUT),
+    ("missing_login", [answered(401, "spotify.show_song"), DONE], [ANSWER]),
+    ("missing_login", [LOGIN, answered(401, "venmo.show_balance")], OUT),
+    ("missing_login", [KEY, LOGIN, answered(401, "phone.login")], OUT),
+    ("not_found", [LOGIN, answered(404, "spotify.show_song"), DONE], [DATA]),
+    ("not_found", [answered(404)], OUT),
+    ("not_found", [LOGIN, ABSENT], OUT),
+    ("not_found", [LOGIN, answered(404, "file_system.show_file"), LOGIN], OUT),
+    ("stopped_code", [LOGIN, LOST], OUT),
+    ("stopped_code", [LOST, DONE], [ANSWER]),
+    ("stopped_code", [LOGIN, LOGIN, CRASH], OUT),
+    ("unrepaired_error", [LOGIN, answered(409, "spotify.like_song")], OUT),
+    ("unrepaired_error", [answered(500, "venmo.show_balance"), LOGIN, DONE], [ANSWER]),
+    ("unrepaired_error", [answered(403, "phone.show_alarms"), DONE], [DATA]),
+    ("not_completed", [LOGIN], OUT),
+    ("not_completed", [answered(401), LOGIN], [DATA, COMPLETED]),
+    ("not_completed", [], [COMPLETED]),
+    ("wrong_change", [LOGIN, DONE], [DATA]),
+    ("wrong_change", [answered(401), LOGIN, DONE], [OWN_DATA]),
+    ("wrong_change", [KEY, LOGIN, DONE], [DATA, ANSWER]),
+    ("wrong_answer", [LOGIN, DONE], [ANSWER]),
+    ("wrong_answer", [DONE], [OWN_ANSWER]),
+    ("wrong_answer", [TYPE, LOGIN, DONE], [ANSWER]),
+]
+ALSO: list[tuple[str, list[Ran]]] = [
+    ("repeated_failed_action", [KEY, KEY, LOGIN, DONE]),
+    ("repeated_failed_action", [answered(401)] * 2),
+    ("repeated_failed_action", [LOGIN, LOST, LOST, DONE]),
+    ("action_format_error", [SYNTAX]),
+    ("action_format_error", [LOGIN, SYNTAX, LOGIN]),
+    ("action_format_error", [SYNTAX, SYNTAX, LOGIN, DONE]),
+]
+
+
+@pytest.mark.parametrize(("mode", "steps", "failed"), MODES)
+def test_failure_modes(mode: str, steps: list[Ran], failed: list[str]) -> None:
+    (found, *_) = modes_of("appworld", played(steps, failed))
+    assert found == mode
+
+
+@pytest.mark.parametrize(("mode", "steps"), ALSO)
+def test_what_all_benchmarks_share_is_named_after_what_the_tests_say(
+    mode: str, steps: list[Ran]
+) -> None:
+    (_, *found) = modes_of("appworld", played(steps, [DATA]))
+    assert mode in found
+    assert mode not in modes_of("appworld", played([LOGIN, *[Ran()] * 6, DONE], [DATA]))
+
+
+def test_every_mode_has_three_traces() -> None:
+    counts = Counter([*(mode for mode, _, _ in MODES), *(mode for mode, _ in ALSO)])
+    assert set(counts) == set(diagnosable(get_benchmark("appworld")).modes)
+    assert min(counts.values()) >= 3
 
 
 REAL: list[tuple[str, list[str]]] = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -12,13 +13,13 @@ import pytest
 
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.task import Task, thaw
-from coevo_gym.core.trajectory import EndReason, Trajectory
+from coevo_gym.core.trajectory import EndReason, Step, Trajectory
 from coevo_gym.envs.diagnosis import Diagnosis, diagnosable
 from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.testing import make_env
 from tests.bfcl.official import entries
 from tests.bfcl.test_env import MKDIR, made_up, play, say
-from tests.diagnosing import episode
+from tests.diagnosing import episode, modes_of
 
 BENCH = Path(__file__).parents[2] / "bench" / "seal_labels.py"
 DONE = "Done."
@@ -93,7 +94,8 @@ def test_a_call_too_many_is_no_failure_of_an_episode_that_succeeds() -> None:
 def test_the_turn_in_which_an_episode_is_cut_is_not_reached() -> None:
     done = played(made_up(["pwd()"], MKDIR, []), say("pwd()"), DONE, say(*MKDIR), cut=True)
     assert done.report["label"] == "force_terminated"
-    assert BFCL.diagnose(done) == Diagnosis(("pass", "not_reached", "not_reached"), ())
+    turns = ("pass", "not_reached", "not_reached")
+    assert BFCL.diagnose(done) == Diagnosis(turns, ("exhaustive_exploration_failure",))
 
 
 def test_a_report_tells_the_facts_of_each_turn() -> None:
@@ -165,3 +167,42 @@ def _all_passed(self: object, verifier: object) -> object:
 
     turns = [{"reached": True, "reference": True, "calls": 1}]
     return Grade(1.0, True, report={"turns": turns * 12})
+
+
+CAT = say("cat(file_name='nowhere')")
+MODES = [
+    *(
+        (label, made_up(truth), messages, False)
+        for label, truth, messages in ONE_TURN
+        if truth and label != "pass"
+    ),
+    ("spurious_tool_call", made_up([], MKDIR), [say("pwd()"), DONE, DONE], False),
+    ("spurious_tool_call", made_up([], ["ls()"]), [say("ls()"), DONE, DONE], False),
+    ("spurious_tool_call", made_up([], ["pwd()"]), [say("mkdir(dir_name='x')"), DONE, DONE], False),
+    ("exhaustive_exploration_failure", made_up(MKDIR), [say(*MKDIR)], True),
+    ("exhaustive_exploration_failure", made_up(["ls()"]), [say("pwd()"), say("ls()")], True),
+    ("exhaustive_exploration_failure", made_up(["ls()"], ["pwd()"]), [say("ls()"), DONE], True),
+    ("repeated_failed_action", made_up(["ls()"]), [CAT, CAT], True),
+    ("repeated_failed_action", made_up(["ls()"]), [say("pwd()"), CAT, CAT, say("pwd()")], True),
+    ("repeated_failed_action", made_up([], ["ls()"]), [DONE, CAT, CAT, CAT], True),
+]
+
+
+@pytest.mark.parametrize(("mode", "task", "messages", "cut"), MODES)
+def test_failure_modes(mode: str, task: Task, messages: Sequence[str], cut: bool) -> None:
+    (found, *_) = modes_of("bfcl", played(task, *messages, cut=cut))
+    assert found == mode
+
+
+@pytest.mark.parametrize("kinds", [["parse"], ["", "parse", ""], ["parse", "call", "parse"]])
+def test_messages_that_cannot_be_read_are_a_mode(kinds: Sequence[str]) -> None:
+    steps = [Step("", "", f"say {n}", error_kind=kind) for n, kind in enumerate(kinds)]
+    cut = episode(steps, end=EndReason.MAX_STEPS)
+    assert modes_of("bfcl", cut) == ("action_format_error",)
+    assert modes_of("bfcl", episode([*steps, *[Step("", "", "")] * 9])) == ()
+
+
+def test_every_mode_has_three_traces() -> None:
+    counts = Counter(mode for mode, *_ in MODES)
+    assert set(counts) == {*BFCL.modes} - {"action_format_error"}
+    assert min(counts.values()) >= 3

@@ -31,6 +31,8 @@ WANTED = {
         "rbc_alfworld_few",
         "appworld",
         "simulated",
+        "role_agent_table3",
+        "role_agent_table4",
         "seal_table1",
         "seal_table3",
         "lm_first",

@@ -165,6 +165,8 @@ class TestAStep:
         assert numbers["usage.outcomes.requests"] == 3 * GROUPS
         assert {"guide_s", "study_s", "rollout_s", "update_s", "round_s"} <= numbers.keys()
         assert numbers["study_s"] >= 0 <= numbers["guide_s"]
+        of_kinds = [numbers[f"study_s.{study.kind}"] for study in parts.loop.guiding.studies]
+        assert sum(of_kinds) == pytest.approx(numbers["study_s"])
         episodes = 3 * GROUPS * SIZE
         assert parts.loop.state.env_steps == episodes * len(TRAIN[0].solution) + 3 * GROUPS
         assert parts.loop.state.usage["outcomes"].calls == 3 * GROUPS

@@ -202,6 +202,38 @@ def test_a_trajectory_may_carry_its_own_upper_clip() -> None:
     assert everywhere["clip_fraction"] > 0.9
 
 
+def test_trajectories_whose_cues_were_stripped_have_an_upper_clip_of_their_own() -> None:
+    """As if each had been passed one; a cue that is not stripped does not count."""
+    _, trajectories = drawn([3], [2], [4], [1])
+    seldom = [_long_ago(one, gap=math.log(1.5)) for one in trajectories]
+    seldom[0] = _uncued(seldom[0])
+    seldom[1] = dataclasses.replace(seldom[1], cue_ids=("kept",))
+    groups = [group(*seldom[:2]), group(*seldom[2:])]
+    # What was sampled after cues has a ratio of 1 to itself; two steps, so that clips can act.
+    settings = {**ONE_STEP, "epochs": 2, "lr": 0.5, "kl_coef": 0.0, "old_logprobs": "recomputed"}
+    weights = []
+    for own, clips in (
+        ({"clip_high": 0.01, "clip_high_cued": 0.6}, None),
+        ({"clip_high": 0.01}, [[0.6, 0.01], [0.01, 0.01]]),
+        ({"clip_high": 0.01}, None),
+        ({"clip_high": 0.01, "clip_high_cued": 0.01}, None),
+    ):
+        learner = GRPO(model := FakeLanguageModel(), GRPOConfig(**{**settings, **own}))
+        learner.update(groups, [[1.0, 0.5], [1.0, -1.0]], clip_high=clips)
+        weights.append(model.table.detach().clone())
+    assert torch.equal(weights[0], weights[1])
+    assert torch.equal(weights[2], weights[3])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def _uncued(episode: Trajectory) -> Trajectory:
+    """The same, trained without the cues that it was sampled with."""
+    (step,) = episode.steps
+    assert isinstance(step.decision, TokenDecision)
+    decision = dataclasses.replace(step.decision, trained_prompt_ids=step.decision.prompt_ids)
+    return dataclasses.replace(episode, steps=(dataclasses.replace(step, decision=decision),))
+
+
 def test_upper_clips_are_those_of_the_groups_that_are_learned_from() -> None:
     _, trajectories = drawn([3], [2], [4], [1])
     seldom = [_long_ago(one, gap=math.log(1.5)) for one in trajectories]

@@ -17,6 +17,7 @@ from coevo_gym.core.trajectory import (
     Group,
     Sample,
     Segment,
+    TokenDecision,
     Trajectory,
 )
 from coevo_gym.provision import extra_advice
@@ -66,11 +67,11 @@ def batch_of(
         groups: those that are not whole, or too stale, are left out.
         advantages: one for each trajectory of each group, or of each usable group; None to judge
             the usable groups.
-        config: says which outcome is learned from.
+        config: says which outcome is learned from, and the upper clip of cued trajectories.
         judge: judges groups.
         masked: ends of the trajectories that are left out, beside lost ones.
         clip_high: upper clip of each trajectory, of the same groups as ``advantages``; default:
-            one for all, which the batch does not hold.
+            as the settings say; one for all is not held by the batch.
 
     Raises:
         ValueError: if a group has another number of advantages than of trajectories.
@@ -89,12 +90,34 @@ def batch_of(
     learned = [not (t.end_reason.lost or t.end_reason in masked) for t in trajectories]
     metrics["masked_share"] = 1.0 - sum(learned) / len(learned) if learned else 0.0
     clips = None
+    if clip_high is None and isinstance(config, GRPOConfig):
+        clip_high = upper_clips(usable, config)
     if clip_high is not None:
         own_clips = of_usable(groups, clip_high)
         clips = list(compress(chain.from_iterable(own_clips), learned))
     judged = list(compress(chain.from_iterable(values), learned))
     batch = flatten(list(compress(trajectories, learned)), judged, clip_high=clips)
     return batch._replace(off_policy=any(group.max_staleness for group in usable)), metrics
+
+
+def upper_clips(groups: Sequence[Group], config: GRPOConfig) -> list[list[float]] | None:
+    """Return the upper clip of each trajectory by whether cues were stripped from its prompts.
+
+    Returns:
+        None where the settings have one clip for all.
+    """
+    cued = config.clip_high_cued
+    if cued is None:
+        return None
+    return [
+        [cued if _stripped(trajectory) else config.clip_high for trajectory in group.trajectories]
+        for group in groups
+    ]
+
+
+def _stripped(trajectory: Trajectory) -> bool:
+    decisions = (step.decision for step in trajectory.steps)
+    return any(isinstance(d, TokenDecision) and d.trained_prompt_ids is not None for d in decisions)
 
 
 def flatten(

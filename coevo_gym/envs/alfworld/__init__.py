@@ -7,7 +7,7 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EvalTrajectory, Step, Trajectory
 from coevo_gym.envs.alfworld import builder, proposals, tasks
 from coevo_gym.envs.alfworld.choices import choices
-from coevo_gym.envs.alfworld.diagnosis import diagnose
+from coevo_gym.envs.alfworld.diagnosis import MODES, diagnose
 from coevo_gym.envs.alfworld.tags import tags_of
 from coevo_gym.envs.diagnosis import Diagnosis
 from coevo_gym.envs.folder import ProposableFolder
@@ -22,6 +22,7 @@ class ALFWorldBenchmark(ProposableFolder):
 
     name = "alfworld"
     env_id = "CoEvolve-ALFWorld-v0"
+    modes = MODES
 
     @property
     def subsets(self) -> tuple[str, ...]:

@@ -112,7 +112,9 @@ class ALFWorldEnv(TaskEnv):
         return self._frame_of(self._game.step(action), acted=True)
 
     def _grade(self, verifier: Verifier) -> Grade:
-        return Grade(float(self._game.won), self._game.won)
+        assert self._goal is not None
+        goal = FrozenDict(self._goal.model_dump())
+        return Grade(float(self._game.won), self._game.won, report=FrozenDict(goal=goal))
 
     def _frame_of(self, ran: str, *, acted: bool = False) -> Frame:
         game = self._game

@@ -9,7 +9,7 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EvalTrajectory, Step, Trajectory
 from coevo_gym.envs.appworld import builder, proposals, tasks
 from coevo_gym.envs.appworld.choices import choices
-from coevo_gym.envs.appworld.diagnosis import diagnose
+from coevo_gym.envs.appworld.diagnosis import MODES, diagnose
 from coevo_gym.envs.appworld.env import code_of
 from coevo_gym.envs.appworld.moves import LOOKS
 from coevo_gym.envs.appworld.tags import tags_of
@@ -23,6 +23,7 @@ class AppWorldBenchmark(ProposableFolder):
 
     name = "appworld"
     env_id = "CoEvolve-AppWorld-v0"
+    modes = MODES
 
     @property
     def subsets(self) -> tuple[str, ...]:

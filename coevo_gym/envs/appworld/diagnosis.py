@@ -15,6 +15,19 @@ from coevo_gym.envs.diagnosis import (
     first_that_applies,
     texts_after,
 )
+from coevo_gym.envs.modes import FORMAT, REPEATED, listed_modes, modes_that_apply, stretches
+
+CODE_ERROR, UNKNOWN_API, WRONG_ARGUMENTS = "code_error", "unknown_api", "wrong_arguments"
+LOGIN, NOT_FOUND, STOPPED = "missing_login", "not_found", "stopped_code"
+UNREPAIRED, NOT_COMPLETED = "unrepaired_error", "not_completed"
+WRONG_CHANGE, WRONG_ANSWER = "wrong_change", "wrong_answer"
+MODES = (
+    *(CODE_ERROR, UNKNOWN_API, WRONG_ARGUMENTS, LOGIN, NOT_FOUND, STOPPED, UNREPAIRED),
+    *(NOT_COMPLETED, WRONG_CHANGE, WRONG_ANSWER, REPEATED, FORMAT),
+)
+"""Failure modes, in the order in which they are tried: first the class of an error that was never
+repaired, then what the tests say. The list is ours.
+"""
 
 _COMPLETE = "supervisor.complete_task"
 _NOT_RUN = ("syntax", "unsafe")
@@ -27,8 +40,11 @@ _RAISED = re.compile(
 """How a traceback ends."""
 _TAIL = 2_000
 """Characters at the end of what a step printed in which that is looked for."""
+_STOPPED = ("timeout", "crash")
 _REFUSED = ("400", "405", "422")
 """Status codes of arguments that an API does not take."""
+_ABSENT = re.compile(r'"message":"[^"]{0,200}\bdoes not exist')
+"""How APIs say that what was named is not there; the status of that is 409 as a rule."""
 _OF_ANSWER = re.compile(r"\banswers?\b", re.IGNORECASE)
 
 
@@ -41,6 +57,12 @@ def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
     task. ``state_mismatch``: a test about the apps' data fails. ``recovery_failure``: what failed
     last never worked afterwards. ``missing_tool_call``: the task was not declared complete.
     ``response_mismatch``: the answer alone is wrong.
+
+    The modes begin with the class of an error that was never repaired: ``code_error``,
+    ``unknown_api``, ``wrong_arguments``, ``missing_login`` (status 401), ``not_found`` (404, or a
+    message that something does not exist), ``stopped_code`` (out of time or memory), and
+    ``unrepaired_error`` for each of them and all others. Then ``not_completed``; or, of a task that
+    was declared complete, ``wrong_change`` and ``wrong_answer`` by the tests that fail.
     """
     if episode.success:
         return diagnosis_of([TurnLabel.PASS], success=True)
@@ -48,11 +70,10 @@ def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
         return Diagnosis()
     steps = [_Ran.of(*pair) for pair in zip(episode.steps, texts_after(episode), strict=True)]
     called = {name for step in steps for name in step.calls}
-    about_data = [
-        told
-        for told in _failed_tests(episode.report)
-        if told != COMPLETED and not _OF_ANSWER.search(told)
-    ]
+    failed = [told for told in _failed_tests(episode.report) if told != COMPLETED]
+    about_answer = [told for told in failed if _OF_ANSWER.search(told)]
+    about_data = [told for told in failed if not _OF_ANSWER.search(told)]
+    unrepaired = _unrepaired(steps)
     label = first_that_applies(
         (
             (not steps, TurnLabel.EMPTY_TURN),
@@ -60,12 +81,25 @@ def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
             (any(step.wrong_arguments for step in steps), TurnLabel.ARGUMENT_MISMATCH),
             (not called - {_COMPLETE}, TurnLabel.MISSING_TOOL_CALL),
             (bool(about_data), TurnLabel.STATE_MISMATCH),
-            (_unrepaired(steps), TurnLabel.RECOVERY_FAILURE),
+            (unrepaired is not None, TurnLabel.RECOVERY_FAILURE),
             (_COMPLETE not in called, TurnLabel.MISSING_TOOL_CALL),
         ),
         TurnLabel.RESPONSE_MISMATCH,
     )
-    return diagnosis_of([label], success=False)
+    errors = () if unrepaired is None else (unrepaired.mode, UNREPAIRED)
+    completed = _COMPLETE in called
+    found = modes_that_apply(
+        (
+            (NOT_COMPLETED, not completed),
+            (WRONG_CHANGE, completed and bool(about_data)),
+            (WRONG_ANSWER, completed and bool(about_answer)),
+        )
+    )
+    own = (*filter(None, errors), *found)
+    modes = listed_modes(
+        own, episode, stretches(episode.steps), modes=MODES, format_kinds=("syntax",)
+    )
+    return diagnosis_of([label], success=False, modes=modes)
 
 
 class _Ran(NamedTuple):
@@ -77,12 +111,14 @@ class _Ran(NamedTuple):
             none.
         invalid: whether the code could not be run, or named what there is not.
         wrong_arguments: whether an API or a function did not take its arguments.
+        mode: the failure mode of its error, "" for none and for one of no class of its own.
     """
 
     calls: tuple[str, ...]
     failing: str | None
     invalid: bool
     wrong_arguments: bool
+    mode: str = ""
 
     @classmethod
     def of(cls, step: Step, told: str) -> _Ran:
@@ -92,24 +128,38 @@ class _Ran(NamedTuple):
         matches = list(_RAISED.finditer(told[-_TAIL:])) if kind == "exception" else []
         raised = matches[-1].groupdict() if matches else {}
         status = raised.get("status")
+        absent = bool(matches and _ABSENT.search(told[-_TAIL:], matches[-1].end()))
         return cls(
             step.calls,
             step.calls[-1] if status and step.calls else "",
             invalid=kind in _NOT_RUN or bool(raised.get("unknown")),
             wrong_arguments=bool(raised.get("type")) or status in _REFUSED,
+            mode=NOT_FOUND if status and absent else _mode(kind, raised),
         )
 
 
-def _unrepaired(steps: list[_Ran]) -> bool:
-    """Whether what failed last never worked afterwards."""
+def _mode(kind: str, raised: Mapping[str, str | None]) -> str:
+    """The failure mode of a kind of error, and of what was raised."""
+    if status := raised.get("status"):
+        refused = dict.fromkeys(_REFUSED, WRONG_ARGUMENTS)
+        return (refused | {"401": LOGIN, "404": NOT_FOUND}).get(status, "")
+    if raised.get("type"):
+        return WRONG_ARGUMENTS
+    if (unknown := raised.get("unknown")) and not unknown.startswith("NameError"):
+        return UNKNOWN_API
+    return STOPPED if kind in _STOPPED else CODE_ERROR
+
+
+def _unrepaired(steps: list[_Ran]) -> _Ran | None:
+    """The step that failed last, if that never worked afterwards."""
     worked: set[str] = set()
     for step in reversed(steps):
         if step.failing is not None:
-            return step.failing not in worked
+            return None if step.failing in worked else step
         worked.update(step.calls)
         if step.calls != (_COMPLETE,):  # to end the task repairs nothing
             worked.add("")
-    return False
+    return None
 
 
 def _failed_tests(report: Mapping[str, Any]) -> Iterator[str]:

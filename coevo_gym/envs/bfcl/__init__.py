@@ -11,8 +11,16 @@ from coevo_gym.envs.bfcl.engine.tools import functions_of
 from coevo_gym.envs.bfcl.engine.wheel import CATEGORIES
 from coevo_gym.envs.bfcl.tags import tags_of
 from coevo_gym.envs.bfcl.world import BFCLWorld
-from coevo_gym.envs.diagnosis import Diagnosis, diagnosis_of, facts_of, turn_label
+from coevo_gym.envs.diagnosis import (
+    FAILING,
+    Diagnosis,
+    diagnosis_of,
+    facts_of,
+    failures_in,
+    turn_label,
+)
 from coevo_gym.envs.folder import ProposableFolder
+from coevo_gym.envs.modes import EXHAUSTED, FORMAT, REPEATED, listed_modes, stretches
 
 
 class BFCLBenchmark(ProposableFolder):
@@ -21,6 +29,8 @@ class BFCLBenchmark(ProposableFolder):
     name = "bfcl"
     env_id = "CoEvolve-BFCL-v0"
     subsets = CATEGORIES
+    modes = (*FAILING, REPEATED, FORMAT, EXHAUSTED)
+    """Failures of turns, the first one first; then those that all benchmarks share."""
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
         """The solution with one call a message, in the notation of the choices."""
@@ -43,8 +53,15 @@ class BFCLBenchmark(ProposableFolder):
 
     def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
         """A label for each turn of the conversation, from what the judge has written of it."""
-        labels = map(turn_label, facts_of(episode.report))
-        return diagnosis_of(labels, success=episode.success)
+        labels = [turn_label(facts) for facts in facts_of(episode.report)]
+        modes = listed_modes(
+            failures_in(labels),
+            episode,
+            stretches(episode.steps),
+            modes=self.modes,
+            format_kinds=("parse",),
+        )
+        return diagnosis_of(labels, success=episode.success, modes=modes)
 
 
 BENCHMARK = BFCLBenchmark(tasks, builder, choices, proposals)

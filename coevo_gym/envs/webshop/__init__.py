@@ -9,7 +9,7 @@ from coevo_gym.envs.diagnosis import Diagnosis
 from coevo_gym.envs.folder import ProposableFolder
 from coevo_gym.envs.webshop import builder, proposals, tasks
 from coevo_gym.envs.webshop.choices import choices
-from coevo_gym.envs.webshop.diagnosis import diagnose
+from coevo_gym.envs.webshop.diagnosis import MODES, diagnose
 from coevo_gym.envs.webshop.tags import tags_of
 
 BELOW_ALL = 0.001
@@ -22,6 +22,7 @@ class WebShopBenchmark(ProposableFolder):
     name = "webshop"
     env_id = "CoEvolve-WebShop-v0"
     subsets = tasks.SUBSETS
+    modes = MODES
 
     def symbol(self, step: Step) -> str:
         """One of search, page, item, option, subpage, buy; "!" for an impossible action."""

@@ -1,13 +1,41 @@
-"""Why an episode failed, from the actions that were impossible and the parts of the score."""
+"""Why an episode failed, from its actions and from the parts of the score."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coevo_gym.core.trajectory import EvalTrajectory, Trajectory
+from coevo_gym.core.trajectory import EvalTrajectory, Step, Trajectory
 from coevo_gym.envs.diagnosis import Diagnosis, TurnLabel, diagnosis_of, first_that_applies
+from coevo_gym.envs.modes import FORMAT, modes_that_apply
+from coevo_gym.envs.webshop.engine.session import parse_action
 
+PRICE, PREMATURE_PURCHASE = "price_constraint_violation", "premature_purchase"
+WRONG_ATTRIBUTE, MISSING_ATTRIBUTE = "wrong_attribute_selection", "missing_attribute_selection"
+WRONG_PRODUCT, BROWSING = "wrong_product_selection", "excessive_browsing"
+REPEATED_QUERY, NAVIGATION = "repeated_query", "navigation_error"
+IRRELEVANT, TERMINATION = "irrelevant_query", "premature_termination"
+MODES = (
+    *(WRONG_PRODUCT, PRICE, PREMATURE_PURCHASE, WRONG_ATTRIBUTE, MISSING_ATTRIBUTE),
+    *(FORMAT, BROWSING, REPEATED_QUERY, NAVIGATION, IRRELEVANT, TERMINATION),
+)
+"""Failure modes, in the order in which they are tried.
+
+Source: names of Role-Agent (arXiv 2606.10917), Table 6; the rules are ours.
+"""
+_HASTY = 3
+"""Actions in which a purchase was made without looking around: search, product, buy."""
+_UNREADABLE = ("unparsable", "unknown_action")
+_WORD = re.compile(r"[a-z0-9]+")
+_IDLE_WORDS = frozenset(
+    _WORD.findall(
+        "a an and any are be can cost dollars find for from get have i in is it less like looking "
+        "me more must my need of on or pick please price should some than that the to under want "
+        "with would you"
+    )
+)
+"""Words of instructions that say nothing of a product."""
 _CHOSEN = ("webshop.r_option", "webshop.r_att", "webshop.r_price")
 
 
@@ -29,7 +57,60 @@ def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
             (any(_short(report, part) for part in _CHOSEN), TurnLabel.ARGUMENT_MISMATCH),
         )
     )
-    return diagnosis_of([label], success=episode.success)
+    return diagnosis_of([label], success=episode.success, modes=_modes(episode))
+
+
+def _modes(episode: Trajectory | EvalTrajectory) -> tuple[str, ...]:
+    """Return the modes of a failed episode.
+
+    After a purchase: ``wrong_product_selection``: the type or an attribute is not as asked for.
+    ``price_constraint_violation``: it costs too much. ``premature_purchase``: it was bought within
+    3 actions. ``wrong_attribute_selection``, ``missing_attribute_selection``: an option is not as
+    asked for, and some option was clicked, or none.
+    Before one: ``action_format_error``: a third of the actions, or more, were unreadable.
+    ``excessive_browsing``: half of the steps, or more, turned pages. ``repeated_query``: two
+    searches had the same words. ``navigation_error``: a third of the actions, or more, clicked
+    what was not there. ``irrelevant_query``: no search shared a telling word with the instruction.
+    ``premature_termination``: nothing else, and nothing was bought.
+    """
+    report, steps = episode.report, episode.steps
+    n, bought = len(steps), "webshop.r_type" in report
+    called = [call for step in steps for call in step.calls]
+    unreadable = sum(step.error_kind in _UNREADABLE for step in steps)
+    impossible = sum(step.error_kind == "not_clickable" for step in steps)
+    queries = _queries(steps)
+    lacks_option, chose = _short(report, "webshop.r_option"), "option" in called
+    found = modes_that_apply(
+        (
+            (WRONG_PRODUCT, _short(report, "webshop.r_type")),
+            (PRICE, report.get("webshop.r_price") == 0.0),
+            (PREMATURE_PURCHASE, bought and n <= _HASTY),
+            (WRONG_ATTRIBUTE, lacks_option and chose),
+            (MISSING_ATTRIBUTE, lacks_option and not chose),
+            (WRONG_PRODUCT, _short(report, "webshop.r_att")),
+            (FORMAT, 3 * unreadable >= n > 0),
+            (BROWSING, not bought and 2 * called.count("page") >= n > 0),
+            (REPEATED_QUERY, not bought and len(set(queries)) < len(queries)),
+            (NAVIGATION, 3 * impossible >= n > 0),
+            (IRRELEVANT, bool(queries) and not _related(queries, steps[0].observation)),
+        )
+    )
+    return tuple(dict.fromkeys(found)) or (() if bought else (TERMINATION,))
+
+
+def _queries(steps: Sequence[Step]) -> list[frozenset[str]]:
+    """The words of each search."""
+    actions = (parse_action(step.action) for step in steps if not step.error_kind)
+    return [_words(argument or "") for verb, argument in actions if verb == "search"]
+
+
+def _related(queries: Sequence[frozenset[str]], instruction: str) -> bool:
+    """Whether a query has a telling word of the instruction, which the first page shows."""
+    return any(query & (_words(instruction) - _IDLE_WORDS) for query in queries)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(text.lower()))
 
 
 def _short(report: Mapping[str, Any], part: str) -> bool:

@@ -19,6 +19,15 @@ _PLACES = {
         "seal.position",
         "seal.task_target",
     ),
+    "coevo_gym.methods.role_agent.formulas:ROLE": (
+        "role.horizon",
+        "role.foresight",
+        "role.advantages",
+        "role.mode_counts",
+        "role.mode_weights",
+        "role.rule_modes",
+        "role.empirical",
+    ),
 }
 """``"module:mapping"`` and the names in it. A method stands above this room, so it is a string."""
 

@@ -1,0 +1,405 @@
+"""Whether rules name the way in which an episode failed, on all four benchmarks.
+
+References of training tasks are broken so that they fail in one known way: an option is not chosen,
+the wrong thing is heated, a call is left out, code asks for what there is not. Each is played in
+the env, and `Benchmark.diagnose` must name that way among the episode's failure modes. A way is
+only tried on tasks that it fits, and counts only where the episode fails. Unbroken references must
+have no mode.
+
+Prints a row for each benchmark and mode: tasks that it fits, the share in which it was named, and
+the share in which it was named first. Exits with 1 if a mode was named in less than 95 % of its
+tasks, or fits none.
+
+Run: python bench/failure_modes.py [BENCHMARK …] [--tasks 100] [--each 20]
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import coevo_gym
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import EndReason, Trajectory
+from coevo_gym.envs.alfworld.goals import CHANGES, TWO, Goal
+from coevo_gym.envs.alfworld.tasks import goal_of
+from coevo_gym.envs.appworld.env import code_of
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.envs.diagnosis import diagnosable
+from coevo_gym.episodes.episode import trajectory_of
+from coevo_gym.testing import make_env
+
+sys.path.insert(0, str(Path(__file__).parent))
+import seal_labels
+
+WANTED = 0.95
+"""Least share of a mode's tasks in which it must be named."""
+
+
+class Unfit(Exception):
+    """A way to fail does not fit a task."""
+
+
+Break = Callable[[Task, TaskEnv, random.Random], Iterator[str]]
+"""Yields the actions of an episode that fails in one way; the env shows what the last one led to.
+It may begin the episode of another task first."""
+
+
+def play(env: TaskEnv, task: Task, actions: Iterator[str]) -> Trajectory:
+    """Play actions; where they end before the episode, a limit of time cuts it."""
+    env.reset(seed=0, options={"task": task})
+    for action in actions:
+        *_, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            return trajectory_of(env)
+    env.cut(EndReason.TIME_LIMIT)
+    return trajectory_of(env)
+
+
+def fits(condition: object) -> None:
+    if not condition:
+        raise Unfit
+
+
+def always(*actions: str) -> Break:
+    """The same actions for every task."""
+    return lambda task, env, rng: iter(actions)
+
+
+def begun(n: int, *actions: str) -> Break:
+    """The first actions of the reference, and others after them."""
+    return lambda task, env, rng: iter([*task.solution[:n], *actions])
+
+
+# WebShop. References are a search, a product, its options, and the purchase.
+
+LOOK, BUY = ("click[description]", "click[< prev]"), "click[buy now]"
+
+
+def slowly(actions: Sequence[str]) -> Iterator[str]:
+    """The same purchase, with a look at the description."""
+    search, product, *rest = actions
+    yield from (search, product, *LOOK, *rest)
+
+
+def too_dear(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
+    env.reset(options={"task": get_benchmark("webshop").broken(task)})  # type: ignore[attr-defined]
+    yield from slowly(task.solution)
+
+
+def without_options(task: Task, env: TaskEnv, rng: random.Random, *, hasty: bool) -> Iterator[str]:
+    fits(len(task.solution) > 3)
+    actions = [*task.solution[:2], BUY]
+    yield from actions if hasty else slowly(actions)
+
+
+def wrong_option(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
+    fits(len(task.solution) > 3)
+    yield from slowly(task.solution[:2])
+    wanted = {action.lower() for action in task.solution[2:-1]}
+    common = {"back to search", "< prev", "description", "features", "reviews", "attributes"}
+    shown = (one.lower() for one in env.view.info["admissible"])
+    others = [one for one in shown if one[6:-1] not in common and one not in {*wanted, BUY}]
+    fits(others)
+    yield rng.choice(others)
+    yield BUY
+
+
+def other_product(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
+    tags = get_benchmark("webshop").tags  # type: ignore[attr-defined]
+    drawn = rng.sample(list(coevo_gym.tasks("webshop", "train")), 50)
+    other = next(one for one in drawn if not set(tags(one)) & set(tags(task)))
+    yield from slowly(other.solution)
+
+
+WEBSHOP: dict[str, Break] = {
+    "price_constraint_violation": too_dear,
+    "premature_purchase": partial(without_options, hasty=True),
+    "missing_attribute_selection": partial(without_options, hasty=False),
+    "wrong_attribute_selection": wrong_option,
+    "wrong_product_selection": other_product,
+    "action_format_error": begun(2, "I buy it."),
+    "excessive_browsing": begun(1, *["click[next >]"] * 3),
+    "repeated_query": lambda task, env, rng: iter([task.solution[0]] * 2),
+    "navigation_error": begun(1, "click[cheapest]"),
+    "irrelevant_query": always("search[zzgl qwrx]"),
+    "premature_termination": begun(2),
+}
+
+# ALFWorld.
+
+
+def goal_in(task: Task) -> Goal:
+    return goal_of(task.world)  # type: ignore[arg-type]
+
+
+def put_back(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
+    """Everything is done, and the last thing ends where it was taken from."""
+    moved = re.fullmatch(r"move (.+) to .+", task.solution[-1])
+    fits(moved)
+    origin = next(
+        one.partition(" from ")[2]
+        for one in reversed(task.solution)
+        if one.startswith(f"take {moved[1]} ")  # type: ignore[index]
+    )
+    fits(origin.rpartition(" ")[0] != goal_in(task).receptacle.lower())
+    yield from (*task.solution[:-1], f"go to {origin}", f"move {moved[1]} to {origin}")  # type: ignore[index]
+
+
+def two_places(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
+    """Two things end in two places of the right type."""
+    fits(goal_in(task).kind == TWO)
+    target = task.solution[-1].rpartition(" to ")[2]
+    name, _, number = target.rpartition(" ")
+    other = f"{name} {2 if number == '1' else 1}"
+    *before, last = task.solution
+    while before and not before[-1].startswith("take "):
+        before.pop()
+    yield from before
+    fits(f"go to {other}" in env.view.info["admissible"])
+    yield f"go to {other}"
+    if f"open {other}" in env.view.info["admissible"]:
+        yield f"open {other}"
+    fits(last.replace(target, other) in env.view.info["admissible"])
+    yield last.replace(target, other)
+
+
+def without_change(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
+    fits(change := CHANGES.get(goal_in(task).kind))
+    yield from (one for one in task.solution if not one.startswith(change.verb))  # type: ignore[union-attr]
+
+
+ABLE = {
+    "heat": {"apple", "bread", "cup", "egg", "mug", "plate", "potato", "tomato"},
+    "cool": {"apple", "bowl", "bread", "cup", "egg", "lettuce", "mug", "pan", "plate", "pot"},
+    "clean": {
+        "bowl",
+        "butterknife",
+        "cloth",
+        "cup",
+        "fork",
+        "knife",
+        "mug",
+        "pan",
+        "plate",
+        "spoon",
+    },
+}
+"""Types of things that can be changed so."""
+
+
+def another_thing(task: Task, env: TaskEnv, rng: random.Random, *, changed: bool) -> Iterator[str]:
+    """A thing of another type is put down again, or heated, cooled or cleaned."""
+    goal = goal_in(task)
+    change = CHANGES.get(goal.kind)
+    fits(change or not changed)
+    for command in [one for one in env.view.info["admissible"] if one.startswith("go to ")]:
+        yield command
+        shown = env.view.info["admissible"]
+        for take in [one for one in shown if one.startswith("take ")]:
+            kind = take.split()[1]
+            if kind == goal.object.lower() or (changed and kind not in ABLE[change.verb]):  # type: ignore[union-attr]
+                continue
+            thing, _, place = take.removeprefix("take ").partition(" from ")
+            yield take
+            if not changed:
+                yield f"move {thing} to {place}"
+                return
+            yield f"go to {change.appliance} 1"  # type: ignore[union-attr]
+            heat = f"{change.verb} {thing} with {change.appliance} 1"  # type: ignore[union-attr]
+            fits(heat in env.view.info["admissible"])
+            yield heat
+            return
+    raise Unfit
+
+
+def visits(
+    task: Task, env: TaskEnv, rng: random.Random, *, n: int, times: int = 1
+) -> Iterator[str]:
+    shown = [one for one in env.view.info["admissible"] if one.startswith("go to ")]
+    fits(len(shown) >= n)
+    yield from rng.sample(shown, n) * times
+
+
+ALFWORLD: dict[str, Break] = {
+    "wrong_receptacle": put_back,
+    "wrong_target_location": two_places,
+    "missing_precondition": without_change,
+    "entity_confusion": partial(another_thing, changed=False),
+    "wrong_object_interaction": partial(another_thing, changed=True),
+    "action_format_error": begun(2, "I take it."),
+    "repeated_failed_action": begun(2, *["open ceiling 1"] * 2),
+    "navigation_loop": partial(visits, n=2, times=4),
+    "repetitive_exploration": partial(visits, n=3, times=4),
+    "exhaustive_exploration_failure": partial(visits, n=5),
+}
+
+# BFCL: the faults that the labels of turns are checked with, and two ways of all benchmarks.
+
+
+def fault(plant: seal_labels.Fault, *, only: str = "") -> Break:
+    """A fault; ``only`` where it gives a turn this label."""
+
+    def broken(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
+        planted = plant(seal_labels.Reference(task), rng)
+        fits(planted and only in ("", planted.label))
+        yield from planted.messages  # type: ignore[union-attr]
+
+    return broken
+
+
+UNKNOWN = '<tool_call>\n{"name": "no_such_function", "arguments": {}}\n</tool_call>'
+BFCL: dict[str, Break] = {
+    "missing_tool_call": fault(seal_labels.dropped_call, only="missing_tool_call"),
+    "argument_mismatch": fault(seal_labels.wrong_argument),
+    "invalid_tool_call": fault(seal_labels.unreadable),
+    "spurious_tool_call": fault(seal_labels.spurious_call),
+    "empty_turn_model_response": fault(seal_labels.no_call),
+    "recovery_failure": fault(seal_labels.unrepaired),
+    "state_mismatch": fault(seal_labels.wrong_order),
+    "response_mismatch": fault(seal_labels.missing_output),
+    "exhaustive_exploration_failure": fault(seal_labels.cut),
+    "repeated_failed_action": always(UNKNOWN, UNKNOWN),
+    "action_format_error": always('<tool_call>{"name": "ls"</tool_call>'),
+}
+
+# AppWorld. References are one block of code.
+
+DONE = "apis.supervisor.complete_task("
+
+
+def edited(pattern: str, instead: str, times: int = 1) -> Break:
+    """The reference with some of its code replaced, sent so often."""
+
+    def broken(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
+        (action,) = task.solution
+        code, n = re.subn(pattern, instead, code_of(action))
+        fits(n)
+        yield from [f"```python\n{code}\n```"] * times
+
+    return broken
+
+
+def before_done(line: str, times: int = 1) -> Break:
+    """The reference with a line before it declares the task complete."""
+    return edited(rf"( *){re.escape(DONE)}", rf"\g<1>{line}\n\g<1>{DONE}", times)
+
+
+def endless(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
+    limit, env.step_limit_s = env.step_limit_s, 2.0  # type: ignore[attr-defined]
+    yield "while True: pass"
+    env.step_limit_s = limit  # type: ignore[attr-defined]
+
+
+def idle(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
+    """Something is to be changed, and nothing is."""
+    fits(f"{DONE})" in task.solution[0])
+    yield f"{DONE})"
+
+
+APPWORLD: dict[str, Break] = {
+    "code_error": before_done("no_such_name"),
+    "unknown_api": before_done("apis.supervisor.no_such_api()"),
+    "wrong_arguments": edited("page_limit=20", "page_limit='many'"),
+    "missing_login": edited(r"access_token=\w+", "access_token='none'"),
+    "not_found": before_done("apis.spotify.show_song(song_id=99999)"),
+    "stopped_code": endless,
+    "unrepaired_error": before_done("raise ValueError"),
+    "not_completed": edited(rf"{re.escape(DONE)}.*", "pass"),
+    "wrong_change": idle,
+    "wrong_answer": edited(rf"{re.escape(DONE)}answer=.*", f"{DONE}answer='none of that kind')"),
+    "repeated_failed_action": before_done("raise ValueError", times=2),
+    "action_format_error": always("I would like to look around first."),
+}
+
+WAYS: Mapping[str, Mapping[str, Break]] = {
+    "webshop": WEBSHOP,
+    "alfworld": ALFWORLD,
+    "bfcl": BFCL,
+    "appworld": APPWORLD,
+}
+
+
+class Row(NamedTuple):
+    """How a way to fail was named.
+
+    Attributes:
+        fits: tasks that failed in this way.
+        named: of these, those with the mode among their modes.
+        first: of these, those with the mode first.
+        instead: modes that were named first where the mode was not named.
+    """
+
+    fits: int
+    named: int
+    first: int
+    instead: Counter[str]
+
+
+def judged(env: TaskEnv, mode: str, tasks: Sequence[Task], *, each: int, seed: int) -> Row:
+    """Break tasks in one way, in an order that the seed draws, until so many have failed."""
+    way, diagnose = WAYS[env.benchmark][mode], diagnosable(get_benchmark(env.benchmark)).diagnose
+    found: list[tuple[str, ...]] = []
+    for task in random.Random(f"{seed} {mode}").sample(tasks, len(tasks)):
+        if len(found) == each:
+            break
+        try:
+            done = play(env, task, way(task, env, random.Random(f"{seed} {task.name}")))
+        except Unfit:
+            continue
+        if not done.success:
+            found.append(diagnose(done).modes)
+    instead = Counter(next(iter(modes), "nothing") for modes in found if mode not in modes)
+    named = len(found) - instead.total()
+    return Row(len(found), named, sum(modes[:1] == (mode,) for modes in found), instead)
+
+
+def unbroken(env: TaskEnv, tasks: Sequence[Task]) -> list[str]:
+    """Names of the tasks whose references fail, or have a failure mode."""
+    diagnose = diagnosable(get_benchmark(env.benchmark)).diagnose
+    played = ((task, play(env, task, iter(task.solution))) for task in tasks)
+    return [task.name for task, done in played if not done.success or diagnose(done).modes]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table; 1 if a mode is not named as it has to be."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("benchmarks", nargs="*", default=[*WAYS], metavar="BENCHMARK")
+    parser.add_argument("--tasks", type=int, default=100, help="training tasks per benchmark")
+    parser.add_argument("--each", type=int, default=20, help="most episodes per mode")
+    parser.add_argument("--seed", type=int, default=0, help="which tasks are broken how")
+    options = parser.parse_args(arguments)
+    failed = False
+    print(
+        "| benchmark | mode | episodes | named | named first | instead |\n|---|---|---|---|---|---|"
+    )
+    for name in options.benchmarks:
+        native: Sequence[Any] = coevo_gym.tasks(name, "train")
+        drawn = random.Random(options.seed).sample(list(native), min(options.tasks, len(native)))
+        with closing(make_env(name)) as env:
+            for mode in WAYS[name]:
+                row = judged(env, mode, drawn, each=options.each, seed=options.seed)
+                shares = [n / row.fits if row.fits else 0.0 for n in (row.named, row.first)]
+                failed |= shares[0] < WANTED
+                instead = ", ".join(f"{n} {other}" for other, n in row.instead.most_common())
+                told = f"{row.fits} | {shares[0]:.0%} | {shares[1]:.0%} | {instead}"
+                print(f"| {name} | {mode} | {told} |", flush=True)
+            wrong = unbroken(env, drawn[: options.each])
+            print(
+                f"| {name} | none: unbroken | {min(options.each, len(drawn))} | | | {len(wrong)} |"
+            )
+            failed |= bool(wrong)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

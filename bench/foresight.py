@@ -1,0 +1,112 @@
+"""Processor time of comparing predictions with what happened, for a step of Role-Agent.
+
+128 episodes of 12 steps, with texts of 500 characters, a horizon of 1 and of 3, and each measure.
+Predictions are the real next texts with a tenth of their words changed. The study reads each text
+once and writes its notes; nothing is predicted by a model.
+
+Run: python bench/foresight.py     # 10 seconds
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+from coevo_gym.core.task import Split, Task, UnknownVerifier, UnknownWorld
+from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
+from coevo_gym.methods.role_agent.predictors import Predictions
+from coevo_gym.methods.role_agent.study import Foresight
+from coevo_gym.trainers.likeness import Measure
+
+EPISODES, STEPS, CHARACTERS, SIZE = 128, 12, 500, 8
+WORDS = "open shelf price mug next page size red cabinet click desk lamp you see nothing".split()  # noqa: SIM905
+
+
+class Guesses:
+    """Predicts what happens, with a tenth of the words changed."""
+
+    source: Literal["rule"] = "rule"
+
+    def __init__(self, rng: random.Random, horizon: int) -> None:
+        self._rng, self._horizon = rng, horizon
+
+    def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> list[Predictions]:
+        """See :class:`~coevo_gym.methods.role_agent.predictors.Predictor`."""
+        return [self._of(trajectory) for trajectory in asked]
+
+    def _of(self, trajectory: Trajectory) -> Predictions:
+        texts = [*(step.observation for step in trajectory.steps[1:]), trajectory.last_observation]
+        return [
+            [self._changed(text) for text in texts[step : step + self._horizon]]
+            for step in range(len(texts))
+        ]
+
+    def _changed(self, text: str) -> str:
+        rng = self._rng
+        return " ".join(rng.choice(WORDS) if rng.random() < 0.1 else w for w in text.split())
+
+
+def text(rng: random.Random) -> str:
+    """A text of the length that is asked for."""
+    return " ".join(rng.choice(WORDS) for _ in range(CHARACTERS))[:CHARACTERS]
+
+
+def groups(rng: random.Random) -> list[Group]:
+    """A step of the learner: solved episodes, in groups."""
+    task = Task(
+        benchmark="bench",
+        name="bench",
+        split=Split.TRAIN,
+        scenario="bench",
+        instruction="",
+        world=UnknownWorld(),
+        verifier=UnknownVerifier(),
+    )
+
+    def episode() -> Trajectory:
+        texts = [text(rng) for _ in range(STEPS)]
+        return Trajectory(
+            task_id=task.id,
+            steps=tuple(Step(one, one, "act") for one in texts),
+            score=1.0,
+            success=True,
+            end_reason=EndReason.SOLVED,
+            last_observation=text(rng),
+        )
+
+    return [
+        Group(f"g{number}", task, SIZE, tuple(episode() for _ in range(SIZE)))
+        for number in range(EPISODES // SIZE)
+    ]
+
+
+def seconds(practised: Sequence[Group], measure: Measure, horizon: int) -> float:
+    """Processor time of the study, the making of predictions left out."""
+    guesses = Guesses(random.Random(1), horizon)
+    asked = [trajectory for group in practised for trajectory in group.trajectories]
+    made = guesses.predict(asked, practised)
+    guesses.predict = lambda asked, groups: made  # type: ignore[method-assign]
+    study = Foresight(guesses, horizon=horizon, measure=measure)
+    started = time.process_time()
+    found = study.examine(practised)
+    taken = time.process_time() - started
+    assert len(found.notes) == EPISODES * STEPS
+    return taken
+
+
+def main() -> None:
+    """Print the table."""
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
+    practised = groups(random.Random(0))
+    print(f"{EPISODES} episodes x {STEPS} steps x {CHARACTERS} characters")
+    print("| measure | horizon | seconds |\n|---|---|---|")
+    for measure in get_args(Measure):
+        for horizon in (1, 3):
+            print(f"| {measure} | {horizon} | {seconds(practised, measure, horizon):.2f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Foresight: predictions of what actions lead to, compared with what they led to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from coevo_gym.trainers.likeness import MAX_CHARACTERS, Measure, likeness
+
+FORESIGHT = "foresight"
+"""Kind of the notes that hold how well a step's consequences were predicted."""
+
+
+def horizon(share: float, max_steps: int) -> int:
+    """Return how many observations ahead each step is predicted: a share of an episode's steps.
+
+    Args:
+        share: share of the most steps of an episode, above 0.
+        max_steps: most steps of an episode.
+
+    Returns:
+        At least 1; a half is rounded up.
+
+    Example:
+        >>> horizon(0.05, 50), horizon(0.05, 15)
+        (3, 1)
+
+    Source: Role-Agent, Table 4, which gives the share alone; the rounding is our choice.
+    """
+    return max(1, math.floor(share * max_steps + 0.5))
+
+
+def likenesses(
+    predictions: Sequence[Sequence[str]],
+    observations: Sequence[str],
+    horizon: int,
+    measure: Measure = "lcs",
+) -> list[list[float]]:
+    """Compare the predictions made at each step of an episode with what was observed.
+
+    Args:
+        predictions: (T,) for each step, the predicted observations, the next one first; there may
+            be fewer than ``horizon``.
+        observations: (T + 1,) what each step was taken on, and what the last one led to.
+        horizon: H, predictions per step that count.
+        measure: see :data:`~coevo_gym.trainers.likeness.Measure`.
+
+    Returns:
+        (T, H) likenesses in [0, 1]; 0 for a prediction that is missing, blank, or of an
+        observation after the end.
+
+    Raises:
+        ValueError: if there is not one more observation than steps.
+
+    Source: Role-Agent, Eq. 2 to 4.
+    """
+    if len(observations) != len(predictions) + 1:
+        raise ValueError(
+            f"{len(predictions)} steps need {len(predictions) + 1} observations, the last of which "
+            f"came after the last step, actual: {len(observations)}"
+        )
+    texts = [clean(text) for text in observations]
+
+    def of_step(step: int, made: Sequence[str]) -> list[float]:
+        found = [
+            likeness(predicted, text, measure) if (predicted := clean(given)) else 0.0
+            for given, text in zip(made[:horizon], texts[step + 1 :], strict=False)
+        ]
+        return found + [0.0] * (horizon - len(found))
+
+    return [of_step(step, made) for step, made in enumerate(predictions)]
+
+
+def bonus(row: Sequence[float], gamma: float) -> float:
+    """Return R_pre of a step: its discounted sum of likenesses, not divided by their number.
+
+    Args:
+        row: (H,) likenesses in [0, 1], the next observation's first.
+        gamma: discount from one observation to the next, in [0, 1].
+
+    Example:
+        >>> bonus([1.0, 0.5], 0.5)
+        1.25
+
+    Source: Role-Agent, Eq. 5.
+    """
+    return math.fsum(gamma**ahead * alike for ahead, alike in enumerate(row))
+
+
+def clean(text: str) -> str:
+    """Return the part of a text that is compared: stripped, then its first 2,000 characters."""
+    return text.strip()[:MAX_CHARACTERS]

@@ -1,0 +1,117 @@
+"""Role-Agent, assembled: GiGPO with returns that foresight multiplies, on tasks by failure mode.
+
+Without predictions and without weights it is ``gigpo`` on the same tasks, bit for bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.seams import Memory, Study
+from coevo_gym.core.task import FrozenModel
+from coevo_gym.methods.coevolve import static
+from coevo_gym.methods.kit import Kit
+from coevo_gym.methods.method import Method, NoSettings, method
+from coevo_gym.methods.role_agent.credit import ForesightWorth
+from coevo_gym.methods.role_agent.failures import ByFailureMode, FailureMemory
+from coevo_gym.methods.role_agent.foresight import horizon
+from coevo_gym.methods.role_agent.predictors import EmpiricalPredictor
+from coevo_gym.methods.role_agent.study import FailureModes, Foresight, ForesightRecord, Predicted
+from coevo_gym.trainers.credit import Credit, StateGrouped, credit_of
+from coevo_gym.trainers.likeness import Measure
+from coevo_gym.trainers.settings import GRPOConfig
+
+
+class RoleAgentSettings(FrozenModel):
+    """What is predicted and by whom, and how failures choose the tasks."""
+
+    native: bool = True
+    """Practise all native training tasks, as the paper does, in place of the first tasks."""
+    predictor: Literal["auto", "empirical", "off"] = "auto"
+    """What predicts the observations that follow a step: ``empirical``, the ones that most often
+    followed that action in that state, without a model; or nothing (``off``). ``auto`` is
+    ``empirical`` for the tiny policy. For a language model it is the policy itself, which is not
+    available yet and refused."""
+    predict: Predicted = "rewarded"
+    """Which trajectories are predicted: only those that earned something, or ``all``, for the
+    correlation of foresight with success."""
+    horizon_share: float = Field(default=0.05, gt=0, le=1)
+    """Share of the most steps of an episode that each step is predicted ahead."""
+    likeness: Measure = "lcs"
+    """What a prediction and an observation must have in common."""
+    gamma: float = Field(default=0.95, ge=0, le=1)
+    """Discount of the outcome from one step to the one before, and of predictions further ahead."""
+    weight: float = Field(default=1.0, ge=0)
+    """What a task with all failure modes weighs beyond 1 when tasks are drawn; 0 leaves the drawing
+    to ``curriculum.selector``."""
+    half_life_steps: float = Field(default=20.0, gt=0)
+    """Steps of the learner after which a failure counts half."""
+
+
+@method(
+    "role_agent",
+    curriculum={"growth": {"kind": "none"}},
+    learner={"kind": "pg", "advantage": "gigpo", "loss_mean": "trajectory"},
+)
+def role_agent(settings: RoleAgentSettings, kit: Kit) -> Method:
+    """Foresight multiplies what a step is worth, and failures choose tasks (arXiv 2606.10917)."""
+    estimator = _estimator(kit.learner)
+    failures = FailureMemory(half_life_steps=settings.half_life_steps)
+    studies: list[Study] = [FailureModes(kit.benchmark)]
+    memories: dict[str, Memory] = {"failures": failures}
+    if (predictor := _predictor(settings, kit)) is not None:
+        study = Foresight(
+            predictor,
+            horizon=predictor.horizon,
+            gamma=settings.gamma,
+            measure=settings.likeness,
+            outcome=estimator.outcome,
+            predict=settings.predict,
+        )
+        studies.append(study)
+        memories |= {"transitions": predictor, "foresight": ForesightRecord()}
+    found = static(NoSettings(), kit)
+    if settings.native or settings.weight:
+        pool = kit.curriculum.make(
+            kit.native_tasks if settings.native else (),
+            native=kit.starts,
+            selector=ByFailureMode(failures, weight=settings.weight) if settings.weight else None,
+        )
+        first_round = None if settings.native else found.first_round
+        found = replace(found, curriculum=pool, first_round=first_round)
+    return replace(
+        found,
+        credit=Credit(replace(estimator, worth=ForesightWorth(settings.gamma))),
+        studies=tuple(studies),
+        memories=memories,
+    )
+
+
+def _estimator(learner: object) -> StateGrouped:
+    """Return the estimator of the learner's settings, whose returns foresight multiplies."""
+    if isinstance(learner, GRPOConfig) and learner.state_rewards == "at_the_end":
+        estimator = credit_of(learner).estimator
+        if isinstance(estimator, StateGrouped):
+            return estimator
+    raise ConfigError(
+        "role_agent multiplies the discounted outcome of each step and compares steps by their "
+        "states. Leave learner.kind = 'pg', learner.advantage = 'gigpo' and "
+        "learner.state_rewards = 'at_the_end'."
+    )
+
+
+def _predictor(settings: RoleAgentSettings, kit: Kit) -> EmpiricalPredictor | None:
+    """Return what predicts; None where nothing does."""
+    if settings.predictor == "off":
+        return None
+    if settings.predictor == "auto" and kit.language_model:
+        raise ConfigError(
+            "method.predictor = 'auto' has a language model predict what its own actions lead to, "
+            "and that is not available yet. The tiny policy takes 'empirical'. Set "
+            "method.predictor = 'empirical' to count transitions instead, or 'off'."
+        )
+    return EmpiricalPredictor(horizon(settings.horizon_share, kit.max_steps))

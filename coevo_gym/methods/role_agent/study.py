@@ -1,0 +1,199 @@
+"""Studies: how well each step's consequences were predicted, and in which mode episodes failed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any, Literal
+
+from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.notes import Findings, Note, Notes
+from coevo_gym.core.stats import point_biserial
+from coevo_gym.core.task import FrozenDict
+from coevo_gym.core.trajectory import Group, Trajectory
+from coevo_gym.envs.diagnosis import diagnosable, texts_after
+from coevo_gym.methods.role_agent.failures import FAILURE_MODE
+from coevo_gym.methods.role_agent.foresight import FORESIGHT, bonus, clean, likenesses
+from coevo_gym.methods.role_agent.predictors import Predictions, Predictor
+from coevo_gym.trainers.credit import Outcome
+from coevo_gym.trainers.likeness import Measure, likeness
+
+Predicted = Literal["rewarded", "all"]
+"""Which trajectories are predicted: those that earned something, which are the only ones whose
+advantages foresight changes, or all, to see how foresight and success go together."""
+
+
+class Foresight:
+    """A note for each step of the trajectories that are predicted.
+
+    Its value is R_pre. Its evidence has ``likeness``, one number for each observation of the
+    horizon; ``predicted``, whether there was a prediction of the next one; ``floor``, how alike the
+    present observation is to the next one, which is what predicting no change would have earned;
+    and ``success``, the outcome of the episode.
+
+    Args:
+        predictor: makes the predictions.
+        horizon: H, observations per step that are compared.
+        gamma: discount from one observation to the next.
+        measure: see :data:`~coevo_gym.trainers.likeness.Measure`.
+        outcome: the reward of a trajectory.
+        predict: which trajectories are predicted.
+
+    Source: World-In-Agent of Role-Agent (arXiv 2606.10917), Eq. 2 to 5.
+    """
+
+    kind = FORESIGHT
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        *,
+        horizon: int,
+        gamma: float = 0.95,
+        measure: Measure = "lcs",
+        outcome: Outcome | None = None,
+        predict: Predicted = "rewarded",
+    ) -> None:
+        self._predictor, self._horizon, self._gamma = predictor, horizon, gamma
+        self._measure, self._outcome, self._predict = measure, outcome or Outcome(), predict
+
+    def examine(self, groups: Sequence[Group]) -> Findings:
+        """See :class:`~coevo_gym.core.seams.Study`."""
+        asked = [
+            (group, index, trajectory)
+            for group in groups
+            for index, trajectory in enumerate(group.trajectories)
+            if self._asks(trajectory)
+        ]
+        made = self._predictor.predict([trajectory for *_, trajectory in asked], groups)
+        return Findings(
+            tuple(
+                note
+                for one, predictions in zip(asked, made, strict=True)
+                for note in self._notes(*one, predictions)
+            )
+        )
+
+    def _asks(self, trajectory: Trajectory) -> bool:
+        if trajectory.end_reason.lost:
+            return False
+        return self._predict == "all" or self._outcome(trajectory) > 0.0
+
+    def _notes(
+        self, group: Group, index: int, trajectory: Trajectory, predictions: Predictions
+    ) -> list[Note]:
+        before = [clean(step.observation) for step in trajectory.steps]
+        after = [clean(text) for text in texts_after(trajectory)]
+        rows = likenesses(predictions, [*before, *after[-1:]] or [""], self._horizon, self._measure)
+        return [
+            Note(
+                kind=self.kind,
+                task_id=group.task.id,
+                group_id=group.id,
+                index=index,
+                step=step,
+                value=bonus(row, self._gamma),
+                evidence=FrozenDict(
+                    likeness=tuple(row),
+                    predicted=bool(predicted and predicted[0].strip()),
+                    floor=likeness(before[step], after[step], self._measure),
+                    success=trajectory.success,
+                ),
+                source=self._predictor.source,
+            )
+            for step, (row, predicted) in enumerate(zip(rows, predictions, strict=True))
+        ]
+
+
+class ForesightRecord:
+    """A memory of the latest step's foresight; each step replaces the one before.
+
+    Its metrics are means over the predicted steps: ``foresight``, the likeness of the predicted
+    next observation to the one that came; ``foresight_floor``, that of the present one; ``gain``,
+    their difference, without which foresight cannot be told from texts that change little;
+    ``predicted``, the share of steps with a prediction; and ``bonus``, the mean R_pre. Where all
+    trajectories are predicted and outcomes differ, ``correlation`` is that of a trajectory's mean
+    R_pre with its success.
+    """
+
+    def __init__(self) -> None:
+        self._metrics: dict[str, float] = {}
+
+    def note(self, notes: Notes) -> None:
+        """See :class:`~coevo_gym.core.seams.Memory`."""
+        found = [note for note in notes if note.kind == FORESIGHT]
+        self._metrics = _means(found) | _correlation(found) if found else {}
+
+    def metrics(self) -> dict[str, float]:
+        """See the class; {} for a step in which nothing was predicted."""
+        return dict(self._metrics)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: it tells of one step, and checkpoints lie between steps."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`."""
+        self._metrics = {}
+
+
+def _means(notes: Sequence[Note]) -> dict[str, float]:
+    foresight = fmean(note.evidence["likeness"][0] for note in notes)
+    floor = fmean(note.evidence["floor"] for note in notes)
+    return {
+        "foresight": foresight,
+        "foresight_floor": floor,
+        "gain": foresight - floor,
+        "predicted": fmean(note.evidence["predicted"] for note in notes),
+        "bonus": fmean(note.value for note in notes),
+    }
+
+
+def _correlation(notes: Sequence[Note]) -> dict[str, float]:
+    values: dict[tuple[str, int], list[float]] = {}
+    outcomes: dict[tuple[str, int], float] = {}
+    for note in notes:
+        values.setdefault((note.group_id, note.index), []).append(note.value)
+        outcomes[note.group_id, note.index] = float(note.evidence["success"])
+    found = point_biserial([fmean(each) for each in values.values()], [*outcomes.values()])
+    return {} if math.isnan(found) else {"correlation": found}
+
+
+class FailureModes:
+    """A note for each failure mode of each task in a step, at the first trajectory that shows it.
+
+    A failed trajectory has the first mode of its diagnosis; lost ones have none. The note's label
+    is the mode.
+
+    Args:
+        benchmark: diagnoses the episodes.
+
+    Raises:
+        ConfigError: if it cannot.
+
+    Source: Agent-In-World of Role-Agent (arXiv 2606.10917), 3.3, with rules in place of a model.
+    """
+
+    kind = FAILURE_MODE
+
+    def __init__(self, benchmark: Benchmark) -> None:
+        self._benchmark = diagnosable(benchmark)
+
+    def examine(self, groups: Sequence[Group]) -> Findings:
+        """See :class:`~coevo_gym.core.seams.Study`."""
+        found: dict[tuple[str, str], Note] = {}
+        for group in groups:
+            for index, trajectory in enumerate(group.trajectories):
+                if trajectory.success or trajectory.end_reason.lost:
+                    continue
+                for mode in self._benchmark.diagnose(trajectory).modes[:1]:
+                    note = Note(
+                        kind=self.kind,
+                        task_id=group.task.id,
+                        group_id=group.id,
+                        index=index,
+                        label=mode,
+                    )
+                    found.setdefault((group.task.id, mode), note)
+        return Findings(tuple(found.values()))

@@ -1,0 +1,482 @@
+"""Role-Agent at work: predictions, credit, failure modes, a scripted agent in a loop, and runs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import coevo_gym
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.notes import NO_NOTES, Note, Notes
+from coevo_gym.core.seams import Act, Memory, Study
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
+from coevo_gym.curricula.guiding.group_studies import GroupStudies
+from coevo_gym.curricula.guiding.guiding import Guiding
+from coevo_gym.curricula.pool_curriculum import PoolCurriculum
+from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.episodes.evaluation import evaluate
+from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.methods.contract import assert_method_contract, kit_of
+from coevo_gym.methods.method import Method
+from coevo_gym.methods.role_agent.credit import ForesightWorth
+from coevo_gym.methods.role_agent.failures import ByFailureMode, FailureMemory
+from coevo_gym.methods.role_agent.foresight import FORESIGHT
+from coevo_gym.methods.role_agent.method import RoleAgentSettings, role_agent
+from coevo_gym.methods.role_agent.predictors import EmpiricalPredictor, Predictions, Transition
+from coevo_gym.methods.role_agent.study import FailureModes, Foresight, ForesightRecord
+from coevo_gym.store.folder import RunFolder, read_json, read_lines
+from coevo_gym.store.reader import RunReader
+from coevo_gym.testing.curriculum import assert_curriculum_contract
+from coevo_gym.trainers.credit import AtTheEnd, Outcome, Overlong, StateGrouped
+from coevo_gym.trainers.loop import Loop, LoopConfig
+from coevo_gym.trainers.settings import GRPOConfig, PPOConfig
+from tests.toy import BENCHMARK
+
+pytest.importorskip("torch")
+
+from tests.curricula.episodes import TRAIN
+from tests.run.conftest import TOY
+from tests.trainers.test_loop import VAL, Counts
+
+
+def went(
+    *texts: str,
+    success: bool = True,
+    end: EndReason = EndReason.MAX_STEPS,
+    score: float | None = None,
+) -> Trajectory:
+    """An episode that was shown these texts; its actions are numbered."""
+    *before, last = texts
+    return Trajectory(
+        task_id=TRAIN[0].id,
+        steps=tuple(Step(text, text, f"act {n}") for n, text in enumerate(before)),
+        score=float(success) if score is None else score,
+        success=success,
+        end_reason=end,
+        last_observation=last,
+    )
+
+
+def group(*trajectories: Trajectory, task: Task = TRAIN[0], id: str = "g") -> Group:
+    return Group(id, task, len(trajectories), trajectories)
+
+
+class Says:
+    """Predicts what it is told to, step by step, and keeps what it is asked."""
+
+    source: Literal["rule"] = "rule"
+
+    def __init__(self, *made: Predictions) -> None:
+        self.made, self.asked = made, list[Trajectory]()
+
+    def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> list[Predictions]:
+        self.asked += asked
+        return list(self.made)
+
+
+def right(trajectory: Trajectory) -> Predictions:
+    """The next observations, as they came."""
+    texts = [*(step.observation for step in trajectory.steps[1:]), trajectory.last_observation]
+    return [[text] for text in texts]
+
+
+class TestForesight:
+    def test_right_predictions_are_worth_one_each(self) -> None:
+        episode = went("a", "b", "c")
+        study: Study = Foresight(Says(right(episode)), horizon=1)
+        notes = study.examine([group(episode)]).notes
+        assert [(note.step, note.value) for note in notes] == [(0, 1.0), (1, 1.0)]
+        assert [note.evidence["floor"] for note in notes] == [0.0, 0.0]
+        assert all(note.source == "rule" and note.evidence["predicted"] for note in notes)
+
+    def test_further_ones_are_discounted(self) -> None:
+        study = Foresight(Says([["b", "c", "no"], ["x", "y"]]), horizon=2, gamma=0.5)
+        first, second = study.examine([group(went("a", "b", "c"))]).notes
+        assert (first.evidence["likeness"], first.value) == ((1.0, 1.0), 1.5)
+        assert (second.evidence["likeness"], second.value) == ((0.0, 0.0), 0.0)
+
+    @pytest.mark.parametrize(("predict", "n"), [("rewarded", 1), ("all", 2)])
+    def test_who_is_asked(self, predict: Any, n: int) -> None:
+        lost = went("a", "b", end=EndReason.WORKER_LOST)
+        episodes = group(went("a", "b", success=False), went("a", "b"), lost)
+        predictor = Says(*[[["b"]]] * n)
+        notes = Foresight(predictor, horizon=1, predict=predict).examine([episodes]).notes
+        assert [note.index for note in notes] == [[1], [0, 1]][n - 1]
+        assert lost not in predictor.asked
+
+    def test_a_penalty_alone_is_no_reward(self) -> None:
+        predictor = Says()
+        outcome = Outcome("score", Overlong(max_tokens=1, buffer_tokens=1))
+        Foresight(predictor, horizon=1, outcome=outcome).examine([group(went("a", "b", score=0.0))])
+        assert predictor.asked == []
+        scored = Foresight(Says([["b"]]), horizon=1, outcome=Outcome("score"))
+        failed = went("a", "b", success=False, score=0.5)
+        assert len(scored.examine([group(failed)]).notes) == 1
+
+    def test_an_episode_without_a_step_has_no_note(self) -> None:
+        assert Foresight(Says([]), horizon=2).examine([group(went("a"))]).notes == ()
+
+    def test_its_numbers(self) -> None:
+        made = [["same"], [""], ["x"]]
+        study = Foresight(Says(made, [["same"]]), horizon=1, predict="all")
+        episodes = group(went("same", "same", "y", "x"), went("same", "same", success=False))
+        record: Memory = ForesightRecord()
+        record.note(Notes(study.examine([episodes]).notes))
+        assert record.metrics() == {
+            "foresight": pytest.approx((1 + 0 + 1 + 1) / 4),
+            "foresight_floor": pytest.approx((1 + 0 + 0 + 1) / 4),
+            "gain": pytest.approx(0.25),
+            "predicted": 0.75,
+            "bonus": pytest.approx(0.75),
+            "correlation": pytest.approx(-1.0),
+        }
+        record.note(NO_NOTES)
+        assert record.metrics() == {}
+        record.load_state_dict(record.state_dict())
+
+    def test_where_all_succeed_there_is_no_correlation(self) -> None:
+        record = ForesightRecord()
+        record.note(
+            Notes(Foresight(Says([["b"]]), horizon=1).examine([group(went("a", "b"))]).notes)
+        )
+        assert "correlation" not in record.metrics()
+
+
+def seen(predictor: EmpiricalPredictor, *episodes: Trajectory) -> list[Predictions]:
+    return list(predictor.predict(episodes, [group(*episodes)]))
+
+
+class TestTheEmpiricalPredictor:
+    def test_a_step_is_never_predicted_from_itself(self) -> None:
+        predictor, episode = EmpiricalPredictor(1), went("a", "b", "c")
+        assert seen(predictor, episode) == [[[""], [""]]]
+        assert seen(predictor, episode) == [[[""], [""]]]  # the step is not over
+        predictor.note(NO_NOTES)
+        assert seen(predictor, episode) == [[["b"], ["c"]]]
+
+    def test_it_predicts_as_far_as_it_has_seen(self) -> None:
+        predictor = EmpiricalPredictor(3)
+        seen(predictor, went("a", "b", "c"))
+        predictor.note(NO_NOTES)
+        assert seen(predictor, went("a", "b", "x")) == [[["b", "c", ""], ["c", "", ""]]]
+
+    def test_lost_episodes_teach_it_nothing_and_failed_ones_do(self) -> None:
+        predictor = EmpiricalPredictor(1)
+        lost = went("a", "lost", end=EndReason.WORKER_LOST)
+        predictor.predict([], [group(lost, went("a", "b", success=False))])
+        predictor.note(NO_NOTES)
+        assert predictor.expected("a", "act 0") == ["b"]
+        assert predictor.metrics() == {"transitions": 1.0, "distinct": 1.0}
+
+    def test_the_oldest_are_forgotten(self) -> None:
+        predictor = EmpiricalPredictor(1, capacity=3)
+        for state, later in ["ax", "ax", "by", "az", "az"]:
+            predictor.remember(Transition(state, "act", (later,)))
+        assert predictor.expected("a", "act") == ["z"]
+        predictor.remember(Transition("c", "act", ("z",)))
+        assert predictor.expected("b", "act") == [""]
+        assert predictor.metrics() == {"transitions": 3.0, "distinct": 2.0}
+
+    @given(
+        st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4), max_size=8),
+        st.integers(0, 8),
+        st.integers(1, 6),
+    )
+    def test_a_loaded_state_goes_on_as_if_it_had_never_stopped(
+        self, episodes: list[list[str]], cut: int, capacity: int
+    ) -> None:
+        whole, first, second = (EmpiricalPredictor(2, capacity=capacity) for _ in range(3))
+        for place, texts in enumerate(episodes):
+            if place == cut:
+                second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+                first = second
+            assert seen(whole, went(*texts)) == seen(first, went(*texts))
+            if place % 2:
+                whole.note(NO_NOTES)
+                first.note(NO_NOTES)
+        assert whole.state_dict() == first.state_dict()
+
+    def test_where_groups_close_one_by_one_a_step_still_is_not_predicted_from_itself(self) -> None:
+        predictor, episode = EmpiricalPredictor(1), went("a", "b")
+        study = Foresight(predictor, horizon=1)
+        studies = GroupStudies(
+            Guiding(None, [study], {"transitions": predictor}), 2, lambda _: None
+        )
+        values = []
+        for number in range(4):
+            studies.closed(group(episode, id=f"g{number}"))
+            if number == 2:
+                studies.load_state_dict(json.loads(json.dumps(studies.state_dict())))
+            values.append(predictor.expected("a", "act 0"))
+        assert values == [[""], ["b"], ["b"], ["b"]]
+
+
+STATES = ("s", "t", "u")
+rollouts = st.tuples(
+    st.lists(st.sampled_from(STATES), min_size=1, max_size=5),
+    st.sampled_from([0.0, 0.0, 0.5, 1.0]),
+    st.lists(st.floats(0.0, 3.0), min_size=5, max_size=5),
+)
+
+
+def noted(index: int, values: Sequence[float], steps: int) -> list[Note]:
+    return [
+        Note(kind=FORESIGHT, task_id=TRAIN[0].id, group_id="g", index=index, step=step, value=value)
+        for step, value in enumerate(values[:steps])
+    ]
+
+
+class TestCredit:
+    @settings(max_examples=500)
+    @given(st.lists(rollouts, min_size=2, max_size=6), st.sampled_from([0.5, 0.95, 1.0]))
+    def test_predictions_about_what_earned_nothing_change_no_advantage(
+        self, drawn: list[Any], gamma: float
+    ) -> None:
+        one = group(
+            *(went(*texts, "end", score=score, success=score == 1) for texts, score, _ in drawn)
+        )
+        notes = [noted(n, values, len(texts)) for n, (texts, _, values) in enumerate(drawn)]
+        credit = StateGrouped(ForesightWorth(gamma), outcome=Outcome("score"))
+        whole = credit([one], Notes(note for each in notes for note in each))
+        earned = [each for each, (_, score, _) in zip(notes, drawn, strict=True) if score > 0]
+        assert credit([one], Notes(note for each in earned for note in each)) == whole
+        unnoted = credit([one], NO_NOTES)
+        assert unnoted == StateGrouped(AtTheEnd(gamma), outcome=Outcome("score"))([one], NO_NOTES)
+
+    def test_a_penalty_is_not_multiplied(self) -> None:
+        one, notes = group(went("s", "t")), Notes(noted(0, [1.0], 1))
+        assert ForesightWorth(1.0)(one, [-0.5], notes) == [[-0.5]]
+        assert ForesightWorth(1.0)(one, [0.5], notes) == [[1.0]]
+
+    def test_among_successes_the_one_that_was_foreseen_is_preferred(self) -> None:
+        one = group(went("s", "t"), went("s", "u"))
+        ((first, second),) = StateGrouped(ForesightWorth())([one], Notes(noted(0, [1.0], 1)))
+        assert first[0] == pytest.approx(0.7071, abs=1e-4)
+        assert second[0] == -first[0]
+
+
+def failure(task: Task, mode: str, group_id: str = "g") -> Note:
+    return Note(kind="failure_mode", task_id=task.id, group_id=group_id, index=0, label=mode)
+
+
+class TestFailures:
+    def test_a_note_for_each_task_and_mode(self) -> None:
+        done, lost = Step("", "", "done", calls=("done",)), EndReason.WORKER_LOST
+        wrong = Step("", "", "press pink", error_kind="no_such_button")
+        missing = replace(went("", success=False), steps=(done,))
+        invalid = replace(missing, steps=(wrong,))
+        groups = [
+            group(missing, invalid, missing, went("", success=True)),
+            group(replace(missing, end_reason=lost), invalid, task=TRAIN[1], id="h"),
+        ]
+        study: Study = FailureModes(BENCHMARK)
+        notes = study.examine(groups).notes
+        assert [(note.task_id, note.index, note.label) for note in notes] == [
+            (TRAIN[0].id, 0, "missing_tool_call"),
+            (TRAIN[0].id, 1, "invalid_tool_call"),
+            (TRAIN[1].id, 1, "invalid_tool_call"),
+        ]
+
+    def test_the_memory_counts_and_forgets(self) -> None:
+        memory: FailureMemory = FailureMemory(half_life_steps=1, capacity=2)
+        assert memory.metrics() == {"total": 0.0, "tasks": 0.0}
+        other = failure(TRAIN[9], "loop").model_copy(update={"kind": "turn_label"})
+        memory.note(Notes([failure(TRAIN[0], "loop"), failure(TRAIN[1], "loop"), other]))
+        memory.note(Notes([failure(TRAIN[2], "loop"), failure(TRAIN[1], "grab")]))
+        assert memory.counts == {"loop": 2.0, "grab": 1.0}
+        assert [*memory.buckets["loop"]] == [TRAIN[1].id, TRAIN[2].id]
+        assert memory.metrics() == {
+            "total": 4.0, "tasks": 2.0,
+            "share_loop": pytest.approx(2 / 3), "share_grab": pytest.approx(1 / 3),
+        }  # fmt: skip
+
+    @given(st.lists(st.lists(st.tuples(st.integers(0, 5), st.sampled_from("ab"))), max_size=6))
+    def test_its_state_goes_on(self, steps: list[list[tuple[int, str]]]) -> None:
+        whole, other = FailureMemory(capacity=3), FailureMemory(capacity=3)
+        for failed in steps:
+            notes = Notes(failure(TRAIN[task], mode) for task, mode in failed)
+            whole.note(notes)
+            other.note(notes)
+            fresh = FailureMemory(capacity=3)
+            fresh.load_state_dict(json.loads(json.dumps(other.state_dict())))
+            other = fresh
+        assert whole.state_dict() == other.state_dict()
+        assert whole.metrics() == other.metrics()
+
+    def test_no_failure_no_weights(self) -> None:
+        selector = ByFailureMode(FailureMemory())
+        selector.added(TRAIN[:4])
+        assert selector.weights() is None
+        assert selector.metrics() == {"overcome": 0.0}
+
+    def test_one_task_with_all_failures_is_drawn_twice_as_often(self) -> None:
+        n, memory = 9, FailureMemory()
+        curriculum = PoolCurriculum(TRAIN[:n], selector=ByFailureMode(memory))
+        memory.note(Notes([failure(TRAIN[3], "loop"), failure(TRAIN[3], "grab")]))
+        rng = np.random.default_rng(0)
+        drawn = sum(curriculum.next(1, rng) == [TRAIN[3]] for _ in range(1000))
+        share = 2 / (n + 1)
+        assert abs(drawn / 1000 - share) < 3 * math.sqrt(share * (1 - share) / 1000)
+
+    def test_tasks_that_are_in_no_pool_count_for_nothing(self) -> None:
+        memory = FailureMemory()
+        selector = ByFailureMode(memory, weight=2.0)
+        selector.added(TRAIN[:2])
+        memory.note(Notes([failure(TRAIN[1], "loop"), failure(TRAIN[5], "grab")]))
+        weights = selector.weights()
+        assert weights is not None
+        assert weights.tolist() == [1.0, 2.0]
+
+    def test_the_share_that_is_overcome(self) -> None:
+        memory = FailureMemory()
+        selector = ByFailureMode(memory)
+        selector.added(TRAIN[:3])
+        memory.note(Notes([failure(task, "loop") for task in TRAIN[:2]]))
+        solved, failed = went("", success=True), went("", success=False)
+        selector.record([group(solved, solved), group(solved, failed, task=TRAIN[1])])
+        assert selector.metrics() == {"overcome": 0.5}
+
+    def test_as_part_of_a_curriculum(self) -> None:
+        memory = FailureMemory()
+        memory.note(Notes([failure(TRAIN[1], "loop")]))
+        assert_curriculum_contract(
+            lambda: PoolCurriculum(TRAIN[:10], selector=ByFailureMode(memory)), benchmark="toy"
+        )
+
+
+def made(**values: Any) -> Method:
+    return role_agent(RoleAgentSettings(**values), kit_of(role_agent, "toy"))
+
+
+class TestAssembly:
+    def test_it_keeps_the_contract_of_methods(self) -> None:
+        assert_method_contract(role_agent)
+
+    def test_with_all_of_it(self) -> None:
+        method = made()
+        assert [study.kind for study in method.studies] == ["failure_mode", "foresight"]
+        assert set(method.memories) == {"failures", "transitions", "foresight"}
+        assert "selector.overcome" in method.curriculum.metrics()
+        assert method.curriculum.metrics()["pool_size"] == len(BENCHMARK.tasks(Split.TRAIN))
+        assert method.credit is not None
+        assert method.credit.estimator == StateGrouped(ForesightWorth())
+
+    def test_what_is_left_without_predictions_and_weights(self) -> None:
+        method = made(predictor="off", weight=0, native=False)
+        assert [study.kind for study in method.studies] == ["failure_mode"]
+        assert set(method.memories) == {"failures"}
+        assert "selector.overcome" not in method.curriculum.metrics()
+        assert method.first_round is not None
+
+    def test_states_and_weights_are_those_of_the_learner(self) -> None:
+        learner = GRPOConfig(
+            advantage="gigpo", states="similar", outcome_weight=2.0, outcome="score"
+        )
+        kit = replace(kit_of(role_agent, "toy"), learner=learner)
+        method = role_agent(RoleAgentSettings(gamma=0.5), kit)
+        assert method.credit is not None
+        estimator = method.credit.estimator
+        assert isinstance(estimator, StateGrouped)
+        assert estimator.worth == ForesightWorth(0.5)
+        assert (estimator.outcome_weight, estimator.outcome) == (2.0, Outcome("score"))
+        _, foresight = method.studies  # what earned a part of the score is predicted
+        assert foresight.examine([group(went("a", "b", success=False, score=0.5))]).notes
+
+    @pytest.mark.parametrize(
+        "learner",
+        [PPOConfig(), GRPOConfig(), GRPOConfig(advantage="gigpo", state_rewards="earned")],
+    )
+    def test_it_needs_advantages_by_state(self, learner: Any) -> None:
+        kit = replace(kit_of(role_agent, "toy"), learner=learner)
+        with pytest.raises(ConfigError, match=r"advantage = 'gigpo'.*'at_the_end'"):
+            role_agent(RoleAgentSettings(), kit)
+
+    def test_a_language_model_does_not_predict_yet(self) -> None:
+        kit = replace(kit_of(role_agent, "toy"), language_model=True)
+        with pytest.raises(ConfigError, match=r"not available yet.*tiny policy takes 'empirical'"):
+            role_agent(RoleAgentSettings(), kit)
+        assert len(role_agent(RoleAgentSettings(predictor="empirical"), kit).studies) == 2
+        with pytest.raises(ValueError, match="'auto', 'empirical' or 'off'"):
+            RoleAgentSettings(predictor="separate")  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(("share", "horizon"), [(0.05, 1), (0.2, 3)])
+    def test_how_far_it_looks_ahead(self, share: float, horizon: int) -> None:
+        predictor = made(horizon_share=share).memories["transitions"]
+        assert isinstance(predictor, EmpiricalPredictor)
+        assert predictor.horizon == horizon  # of at most 15 steps
+
+
+class Fails:
+    """Says that it is done, whatever is asked for."""
+
+    def act(self, views: Sequence[Any]) -> list[Any]:
+
+        return [Act("done") for _ in views]
+
+
+def test_failures_in_evaluations_change_nothing() -> None:
+    pool = EnvPool(lambda: gym.make("Toy-v0", disable_env_checker=True))
+    states = []
+    for evaluates in (False, True):
+        method = made()
+        loop = Loop(
+            LoopConfig(max_steps=3, groups_per_step=2, evaluate_every_steps=1 if evaluates else 0),
+            session=CurriculumSession(PoolCurriculum(TRAIN[:5]), group_size=2),
+            agent=Fails(),
+            learner=Counts(),
+            envs=pool,
+            evaluate=(lambda: evaluate(Fails(), VAL[:4], pool, seed=1)) if evaluates else None,
+            guiding=Guiding(method.coach, method.studies, method.memories),
+        )
+        loop.run()
+        states.append(json.loads(json.dumps(loop.guiding.state_dict())))
+    pool.close()
+    assert states[0] == states[1]
+    failures = states[0]["memories"]["failures"]
+    assert failures["total"] == 6
+    assert set(failures["buckets"]) == {"missing_tool_call"}
+    assert set(failures["buckets"]["missing_tool_call"]) <= {task.id for task in TRAIN[:5]}
+
+
+def test_a_run_without_its_parts_is_gigpo_and_one_with_them_is_another(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    plain = {"predictor": "off", "weight": 0, "native": False}
+    sets = {
+        "arms": ["gigpo", "plain", "foresees", "role_agent"],
+        "arm.plain.method": "role_agent",
+        **{f"arm.plain.set.method.{key}": value for key, value in plain.items()},
+        "arm.plain.set.learner.loss_mean": "token",
+        "arm.foresees.method": "role_agent",
+        "arm.foresees.set.method.predict": "all",
+        "arm.foresees.set.method.weight": 0,
+        "arm.foresees.set.method.native": False,
+        "arm.foresees.set.learner.loss_mean": "token",
+        "loop.max_steps": 5,
+        "store.record": "all",
+    }
+    coevo_gym.train(TOY, sets=sets, folder=folder.path)
+    arms = read_json(folder.summary)["arms"]
+    assert arms["plain"]["weights"] == arms["gigpo"]["weights"]
+    assert len({arm["weights"] for arm in arms.values()}) == 3
+    reader = RunReader(folder.database)
+    assert {note.kind for note in reader.notes("plain")} == {"failure_mode"}
+    assert {note.kind for note in reader.notes("foresees")} == {"failure_mode", "foresight"}
+    steps = [x for x in read_lines(folder.metrics) if x["event"] == "step"]
+    last = [line for line in steps if line["arm"] == "foresees"][-1]
+    assert last["memory.foresight.gain"] == pytest.approx(
+        last["memory.foresight.foresight"] - last["memory.foresight.foresight_floor"]
+    )
+    assert last["memory.foresight.foresight"] > 0
+    assert last["memory.transitions.transitions"] > 0
+    assert {"study_s.foresight", "study_s.failure_mode", "memory.failures.total"} <= last.keys()
