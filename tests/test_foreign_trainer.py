@@ -50,7 +50,8 @@ def test_the_loop_closes_around_a_trainer_that_only_resets_and_steps(env_id: str
     assert any(reward for _, reward in log)
     evolved = {task.id for result in watched.rounds[1:] for task in result.accepted}
     assert evolved & {task_id for task_id, _ in log}
-    assert sum(len(group.trajectories) for group in watched.groups) > len(log) - K
+    recorded = sum(len(group.trajectories) for group in watched.groups)
+    assert recorded >= len(log) - K  # the last group may wait for its last episode
     ends = {t.end_reason for group in watched.groups for t in group.trajectories}
     assert EndReason.TIME_LIMIT in ends  # where the trainer was bored, and reset in mid-episode
     for group in watched.groups:

@@ -23,6 +23,13 @@ from coevo_gym.testing.formulas.curricula import CURRICULA
 from coevo_gym.testing.formulas.learning import LEARNING
 from coevo_gym.testing.formulas.methods import METHODS
 from coevo_gym.testing.formulas.statistics import STATISTICS
+from coevo_gym.testing.formulas.trials import TRIALS
 
-FORMULAS: Mapping[str, Formula] = {**LEARNING, **CURRICULA, **STATISTICS, **METHODS}
+FORMULAS: Mapping[str, Formula] = {
+    **LEARNING,
+    **CURRICULA,
+    **STATISTICS,
+    **TRIALS,
+    **METHODS,
+}
 """Formulas by name."""

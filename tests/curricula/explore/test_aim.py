@@ -155,7 +155,7 @@ def test_a_proposal_that_stands_for_no_draft_fits_worst(monkeypatch: pytest.Monk
 
 
 def told(context: Context) -> str:
-    (cue,) = Guide("coevolve/guide", "coevolve/target")(context, None)
+    (cue,) = Guide("coevolve/guide", "coevolve/target", n_actions=18)(context, None)
     assert cue.id == load_cue("coevolve/target").label
     return cue.text
 
