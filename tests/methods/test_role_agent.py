@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,9 +19,10 @@ from hypothesis import strategies as st
 import coevo_gym
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.notes import NO_NOTES, Note, Notes
-from coevo_gym.core.seams import Act, Memory, Study
+from coevo_gym.core.seams import Act, Completion, Memory, Prompt, Request, Sampling, Study
+from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.task import Split, Task
-from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
+from coevo_gym.core.trajectory import EndReason, Group, Step, TokenDecision, Trajectory
 from coevo_gym.curricula.guiding.group_studies import GroupStudies
 from coevo_gym.curricula.guiding.guiding import Guiding
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
@@ -33,7 +35,14 @@ from coevo_gym.methods.role_agent.credit import ForesightWorth
 from coevo_gym.methods.role_agent.failures import ByFailureMode, FailureMemory
 from coevo_gym.methods.role_agent.foresight import FORESIGHT
 from coevo_gym.methods.role_agent.method import RoleAgentSettings, role_agent
-from coevo_gym.methods.role_agent.predictors import EmpiricalPredictor, Predictions, Transition
+from coevo_gym.methods.role_agent.predictors import (
+    EmpiricalPredictor,
+    Made,
+    PolicyPredictor,
+    Predictions,
+    Transition,
+    predicted,
+)
 from coevo_gym.methods.role_agent.study import FailureModes, Foresight, ForesightRecord
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.store.reader import RunReader
@@ -80,9 +89,9 @@ class Says:
     def __init__(self, *made: Predictions) -> None:
         self.made, self.asked = made, list[Trajectory]()
 
-    def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> list[Predictions]:
+    def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
         self.asked += asked
-        return list(self.made)
+        return Made(list(self.made))
 
 
 def right(trajectory: Trajectory) -> Predictions:
@@ -154,7 +163,94 @@ class TestForesight:
 
 
 def seen(predictor: EmpiricalPredictor, *episodes: Trajectory) -> list[Predictions]:
-    return list(predictor.predict(episodes, [group(*episodes)]))
+    return list(predictor.predict(episodes, [group(*episodes)]).predictions)
+
+
+class Foretells:
+    """A policy that answers with texts, one after the other, and keeps what it is asked."""
+
+    version = 0
+
+    def __init__(self, *texts: str) -> None:
+        self.texts, self.requests, self.seeds = list(texts), list[Prompt](), list[int]()
+        self.drawing_now = False
+
+    @contextmanager
+    def drawing(self, seed: int) -> Iterator[None]:
+        self.seeds.append(seed)
+        self.drawing_now = True
+        yield
+        self.drawing_now = False
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        assert self.drawing_now, "training's own draws would move"
+        self.requests += [request for request in requests if isinstance(request, Prompt)]
+        usage = Usage(calls=1, completion_tokens=7)
+        return [Completion(self.texts.pop(0), None, usage=usage) for _ in requests]
+
+
+def decided(*texts: str) -> Trajectory:
+    """An episode whose steps a language model has sampled."""
+    episode = went(*texts)
+    steps = (
+        replace(step, decision=TokenDecision((1, n), (2, n), (-0.5, -0.5), temperature=0.7))
+        for n, step in enumerate(episode.steps)
+    )
+    return replace(episode, steps=tuple(steps))
+
+
+class TestThePolicyPredictor:
+    def test_each_step_is_asked_after_the_ids_of_its_answer(self) -> None:
+        policy, episode = Foretells('<next n="1">b</next>', "no idea"), decided("a", "b", "c")
+        made = PolicyPredictor(lambda: policy, 1, seed=3).predict([episode], [group(episode)])
+        assert made.predictions == [[["b"], [""]]]
+        assert made.usage == Usage(calls=2, completion_tokens=14)
+        assert [request.after for request in policy.requests] == [
+            step.decision for step in episode.steps
+        ]
+        assert {request.sampling for request in policy.requests} == {Sampling(0.7, 96)}
+        (asking,) = policy.requests[0].messages
+        assert asking.role == "user"
+        assert asking.content.endswith('<next n="1">TEXT</next>')
+
+    def test_it_draws_by_the_first_group_of_the_step(self) -> None:
+        policy, episode = Foretells(*"xxxx"), decided("a", "b")
+        predictor = PolicyPredictor(lambda: policy, 1, seed=3)
+        for id in ("g1", "g2", "g1"):
+            predictor.predict([episode], [replace(group(episode), id=id)])
+        first, second, again = policy.seeds
+        assert first == again != second
+
+    def test_steps_without_tokens_are_not_asked_about(self) -> None:
+        policy = Foretells()
+        made = PolicyPredictor(lambda: policy, 2, seed=3).predict(
+            [went("a", "b")], [group(went("a", "b"))]
+        )
+        assert (made.predictions, made.usage, policy.seeds) == ([[[]]], NO_USAGE, [])
+
+    def test_a_study_counts_what_it_cost(self) -> None:
+        policy, episode = Foretells('<next n="1">b</next>'), decided("a", "b")
+        found = Foresight(PolicyPredictor(lambda: policy, 1, seed=3), horizon=1).examine(
+            [group(episode)]
+        )
+        assert found.usage == {"foresight": Usage(calls=1, completion_tokens=7)}
+        (note,) = found.notes
+        assert (note.value, note.source) == (1.0, "model")
+
+    @pytest.mark.parametrize(
+        ("said", "expected"),
+        [
+            ('<think>hm <next n="1">x</next></think><next n="1"> a\nb </next>', ["a\nb", ""]),
+            ('<next n="2">b</next> and <next n="1">a</next>', ["a", "b"]),
+            ('<next n="3">c</next><next n="x">d</next><next n="1">', ["", ""]),
+            ("", ["", ""]),
+            ("y" * 1_000_000, ["", ""]),
+            ('<next n="1">' * 100_000, ["", ""]),
+        ],
+        ids=["thoughts", "order", "others", "empty", "long", "unclosed"],
+    )
+    def test_what_is_read_of_an_answer(self, said: str, expected: list[str]) -> None:
+        assert predicted(said, 2) == expected
 
 
 class TestTheEmpiricalPredictor:
@@ -402,13 +498,13 @@ class TestAssembly:
         with pytest.raises(ConfigError, match=r"advantage = 'gigpo'.*'at_the_end'"):
             role_agent(RoleAgentSettings(), kit)
 
-    def test_a_language_model_does_not_predict_yet(self) -> None:
+    def test_a_language_model_predicts_by_itself(self) -> None:
         kit = replace(kit_of(role_agent, "toy"), language_model=True)
-        with pytest.raises(ConfigError, match=r"not available yet.*tiny policy takes 'empirical'"):
-            role_agent(RoleAgentSettings(), kit)
-        assert len(role_agent(RoleAgentSettings(predictor="empirical"), kit).studies) == 2
-        with pytest.raises(ValueError, match="'auto', 'empirical' or 'off'"):
-            RoleAgentSettings(predictor="separate")  # type: ignore[arg-type]
+        for predictor, memories in (("auto", set()), ("empirical", {"transitions"})):
+            method = role_agent(RoleAgentSettings(predictor=predictor), kit)  # type: ignore[arg-type]
+            assert set(method.memories) == {"failures", "foresight"} | memories
+        with pytest.raises(ConfigError, match=r"only scores actions.*predictor = 'empirical'"):
+            made(predictor="separate")
 
     @pytest.mark.parametrize(("share", "horizon"), [(0.05, 1), (0.2, 3)])
     def test_how_far_it_looks_ahead(self, share: float, horizon: int) -> None:
