@@ -19,7 +19,16 @@ from hypothesis import strategies as st
 import coevo_gym
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.notes import NO_NOTES, Note, Notes
-from coevo_gym.core.seams import Act, Completion, Memory, Prompt, Request, Sampling, Study
+from coevo_gym.core.seams import (
+    Act,
+    Completion,
+    Memory,
+    Message,
+    Prompt,
+    Request,
+    Sampling,
+    Study,
+)
 from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import EndReason, Group, Step, TokenDecision, Trajectory
@@ -54,6 +63,9 @@ from tests.toy import BENCHMARK
 
 pytest.importorskip("torch")
 
+from coevo_gym.agents.lm.language_model import ModelConfig
+from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
+from tests.agents.tiny_llama import make_tiny_llama
 from tests.curricula.episodes import TRAIN
 from tests.run.conftest import TOY
 from tests.trainers.test_loop import VAL, Counts
@@ -189,6 +201,27 @@ class Foretells:
         return [Completion(self.texts.pop(0), None, usage=usage) for _ in requests]
 
 
+class Noting:
+    """A policy around a policy that keeps its answers."""
+
+    def __init__(self, policy: TransformersPolicy) -> None:
+        self.policy, self.said = policy, list[Completion]()
+        self.drawing = policy.drawing
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        self.said += self.policy.generate(requests)
+        return self.said
+
+
+def asked_after(policy: TransformersPolicy, episode: Trajectory) -> TokenDecision:
+    """What a policy says when it is asked about the one step of an episode."""
+    noting = Noting(policy)
+    PolicyPredictor(lambda: noting, 1, seed=3).predict([episode], [group(episode)])
+    (said,) = noting.said
+    assert isinstance(said.decision, TokenDecision)
+    return said.decision
+
+
 def decided(*texts: str) -> Trajectory:
     """An episode whose steps a language model has sampled."""
     episode = went(*texts)
@@ -236,6 +269,24 @@ class TestThePolicyPredictor:
         assert found.usage == {"foresight": Usage(calls=1, completion_tokens=7)}
         (note,) = found.notes
         assert (note.value, note.source) == (1.0, "model")
+
+    @pytest.mark.usefixtures("one_thread")
+    def test_a_real_policy_draws_in_training_what_it_would_have_drawn(self, tmp_path: Path) -> None:
+        pytest.importorskip("transformers")
+        folder = str(make_tiny_llama(tmp_path / "llama"))
+        drawn = []
+        for predicts in (False, True):
+            policy = TransformersPolicy(ModelConfig(path=folder, device="cpu"), seed=5)
+            first = policy.generate([Prompt((Message("user", "Go on."),), Sampling(1.0, 8))])[0]
+            assert isinstance(first.decision, TokenDecision)
+            step = replace(went("a", "b").steps[0], decision=first.decision)
+            episode = replace(went("a", "b"), steps=(step,))
+            if predicts:
+                before = first.decision.prompt_ids + first.decision.ids
+                assert asked_after(policy, episode).prompt_ids[: len(before)] == before
+            later = Prompt((Message("user", "Go on."),), Sampling(1.0, 8))
+            drawn.append(policy.generate([later])[0].decision)
+        assert drawn[0] == drawn[1]
 
     @pytest.mark.parametrize(
         ("said", "expected"),
