@@ -17,7 +17,7 @@ from typing import Literal, get_args
 
 from coevo_gym.core.task import Split, Task, UnknownVerifier, UnknownWorld
 from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
-from coevo_gym.methods.role_agent.predictors import Predictions
+from coevo_gym.methods.role_agent.predictors import Made, Predictions
 from coevo_gym.methods.role_agent.study import Foresight
 from coevo_gym.trainers.likeness import Measure
 
@@ -33,9 +33,9 @@ class Guesses:
     def __init__(self, rng: random.Random, horizon: int) -> None:
         self._rng, self._horizon = rng, horizon
 
-    def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> list[Predictions]:
+    def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
         """See :class:`~coevo_gym.methods.role_agent.predictors.Predictor`."""
-        return [self._of(trajectory) for trajectory in asked]
+        return Made([self._of(trajectory) for trajectory in asked])
 
     def _of(self, trajectory: Trajectory) -> Predictions:
         texts = [*(step.observation for step in trajectory.steps[1:]), trajectory.last_observation]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,9 +19,19 @@ from hypothesis import strategies as st
 import coevo_gym
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.notes import NO_NOTES, Note, Notes
-from coevo_gym.core.seams import Act, Memory, Study
+from coevo_gym.core.seams import (
+    Act,
+    Completion,
+    Memory,
+    Message,
+    Prompt,
+    Request,
+    Sampling,
+    Study,
+)
+from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.task import Split, Task
-from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
+from coevo_gym.core.trajectory import EndReason, Group, Step, TokenDecision, Trajectory
 from coevo_gym.curricula.guiding.group_studies import GroupStudies
 from coevo_gym.curricula.guiding.guiding import Guiding
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
@@ -33,7 +44,14 @@ from coevo_gym.methods.role_agent.credit import ForesightWorth
 from coevo_gym.methods.role_agent.failures import ByFailureMode, FailureMemory
 from coevo_gym.methods.role_agent.foresight import FORESIGHT
 from coevo_gym.methods.role_agent.method import RoleAgentSettings, role_agent
-from coevo_gym.methods.role_agent.predictors import EmpiricalPredictor, Predictions, Transition
+from coevo_gym.methods.role_agent.predictors import (
+    EmpiricalPredictor,
+    Made,
+    PolicyPredictor,
+    Predictions,
+    Transition,
+    predicted,
+)
 from coevo_gym.methods.role_agent.study import FailureModes, Foresight, ForesightRecord
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.store.reader import RunReader
@@ -45,6 +63,9 @@ from tests.toy import BENCHMARK
 
 pytest.importorskip("torch")
 
+from coevo_gym.agents.lm.language_model import ModelConfig
+from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
+from tests.agents.tiny_llama import make_tiny_llama
 from tests.curricula.episodes import TRAIN
 from tests.run.conftest import TOY
 from tests.trainers.test_loop import VAL, Counts
@@ -80,9 +101,9 @@ class Says:
     def __init__(self, *made: Predictions) -> None:
         self.made, self.asked = made, list[Trajectory]()
 
-    def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> list[Predictions]:
+    def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
         self.asked += asked
-        return list(self.made)
+        return Made(list(self.made))
 
 
 def right(trajectory: Trajectory) -> Predictions:
@@ -154,7 +175,133 @@ class TestForesight:
 
 
 def seen(predictor: EmpiricalPredictor, *episodes: Trajectory) -> list[Predictions]:
-    return list(predictor.predict(episodes, [group(*episodes)]))
+    return list(predictor.predict(episodes, [group(*episodes)]).predictions)
+
+
+class Foretells:
+    """A policy that answers with texts, one after the other, and keeps what it is asked."""
+
+    version = 0
+
+    def __init__(self, *texts: str) -> None:
+        self.texts, self.requests, self.seeds = list(texts), list[Prompt](), list[int]()
+        self.drawing_now = False
+
+    @contextmanager
+    def drawing(self, seed: int) -> Iterator[None]:
+        self.seeds.append(seed)
+        self.drawing_now = True
+        yield
+        self.drawing_now = False
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        assert self.drawing_now, "training's own draws would move"
+        self.requests += [request for request in requests if isinstance(request, Prompt)]
+        usage = Usage(calls=1, completion_tokens=7)
+        return [Completion(self.texts.pop(0), None, usage=usage) for _ in requests]
+
+
+class Noting:
+    """A policy around a policy that keeps its answers."""
+
+    def __init__(self, policy: TransformersPolicy) -> None:
+        self.policy, self.said = policy, list[Completion]()
+        self.drawing = policy.drawing
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        self.said += self.policy.generate(requests)
+        return self.said
+
+
+def asked_after(policy: TransformersPolicy, episode: Trajectory) -> TokenDecision:
+    """What a policy says when it is asked about the one step of an episode."""
+    noting = Noting(policy)
+    PolicyPredictor(lambda: noting, 1, seed=3).predict([episode], [group(episode)])
+    (said,) = noting.said
+    assert isinstance(said.decision, TokenDecision)
+    return said.decision
+
+
+def decided(*texts: str) -> Trajectory:
+    """An episode whose steps a language model has sampled."""
+    episode = went(*texts)
+    steps = (
+        replace(step, decision=TokenDecision((1, n), (2, n), (-0.5, -0.5), temperature=0.7))
+        for n, step in enumerate(episode.steps)
+    )
+    return replace(episode, steps=tuple(steps))
+
+
+class TestThePolicyPredictor:
+    def test_each_step_is_asked_after_the_ids_of_its_answer(self) -> None:
+        policy, episode = Foretells('<next n="1">b</next>', "no idea"), decided("a", "b", "c")
+        made = PolicyPredictor(lambda: policy, 1, seed=3).predict([episode], [group(episode)])
+        assert made.predictions == [[["b"], [""]]]
+        assert made.usage == Usage(calls=2, completion_tokens=14)
+        assert [request.after for request in policy.requests] == [
+            step.decision for step in episode.steps
+        ]
+        assert {request.sampling for request in policy.requests} == {Sampling(0.7, 96)}
+        (asking,) = policy.requests[0].messages
+        assert asking.role == "user"
+        assert asking.content.endswith('<next n="1">TEXT</next>')
+
+    def test_it_draws_by_the_first_group_of_the_step(self) -> None:
+        policy, episode = Foretells(*"xxxx"), decided("a", "b")
+        predictor = PolicyPredictor(lambda: policy, 1, seed=3)
+        for id in ("g1", "g2", "g1"):
+            predictor.predict([episode], [replace(group(episode), id=id)])
+        first, second, again = policy.seeds
+        assert first == again != second
+
+    def test_steps_without_tokens_are_not_asked_about(self) -> None:
+        policy = Foretells()
+        made = PolicyPredictor(lambda: policy, 2, seed=3).predict(
+            [went("a", "b")], [group(went("a", "b"))]
+        )
+        assert (made.predictions, made.usage, policy.seeds) == ([[[]]], NO_USAGE, [])
+
+    def test_a_study_counts_what_it_cost(self) -> None:
+        policy, episode = Foretells('<next n="1">b</next>'), decided("a", "b")
+        found = Foresight(PolicyPredictor(lambda: policy, 1, seed=3), horizon=1).examine(
+            [group(episode)]
+        )
+        assert found.usage == {"foresight": Usage(calls=1, completion_tokens=7)}
+        (note,) = found.notes
+        assert (note.value, note.source) == (1.0, "model")
+
+    @pytest.mark.usefixtures("one_thread")
+    def test_a_real_policy_draws_in_training_what_it_would_have_drawn(self, tmp_path: Path) -> None:
+        pytest.importorskip("transformers")
+        folder = str(make_tiny_llama(tmp_path / "llama"))
+        drawn = []
+        for predicts in (False, True):
+            policy = TransformersPolicy(ModelConfig(path=folder, device="cpu"), seed=5)
+            first = policy.generate([Prompt((Message("user", "Go on."),), Sampling(1.0, 8))])[0]
+            assert isinstance(first.decision, TokenDecision)
+            step = replace(went("a", "b").steps[0], decision=first.decision)
+            episode = replace(went("a", "b"), steps=(step,))
+            if predicts:
+                before = first.decision.prompt_ids + first.decision.ids
+                assert asked_after(policy, episode).prompt_ids[: len(before)] == before
+            later = Prompt((Message("user", "Go on."),), Sampling(1.0, 8))
+            drawn.append(policy.generate([later])[0].decision)
+        assert drawn[0] == drawn[1]
+
+    @pytest.mark.parametrize(
+        ("said", "expected"),
+        [
+            ('<think>hm <next n="1">x</next></think><next n="1"> a\nb </next>', ["a\nb", ""]),
+            ('<next n="2">b</next> and <next n="1">a</next>', ["a", "b"]),
+            ('<next n="3">c</next><next n="x">d</next><next n="1">', ["", ""]),
+            ("", ["", ""]),
+            ("y" * 1_000_000, ["", ""]),
+            ('<next n="1">' * 100_000, ["", ""]),
+        ],
+        ids=["thoughts", "order", "others", "empty", "long", "unclosed"],
+    )
+    def test_what_is_read_of_an_answer(self, said: str, expected: list[str]) -> None:
+        assert predicted(said, 2) == expected
 
 
 class TestTheEmpiricalPredictor:
@@ -402,13 +549,13 @@ class TestAssembly:
         with pytest.raises(ConfigError, match=r"advantage = 'gigpo'.*'at_the_end'"):
             role_agent(RoleAgentSettings(), kit)
 
-    def test_a_language_model_does_not_predict_yet(self) -> None:
+    def test_a_language_model_predicts_by_itself(self) -> None:
         kit = replace(kit_of(role_agent, "toy"), language_model=True)
-        with pytest.raises(ConfigError, match=r"not available yet.*tiny policy takes 'empirical'"):
-            role_agent(RoleAgentSettings(), kit)
-        assert len(role_agent(RoleAgentSettings(predictor="empirical"), kit).studies) == 2
-        with pytest.raises(ValueError, match="'auto', 'empirical' or 'off'"):
-            RoleAgentSettings(predictor="separate")  # type: ignore[arg-type]
+        for predictor, memories in (("auto", set()), ("empirical", {"transitions"})):
+            method = role_agent(RoleAgentSettings(predictor=predictor), kit)  # type: ignore[arg-type]
+            assert set(method.memories) == {"failures", "foresight"} | memories
+        with pytest.raises(ConfigError, match=r"only scores actions.*predictor = 'empirical'"):
+            made(predictor="separate")
 
     @pytest.mark.parametrize(("share", "horizon"), [(0.05, 1), (0.2, 3)])
     def test_how_far_it_looks_ahead(self, share: float, horizon: int) -> None:

@@ -19,7 +19,10 @@ from coevo_gym.methods.method import Method, NoSettings, method
 from coevo_gym.methods.role_agent.credit import ForesightWorth
 from coevo_gym.methods.role_agent.failures import ByFailureMode, FailureMemory
 from coevo_gym.methods.role_agent.foresight import horizon
-from coevo_gym.methods.role_agent.predictors import EmpiricalPredictor
+from coevo_gym.methods.role_agent.predictors import (
+    EmpiricalPredictor,
+    PolicyPredictor,
+)
 from coevo_gym.methods.role_agent.study import FailureModes, Foresight, ForesightRecord, Predicted
 from coevo_gym.trainers.credit import Credit, StateGrouped, credit_of
 from coevo_gym.trainers.likeness import Measure
@@ -31,11 +34,11 @@ class RoleAgentSettings(FrozenModel):
 
     native: bool = True
     """Practise all native training tasks, as the paper does, in place of the first tasks."""
-    predictor: Literal["auto", "empirical", "off"] = "auto"
-    """What predicts the observations that follow a step: ``empirical``, the ones that most often
-    followed that action in that state, without a model; or nothing (``off``). ``auto`` is
-    ``empirical`` for the tiny policy. For a language model it is the policy itself, which is not
-    available yet and refused."""
+    predictor: Literal["auto", "separate", "empirical", "off"] = "auto"
+    """What predicts the observations that follow a step: the policy itself, in a chat that goes on
+    after its action and is not trained on (``separate``); without a model, the observations that
+    most often followed that action in that state (``empirical``); or nothing (``off``). ``auto`` is
+    ``separate`` for a language model and ``empirical`` for the tiny policy."""
     predict: Predicted = "rewarded"
     """Which trajectories are predicted: only those that earned something, or ``all``, for the
     correlation of foresight with success."""
@@ -73,7 +76,9 @@ def role_agent(settings: RoleAgentSettings, kit: Kit) -> Method:
             predict=settings.predict,
         )
         studies.append(study)
-        memories |= {"transitions": predictor, "foresight": ForesightRecord()}
+        memories["foresight"] = ForesightRecord()
+        if isinstance(predictor, EmpiricalPredictor):
+            memories["transitions"] = predictor
     found = static(NoSettings(), kit)
     if settings.native or settings.weight:
         pool = kit.curriculum.make(
@@ -104,14 +109,20 @@ def _estimator(learner: object) -> StateGrouped:
     )
 
 
-def _predictor(settings: RoleAgentSettings, kit: Kit) -> EmpiricalPredictor | None:
+def _predictor(
+    settings: RoleAgentSettings, kit: Kit
+) -> EmpiricalPredictor | PolicyPredictor | None:
     """Return what predicts; None where nothing does."""
-    if settings.predictor == "off":
+    kind, ahead = settings.predictor, horizon(settings.horizon_share, kit.max_steps)
+    if kind == "auto":
+        kind = "separate" if kit.language_model else "empirical"
+    if kind == "off":
         return None
-    if settings.predictor == "auto" and kit.language_model:
+    if kind == "empirical":
+        return EmpiricalPredictor(ahead)
+    if not kit.language_model:
         raise ConfigError(
-            "method.predictor = 'auto' has a language model predict what its own actions lead to, "
-            "and that is not available yet. The tiny policy takes 'empirical'. Set "
-            "method.predictor = 'empirical' to count transitions instead, or 'off'."
+            "method.predictor = 'separate' asks the policy for texts, and the tiny policy only "
+            "scores actions. Set method.predictor = 'empirical', or train a language model."
         )
-    return EmpiricalPredictor(horizon(settings.horizon_share, kit.max_steps))
+    return PolicyPredictor(kit.policy, ahead, seed=kit.seed("foresight"))

@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 from coevo_gym.core.notes import Notes
-from coevo_gym.core.trajectory import Group, Trajectory
+from coevo_gym.core.seams import Message, Policy, Prompt, Sampling
+from coevo_gym.core.spend import NO_USAGE, Usage
+from coevo_gym.core.trajectory import Group, TokenDecision, Trajectory
 from coevo_gym.envs.diagnosis import texts_after
-from coevo_gym.methods.role_agent.foresight import clean
+from coevo_gym.episodes.runner import episode_seed
+from coevo_gym.methods.role_agent.foresight import FORESIGHT, clean
+from coevo_gym.prompts.answers import without_thoughts
+from coevo_gym.prompts.cue import load_cue
 
 MAX_TRANSITIONS = 5_000
 """Latest transitions that the empirical predictor remembers."""
 
+PROMPT = "role_agent/predict"
+"""Name of the words in which a policy is asked what comes next."""
+MAX_TOKENS = 96
+"""Most tokens of one predicted observation."""
+_MOST_CHARS = 20_000
+"""Characters of an answer that are read."""
+_NEXT = re.compile(r'<next n="(\d{1,3})">(.*?)</next>', re.DOTALL)
+
 Predictions = Sequence[Sequence[str]]
 """For each step of a trajectory, the predicted observations, the next one first."""
+
+
+class Made(NamedTuple):
+    """What a predictor has made.
+
+    Attributes:
+        predictions: of each trajectory that was asked for.
+        usage: what asking a model for them has cost.
+    """
+
+    predictions: Sequence[Predictions]
+    usage: Usage = NO_USAGE
 
 
 class Predictor(Protocol):
@@ -30,9 +57,7 @@ class Predictor(Protocol):
         """See above."""
         ...
 
-    def predict(
-        self, asked: Sequence[Trajectory], groups: Sequence[Group]
-    ) -> Sequence[Predictions]:
+    def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
         """Return the predictions of each trajectory that is asked for.
 
         Args:
@@ -89,9 +114,7 @@ class EmpiricalPredictor:
             for ahead in range(self.horizon)
         ]
 
-    def predict(
-        self, asked: Sequence[Trajectory], groups: Sequence[Group]
-    ) -> Sequence[Predictions]:
+    def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
         """See :class:`Predictor`; the transitions of all groups wait for the end of the step."""
         found = [
             [self.expected(clean(step.observation), step.action) for step in trajectory.steps]
@@ -101,7 +124,7 @@ class EmpiricalPredictor:
             for trajectory in group.trajectories:
                 if not trajectory.end_reason.lost:
                     self._pending += transitions(trajectory, self.horizon)
-        return found
+        return Made(found)
 
     def note(self, notes: Notes) -> None:
         """Remember the transitions of the learner's step that is over."""
@@ -151,6 +174,71 @@ class EmpiricalPredictor:
         for one in state["known"]:
             self.remember(read(one))
         self._pending = [read(one) for one in state["pending"]]
+
+
+class Draws(Policy, Protocol):
+    """A policy that samples tokens here, and can draw by a seed aside."""
+
+    def drawing(self, seed: int) -> AbstractContextManager[None]:
+        """Return a scope in which it draws by a seed; its own draws go on after it."""
+        ...
+
+
+class PolicyPredictor:
+    """Has the policy itself predict what its actions lead to, in chats that go on after them.
+
+    A chat goes on after the very ids of the answer that held the action. What is predicted is not
+    trained on and not taped, and draws by a seed of its own, so that training draws what it would
+    have drawn without it. Steps without tokens, and those after which the context has no room, have
+    no prediction.
+
+    Args:
+        policy: returns the policy under training.
+        horizon: H, observations to predict per step.
+        seed: with the first group's id, the seed of its draws.
+
+    Source: World-In-Agent of Role-Agent (arXiv 2606.10917), 3.2.
+    """
+
+    source: Literal["model"] = "model"
+
+    def __init__(self, policy: Callable[[], Policy], horizon: int, *, seed: int) -> None:
+        self._policy, self.horizon, self._seed = policy, horizon, seed
+        self._asking = (Message("user", load_cue(PROMPT).write({"horizon": horizon})),)
+
+    def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
+        """See :class:`Predictor`."""
+        found: list[list[list[str]]] = [[[] for _ in one.steps] for one in asked]
+        places, requests = list[tuple[int, int]](), list[Prompt]()
+        for number, trajectory in enumerate(asked):
+            for step, taken in enumerate(trajectory.steps):
+                if isinstance(taken.decision, TokenDecision):
+                    places.append((number, step))
+                    requests.append(self._request(taken.decision))
+        if not requests:
+            return Made(found)
+        policy = cast(Draws, self._policy())
+        with policy.drawing(episode_seed(self._seed, groups[0].id)):
+            answers = policy.generate(requests)
+        for (number, step), answer in zip(places, answers, strict=True):
+            found[number][step] = predicted(answer.text, self.horizon)
+        return Made(found, sum((answer.usage for answer in answers), NO_USAGE))
+
+    def _request(self, decision: TokenDecision) -> Prompt:
+        sampling = Sampling(decision.temperature, MAX_TOKENS * self.horizon)
+        return Prompt(self._asking, sampling, purpose=FORESIGHT, after=decision)
+
+
+def predicted(said: str, horizon: int) -> list[str]:
+    """Return the predictions in an answer, the next observation's first; "" where one is missing.
+
+    Example:
+        >>> predicted('<next n="2">a door</next><next n="9">no</next>', 2)
+        ['', 'a door']
+    """
+    read = without_thoughts(said)[:_MOST_CHARS]
+    found = {int(number): text.strip() for number, text in _NEXT.findall(read)}
+    return [found.get(ahead, "") for ahead in range(1, horizon + 1)]
 
 
 def commonest(texts: Sequence[str]) -> str:

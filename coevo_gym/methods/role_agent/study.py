@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.notes import Findings, Note, Notes
+from coevo_gym.core.spend import NO_USAGE
 from coevo_gym.core.stats import point_biserial
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import Group, Trajectory
@@ -67,13 +68,13 @@ class Foresight:
             if self._asks(trajectory)
         ]
         made = self._predictor.predict([trajectory for *_, trajectory in asked], groups)
-        return Findings(
-            tuple(
-                note
-                for one, predictions in zip(asked, made, strict=True)
-                for note in self._notes(*one, predictions)
-            )
+        notes = tuple(
+            note
+            for one, predictions in zip(asked, made.predictions, strict=True)
+            for note in self._notes(*one, predictions)
         )
+        usage = {FORESIGHT: made.usage} if made.usage != NO_USAGE else {}
+        return Findings(notes, FrozenDict(usage))
 
     def _asks(self, trajectory: Trajectory) -> bool:
         if trajectory.end_reason.lost:
