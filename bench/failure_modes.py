@@ -1,4 +1,4 @@
-"""Whether rules name the way in which an episode failed, on all four benchmarks.
+"""Check whether rules name the way in which an episode failed, on all four benchmarks.
 
 References of training tasks are broken so that they fail in one known way: an option is not chosen,
 the wrong thing is heated, a call is left out, code asks for what there is not. Each is played in
@@ -330,7 +330,7 @@ WAYS: Mapping[str, Mapping[str, Break]] = {
 
 
 class Row(NamedTuple):
-    """How a way to fail was named.
+    """Counts how often a way to fail was named.
 
     Attributes:
         fits: tasks that failed in this way.

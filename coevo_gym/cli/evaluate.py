@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -144,6 +145,8 @@ def evaluate(
     _check_options(found, sets=sets, env=env, on=on)
     if trials is not None and (samples > 1 or by):
         raise ConfigError("--trials tries each task by itself: leave --samples and --by out.")
+    if trials is None and not cut:
+        raise ConfigError("--no-cut is for --trials: an evaluation cuts no episode short.")
     progress = RunProgress(errors)
     with telling(progress.say):
         if isinstance(found, RunFolder):
@@ -161,18 +164,10 @@ def evaluate(
             _try(TrialFolder.named(named), job, progress, overwrite, agreed, as_json=as_json)
             return
         folder = EvalFolder.named(named)
-        try:
-            with progress:
-                evaluation = evaluate_in(
-                    folder, job, progress, overwrite=overwrite, agreed=agreed, begun=_going_on
-                )
-        except KeyboardInterrupt:
-            progress.say(f"Stopped. {_GO_ON.format(folder.path)}")
-            raise
-        except (ModelError, EnvBackendError) as error:
-            if folder.results.is_file():
-                error.add_note(_GO_ON.format(folder.path))
-            raise
+        with _kept_in(folder, progress):
+            evaluation = evaluate_in(
+                folder, job, progress, overwrite=overwrite, agreed=agreed, begun=_going_on
+            )
     if as_json:
         print_json({**finite(to_json(job, evaluation)), "folder": str(folder.path)})
         return
@@ -200,12 +195,8 @@ def _try(
     """Run trials and print their numbers."""
     from coevo_gym.run.evals.trials import run_trials_in, to_json
 
-    try:
-        with progress:
-            found = run_trials_in(folder, job, progress, overwrite=overwrite, agreed=agreed)
-    except KeyboardInterrupt:
-        progress.say(f"Stopped. {_GO_ON.format(folder.path)}")
-        raise
+    with _kept_in(folder, progress):
+        found = run_trials_in(folder, job, progress, overwrite=overwrite, agreed=agreed)
     if as_json:
         print_json({**finite(to_json(job, found)), "folder": str(folder.path)})
         return
@@ -215,6 +206,11 @@ def _try(
     table.add_row(escape(job.policy), *rates, str(len(found.tasks)), f"{found.env_steps:,}")
     if not_told := found.n_to_reflect_on - len(found.reflections):
         say(f"{not_told} of {found.n_to_reflect_on} reflections were no usable answer.")
+    if found.faults:
+        say(
+            f"{found.faults} of {len(found.tasks)} tasks lost an episode to a fault and are in no "
+            f"number from its trial on ({folder.lost}). The same command tries them again."
+        )
     say(f"Trials: {folder.path}")
     print_numbers(table)
 
@@ -224,6 +220,21 @@ ALL = "all"
 FEWEST = 5
 """Fewest tasks of a type whose success is shown: with fewer the interval says nothing."""
 _GO_ON = "What is done is in {}; the same command goes on."
+
+
+@contextmanager
+def _kept_in(folder: EvalFolder, progress: RunProgress) -> Iterator[None]:
+    """A scope of episodes that a folder keeps; says how to go on if they are cut short."""
+    try:
+        with progress:
+            yield
+    except KeyboardInterrupt:
+        progress.say(f"Stopped. {_GO_ON.format(folder.path)}")
+        raise
+    except (ModelError, EnvBackendError) as error:
+        if folder.results.is_file():
+            error.add_note(_GO_ON.format(folder.path))
+        raise
 
 
 def _going_on(done: int, total: int) -> None:

@@ -326,5 +326,5 @@ class Group:
 
     @property
     def comparable(self) -> bool:
-        """Whether its trajectories can be judged against each other, and learned from."""
+        """Tell whether its trajectories can be judged against each other, and learned from."""
         return self.whole and self.staleness <= self.max_staleness

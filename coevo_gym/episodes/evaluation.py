@@ -235,13 +235,28 @@ def evaluate(
                     done += 1
                     if on_done:
                         on_done(done)
-    if not kept.lines:
-        first = lost[0].error
-        kind = ModelError if isinstance(first, ModelError) else EnvBackendError
-        raise kind(
-            f"All {len(lost)} evaluation episodes were lost, the first because: {first}"
-        ) from first
+    require_finished(kept, lost)
     return kept.evaluation(tasks, samples, sum(one.env_steps for one in lost))
+
+
+def require_finished(kept: Kept, lost: Sequence[Lost]) -> None:
+    """Refuse episodes of which none ever finished.
+
+    Args:
+        kept: those that finished, now or earlier.
+        lost: those that were lost now, in order.
+
+    Raises:
+        EnvBackendError: if none finished, and the first was lost to its engine.
+        ModelError: likewise, if it was lost to the model.
+    """
+    if kept.lines or not lost:
+        return
+    first = lost[0].error
+    kind = ModelError if isinstance(first, ModelError) else EnvBackendError
+    raise kind(
+        f"All {len(lost)} evaluation episodes were lost, the first because: {first}"
+    ) from first
 
 
 def seed_of_sample(seed: int, task: Task, sample: int) -> int:

@@ -19,8 +19,15 @@ from coevo_gym.core.seams import Act, Agent
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Cue, EndReason, EvalTrajectory, View
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.episodes.episode import Finished, clean_cue, eval_trajectory_of
-from coevo_gym.episodes.evaluation import Kept, Players, alone, line_of, seed_of_sample
+from coevo_gym.episodes.episode import Finished, Lost, clean_cue, eval_trajectory_of
+from coevo_gym.episodes.evaluation import (
+    Kept,
+    Players,
+    alone,
+    line_of,
+    require_finished,
+    seed_of_sample,
+)
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import Mode, Runner
 from coevo_gym.store.eval_folder import EvalLine, Key
@@ -116,6 +123,12 @@ class Trials:
         return solved_by([(line.id, line.sample, line.success) for line in self.lines], self.n)
 
     @property
+    def faults(self) -> int:
+        """Tasks that wait for an episode that was lost: they are in no rate from its trial on."""
+        over = {line.id for line in self.lines if line.success or line.sample == self.n - 1}
+        return len(self.tasks) - len(over)
+
+    @property
     def n_to_reflect_on(self) -> int:
         """Number of failed trials that another one may follow."""
         return sum(not line.success and line.sample < self.n - 1 for line in self.lines)
@@ -143,8 +156,8 @@ def run_trials(
     """Try tasks up to ``n`` times, and tell each trial what was reflected on the failed ones.
 
     The first trial is what :func:`~coevo_gym.episodes.evaluation.evaluate` would play. A task that
-    was solved is left alone. An episode that is lost to a fault is no failure: the next trial comes
-    without a reflection on it.
+    was solved is left alone. An episode that is lost to a fault is no failure: its task waits until
+    a later call tries it again.
 
     Args:
         agent: who acts; or a function that returns, for each trial, who plays what, see
@@ -158,22 +171,24 @@ def run_trials(
         seed: with the task's id and the trial, it seeds the episode's env.
         kept: what an earlier call came to; takes what comes now. A failed trial that has not been
             reflected on is run again.
-        on_done: called with the number of episodes that are over, whenever that has changed.
+        on_done: called with the number of episodes that are over, those of earlier calls included,
+            after each.
         mode: see :class:`~coevo_gym.episodes.runner.Runner`.
 
     Raises:
         ConfigError: if ``n`` or ``keep`` is not positive.
         TaskError: if one is an open task.
+        EnvBackendError: if no episode ever finished, and the first was lost to its engine.
+        ModelError: likewise, if it was lost to the model.
     """
     if n < 1 or keep < 1:
         raise ConfigError(f"Trials need n and keep of at least 1, actual: {n} and {keep}.")
     kept = kept or KeptTrials()
     players = agent if callable(agent) else alone(agent)
-    done = lost_steps = 0
+    lost: list[Lost] = []
 
     def play(trial: int, waiting: Sequence[Task], told: Mapping[str, Sequence[str]]) -> list[bool]:
-        nonlocal done, lost_steps
-        solved = dict[str, bool]()
+        failed = dict[str, bool]()
         failures = list[Failure]()
         new = []
         for task in waiting:
@@ -181,7 +196,7 @@ def run_trials(
             if line is None or not (line.success or (task.id, trial) in kept.reflections):
                 new.append(task)
             else:
-                solved[task.id] = line.success
+                failed[task.id] = not line.success
         with players(trial, len(waiting) - len(new), new) if new else nullcontext(()) as parts:
             for player, part in parts:
                 acting = CutAtRepeats(player) if cut else player
@@ -193,29 +208,29 @@ def run_trials(
                     task = part[outcome.index]
                     if isinstance(outcome, Finished):
                         kept.episodes.add(line_of(task, trial, seed, outcome), outcome.record)
-                        solved[task.id] = outcome.record.success
+                        failed[task.id] = not outcome.record.success
                         if not outcome.record.success:
                             failures.append(Failure(task, outcome.record, tuple(told[task.id])))
                     else:
                         kept.episodes.lose(task, trial, outcome)
-                        lost_steps += outcome.env_steps
-                    done += 1
+                        lost.append(outcome)
                     if on_done:
-                        on_done(done)
+                        on_done(len(kept.episodes.lines) + len(lost))
         last = trial == n - 1
         texts = [""] * len(failures) if last or not failures else reflect(failures)
         for failure, text in zip(failures, texts, strict=True):
             kept.reflect((failure.task.id, trial), text)
-        return [solved.get(task.id, False) for task in waiting]
+        return [failed.get(task.id, False) for task in waiting]
 
     def reflection(trial: int, task: Task) -> str:
         return kept.reflections.get((task.id, trial), "")
 
     repeated(tasks, play, reflection, n=n, keep=keep)
+    require_finished(kept.episodes, lost)
     wanted = {task.id for task in tasks}
     lines = tuple(line for line in kept.episodes.lines.values() if line.id in wanted)
     texts = {key: text for key, text in kept.reflections.items() if text}
-    return Trials(tasks, n, lines, texts, lost_steps)
+    return Trials(tasks, n, lines, texts, sum(one.env_steps for one in lost))
 
 
 def repeated(
@@ -226,12 +241,12 @@ def repeated(
     n: int,
     keep: int,
 ) -> dict[str, list[str]]:
-    """Try tasks up to ``n`` times, solved ones once, each failed one with what was learned.
+    """Try tasks up to ``n`` times, for as long as they fail, each with what was learned.
 
     Args:
         tasks: what is tried.
         play: plays a trial of some tasks, told the reflections of each by its id; returns whether
-            each is solved.
+            each has failed.
         reflection: returns what was learned from a failed trial; "" for nothing.
         n: most trials per task.
         keep: how many of the latest reflections are told.
@@ -243,7 +258,7 @@ def repeated(
     waiting: Sequence[Task] = tasks
     for trial in range(n):
         both = zip(waiting, play(trial, waiting, told), strict=True) if waiting else ()
-        waiting = [task for task, solved in both if not solved]
+        waiting = [task for task, failed in both if failed]
         for task in waiting if trial < n - 1 else ():
             if text := reflection(trial, task):
                 told[task.id] = [*told[task.id], text][-keep:]
@@ -251,9 +266,10 @@ def repeated(
 
 
 def solved_by(outcomes: Collection[tuple[str, int, bool]], n: int) -> tuple[float, ...]:
-    """Return the share of tasks that are solved by the end of each trial, of those tried by then.
+    """Return the share of tasks that are solved by the end of each trial.
 
-    A solved task stays solved.
+    A solved task stays solved. A task counts up to its last finished episode, unless it is solved:
+    what a fault took away is no failure.
 
     Args:
         outcomes: task id, number of the trial from 0, and success of each finished episode.
@@ -267,8 +283,8 @@ def solved_by(outcomes: Collection[tuple[str, int, bool]], n: int) -> tuple[floa
     """
     found = []
     for last in range(n):
-        tried = {id for id, trial, _ in outcomes if trial <= last}
         solved = {id for id, trial, success in outcomes if trial <= last and success}
+        tried = solved | {id for id, trial, _ in outcomes if trial == last}
         found.append(len(solved) / len(tried) if tried else math.nan)
     return tuple(found)
 

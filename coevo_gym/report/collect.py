@@ -40,9 +40,9 @@ from coevo_gym.report.noted import arm_labels, env_steps_of, versions_of
 from coevo_gym.report.task_sets import ArmTasks, lengths_of, maps_of, spread_of
 from coevo_gym.run.assembly import Assembly
 from coevo_gym.run.evolving.answers import answers_of, warnings
-from coevo_gym.run.final import scores_of
+from coevo_gym.run.final import final_scores
 from coevo_gym.run.manifest import read_manifest
-from coevo_gym.run.table import RANDOM, WARMUP, FinalScores, TableRow, tasks_of
+from coevo_gym.run.table import RANDOM, WARMUP, TableRow, tasks_of
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.store.reader import HOLD, RunReader
 from coevo_gym.store.rows import StoredRound, TaskCount
@@ -82,7 +82,7 @@ def load_report_data(folder: RunFolder) -> ReportData:
         subtitle=f"{config.benchmark.name}, {manifest['model']}, seed {config.seed}",
         manifest=manifest,
         table=_table(folder, config, lines),
-        final=_final(folder, config),
+        final=final_scores(folder),
         curves=_curves(config, lines, "eval", _evaluated),
         training=_curves(config, lines, "step", _trained),
         cross=_cross(config, lines),
@@ -128,12 +128,6 @@ def _table(folder: RunFolder, config: RunConfig, lines: Lines) -> tuple[TableRow
         for arm in config.arms
         if (line := latest.get(arm))
     )
-
-
-def _final(folder: RunFolder, config: RunConfig) -> FinalScores:
-    """The scores on final tasks so far, of the warm-up and of each arm."""
-    policies = (WARMUP, *config.arms)
-    return {policy: scores for policy in policies if (scores := scores_of(folder, policy))}
 
 
 def _curves(config: RunConfig, lines: Lines, event: str, point: Any) -> tuple[Curve, ...]:

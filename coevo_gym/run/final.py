@@ -7,6 +7,7 @@ as soon as its line is in ``metrics.jsonl``: a run that is resumed does not meas
 from __future__ import annotations
 
 from coevo_gym.episodes.evaluation import Evaluation, evaluated_task
+from coevo_gym.run.table import WARMUP, FinalScores
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder, append_line, read_lines
 
@@ -23,16 +24,16 @@ def stored_as(policy: str, name: str) -> str:
     return f"{policy}/{name}"
 
 
-def scores_of(folder: RunFolder, policy: str) -> dict[str, dict[str, float]]:
-    """Return the numbers of a policy on final tasks, by the name of the tasks.
+def final_scores(folder: RunFolder) -> FinalScores:
+    """Return the numbers on final tasks so far: the warm-up's first, then the arms' as scored.
 
     They are those of :meth:`~coevo_gym.episodes.evaluation.Evaluation.metrics`.
     """
-    return {
-        line["tasks"]: line["numbers"]
-        for line in read_lines(folder.metrics)
-        if line.get("event") == _EVENT and line.get("arm") == policy
-    }
+    found: dict[str, dict[str, dict[str, float]]] = {WARMUP: {}}
+    for line in read_lines(folder.metrics):
+        if line.get("event") == _EVENT:
+            found.setdefault(line["arm"], {})[line["tasks"]] = line["numbers"]
+    return {policy: scores for policy, scores in found.items() if scores}
 
 
 def keep_score(

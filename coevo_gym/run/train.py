@@ -28,7 +28,7 @@ from coevo_gym.run.events import ArmEvents
 from coevo_gym.run.evolving.answers import answers_of, warnings
 from coevo_gym.run.evolving.cost import estimates, require_consent
 from coevo_gym.run.evolving.spending import Spending
-from coevo_gym.run.final import keep_score, scores_of
+from coevo_gym.run.final import final_scores, keep_score
 from coevo_gym.run.manifest import (
     check_unchanged,
     make_manifest,
@@ -224,11 +224,7 @@ class _Run:
             table=tuple(table),
             arms=arms,
             samples=self.config.evaluation.samples,
-            final={
-                policy: scores
-                for policy in (WARMUP, *arms)
-                if (scores := scores_of(self.folder, policy))
-            },
+            final=final_scores(self.folder),
         )
         write_json(self.folder.summary, asdict(summary))
         return summary
@@ -292,7 +288,7 @@ class _Run:
 
     def _score(self, policy: str, step: int, agent: Agent, store: RunStore) -> None:
         """Score a policy on the tasks of ``evaluation.final``, except where its score is kept."""
-        known = scores_of(self.folder, policy)
+        known = final_scores(self.folder).get(policy, {})
         for name, tasks in self.assembly.final_tasks.items():
             if name not in known:
                 self._check_stop()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
-import typing
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -13,7 +11,7 @@ import gymnasium as gym
 import pytest
 
 from coevo_gym.agents.scripted import ScriptedAgent
-from coevo_gym.core.errors import ConfigError, TaskError
+from coevo_gym.core.errors import ConfigError, EnvBackendError, TaskError
 from coevo_gym.core.seams import Act
 from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, View
@@ -26,6 +24,7 @@ from coevo_gym.episodes.trials import (
     TrialEpisode,
     Trials,
     run_trials,
+    solved_by,
 )
 from coevo_gym.testing.formulas import FORMULAS
 from coevo_gym.testing.formulas.check import equal
@@ -135,12 +134,41 @@ def test_a_lost_episode_is_no_failure() -> None:
     pool = EnvPool(lambda: BreaksOn(gym.make("Toy-v0"), "break"))
     scripts = REFERENCES | {VAL[0].instruction: ("break",), VAL[1].instruction: ("done",)}
     reflect = Reflector()
-    found = run_trials(ScriptedAgent(scripts), reflect, VAL, pool, n=2)
+    kept = KeptTrials()
+    found = run_trials(ScriptedAgent(scripts), reflect, VAL, pool, n=2, kept=kept)
     assert [[one.task for one in failures] for failures in reflect.asked] == [[VAL[1]]]
     assert found.rates == pytest.approx((2 / 3, 2 / 3))
-    assert found.lost_steps == 2
-    none = run_trials(ScriptedAgent(scripts), reflect, VAL[:1], pool, n=1)
-    assert math.isnan(none.rates[0])
+    assert (found.faults, found.lost_steps) == (1, 1)
+    whole = run_trials(ScriptedAgent(REFERENCES), reflect, VAL, pool, n=2, kept=kept)
+    assert whole.rates == (0.75, 0.75)
+    assert whole.faults == 0
+
+
+def test_a_task_counts_up_to_the_episode_that_it_lost() -> None:
+    class Unlucky:
+        """Fails each task, and then breaks the env of the first."""
+
+        def act(self, views: Sequence[View]) -> list[Act]:
+            return [
+                Act("break" if view.cues and view.instruction == VAL[0].instruction else "done")
+                for view in views
+            ]
+
+    pool = EnvPool(lambda: BreaksOn(gym.make("Toy-v0"), "break"))
+    found = run_trials(Unlucky(), Reflector(), VAL[:2], pool, n=3)
+    assert sorted(line.key for line in found.lines) == sorted(
+        [(VAL[0].id, 0), (VAL[1].id, 0), (VAL[1].id, 1), (VAL[1].id, 2)]
+    )
+    assert (found.rates, found.faults) == ((0.0, 0.0, 0.0), 1)
+    outcomes = [("a", 0, False), ("b", 0, False), ("b", 1, True)]
+    assert solved_by(outcomes, 3) == (0.0, 1.0, 1.0)
+
+
+def test_when_every_episode_is_lost_there_is_no_number() -> None:
+    pool = EnvPool(lambda: BreaksOn(gym.make("Toy-v0"), "break"))
+    agent = ScriptedAgent({task.instruction: ("break",) for task in VAL})
+    with pytest.raises(EnvBackendError, match="All 2 evaluation episodes were lost"):
+        run_trials(agent, Reflector(), VAL[:2], pool)
 
 
 @pytest.mark.parametrize(("cut", "steps"), [(True, 4), (False, 6)])
@@ -184,7 +212,7 @@ def test_what_is_kept_is_not_run_again(envs: EnvPool) -> None:
         found.lines, key=lambda line: line.key
     )
     assert [[one.task for one in failures] for failures in reflect.asked] == [[VAL[0]]]
-    assert done == [1, 2, 3, 4, 5]
+    assert done == [4, 5, 6, 7, 8]
 
 
 def test_wrong_arguments(envs: EnvPool) -> None:
@@ -204,6 +232,4 @@ def test_trials_are_no_evaluation() -> None:
     assert not issubclass(Trials, Evaluation)
     assert not issubclass(Evaluation, Trials)
     for function in (compare, Loop.__init__, evaluate):
-        hints = typing.get_type_hints(function) if function is evaluate else {}
-        assert Trials not in hints.values()
         assert "Trials" not in str(inspect.signature(function))

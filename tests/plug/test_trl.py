@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -180,16 +179,7 @@ def train(folder: Path, steps: int, *, resume: bool = False, **settings: Any) ->
     return Run(trainer, plug, curriculum, aligned, before)
 
 
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Several threads of a model so small wait for each other more than they work."""
-    torch = pytest.importorskip("torch")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
+# Several threads of a model so small wait for each other more than they work.
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 

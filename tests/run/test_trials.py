@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from typer.testing import CliRunner, Result
 
 from coevo_gym.cli import app
 from coevo_gym.config import load_config
-from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.core.errors import ConfigError, ModelError, StoreError
 from coevo_gym.run.assembly import Assembly
+from coevo_gym.run.evals.job import TrialRules, model_job
+from coevo_gym.run.evaluation import SILENT
 from tests.agents.fake_openai import FakeOpenAI, Say
 
 PLAN = "Buy what the task names."
@@ -112,6 +115,31 @@ def test_answers_that_are_no_reflection_cost_a_reflection_and_nothing_else(said:
     assert "uses val outcomes" in " ".join(done.output.split())
 
 
+def test_cutting_is_for_trials(shopper: tuple[Shopper, FakeOpenAI]) -> None:
+    done = coevo(shopper[1], "--no-cut")
+    assert isinstance(done.exception, ConfigError)
+    assert "--trials" in str(done.exception)
+
+
+def test_an_endpoint_that_is_down_is_an_error_and_no_number() -> None:
+    with FakeOpenAI() as server:
+        gone = server.url
+    arguments = ["eval", "webshop", "--policy=openai:fake", "--trials=2", "--name=mine"]
+    sets = [f"policy.endpoint.base_url={gone}", "policy.endpoint.api_key_env=none"]
+    sets += ["evaluation.n_tasks=2", "policy.endpoint.max_attempts=1"]
+    done = CliRunner().invoke(app, [*arguments, *(f"--set={one}" for one in sets)])
+    assert isinstance(done.exception, ModelError)
+    assert not Path("evals/mine/summary.json").exists()
+
+
+def test_reflections_are_part_of_what_it_may_cost() -> None:
+    sets = ["evaluation.n_tasks=2", "benchmark.max_steps=6", "policy.endpoint.base_url=http://l/v1"]
+    job = model_job("webshop", "openai:fake", "val", SILENT, sets=sets)
+    (plain,), (tried,) = job.estimates(), replace(job, trials=TrialRules(3)).estimates()
+    assert plain.cost.calls == 2 * 6
+    assert tried.cost.calls == 3 * 2 * 6 + 2 * 2 * 2
+
+
 def test_trials_are_no_evaluation(shopper: tuple[Shopper, FakeOpenAI]) -> None:
     _, server = shopper
     assert coevo(server, "--trials=2", "--name=mine").exit_code == 0
@@ -140,4 +168,4 @@ def test_a_baseline_cannot_reflect(policy: str) -> None:
     done = CliRunner().invoke(app, arguments)
     assert isinstance(done.exception, ConfigError)
     assert "need a language model" in str(done.exception)
-    assert not list(Path("evals").glob("*/*")) if Path("evals").exists() else True
+    assert not list(Path().glob("evals/*/*"))

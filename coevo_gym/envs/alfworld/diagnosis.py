@@ -108,7 +108,7 @@ def _own_modes(steps: Sequence[Step], goal: Goal | None) -> tuple[str, ...]:
 
 
 class _Done:
-    """What commands have done.
+    """Follows what commands have done.
 
     Attributes:
         places: where each thing was put down, unless it was taken up again.

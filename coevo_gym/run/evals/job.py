@@ -97,8 +97,11 @@ class EvalJob:
 
     def estimates(self, done: int = 0) -> list[Estimate]:
         """Estimate what the policy's endpoint is asked after so many episodes are done."""
-        each = self.samples if self.trials is None else self.trials.n
-        return evaluation_estimate(self.assembly.config, len(self.tasks) * each - done)
+        tasks, config = len(self.tasks), self.assembly.config
+        if self.trials is None:
+            return evaluation_estimate(config, tasks * self.samples - done)
+        n = self.trials.n
+        return evaluation_estimate(config, tasks * n - done, questions=tasks * (n - 1))
 
     def row(self, found: Evaluation) -> TableRow:
         """Return what was found as a line of a table."""

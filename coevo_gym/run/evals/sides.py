@@ -9,7 +9,7 @@ from coevo_gym.config import RunConfig
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.run.assembly import Assembly
 from coevo_gym.run.evals.comparison import Side
-from coevo_gym.run.final import scores_of, stored_as
+from coevo_gym.run.final import final_scores, stored_as
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.policies import model_setting
 from coevo_gym.run.table import RANDOM, WARMUP
@@ -139,7 +139,7 @@ def _arm(run: RunFolder, arm: str | None, final: str) -> Side:
     if arm not in known:
         raise ConfigError(f"{name} has no arm {arm!r}. Choose one of: {', '.join(known)}.")
     reader, kept = RunReader(run.database), stored_as(arm, final) if final else arm
-    if final and final not in scores_of(run, arm):
+    if final and final not in final_scores(run).get(arm, {}):
         steps = []
     elif not (steps := reader.evaluation_steps(kept)):
         raise ConfigError(_why_none(name, arm, config, old=not reader.evaluated_tasks()))

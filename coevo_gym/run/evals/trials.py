@@ -158,6 +158,8 @@ def run_trials_in(
         ConfigError: if other trials are there, the policy cannot reflect, or it may cost money and
             ``agreed`` is False.
         StoreError: if the folder is in use, damaged, or cannot be written.
+        EnvBackendError: if no episode ever finished, and the first was lost to its engine.
+        ModelError: likewise, if it was lost to the model; or if an endpoint is down.
     """
     rules = job.trials or TrialRules()
     if job.asked is None:
@@ -176,7 +178,7 @@ def run_trials_in(
     ):
         n = len(job.tasks) * rules.n
         told.phase(f"{job.policy}, up to {rules.n} trials", total=n, done=len(kept.lines))
-        told.expect(*episodes_ahead(n, job.assembly.max_steps))
+        told.expect(*episodes_ahead(n - len(kept.lines), job.assembly.max_steps))
         try:
             found = run_trials(
                 job.players,
@@ -214,6 +216,7 @@ def to_json(job: EvalJob, found: Trials) -> dict[str, Any]:
         **(job.trials or TrialRules())._asdict(),
         "success_after_trial": list(found.rates),
         "episodes": len(found.lines),
+        "lost": found.faults,
         "reflections": len(found.reflections),
         "env_steps": found.env_steps,
     }

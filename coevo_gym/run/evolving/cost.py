@@ -26,7 +26,8 @@ WALK_TOKENS = 9_000
 """Of the prompt of a walk's step: the benchmark's words, guidance, and up to 24,000 characters of
 earlier steps."""
 QUESTION_TOKENS = 7_000
-"""Of the prompt of a summary or of proposals: 24,000 characters of evidence, and words around."""
+"""Of the prompt of a summary, a reflection or proposals: 24,000 characters of evidence, and words
+around."""
 _AGAIN = 2
 """An answer that cannot be used is asked for once more."""
 
@@ -89,17 +90,19 @@ def estimates(config: RunConfig) -> list[Estimate]:
     return [_capped(estimate) for estimate in found.values()]
 
 
-def evaluation_estimate(config: RunConfig, episodes: int) -> list[Estimate]:
+def evaluation_estimate(config: RunConfig, episodes: int, questions: int = 0) -> list[Estimate]:
     """Estimate what an evaluation may ask of its policy, if that is behind an endpoint.
 
     Args:
         config: its settings.
         episodes: episodes that are still to be played.
+        questions: failures at most that it is asked about.
     """
     endpoint, chat = config.policy.endpoint, config.policy.chat
     if config.policy.kind != "openai" or not episodes:
         return []
     cost = _request(ACT_TOKENS, chat.max_answer_tokens).times(episodes * max_steps(config))
+    cost += _request(QUESTION_TOKENS, chat.max_answer_tokens).times(questions * _AGAIN)
     estimate = Estimate(
         model=f"{endpoint.model} at {endpoint.base_url}",
         paid=may_cost(endpoint),

@@ -14,10 +14,10 @@ def _trials(v: Inputs) -> Any:
     outcomes = list[tuple[str, int, bool]]()
 
     def play(trial: int, waiting: Any, told: Any) -> list[bool]:
-        found = [bool(v["tasks"][task.id][trial]) for task in waiting]
-        both = zip(waiting, found, strict=True)
+        solved = [bool(v["tasks"][task.id][trial]) for task in waiting]
+        both = zip(waiting, solved, strict=True)
         outcomes.extend((task.id, trial, success) for task, success in both)
-        return found
+        return [not success for success in solved]
 
     tasks: Any = [SimpleNamespace(id=place) for place in range(len(v["tasks"]))]
     told = repeated(tasks, play, lambda trial, task: f"{trial}", n=v["n"], keep=v["keep"])
