@@ -1,11 +1,12 @@
-"""Writes the prompts of the model explorer as a model reads them: ``prompts/BENCHMARK/NAME.txt``.
+"""Writes the prompts of the model explorer as a model reads them: ``prompts/SCENE/NAME.txt``.
 
-    python -m tests.golden.asked [BENCHMARK …]
+    python -m tests.golden.asked [SCENE …]
 
 A test renders them again and compares. They are made by the explorer itself, with scripted walks
 and answers in place of a model. Write them anew after a change of a prompt or of what goes into it,
 read the difference as the model would, and say in the commit why there is one. Only data of our own
-worlds, and BFCL's, is in them.
+worlds, BFCL's, and official games of ALFWorld (MIT), are in them. The scene ``alfworld_official``
+needs the official games: install them, or set COEVO_ALFWORLD_DATA to their folder.
 """
 
 from __future__ import annotations
@@ -45,13 +46,15 @@ from coevo_gym.episodes import EnvPool, Finished, TrainingEpisode, run_one
 from coevo_gym.methods.seal.shown.interface import FailureInterface
 from coevo_gym.prompts import load_prompt
 from coevo_gym.prompts.inquiry import load_inquiry
-from tests.golden.scenes import SCENES, Place
+from tests.golden.scenes import SCENES, Place, Scene
 
 FOLDER = Path(__file__).parent / "prompts"
 PAGE = Path(__file__).parents[2] / "docs" / "methods" / "coevolve.md"
 """The page of the docs that shows some of them."""
 _EXAMPLE = re.compile(r"<!-- prompt (\S+) -->\n.*?<!-- end -->", re.DOTALL)
 N_ACTIONS = 18
+BUILT_IN = SCENES.keys() - {"alfworld_official"}
+"""Scenes whose data every installation has."""
 FUNCTIONS = 3
 """Functions of a long list that are kept in a file."""
 KNOWN = ("Something that was asked for before.",)
@@ -138,10 +141,9 @@ def explored(
     return agent, advisor, explorer
 
 
-def weak(benchmark: str, kind: str) -> Context:
+def weak(scene: Scene, kind: str) -> Context:
     """A context of a rollout that failed, with one that succeeded at a boundary."""
-    scene = SCENES[benchmark]
-    task = coevo_gym.tasks(benchmark, "train", scene.subset)[scene.places[0].task]
+    task = coevo_gym.tasks(scene.benchmark, "train", scene.subset)[scene.places[0].task]
     summary = {
         "boundary": "3 of 8 rollouts succeeded.",
         "forgetting": "Solved before (outcomes of its last visits: 1.00, 0.75), failed now.",
@@ -150,28 +152,28 @@ def weak(benchmark: str, kind: str) -> Context:
     return context_of(
         kind,
         task,
-        played(benchmark, task, scene.failing),
+        played(scene.benchmark, task, scene.failing),
         summary[kind],
         contrast=scene.passing if kind == "boundary" else (),
         usual=USUAL if kind == "rare" else (),
     ).model_copy(update={"known": KNOWN})
 
 
-def begun_at(benchmark: str, place: Place) -> Context:
+def begun_at(scene: Scene, place: Place) -> Context:
     """The context of an explorer."""
     if place.guided:
-        return weak(benchmark, "boundary")
-    task = coevo_gym.tasks(benchmark, "train", SCENES[benchmark].subset)[place.task]
-    names = operations_of(get_benchmark(benchmark), task)
+        return weak(scene, "boundary")
+    task = coevo_gym.tasks(scene.benchmark, "train", scene.subset)[place.task]
+    names = operations_of(get_benchmark(scene.benchmark), task)
     near = tuple(f"function:{name}" for name in names[1:3]) or tags_of(task)[:2]
     return Context(kind="unguided", task=task, near=near, known=KNOWN)
 
 
-def rendered(benchmark: str) -> dict[str, str]:
-    """All prompts of a benchmark, by name."""
-    scene, found = SCENES[benchmark], dict[str, tuple[Message, ...]]()
+def rendered(scene: Scene) -> dict[str, str]:
+    """All prompts of a scene, by name."""
+    benchmark, found = scene.benchmark, dict[str, tuple[Message, ...]]()
     for number, place in enumerate(scene.places, start=1):
-        agent, advisor, _ = explored(benchmark, begun_at(benchmark, place), place.walks)
+        agent, advisor, _ = explored(benchmark, begun_at(scene, place), place.walks)
         (found[f"abstract_{number}"],) = advisor.shown["abstract"]
         if number == 1:
             (found["summary_boundary"],) = advisor.shown["summary"]
@@ -180,10 +182,10 @@ def rendered(benchmark: str) -> dict[str, str]:
         if number == 2:
             found["walk_unguided"] = agent.shown[0][-1]
     for kind in ("forgetting", "rare"):
-        agent, advisor, _ = explored(benchmark, weak(benchmark, kind), [scene.failing[:1]])
+        agent, advisor, _ = explored(benchmark, weak(scene, kind), [scene.failing[:1]])
         (found[f"summary_{kind}"],) = advisor.shown["summary"]
         found[f"walk_{kind}"] = agent.shown[0][0]
-    context = weak(benchmark, "forgetting")
+    context = weak(scene, "forgetting")
     aimed = Context(kind="target", task=context.task, target=scene.target, known=KNOWN)
     found["walk_target"] = explored(benchmark, aimed, [scene.failing[:1]])[0].shown[0][0]
     found |= _of_gates(benchmark, context.task, scene.failing)
@@ -263,18 +265,18 @@ def with_examples(page: str) -> str:
     return _EXAMPLE.sub(example, page)
 
 
-def make(benchmarks: Sequence[str]) -> None:
-    """Write the files of benchmarks, and remove those of prompts that are gone."""
-    for benchmark in benchmarks:
-        folder = FOLDER / benchmark
+def make(scenes: Sequence[str]) -> None:
+    """Write the files of scenes, and remove those of prompts that are gone."""
+    for scene in scenes:
+        folder = FOLDER / scene
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.glob("*.txt"):
             path.unlink()
-        for name, text in rendered(benchmark).items():
+        for name, text in rendered(SCENES[scene]).items():
             (folder / f"{name}.txt").write_text(text, encoding="utf-8")
     PAGE.write_text(with_examples(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":
     os.environ.pop("COEVO_WEBSHOP_DATA", None)
-    make(sys.argv[1:] or list(SCENES))
+    make(sys.argv[1:] or sorted(BUILT_IN))

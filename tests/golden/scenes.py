@@ -21,9 +21,10 @@ class Place(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """What happens in a benchmark.
+    """The rollouts and walks of one benchmark.
 
     Attributes:
+        benchmark: its name.
         subset: of its native training tasks.
         failing: what an agent does in the first place's task, in vain.
         passing: what it does in another attempt, which succeeds.
@@ -31,6 +32,7 @@ class Scene(NamedTuple):
         target: tags that are looked for.
     """
 
+    benchmark: str
     subset: str | None
     failing: tuple[str, ...]
     passing: tuple[str, ...]
@@ -46,6 +48,7 @@ def call(**arguments: Any) -> str:
 
 
 WEBSHOP = Scene(
+    "webshop",
     "builtin",
     ("search[sun dress]", "click[c232w6xuz2]", "click[quilted]", "click[buy now]"),
     ("search[sun dress]", "click[c232w6xuz2]", "click[dotted]", "click[buy now]"),
@@ -121,6 +124,7 @@ WEBSHOP = Scene(
     ("category:outdoors", "option:size"),
 )
 ALFWORLD = Scene(
+    "alfworld",
     "builtin",
     ("go to cabinet 1", "open cabinet 1", "go to fridge 1", "open fridge 1", "look"),
     (
@@ -215,7 +219,68 @@ ALFWORLD = Scene(
     ),
     ("goal:heat", "object:egg"),
 )
+ALFWORLD_OFFICIAL = Scene(
+    "alfworld",
+    "train",
+    (
+        "go to cabinet 1",
+        "open cabinet 1",
+        "go to countertop 3",
+        "take cup 4 from countertop 3",
+        "go to shelf 2",
+        "move cup 4 to shelf 2",
+        "look",
+    ),
+    (
+        "go to countertop 3",
+        "take cup 4 from countertop 3",
+        "go to sinkbasin 1",
+        "clean cup 4 with sinkbasin 1",
+        "go to shelf 2",
+        "move cup 4 to shelf 2",
+    ),
+    (
+        Place(
+            1234,
+            (
+                (
+                    "go to countertop 3",
+                    "take lettuce 1 from countertop 3",
+                    "go to sinkbasin 1",
+                    "clean lettuce 1 with sinkbasin 1",
+                    "go to fridge 1",
+                    "open fridge 1",
+                    "move lettuce 1 to fridge 1",
+                ),
+                (
+                    "go to cabinet 1",
+                    "open cabinet 1",
+                    "take cup 1 from cabinet 1",
+                    "go to microwave 1",
+                    "heat cup 1 with microwave 1",
+                    "go to shelf 2",
+                    "move cup 1 to shelf 2",
+                ),
+            ),
+            guided=True,
+        ),
+        Place(
+            100,
+            (
+                (
+                    "go to desk 1",
+                    "take keychain 3 from desk 1",
+                    "go to shelf 1",
+                    "use desklamp 1",
+                    "move keychain 3 to shelf 1",
+                ),
+            ),
+        ),
+    ),
+    ("goal:heat", "object:egg"),
+)
 BFCL = Scene(
+    "bfcl",
     "base",
     (call(to="cd", folder="document"), call(to="touch", file_name="TeamNotes.txt"), "Done."),
     (
@@ -333,6 +398,7 @@ NOTES = """\
 for note in apis.simple_note.search_notes(access_token=simple_note, page_limit=20):
     print(note['note_id'], note['title'], note['tags'], note['pinned'])"""
 APPWORLD = Scene(
+    "appworld",
     "builtin",
     (
         _sign_in("spotify"),
@@ -398,4 +464,10 @@ APPWORLD = Scene(
     ),
     ("app:gmail", "goal:change"),
 )
-SCENES = {"alfworld": ALFWORLD, "appworld": APPWORLD, "bfcl": BFCL, "webshop": WEBSHOP}
+SCENES = {
+    "alfworld": ALFWORLD,
+    "alfworld_official": ALFWORLD_OFFICIAL,
+    "appworld": APPWORLD,
+    "bfcl": BFCL,
+    "webshop": WEBSHOP,
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,15 @@ from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context
 from coevo_gym.curricula.explore.abstract import Idea, Ideas
 from coevo_gym.curricula.gates.gates import default_gates, run_gates
-from tests.golden.asked import FOLDER, PAGE, answers, begun_at, rendered, with_examples
+from tests.golden.asked import (
+    BUILT_IN,
+    FOLDER,
+    PAGE,
+    answers,
+    begun_at,
+    rendered,
+    with_examples,
+)
 from tests.golden.scenes import SCENES
 
 NAMES = [
@@ -28,24 +37,37 @@ BUILT = 0.8
 @pytest.mark.parametrize("benchmark", NAMES)
 def test_prompts_read_as_they_are_stored(benchmark: str, engine: Callable[[str], None]) -> None:
     engine(benchmark)
-    again = f"Run `python -m tests.golden.asked {benchmark}`, and read the difference."
-    stored = {path.stem: path.read_text("utf-8") for path in (FOLDER / benchmark).glob("*.txt")}
-    found = rendered(benchmark)
+    _check_stored(benchmark)
+
+
+@pytest.mark.slow
+def test_prompts_of_official_games_read_as_they_are_stored(
+    official_games: Path, engine: Callable[[str], None]
+) -> None:
+    engine("alfworld")
+    _check_stored("alfworld_official")
+
+
+def _check_stored(scene: str) -> None:
+    """Compare the prompts of a scene with its files."""
+    again = f"Run `python -m tests.golden.asked {scene}`, and read the difference."
+    stored = {path.stem: path.read_text("utf-8") for path in (FOLDER / scene).glob("*.txt")}
+    found = rendered(SCENES[scene])
     assert found.keys() == stored.keys(), again
     for name, text in found.items():
-        assert text == stored[name], f"{benchmark}/{name}. {again}"
+        assert text == stored[name], f"{scene}/{name}. {again}"
 
 
 def test_the_docs_show_them_as_they_are_stored() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert with_examples(page) == page, "Run `python -m tests.golden.asked`."
-    assert all(f"<!-- prompt {benchmark}/" in page for benchmark in SCENES)
+    assert all(f"<!-- prompt {benchmark}/" in page for benchmark in BUILT_IN)
 
 
 def context_of(benchmark: str, prompt: str) -> Context:
     """The context that a stored prompt for proposals is about."""
-    place = SCENES[benchmark].places[int(prompt.removeprefix("abstract_")) - 1]
-    return begun_at(benchmark, place)
+    scene = SCENES[benchmark]
+    return begun_at(scene, scene.places[int(prompt.removeprefix("abstract_")) - 1])
 
 
 @pytest.mark.parametrize("benchmark", NAMES)
