@@ -339,6 +339,10 @@ def task() -> dict[str, Any]:
             for step, won in zip((7, 18, 31), won_at, strict=True)
         ],
         "arms": [_practice("static", 3), _practice("coevolve", 9)], "decision": None,
+        "interfaces": [
+            {"arm": "coevolve", "before": "coevolve.g7.0", "before_step": 7,
+             "after": "coevolve.g31.2", "after_step": 31}
+        ],
     }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from coevo_gym.core.notes import Note
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder
-from coevo_gym.web.view.answers import noted
+from coevo_gym.web.view.answers import noted, tasks
 from coevo_gym.web.view.answers.noted import note_views
 from coevo_gym.web.view.api import answer
 from coevo_gym.web.view.export.gathering import answers
@@ -133,6 +133,40 @@ def test_an_interface_is_found_by_the_version_that_an_episode_names(shelf: Shelf
         assert found.says[0] == "Version of step 3."
     assert noted.interface_of(reader, ARM, "another") is None
     assert noted.interface_of(reader, "static", "v3") is None
+
+
+def test_a_task_links_to_an_episode_before_and_one_after_its_interface_changed(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = ask(shelf, f"runs/{RUN}/trajectories", f"arm={ARM}&per_page=200")["rows"]
+    steps: dict[str, set[int]] = {}
+    for row in rows:
+        steps.setdefault(row["task"]["id"], set()).add(row["step"])
+    often = next(id for id, when in steps.items() if min(when) < 3 <= max(when))
+    once = next((id for id, when in steps.items() if max(when) < 3), None)
+    read: list[int] = []
+
+    def version(reader: object, row: dict[str, Any]) -> str:
+        read.append(row["step"])
+        return "whole-3" if row["step"] >= 3 else "whole-1"
+
+    monkeypatch.setattr(tasks, "_version", version)
+    (pair,) = ask(shelf, f"runs/{RUN}/tasks/{often}")["interfaces"]
+    assert (pair["arm"], pair["before_step"], pair["after_step"]) == (
+        ARM, min(steps[often]), pair["after_step"]
+    )  # fmt: skip
+    assert pair["after_step"] >= 3
+    mine = {row["id"]: row for row in rows if row["task"]["id"] == often}
+    early = [row for row in mine.values() if row["step"] < 3]
+    late = [row for row in mine.values() if row["step"] >= 3]
+    assert mine[pair["before"]]["success"] == all(row["success"] for row in early)
+    assert mine[pair["after"]]["success"] == any(row["success"] for row in late)
+    assert len(read) <= 2 * tasks.MOST_READ
+    if once:
+        assert ask(shelf, f"runs/{RUN}/tasks/{once}")["interfaces"] == []
+    monkeypatch.setattr(tasks, "_with_interfaces", lambda reader: frozenset())
+    shelf.run(RUN)._kept.clear()
+    assert ask(shelf, f"runs/{RUN}/tasks/{often}")["interfaces"] == []
 
 
 def test_nothing_is_noted_of_held_out_episodes(shelf: Shelf) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import pytest
 
@@ -390,6 +391,15 @@ def test_errors_and_empty_lists_say_what_to_do(chromium: Browser) -> None:
         expect(visit.page.get_by_role("alert")).to_contain_text("There is no")
         visit.go("#/nowhere")
         expect(visit.page.locator("h1")).to_have_text("There is no such place")
+
+
+def test_a_task_leads_to_episodes_before_and_after_its_interface_changed(visit: Visit) -> None:
+    visit.go(PLACES["task"])
+    link = visit.page.get_by_role("link", name="coevolve: step 7 beside step 31")
+    href = link.get_attribute("href") or ""
+    assert href.startswith("#/side?")
+    assert f"runs/{RUN}/trajectories/coevolve.g7.0" in unquote(href)
+    assert f"runs/{RUN}/trajectories/coevolve.g31.2" in unquote(href)
 
 
 def test_a_link_to_this_place_can_be_copied(chromium: Browser) -> None:

@@ -110,6 +110,7 @@
   const SideHead = ({ episode, path }) => html`<div class="side-head">
     <h2><a href=${coevo.hrefOf(path)}><${Words} text=${episode.arm} most=${48} /></a> <span class="soft">${episode.step === null ? "" : `step ${episode.step}, `}episode ${episode.position + 1}</span></h2>
     <p><${Outcome} success=${episode.grade.success} score=${episode.grade.score} /> <span class="soft">${episode.grade.end_reason.replaceAll("_", " ")}, ${plural(episode.steps.length, "step")}</span></p>
+    ${episode.shown_by && html`<p class="soft">Interface <${Words} text=${episode.shown_by.name} most=${60} /></p>`}
   </div>`;
 
   const SideStep = ({ step }) =>

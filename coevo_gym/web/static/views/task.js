@@ -56,6 +56,13 @@
       ${rows.length > 300 && html`<p class="soft">The first 300 of ${count(rows.length)}.</p>`}</details>`;
   };
 
+  /** An early and a late episode of each arm between which the interface changed. */
+  const Interfaces = ({ detail, run }) => {
+    const path = (id) => `runs/${run}/trajectories/${id}`;
+    return detail.interfaces.length > 0 && html`<${Section} title="Before and after the interface changed" note="An early and a late episode of one arm, shown through different versions of its interface.">
+      <ul>${detail.interfaces.map((pair) => html`<li key=${pair.arm}><a href=${link(["side"], { a: path(pair.before), b: path(pair.after) })}>${pair.arm}: step ${count(pair.before_step)} beside step ${count(pair.after_step)}</a></li>`)}</ul><//>`;
+  };
+
   const Proof = ({ detail }) => {
     if (detail.withheld) return html`<p class="notice">${detail.withheld}</p>`;
     return html`
@@ -80,6 +87,7 @@
       ${detail.decision && html`<p class="notice">A person ${detail.decision.what} it${detail.decision.reason && html`: <${Words} text=${detail.decision.reason} most=${400} />`}</p>`}
       <${Section} title="Lineage"><${Lineage} detail=${detail} run=${run} kinds=${kinds} /><//>
       <${Section} title="Success over time"><${OverTime} detail=${detail} run=${run} /><${Practice} detail=${detail} run=${run} /><//>
+      <${Interfaces} detail=${detail} run=${run} />
       ${detail.story ? html`<${coevo.Story} story=${detail.story} kinds=${kinds} run=${run} />` : html`<${Section} title="How it was found"><p class="soft">It came with the benchmark: nobody explored to find it.</p><//>`}
       <${Section} title="The task itself"><p class="note">Scenario <code><${Words} text=${detail.scenario} /></code>${detail.subset && html`, subset <code>${detail.subset}</code>`}, split <code>${task.split}</code>, id <code>${task.id.slice(0, 16)}</code></p><${Proof} detail=${detail} /><//>`;
   };

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from coevo_gym.core.notes import INTERFACE
 from coevo_gym.core.task import Task
 from coevo_gym.envs.tags import tags_of
 from coevo_gym.store.rows import Decision
 from coevo_gym.web.view.answers.drafts import story_of
 from coevo_gym.web.view.answers.lineage import Family, lineage_of
+from coevo_gym.web.view.answers.trajectories import id_of
 from coevo_gym.web.view.filters import TASKS, WORDS, select
+from coevo_gym.web.view.index.asking import trajectories_where
+from coevo_gym.web.view.index.index import Index
 from coevo_gym.web.view.query import Query
 from coevo_gym.web.view.reader import ViewReader
 from coevo_gym.web.view.refusals import NotFound
 from coevo_gym.web.view.safe import withheld
 from coevo_gym.web.view.shapes.tasks import (
+    BeforeAndAfter,
     Practice,
     PracticePoint,
     TaskDetail,
@@ -23,6 +28,9 @@ from coevo_gym.web.view.shapes.tasks import (
     TaskRow,
 )
 from coevo_gym.web.view.shelf import ShownRun, told_as_damaged
+
+MOST_READ = 16
+"""Episodes read from either end of a task's history in search of a change of the interface."""
 
 
 def task_page(run: ShownRun, query: Query) -> TaskPage:
@@ -61,6 +69,12 @@ def task_detail(run: ShownRun, id: str) -> TaskDetail:
             "ORDER BY number",
             id,
         )
+        pairs = tuple(
+            pair
+            for one in rows[id]["practice"]
+            if one["arm"] in run.kept("arms with interfaces", lambda: _with_interfaces(reader))
+            if (pair := _before_and_after(run.index, reader, one["arm"], id))
+        )
     why = withheld(task, held_out)
     row = _shown(rows[id])
     return TaskDetail(
@@ -82,8 +96,49 @@ def task_detail(run: ShownRun, id: str) -> TaskDetail:
             for arm, step, group, n, k, stored in points
         ),
         arms=row.practice,
+        interfaces=pairs,
         decision=_decision(decision),
     )
+
+
+def _before_and_after(
+    index: Index, reader: ViewReader, arm: str, task_id: str
+) -> BeforeAndAfter | None:
+    """Return two stored episodes of a task between which the arm's interface changed, if any.
+
+    The version is part of an episode's body, so at most 2 × ``MOST_READ`` episodes are read: from
+    the first step on until one failed, and from the last step back until one with another version
+    solved the task.
+    """
+    rows = trajectories_where(index, "t.arm = ? AND t.task_id = ?", arm, task_id)
+    early = next((row for row in rows[:MOST_READ] if not row["success"]), rows[0] if rows else None)
+    if early is None:
+        return None
+    version, late = _version(reader, early), None
+    for row in rows[::-1][:MOST_READ]:
+        if row["step"] > early["step"] and _version(reader, row) != version:
+            late = late or row
+            if row["success"]:
+                late = row
+                break
+    if late is None:
+        return None
+    return BeforeAndAfter(
+        arm=arm,
+        before=id_of(early),
+        before_step=early["step"],
+        after=id_of(late),
+        after_step=late["step"],
+    )
+
+
+def _with_interfaces(reader: ViewReader) -> frozenset[str]:
+    return frozenset(count.arm for count in reader.note_counts() if count.kind == INTERFACE)
+
+
+def _version(reader: ViewReader, row: Mapping[str, Any]) -> str | None:
+    episode = reader.trajectory(row["arm"], row["group_id"], row["position"])
+    return None if episode is None else episode.interface
 
 
 def _held_out(reader: ViewReader) -> frozenset[str]:

@@ -146,6 +146,24 @@ class PracticePoint(Shape):
     stored: bool
 
 
+class BeforeAndAfter(Shape):
+    """Two episodes of one arm on a task, shown through different versions of the interface.
+
+    Attributes:
+        arm: the arm.
+        before: id of the early episode; a failed one if there is one.
+        before_step: its step of the learner.
+        after: id of the late episode; one that solved the task if there is one.
+        after_step: its step of the learner.
+    """
+
+    arm: str
+    before: str
+    before_step: int
+    after: str
+    after_step: int
+
+
 class TaskDetail(Shape):
     """A task of a run: where it comes from, how it was proven, and how it is mastered.
 
@@ -163,6 +181,7 @@ class TaskDetail(Shape):
         story: how it was found: the walk, each gate's verdict; null of one that no round has made.
         practice: every group in which it was practised, by arm, then by step.
         arms: how each arm practised it.
+        interfaces: for each arm whose interface changed between two stored episodes, such a pair.
         decision: what a person decided about it: ``what``, ``reason``, ``at``; null if nobody did.
     """
 
@@ -179,4 +198,5 @@ class TaskDetail(Shape):
     story: DraftDetail | None
     practice: tuple[PracticePoint, ...]
     arms: tuple[Practice, ...]
+    interfaces: tuple[BeforeAndAfter, ...] = ()
     decision: dict[str, str] | None = None
