@@ -1,0 +1,164 @@
+"""Check the wording of docstrings, settings, messages, help texts and docs; `make lint` runs it.
+
+    python docs/wording.py [FILE_OR_FOLDER …]
+
+Ruff's D401 checks that functions begin with an imperative verb. This script checks the rest of the
+rules in CONTRIBUTING.md: how other texts may begin, and words that a reader has to decipher. It
+prints one line per finding and exits with 1 if there are any.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+CODE = ("coevo_gym", "agents", "curricula", "trainers", "prompts", "bench", "docs")
+PAGES = ("README.md", "CONTRIBUTING.md", "AGENTS.md", "docs")
+GENERATED = ("docs/commands.md", "docs/settings.md", "docs/envs")
+"""Pages that are written from docstrings and help texts, which are checked themselves."""
+
+OPENING = re.compile(
+    r"(?:What|Who|Whose|Whom|Whether|How|Of|Those|So often|See :\w+:`[^`]*`\.?$)(?!\w)",
+    re.IGNORECASE,
+)
+"""Openings that leave a reader without a subject."""
+WORDS = re.compile(
+    r"\b(?:somebody|someone|whoever|nobody|told apart|mend(?:s|ed|ing)?|lies in|lie in|flies|doors?"
+    r"|likewise|begun anew|begins anew|made known|makes known|comes about|in vain|the likes)\b",
+    re.IGNORECASE,
+)
+"""Words for which there is a plainer one."""
+ALLOWED: dict[str, frozenset[str]] = {}
+"""Words allowed in a file, by its path: names of things in a benchmark, quotations."""
+_ENTRY = re.compile(r"^\s+(?:\*\*)?[\w, *]+(?: \([^)]*\))?: (?P<text>\S.*)$")
+_SECTION = re.compile(r"^\s*(Attributes|Args|Returns|Yields|Raises):\s*$")
+_CODE = re.compile(r"```.*?```|`[^`\n]*`|<!-- prompt .*?<!-- end -->", re.DOTALL)
+
+
+class Finding(NamedTuple):
+    """A text that breaks a rule.
+
+    Attributes:
+        path: its file, relative to the root.
+        line: the line, from 1.
+        problem: the rule, with the words in question.
+    """
+
+    path: str
+    line: int
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.problem}"
+
+
+class Text(NamedTuple):
+    """A text that a reader sees.
+
+    Attributes:
+        line: its first line, from 1.
+        text: the text.
+        opens: True if the rules for openings hold for it.
+    """
+
+    line: int
+    text: str
+    opens: bool
+
+
+def texts_of(source: str) -> Iterator[Text]:
+    """Yield docstrings, attribute docs, comments, messages and help texts of a module."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _documented(node)
+        elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            yield from _said(node.exc.args)
+        elif isinstance(node, ast.keyword) and node.arg == "help":
+            yield from _said([node.value], opens=True)
+    for number, line in enumerate(source.splitlines(), start=1):
+        if line.lstrip().startswith("#"):
+            yield Text(number, line.lstrip(" #:"), opens=False)
+
+
+def _documented(
+    node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef,
+) -> Iterator[Text]:
+    """Yield the docstring of a node with the entries of its sections, and docs of attributes."""
+    for i, one in enumerate(node.body):
+        if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)):
+            continue
+        if not isinstance(one.value.value, str):
+            continue
+        is_attribute = i > 0 and isinstance(node.body[i - 1], ast.Assign | ast.AnnAssign)
+        if i > 0 and not is_attribute:
+            continue
+        yield Text(one.lineno, one.value.value.strip(), opens=True)
+        inside = False
+        for offset, line in enumerate(one.value.value.splitlines()):
+            if _SECTION.match(line):
+                inside = True
+            elif inside and (entry := _ENTRY.match(line)):
+                yield Text(one.lineno + offset, entry["text"], opens=True)
+
+
+def _said(values: Sequence[ast.expr], *, opens: bool = False) -> Iterator[Text]:
+    """Yield the text of string arguments, with … for values that are filled in."""
+    for value in values:
+        parts = [
+            str(part.value) if isinstance(part, ast.Constant) else "…"
+            for part in ast.walk(value)
+            if (isinstance(part, ast.Constant) and isinstance(part.value, str))
+            or isinstance(part, ast.FormattedValue)
+        ]
+        if parts:
+            yield Text(value.lineno, "".join(parts), opens=opens)
+
+
+def findings(path: Path) -> Iterator[Finding]:
+    """Yield the findings of a Python file or a Markdown page."""
+    name = path.resolve().relative_to(ROOT).as_posix()
+    source = path.read_text(encoding="utf-8")
+    allowed = ALLOWED.get(name, frozenset())
+    if path.suffix == ".py":
+        texts = texts_of(source)
+    else:  # code keeps its line breaks, so that lines are counted right
+        plain = _CODE.sub(lambda code: "\n" * code[0].count("\n"), source)
+        texts = (Text(i, line, opens=False) for i, line in enumerate(plain.splitlines(), start=1))
+    for line, text, opens in texts:
+        if opens and (found := OPENING.match(text)):
+            yield Finding(name, line, f"begins with {found[0]!r}: begin with a verb or a noun")
+        for found in WORDS.finditer(text):
+            if found[0].lower() not in allowed:
+                at = line + text[: found.start()].count("\n")
+                yield Finding(name, at, f"{found[0]!r}: use a plainer word")
+
+
+def files(paths: Iterable[Path]) -> list[Path]:
+    """Return the files under paths, each once, without those that are generated."""
+    found = set()
+    for path in paths:
+        under = [path] if path.is_file() else [*path.rglob("*.py"), *path.rglob("*.md")]
+        found |= {one.resolve() for one in under if "skeletons" not in one.parts}
+    skipped = tuple((ROOT / name).as_posix() for name in GENERATED)
+    return sorted(one for one in found if not one.as_posix().startswith(skipped))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the findings of the named paths, or of the whole project; return the exit code."""
+    paths = [Path(one) for one in arguments] or [ROOT / name for name in (*CODE, *PAGES)]
+    found = sorted(finding for path in files(paths) for finding in findings(path))
+    for finding in found:
+        print(finding)
+    if found:
+        print(f"{len(found)} texts to reword; the rules are in CONTRIBUTING.md.")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
