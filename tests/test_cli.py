@@ -94,7 +94,7 @@ def test_install_without_files_says_what_to_do() -> None:
 
 def test_install_downloads_only_where_there_is_a_download(tmp_path: Path) -> None:
     done = coevo("install", "webshop", "--data", code=2)
-    assert "webshop has no download of its own. Pass --from what is official." in done.stderr
+    assert "webshop cannot be downloaded. Pass the official data with --from." in done.stderr
     done = coevo("install", "appworld", "--data", "--from", str(tmp_path), code=2)
     assert "Choose one of them" in done.stderr
 

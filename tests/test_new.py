@@ -219,7 +219,7 @@ def test_a_name_is_a_word(name: str, tmp_path: Path) -> None:
 
 def test_nothing_is_written_over(tmp_path: Path) -> None:
     write_module("gate", "mine", tmp_path)
-    with pytest.raises(ConfigError, match=r"mine\.py is there already"):
+    with pytest.raises(ConfigError, match=r"mine\.py exists already"):
         write_module("gate", "mine", tmp_path)
-    with pytest.raises(ConfigError, match="is there already, and not empty"):
+    with pytest.raises(ConfigError, match="is not empty. Choose another folder"):
         write_package("benchmark", "mine", tmp_path)

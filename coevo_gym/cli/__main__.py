@@ -1,4 +1,4 @@
-"""``python -m coevo_gym.cli`` is ``coevo``."""
+"""Run ``coevo`` as ``python -m coevo_gym.cli``."""
 
 from coevo_gym.cli.app import main
 

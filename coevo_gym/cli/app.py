@@ -1,4 +1,4 @@
-"""The command itself: its verbs, and how errors become messages and exit codes."""
+"""The command: its verbs, and the mapping of errors to messages and exit codes."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def main() -> None:
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code that an error stands for."""
+    """Return the exit code for an error."""
     if isinstance(error, (BenchmarkNotInstalled, ModelNotFetched, ImportError)):
         return MISSING
     return USAGE if isinstance(error, (ConfigError, TaskError, ModelNotFound)) else FAILED

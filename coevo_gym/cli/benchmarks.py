@@ -1,4 +1,4 @@
-"""Verbs about benchmarks and trainers: which there are, what is installed, how to install one."""
+"""Verbs for benchmarks and trainers: list, inspect and install them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _SPLITS = ("train", "val", "test")
 def envs(as_json: AsJson = False) -> None:
     """List the environments and how many native tasks each split has.
 
-    Nothing is installed or made for that; where tasks are not at hand, it says what to run, and
-    their numbers are -1 in JSON.
+    The command installs nothing. If tasks are missing, it prints the command that installs them,
+    and their counts are -1 in JSON.
 
     For example: coevo envs --json
     """
@@ -44,25 +44,26 @@ def envs(as_json: AsJson = False) -> None:
         table.add_row(row["id"], row["benchmark"], *counts, escape(row["what"]))
     print_table(table)
     for row in rows:
-        if row["missing"] and row["id"]:  # of a plug-in that is broken, a warning has told
+        if row["missing"] and row["id"]:  # a warning has reported broken plug-ins already
             say(f"{row['benchmark']}: {row['missing']}")
 
 
 def doctor(
     as_json: AsJson = False,
     escape_suite: Annotated[
-        bool, typer.Option("--escape-suite", help="Try to get out of the sandbox instead.")
+        bool, typer.Option("--escape-suite", help="Try to escape from the sandbox instead.")
     ] = False,
     level: Annotated[
-        Level | None, typer.Option(help="What to try to get out of; the strongest by default.")
+        Level | None,
+        typer.Option(help="Isolation level to test (default: the strongest available)."),
     ] = None,
 ) -> None:
-    """Say what is installed for each benchmark, how code is isolated, and which trainers are there.
+    """Show the state of each benchmark, the isolation of model-written code, and the trainers.
 
     For example: coevo doctor --escape-suite --level landlock
     """
     if level is not None and not escape_suite:
-        raise ConfigError("--level names what to try to get out of: pass --escape-suite, too.")
+        raise ConfigError("--level chooses the isolation level to test. Pass --escape-suite, too.")
     if escape_suite:
         from coevo_gym.cli.escapes import try_to_escape
 
@@ -84,7 +85,7 @@ def doctor(
             for what in ("engine", "data", "isolation"):
                 say(f"  {what:<10} {getattr(row, what)}")
         say(_isolation())
-        console.print("[bold]trainers of others[/], which may practise a curriculum:")
+        console.print("[bold]third-party trainers[/] that can use a curriculum:")
         for name, trainer in trainers.items():
             say(f"  {name:<16} {trainer}")
     if not all(row.ready for row in found.values()):
@@ -93,7 +94,10 @@ def doctor(
 
 def install(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A benchmark, or a trainer; see `coevo doctor`.")
+        str,
+        typer.Argument(
+            metavar="NAME", help="Name of a benchmark or a trainer; see `coevo doctor`."
+        ),
     ],
     source: Annotated[
         Path | None,
@@ -101,14 +105,15 @@ def install(
             "--from",
             metavar="PATH",
             exists=True,
-            help="Folder or file with what is official, or with wheels.",
+            help="Folder or file with the official data, or with wheels.",
         ),
     ] = None,
     data: Annotated[
-        bool, typer.Option("--data", help="Download what is official, where a benchmark can.")
+        bool,
+        typer.Option("--data", help="Download the official data, if the benchmark supports it."),
     ] = False,
 ) -> None:
-    """Install what a benchmark needs, or a trainer, into its own folder under $COEVO_HOME.
+    """Install a trainer, or the engine and data of a benchmark, under $COEVO_HOME.
 
     For example:
 
@@ -120,10 +125,12 @@ def install(
     """
     found = find_installable(name)
     if data and source is not None:
-        raise ConfigError("--data downloads what is official, --from takes it. Choose one of them.")
+        raise ConfigError(
+            "--data downloads the official data, --from reads it from a path. Choose one of them."
+        )
     if isinstance(found, Trainer):
         if data:
-            raise ConfigError(f"{found.title} has no data. Leave --data out.")
+            raise ConfigError(f"{found.title} has no data to download. Leave --data out.")
         beside = benchmark_home(f"trainers/.{found.name}")
         with installing(f"{found.title} (about {found.size})", beside):
             folder = install_trainer(found, source)
@@ -131,14 +138,14 @@ def install(
         return
     setup = setup_of(found)
     if data and not hasattr(setup, "download"):
-        raise ConfigError(f"{name} has no download of its own. Pass --from what is official.")
+        raise ConfigError(f"{name} cannot be downloaded. Pass the official data with --from.")
     with installing(name, benchmark_home(found.name)):
         folder = setup.download() if data else setup.install(source)
     say(f"{name} is installed in {folder}")
 
 
 def _env_row(spec: BenchmarkSpec) -> dict[str, Any]:
-    """What is listed of an env; each key has one type."""
+    """Return the row of an env; each key has one type."""
     from coevo_gym import tasks
 
     counts, missing = dict.fromkeys(_SPLITS, -1), ""
@@ -151,21 +158,21 @@ def _env_row(spec: BenchmarkSpec) -> dict[str, Any]:
 
 
 def _broken_row(plugin: BrokenPlugin) -> dict[str, Any]:
-    """What is listed of a plug-in that cannot be used."""
+    """Return the row of a plug-in that cannot be used."""
     return {
         "id": "",
         "benchmark": plugin.name,
         **dict.fromkeys(_SPLITS, -1),
-        "what": f"a plug-in of {plugin.distribution} that cannot be used",
+        "what": f"a plug-in from {plugin.distribution} that cannot be used",
         "missing": str(plugin),
     }
 
 
 def _isolation() -> str:
-    """How model-written code is kept apart here, in one line."""
+    """Describe the isolation of model-written code on this machine in one line."""
     from coevo_gym.sandbox import probe
 
     for found in probe():
         if found.holds:
             return f"model-written code runs in: {found.level} ({found.detail})"
-    return "model-written code is refused: nothing here keeps it apart, see docs/sandbox.md"
+    return "model-written code is refused: no isolation is available here, see docs/sandbox.md"

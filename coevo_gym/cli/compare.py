@@ -37,14 +37,15 @@ def compare(
     b: Annotated[
         str | None,
         typer.Argument(
-            help="Likewise; left out to compare two arms of a run.", autocompletion=_NAMES
+            help="The other side; leave it out to compare two arms of one run.",
+            autocompletion=_NAMES,
         ),
     ] = None,
     arm: Annotated[
         list[str] | None,
         typer.Option(
-            help="An arm, warm-up or random: of a run, which of them; may be given for each. "
-            "Without it, the last arm; of one run, the first arm and the last."
+            help="Arm of a run, or warm-up or random; repeat it for the second side. "
+            "Default: the last arm; for a single run, its first and its last arm."
         ),
     ] = None,
     limit: Annotated[
@@ -54,11 +55,11 @@ def compare(
 ) -> None:
     """Compare two policies on the tasks that both were evaluated on: B against A.
 
-    Prints the difference with its interval, how sure it is, who solves what that the other does
-    not, by type of task, and the tasks that changed sides. With --arm warm-up first, that is what
-    training has taught and what it has made the policy forget. Of a run it takes the last
-    evaluation of an arm, or as many of the last ones as evaluation.last says. Scores on the tasks
-    of evaluation.final follow, if both have them.
+    Prints the difference with its interval and a significance test, success by task type, and the
+    tasks that only one side solves. With --arm warm-up as side A, these are the tasks that training
+    taught and those that it made the policy forget. For a run, the command uses the last
+    evaluation of an arm (or the last evaluation.last ones). If both sides have scores on the tasks
+    of evaluation.final, these follow.
 
     For example:
 
@@ -81,9 +82,9 @@ def compare(
         return
     if b is None and not arm and (others := other_arms(a)):
         say_aside(
-            f"{a} has {len(others) + 2} arms; this is the first against the last. For {others[0]}: "
-            f"coevo compare {a} --arm {others[0]}"
-            + (f". Likewise for {', '.join(others[1:])}." if others[1:] else "")
+            f"{a} has {len(others) + 2} arms; this compares the first with the last. For "
+            f"{others[0]}: coevo compare {a} --arm {others[0]}"
+            + (f". The other arms: {', '.join(others[1:])}." if others[1:] else "")
         )
     for line in _in_words(found):
         say(line)
@@ -109,9 +110,9 @@ def _in_words(found: Comparison) -> Iterator[str]:
     yield found.verdict
     for side, n in (("A", found.only_in_a), ("B", found.only_in_b)):
         if n:
-            yield f"{n} tasks of {side} are left out: the other has no result of them."
+            yield f"{n} tasks of {side} are left out: the other side has no results for them."
     if found.uneven:
-        yield f"They were not played alike: {'; '.join(found.uneven)}."
+        yield f"The two sides were played differently: {'; '.join(found.uneven)}."
     if _several(found):
         yield "Below, a task counts as solved if at least half of its episodes succeed."
 
@@ -134,7 +135,7 @@ def _sampled(samples: tuple[int, int]) -> str:
     fewest, most = samples
     if most == 1:
         return ""
-    return f", {most if fewest == most else f'{fewest} to {most}'} episodes a task"
+    return f", {most if fewest == most else f'{fewest} to {most}'} episodes per task"
 
 
 def _p(p: float) -> str:
@@ -149,7 +150,7 @@ def _cross(found: Comparison) -> Table:
 
 
 def _by_type(types: Sequence[ComparedType]) -> Iterator[Table]:
-    """Both sides by the types of tasks: a table for each kind that tells some of them apart."""
+    """Yield a table of both sides by task type, for each kind of tag with several values."""
     for kind, group in groupby(types, key=lambda one: one.kind):
         rows = list(group)
         if not 1 < len(rows) <= MOST_TYPES:

@@ -37,14 +37,14 @@ def presets() -> list[str]:
 
 
 def cards() -> list[str]:
-    """List the names of the GPUs that a plan can be about."""
+    """List the names of the GPUs that a plan can be made for."""
     from coevo_gym.run.planning.device import CARDS
 
     return list(CARDS)
 
 
 def tables() -> list[str]:
-    """List the names of the tables of experiments."""
+    """List the names of the experiment tables."""
     from coevo_gym.experiments.definition import names
 
     return list(names())

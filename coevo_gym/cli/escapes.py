@@ -1,4 +1,4 @@
-"""``coevo doctor --escape-suite``: attempts to get out of the sandbox."""
+"""``coevo doctor --escape-suite``: attempts to escape from the sandbox."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def try_to_escape(as_json: bool, level: Level | None = None) -> None:
-    """Run all attempts to get out of the sandbox; fails if one gets through.
+    """Run all attempts to escape from the sandbox, and fail if one succeeds.
 
     Args:
-        as_json: whether to tell it as JSON.
-        level: of isolation; None for the strongest that holds here.
+        as_json: print JSON.
+        level: isolation level; None for the strongest one available here.
 
     Raises:
-        ConfigError: if the level, or any, does not hold here.
+        ConfigError: if the level, or any level, is not available here.
     """
     from coevo_gym.escapes import Row, Verdict, compare, report
     from coevo_gym.sandbox import probe, strongest
@@ -36,7 +36,7 @@ def try_to_escape(as_json: bool, level: Level | None = None) -> None:
     else:
         (found,) = (finding for finding in probe() if finding.level is level)
         if not found.holds:
-            raise ConfigError(f"The level {level.value!r} does not hold here: {found.detail}")
+            raise ConfigError(f"The level {level.value!r} is not available here: {found.detail}")
     results: dict[str, list[Row]] = {}
     for suite in escape_suites():
         results[suite.name] = rows = []
@@ -56,7 +56,7 @@ def try_to_escape(as_json: bool, level: Level | None = None) -> None:
 
 
 def escape_suites() -> Iterator[Suite]:
-    """The generic suite, and those of benchmarks that run code and are ready for it."""
+    """Return the generic suite and those of installed benchmarks that run code."""
     from coevo_gym.escapes import generic_suite
 
     yield generic_suite()

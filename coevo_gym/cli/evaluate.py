@@ -1,4 +1,4 @@
-"""``coevo eval``: a policy on held-out tasks."""
+"""``coevo eval``: evaluate a policy on held-out tasks."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def evaluate(
     policy: Annotated[
         str | None,
         typer.Option(
-            help="Of a run: an arm (default: the last), warm-up, random or scripted. Of a "
+            help="For a run: an arm (default: the last), warm-up, random or scripted. For a "
             "benchmark: transformers:MODEL, vllm:MODEL, openai:MODEL, random or scripted."
         ),
     ] = None,
     split: Annotated[
         Split,
-        typer.Option(help="Tasks to play; held_out where scenarios were set aside for it."),
+        typer.Option(help="Split to play; held_out for runs that set scenarios aside."),
     ] = Split.VAL,
     samples: Annotated[
         int,
@@ -83,7 +83,7 @@ def evaluate(
     on: Annotated[
         str | None,
         typer.Option(
-            metavar="BENCHMARK", help="Of a run: play another benchmark, with its own prompt."
+            metavar="BENCHMARK", help="For a run: play another benchmark, with its own prompt."
         ),
     ] = None,
     name: Annotated[
@@ -94,31 +94,31 @@ def evaluate(
         bool, typer.Option("--overwrite", help="Delete an earlier evaluation of this name.")
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Agree to what asking a paid model may cost.")
+        bool, typer.Option("--yes", help="Accept the estimated cost of a paid model.")
     ] = False,
     sets: Sets = None,
     env: Annotated[
         list[str] | None,
-        typer.Option("--env", metavar="NAME=VALUE", help="Pass the env an argument; repeatable."),
+        typer.Option("--env", metavar="NAME=VALUE", help="Argument for the env; repeatable."),
     ] = None,
     by: Annotated[
         list[str] | None,
         typer.Option(
             metavar="TAG",
-            help="Also print success by a kind of tag, such as goal; repeatable, or all.",
+            help="Also print success by a kind of tag, such as goal, or all; repeatable.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate a policy of a run, a language model as it is, or a baseline, on a split.
+    """Evaluate a run's policy, a language model or a baseline on a split.
 
-    Everything goes to evals/NAME: what the numbers depend on, a line and a trajectory for each
-    episode as soon as it is over, and a summary. The same command goes on with an evaluation that
-    was cut short, and tries again what was lost to a fault.
+    Everything is saved in evals/NAME: the settings, a line and a trajectory for each finished
+    episode, and a summary. Run the same command again to resume an evaluation that was cut short
+    and to retry episodes that were lost to a fault.
 
-    On a CPU even a small language model takes seconds for each step, so begin with a few tasks, as
-    below. How long it takes is printed after its first answers. An endpoint on a public host, or
-    with prices set, may cost money: an estimate is printed, and you are asked to agree to it.
+    On a CPU even a small language model takes seconds per step, so start with a few tasks, as
+    below; the remaining time is printed after the first answers. An endpoint on a public host, or
+    one with prices set, may cost money: the command prints an estimate and asks you to accept it.
 
     For example:
 
@@ -144,9 +144,9 @@ def evaluate(
     found = find_source(source)
     _check_options(found, sets=sets, env=env, on=on)
     if trials is not None and (samples > 1 or by):
-        raise ConfigError("--trials tries each task by itself: leave --samples and --by out.")
+        raise ConfigError("--trials repeats failed tasks. Leave --samples and --by out.")
     if trials is None and not cut:
-        raise ConfigError("--no-cut is for --trials: an evaluation cuts no episode short.")
+        raise ConfigError("--no-cut needs --trials: a plain evaluation cuts no episode short.")
     progress = RunProgress(errors)
     with telling(progress.say):
         if isinstance(found, RunFolder):
@@ -216,15 +216,15 @@ def _try(
 
 
 ALL = "all"
-"""Stands for all kinds of tags in ``--by``."""
+"""The value of ``--by`` for all kinds of tags."""
 FEWEST = 5
-"""Fewest tasks of a type whose success is shown: with fewer the interval says nothing."""
+"""Fewest tasks per type for which success is shown; with fewer, the interval is too wide."""
 _GO_ON = "What is done is in {}; the same command goes on."
 
 
 @contextmanager
 def _kept_in(folder: EvalFolder, progress: RunProgress) -> Iterator[None]:
-    """A scope of episodes that a folder keeps; says how to go on if they are cut short."""
+    """Save the episodes of this scope in a folder; if it is interrupted, print how to resume."""
     try:
         with progress:
             yield
@@ -239,7 +239,7 @@ def _kept_in(folder: EvalFolder, progress: RunProgress) -> Iterator[None]:
 
 def _going_on(done: int, total: int) -> None:
     if done == total:
-        say_aside(f"All {total} episodes are done already; --overwrite runs them anew.")
+        say_aside(f"All {total} episodes are done already. Use --overwrite to run them again.")
     elif done:
         say_aside(f"{done} of {total} episodes are done already.")
 
@@ -253,7 +253,7 @@ def _check_options(
 ) -> None:
     if isinstance(found, RunFolder) and (sets or env):
         raise ConfigError(
-            "--set and --env are for a benchmark; a run is evaluated with its own settings."
+            "--set and --env work for a benchmark only; a run is evaluated with its own settings."
         )
     if on is not None and not isinstance(found, RunFolder):
         raise ConfigError(
@@ -262,7 +262,7 @@ def _check_options(
 
 
 def _check_by(by: Sequence[str], job: EvalJob) -> None:
-    """Refuse kinds of tags that no task has, before anything is played."""
+    """Check, before anything is played, that some task has each kind of tag."""
     from coevo_gym.episodes.evaluation import types_of
 
     known = sorted({kind_of_tag(tag) for task in job.tasks for tag in types_of(task)})
@@ -277,11 +277,11 @@ def _check_by(by: Sequence[str], job: EvalJob) -> None:
 def type_tables(
     types: Mapping[str, Mapping[str, Rate]], by: Sequence[str]
 ) -> Iterator[tuple[Table, str]]:
-    """Yield a table of success by tag for each kind that is asked for, and what it leaves out.
+    """Yield a table of success by tag for each requested kind, and notes on omitted rows.
 
     Args:
         types: success by kind and value of the tasks' tags.
-        by: kinds; ``all`` for those that tell tasks apart and have few enough values to read.
+        by: kinds of tags; ``all`` for all kinds with several values, but not too many to read.
     """
     for kind, rates in types.items():
         if kind not in by and not (ALL in by and 1 < len(rates) <= MOST_TYPES):
@@ -299,7 +299,7 @@ def type_tables(
 def remarks(
     job: EvalJob, found: Evaluation, folder: EvalFolder, by: Sequence[str]
 ) -> Iterator[str]:
-    """Yield what else there is to say about an evaluation, a line each."""
+    """Yield further remarks on an evaluation, one line each."""
     types = found.types
     if found.pass_at:
         passed = (f"pass@{k} {share:.1%}" for k, share in found.pass_at.items())

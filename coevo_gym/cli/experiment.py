@@ -1,4 +1,4 @@
-"""``coevo experiment``: a table as one command."""
+"""``coevo experiment``: run a whole table with one command."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Budget(StrEnum):
-    """The budgets of tables, as an option takes them."""
+    """Budgets of tables, as values of an option."""
 
     TINY = "tiny"
     SMALL = "small"
@@ -61,14 +61,14 @@ def experiment(
     budget: Annotated[
         Budget | None,
         typer.Option(
-            help="tiny: minutes per cell on a CPU; small: the budget of our own tables, or a small "
+            help="tiny: minutes per cell on a CPU; small: the budget of built-in tables or a small "
             "language model; paper: the preset with the paper's numbers. The table's by default."
         ),
     ] = None,
     seeds: Annotated[
         str | None,
         typer.Option(
-            help="How many (3), or which ones (401-420, or 1,4,); the table's by default."
+            help="Number of seeds (3), or a list (401-420, or 1,4,); the table's by default."
         ),
     ] = None,
     rows: Annotated[
@@ -96,12 +96,12 @@ def experiment(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_md: Annotated[bool, typer.Option("--md", help="Print Markdown.")] = False,
 ) -> None:
-    """Run a table of a paper, or one of ours or yours, cell by cell, and print it.
+    """Run the table of a paper, or your own, cell by cell, and print it.
 
-    A cell is one row from one seed: a run in runs/TABLE/ROW-SEED. Finished
-    cells are not run again, and one that was cut goes on; so Ctrl-C loses
-    nothing, and the same command goes on. Cells of a seed share their warm-up
-    and first tasks. In the end table.md, .csv and .json lie in runs/TABLE.
+    A cell is one row with one seed: a run in runs/TABLE/ROW-SEED. Run the same
+    command again to continue after Ctrl-C: finished cells are skipped, and an
+    interrupted cell is resumed. Cells of a seed share their warm-up and first
+    tasks. The results are in table.md, .csv and .json in runs/TABLE.
 
     For example:
 

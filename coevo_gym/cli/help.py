@@ -1,4 +1,4 @@
-"""Help texts, spelled alike in ``--help`` and in the documentation."""
+"""Help texts, identical in ``--help`` and in the documentation."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, get_args, get_type_hints
 
 
 def for_help(command: Any) -> Any:
-    """Prepare a command and those in it for ``--help``.
+    """Prepare a command and its subcommands for ``--help``.
 
-    Paragraphs lose their line breaks, so they fit any terminal. Each value is shown by its name or
-    its choices, and a flag by nothing, in place of Python's types.
+    Line breaks within paragraphs are removed, so that texts fit any terminal. Instead of Python
+    types, the help shows the name or the choices of each value; flags show nothing.
     """
     command.help = re.sub(r"(?<=\S)\n(?=\S)", " ", inspect.cleandoc(command.help or ""))
     parameters = command.get_params

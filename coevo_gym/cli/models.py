@@ -1,4 +1,4 @@
-"""Verbs about language models on this machine."""
+"""Verbs for language models on this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ app = typer.Typer(help="Language models on this machine.", no_args_is_help=True)
 
 @app.command("list")
 def model_list(as_json: AsJson = False) -> None:
-    """List the models that a policy can name, and those that can be fetched.
+    """List the models that a policy can use, and those that can be fetched.
 
     For example: coevo model list --json
     """
@@ -65,7 +65,7 @@ def model_fetch(
 @app.command("export")
 def model_export(
     run: RunName,
-    target: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to; it must be new.")],
+    target: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder to write to.")],
     policy: Annotated[
         str | None, typer.Option(help="An arm, or warm-up; the last arm by default.")
     ] = None,
@@ -77,14 +77,14 @@ def model_export(
         bool, typer.Option("--adapter", help="Keep a LoRA adapter by itself, not merged.")
     ] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace what was exported there before.")
+        bool, typer.Option("--overwrite", help="Replace an earlier export.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the language model that an arm has trained, as transformers loads it.
+    """Write the language model that an arm has trained in the format of transformers.
 
     The folder holds weights, config and tokenizer, and a model card (README.md) with the benchmark,
-    the settings and the numbers of the run. Read the card, and name a licence in it, before you
+    the settings and the numbers of the run. Read the card, and add a licence, before you
     publish anything.
 
     For example:
@@ -106,4 +106,4 @@ def model_export(
         print_json({"folder": str(target), **card.to_json()})
         return
     say(f"{card.policy} of {card.run}, step {card.step}, is in {target}")
-    say(f"Read {target / 'README.md'} before you publish it: its licence is left to you.")
+    say(f"Read {target / 'README.md'} before you publish it, and choose a licence.")

@@ -1,4 +1,4 @@
-"""What verbs print with: consoles, tables, JSON, and the exit codes."""
+"""Output of the verbs: consoles, tables, JSON, and the exit codes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ errors = SafeConsole(stderr=True)
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 MOST_TYPES = 12
-"""Types of tasks that a table lists: of a kind with more of them there is none."""
+"""Most task types in a table; a kind with more of them gets no table."""
 
 _PIPE_WIDTH = 200
 
@@ -70,7 +70,7 @@ def _as_json(character: str) -> str:
 
 
 def print_table(table: Table) -> None:
-    """Print a table as wide as the terminal; a pipe has room for whole lines."""
+    """Print a table as wide as the terminal, or, in a pipe, without breaking lines."""
     _printer().print(table)
 
 
@@ -112,7 +112,7 @@ def _parts(table: Table, keys: Collection[str], width: int) -> Iterator[Table]:
 
 
 def _width(column: Column) -> int:
-    """How wide a column is with its line and the blanks around it."""
+    """Return the width of a column with its border and padding."""
     texts = [column.header, *column.cells]
     return 3 + max(cell_len(render(visible(str(text))).plain) for text in texts)
 
@@ -137,7 +137,7 @@ def cell(value: Any) -> str:
 
 
 class _Teller(logging.Handler):
-    """Passes on warnings, and what is told to a person who waits."""
+    """Log handler that passes warnings and progress messages to the user."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -150,7 +150,7 @@ class _Teller(logging.Handler):
 
 @contextmanager
 def telling(say: Callable[[str], None]) -> Iterator[None]:
-    """A scope in which ``say`` is given what the package logs for people, and nobody else is."""
+    """Context manager that routes the package's user-facing log messages to ``say`` only."""
     logger = logging.getLogger("coevo_gym")
     before, logger.handlers = logger.handlers, [_Teller(say)]
     try:
@@ -160,7 +160,7 @@ def telling(say: Callable[[str], None]) -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """Print a line as it is; no path in it is broken."""
+    """Print a line without wrapping, so that paths stay whole."""
     console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
@@ -185,10 +185,10 @@ def say_wrapped(text: str, *, hang: int = 2, style: str = "") -> None:
 
 
 def say_block(name: str, facts: Sequence[tuple[str, str]], *, style: str = "") -> None:
-    """Print a name, and indented below it what there is to say, each under its label if it has one.
+    """Print a name, and below it facts with their labels, indented.
 
     Args:
-        name: heads the block.
+        name: heading of the block.
         facts: pairs of a label, or "", and a text.
         style: style of the texts.
     """
@@ -202,12 +202,12 @@ def say_block(name: str, facts: Sequence[tuple[str, str]], *, style: str = "") -
 
 
 def say_aside(text: str) -> None:
-    """Print a line for people beside the output proper."""
+    """Print a line for the user to stderr, apart from the output proper."""
     errors.print(text, style="dim", markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 def agree(asked: Sequence[Estimate]) -> bool:
-    """Ask the user to agree to what models may cost; False if there is no one to ask."""
+    """Ask the user to accept the cost of models; return False if there is no terminal."""
     from coevo_gym.run.evolving.cost import in_words
 
     paid = [estimate for estimate in asked if estimate.paid]
@@ -219,10 +219,10 @@ def agree(asked: Sequence[Estimate]) -> bool:
 
 @contextmanager
 def busy(what: str) -> Iterator[Callable[[str], None]]:
-    """A scope that takes long: a spinner on a terminal, lines elsewhere.
+    """Context manager for long work: shows a spinner on a terminal, and lines elsewhere.
 
     Yields:
-        A function to say what is being done now.
+        A function that reports the current activity.
     """
     if not errors.is_terminal:
         say_aside(f"{what} ...")

@@ -1,4 +1,4 @@
-"""What a person sees of a run: one live line a phase on a terminal, plain lines elsewhere."""
+"""Progress of a run: one live line per phase on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from coevo_gym.run.progress import Progress as ProgressLike
 
 _PLAIN_LINES = 10
 _LONG_S = 20
-"""Plain lines tell how long a phase still takes where that is longer."""
+"""Least remaining seconds of a phase that plain lines mention."""
 
 
 class RunProgress:
-    """Shows phases one after the other.
+    """Progress display that shows one phase after the other.
 
     Args:
-        console: where. A terminal gets the live line, anything else about ten lines a phase.
-        one_line: whether a phase's live line goes when the next one begins.
+        console: output. A terminal gets a live line, anything else about ten lines per phase.
+        one_line: remove the live line of a phase when the next phase begins.
 
     Example:
         >>> with RunProgress(Console(width=80)) as progress:
@@ -79,17 +79,17 @@ class RunProgress:
             self._live.stop()
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Count tokens anew; the names of a part's phases say which it is."""
+        """Restart the token count for a new part of the run."""
         self._tokens = 0
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
         """Begin a phase.
 
         Args:
-            name: what is being done.
-            total: how much there is of it.
-            done: how much of it was done before.
-            similar: how many phases of the same size come after it; it is not shown.
+            name: name of the phase.
+            total: amount of work.
+            done: amount that was finished before.
+            similar: number of later phases of the same size; not shown.
         """
         self._name, self._shown = name, done * _PLAIN_LINES // max(1, total)
         self._facts = self._expected = ""
@@ -102,15 +102,15 @@ class RunProgress:
             )
 
     def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
-        """See :class:`~coevo_gym.run.progress.Progress`; told with a time after the first answers.
+        """Announce the expected work; a time is printed after the first answers of a model.
 
-        Nothing is told where no model answers: such work is over soon.
+        Work without a model is short, so nothing is printed for it.
         """
         self._pace.expect(steps, whole=whole)
         self._expected = words
 
     def update(self, done: int, **facts: str) -> None:
-        """Say how far the phase has come, with facts such as ``success="31 %"``."""
+        """Update the progress of the phase, with facts such as ``success="31 %"``."""
         self._pace.reach(done)
         self._facts = "".join(
             f", {name.replace('_', ' ')} {value}" for name, value in facts.items()
@@ -118,20 +118,20 @@ class RunProgress:
         self._show()
 
     def acted(self, steps: int, tokens: int) -> None:
-        """See :class:`~coevo_gym.run.progress.Progress`; shown where models are asked."""
+        """Count env steps; shown only if models are asked."""
         self._pace.act(steps, tokens)
         self._tokens += tokens
         if not self._pace.tokens:
             return
         if self._expected and (left := self._pace.left_s()) is not None:
-            # Until a part is done, a pace by env steps knows nothing of the time of learning.
+            # Before the first update, a pace in env steps does not include the time for learning.
             known = "about" if self._pace.whole or self._pace.rate else "without learning, about"
             self.say(f"{self._name}: {self._expected}: {known} {duration(left)}")
             self._expected = ""
         self._show()
 
     def _show(self) -> None:
-        """Show how far the phase has come; of plain lines about ten."""
+        """Show the progress of the phase, in at most about ten plain lines."""
         pace = self._pace
         text = self._facts
         if pace.tokens:
@@ -150,22 +150,22 @@ class RunProgress:
             self.say(f"{self._name}: {pace.done}/{pace.total}{text}")
 
     def spent(self, cost: Cost) -> None:
-        """Say what the work has cost; shown where models are asked, with what is told next."""
+        """Update the cost of the work; shown with the next update if models are asked."""
         self._cost, self._tokens = cost, max(self._tokens, cost.tokens)
 
     def say(self, text: str) -> None:
-        """Print a line; it stays above the live one."""
+        """Print a line above the live line."""
         self.console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
         self.console.file.flush()
 
 
 @contextmanager
 def installing(what: str, folder: Path) -> Iterator[Callable[[str], None]]:
-    """A scope in which something is installed: a spinner, and ``progress.json`` in a folder.
+    """Context manager for an installation: shows a spinner and writes ``progress.json``.
 
     Args:
-        what: what is installed.
-        folder: where what belongs to it lies.
+        what: name of the installed component.
+        folder: folder of the component.
 
     Yields:
         A function to say what is being done now.
@@ -180,7 +180,7 @@ def installing(what: str, folder: Path) -> Iterator[Callable[[str], None]]:
 
 
 class _Following:
-    """Makes phases of what is told of how far work has come."""
+    """Log handler that turns progress messages into phases."""
 
     def __init__(self, progress: ProgressFile) -> None:
         self._progress, self._what = progress, ""
@@ -193,31 +193,31 @@ class _Following:
 
 
 class _Spinning(ProgressLike):
-    """Shows phases beside a spinner, in about ten lines each where there is none."""
+    """Progress display with a spinner, or about ten lines per phase without a terminal."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell, self._name, self._total, self._shown = tell, "", 0, 0
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
-        """See :class:`~coevo_gym.run.progress.Progress`."""
-        if self._name:  # the scope has told its own
+        """Begin a phase."""
+        if self._name:  # the context manager has announced its own phase
             self._tell(name)
         self._name, self._total, self._shown = name, total, 0
 
     def update(self, done: int, **facts: str) -> None:
-        """See :class:`~coevo_gym.run.progress.Progress`."""
+        """Update the progress of the phase."""
         portion = done * _PLAIN_LINES // max(1, self._total)
         if portion > self._shown:
             self._shown = portion
             self._tell(f"{self._name}: {done} of {self._total}")
 
     def say(self, text: str) -> None:
-        """See :class:`~coevo_gym.run.progress.Progress`."""
+        """Print a line."""
         self._tell(text)
 
 
 class _Left(ProgressColumn):
-    """How long a phase still takes."""
+    """The remaining time of a phase."""
 
     def render(self, task: Task) -> Text:
         left = task.fields["pace"].left_s()

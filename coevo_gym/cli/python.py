@@ -34,31 +34,30 @@ def train(
     ignore_memory: bool = False,
     progress: bool | None = None,
 ) -> Summary:
-    """Train all arms of a run and write its report; what ``coevo train`` does.
+    """Train all arms of a run and write its report; the function behind ``coevo train``.
 
-    Ctrl-C, or the notebook's stop button, ends it after the step and saves: ``coevo resume NAME``
-    goes on.
+    Ctrl-C, or the notebook's stop button, stops the run after the current step and saves it;
+    ``coevo resume NAME`` continues it.
 
     Args:
-        config: name of a preset, path of a TOML file, what such a file would hold as a dictionary,
+        config: name of a preset, path of a TOML file, the content of such a file as a dictionary,
             or a config.
-        sets: settings that go over it, ``{"loop.max_env_steps": 3000}``, or as on the command line.
+        sets: settings to override, ``{"loop.max_env_steps": 3000}``, or as on the command line.
         name: name of the run.
-        folder: where to; None for ``runs/NAME``.
+        folder: folder of the run; None for ``runs/NAME``.
         overwrite: delete an earlier run in the folder.
-        yes: agree to what asking a paid model may cost; the error without it says how much.
+        yes: accept the cost of a paid model; without it, the error states the estimate.
         ignore_memory: start even if the language model cannot fit the GPU (without one: the
             memory) of this machine.
-        progress: show how far it is; None for only where somebody looks on, a terminal or a
-            notebook.
+        progress: show the progress; None to show it only on a terminal or in a notebook.
 
     Returns:
-        The table, baselines first, and what each arm did.
+        The table, baselines first, and a summary of each arm.
 
     Raises:
-        ConfigError: naming the setting that is wrong, or if the folder is taken, or if the run may
-            cost money and nobody has agreed to that, or if its model cannot fit this machine.
-        KeyboardInterrupt: if it was stopped; what is done is saved.
+        ConfigError: if a setting is invalid, the folder is taken, the run may cost money and
+            ``yes`` is False, or its model cannot fit this machine.
+        KeyboardInterrupt: if the run was stopped; finished work is saved.
 
     Example:
         >>> import coevo_gym
@@ -72,7 +71,7 @@ def train(
 
     resolved = config if isinstance(config, Resolved) else load_config(config, sets=sets)
     if isinstance(config, Resolved) and sets:
-        raise ConfigError("A resolved config takes no sets: pass them to load_config.")
+        raise ConfigError("A resolved config takes no sets. Pass them to load_config.")
     if name is not None:
         resolved = resolved.named(name)
     if not ignore_memory:
@@ -103,25 +102,25 @@ def evaluate(
     yes: bool = False,
     progress: bool | None = None,
 ) -> TableRow:
-    """Evaluate a policy on held-out tasks; what ``coevo eval`` does.
+    """Evaluate a policy on held-out tasks; the function behind ``coevo eval``.
 
-    With a ``name`` it is kept: the same call goes on with it where it was cut short, and
-    ``evals/NAME/summary.json`` tells pass@k and success by type of task.
+    With a ``name`` the evaluation is saved: the same call resumes it after an interruption, and
+    ``evals/NAME/summary.json`` holds pass@k and success by task type.
 
     Args:
         source: name of a benchmark or of a run, or the folder of a run.
-        policy: of a run: an arm (None for the last), ``warm-up``, ``random`` or ``scripted``. Of a
-            benchmark: ``transformers:MODEL``, ``vllm:MODEL``, ``openai:MODEL``, ``random`` or
+        policy: for a run: an arm (None for the last), ``warm-up``, ``random`` or ``scripted``; for
+            a benchmark: ``transformers:MODEL``, ``vllm:MODEL``, ``openai:MODEL``, ``random`` or
             ``scripted``.
-        split: ``train``, ``val`` or ``test``; ``held_out`` where scenarios were set aside for it.
-        samples: episodes per task. 1: at ``evaluation.temperature``, which is greedy by default;
-            more: where that is greedy, sampled at the policy's temperature.
-        on: of a run: name of another benchmark to play, with its own prompt and choices.
+        split: ``train``, ``val`` or ``test``; ``held_out`` for runs that set scenarios aside.
+        samples: episodes per task. 1: at ``evaluation.temperature``, greedy by default;
+            more: if that is greedy, sampled at the policy's temperature.
+        on: for a run: another benchmark to play, with its own prompt and choices.
         sets: settings, for a benchmark only: ``{"evaluation.n_tasks": 20}``.
         env: more arguments of the benchmark's env, ``"name=value"`` each.
-        name: name of the folder in ``evals/`` to keep it in; None to keep nothing.
+        name: name of the folder in ``evals/``; None to save nothing.
         overwrite: delete an earlier evaluation of this name.
-        yes: agree to what asking a paid model may cost; the error without it says how much.
+        yes: accept the cost of a paid model; without it, the error states the estimate.
         progress: as for :func:`train`.
 
     Returns:
@@ -142,9 +141,11 @@ def evaluate(
 
     found = find_source(str(source))
     if isinstance(found, RunFolder) and (sets or env):
-        raise ConfigError("sets and env are for a benchmark; a run is evaluated with its own.")
+        raise ConfigError(
+            "sets and env work for a benchmark only; a run is evaluated with its own settings."
+        )
     if on is not None and not isinstance(found, RunFolder):
-        raise ConfigError("on is for the policy of a run; name the other benchmark instead.")
+        raise ConfigError("on needs a run as source. Name the other benchmark as source instead.")
     with _shown(progress) as shown:
         if isinstance(found, RunFolder):
             elsewhere = find_benchmark(on).name if on is not None else None
@@ -159,12 +160,12 @@ def evaluate(
 
 @contextmanager
 def _shown(progress: bool | None) -> Iterator[RunProgress]:
-    """Progress for a person, or for nobody."""
+    """Create a progress display, or one that shows nothing."""
     console = SafeConsole(file=sys.stdout)
     if progress is None:
         progress = console.is_terminal or console.is_jupyter
     with RunProgress(console if progress else SafeConsole(file=io.StringIO())) as shown:
-        if not progress:  # warnings go where the program sends them
+        if not progress:  # warnings go through the logging set-up of the caller
             yield shown
             return
         with telling(shown.say):

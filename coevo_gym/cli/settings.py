@@ -1,4 +1,4 @@
-"""``coevo config``: a look at settings."""
+"""``coevo config``: print settings."""
 
 from __future__ import annotations
 

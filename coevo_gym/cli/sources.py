@@ -1,4 +1,4 @@
-"""What a name on the command line stands for: a benchmark, a run or a trainer."""
+"""Resolving names on the command line: benchmarks, runs and trainers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BenchmarkOrRun = Annotated[
 
 
 class NativeSplit(StrEnum):
-    """The splits of a benchmark's own tasks, as an option takes them."""
+    """Splits of a benchmark's native tasks, as values of an option."""
 
     TRAIN = Split.TRAIN
     VAL = Split.VAL
@@ -49,7 +49,7 @@ class NativeSplit(StrEnum):
 
 
 def find_benchmark(name: str) -> BenchmarkSpec:
-    """The benchmark with this name or env id, in any case of letters.
+    """Return the benchmark with this name or env id, ignoring case.
 
     Raises:
         TaskError: if there is none.
@@ -64,7 +64,7 @@ def find_benchmark(name: str) -> BenchmarkSpec:
 
 
 def find_installable(name: str) -> BenchmarkSpec | Trainer:
-    """The benchmark, or else the trainer, of this name.
+    """Return the benchmark, or else the trainer, with this name.
 
     Raises:
         TaskError: if there is neither.
@@ -80,7 +80,7 @@ def find_installable(name: str) -> BenchmarkSpec | Trainer:
 
 
 def setup_of(spec: BenchmarkSpec) -> Any:
-    """The module that installs a benchmark.
+    """Return the module that installs a benchmark.
 
     Raises:
         ConfigError: if there is nothing to install.
@@ -91,7 +91,7 @@ def setup_of(spec: BenchmarkSpec) -> Any:
 
 
 def find_source(name: str) -> BenchmarkSpec | RunFolder:
-    """The benchmark, or else the run, of this name.
+    """Return the benchmark, or else the run, with this name.
 
     Raises:
         ConfigError: if there is neither.

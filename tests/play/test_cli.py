@@ -111,7 +111,7 @@ def test_a_score_from_the_terminal(run: Run) -> None:
         (("webshop", "--name", "me", "--seed", "1"), "takes the tasks in order"),
         (("webshop", "--name", "../me"), "takes letters, digits"),
         (("webshop", "--split", "tset"), "'tset' is not one of 'train', 'val', 'test'"),
-        ((), "What is to be played?"),
+        ((), "No benchmark given"),
     ],
 )
 def test_what_does_not_fit_is_told(arguments: tuple[str, ...], why: str, run: Run) -> None:

@@ -92,8 +92,8 @@ def test_a_policy_that_cannot_be_made_leaves_no_run(
         ("install webshop --from /nowhere", "'/nowhere' does not exist. Try --help."),
         ("model fetch nosuch", "nosuch"),
         ("model fetch smollm2 --from /nowhere", "'/nowhere' does not exist"),
-        ("report toy-run --output .", ". cannot be a file"),
-        ("report toy-run --picture nowhere/x.svg", "nowhere/x.svg cannot be a file"),
+        ("report toy-run --output .", "Cannot write to ."),
+        ("report toy-run --picture nowhere/x.svg", "Cannot write to nowhere/x.svg"),
         ("config show nosuch", "There is no preset 'nosuch'"),
     ],
 )

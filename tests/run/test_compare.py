@@ -197,7 +197,7 @@ def test_arms_that_are_left_out_are_named(coevo: Coevo, beside: Path) -> None:
     (run / "manifest.json").write_text(json.dumps(manifest))
     text = coevo("compare", "toy-run")
     assert "toy-run has 4 arms; this is the first against the last." in text
-    assert "coevo compare toy-run --arm plr. Likewise for adarft." in text
+    assert "coevo compare toy-run --arm plr. The other arms: adarft." in text
     assert "has 4 arms" not in coevo("compare", "toy-run", "--arm", "warm-up", "--arm", "static")
 
 
@@ -253,7 +253,7 @@ def test_several_samples(coevo: Coevo) -> None:
     coevo("eval", "toy", "--policy=random", *more, "--samples=3", "--name=three")
     coevo("eval", "toy", "--policy=scripted", *more, "--name=one")
     text = coevo("compare", "three", "one")
-    assert "3 episodes a task" in text
+    assert "3 episodes per task" in text
     assert "sign test over tasks" in text
     assert "at least half of its episodes" in text
 

@@ -161,7 +161,7 @@ def test_proven_tasks_are_written_to_a_file(coevo: Coevo, tmp_path: Path) -> Non
     assert read_tasks(out) == (ACCEPTED,)
     rows = json.loads(coevo("tasks", "import", str(mine), "--json", code=1))
     assert [(row["line"], row["accepted"]) for row in rows] == [(1, False), (2, True)]
-    assert "cannot be a file" in coevo("tasks", "import", str(mine), "--out", "no/x", code=2)
+    assert "Cannot write to" in coevo("tasks", "import", str(mine), "--out", "no/x", code=2)
     both = ("--out", str(out), "--run", "told")
     assert "not both" in coevo("tasks", "import", str(mine), *both, code=2)
 

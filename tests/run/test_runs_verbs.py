@@ -98,7 +98,7 @@ def test_what_is_running_says_what_it_does(coevo: Coevo) -> None:
         assert listed(coevo)["toy-run"]["state"] == "running"
         assert "running: train coevolve 25%" in coevo("runs", "list")
         assert "in use by another process" in coevo("runs", "rm", "toy-run", "--yes", code=1)
-        assert "Nothing can go" in coevo("runs", "gc", "--dry-run")
+        assert "There is nothing to delete" in coevo("runs", "gc", "--dry-run")
     assert RUN.is_dir()
 
 
@@ -108,7 +108,7 @@ def test_a_listing_where_there_is_nothing(
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert "There is nothing in runs/" in coevo("runs", "list")
-    assert "Nothing can go" in coevo("runs", "gc")
+    assert "There is nothing to delete" in coevo("runs", "gc")
     assert not list(Path.cwd().iterdir())
 
 
@@ -170,7 +170,7 @@ def test_what_nobody_needs_is_freed_and_nothing_else(coevo: Coevo) -> None:
     of_the_cut = {Path("runs/cut") / path.relative_to(RUN) for path in left[:3]}
     assert gone - {path for path in gone if path.name == ".lock"} == {*left, *of_the_cut}
     assert not Path("runs/never").exists()
-    assert "Nothing can go" in coevo("runs", "gc")
+    assert "There is nothing to delete" in coevo("runs", "gc")
     # All that a run is for still works.
     again = json.loads(coevo("eval", "toy-run", "--policy", "static", "--name", "x", "--json"))
     assert again["success"] == before["success"]

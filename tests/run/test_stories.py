@@ -180,7 +180,7 @@ def test_what_waits_is_listed(coevo: Coevo) -> None:
     assert told.ACCEPTED.name not in text
     rows = json.loads(coevo("tasks", "review", "--json"))
     assert (rows[0]["run"], rows[0]["name"]) == ("told", told.HELD.name)
-    assert "3 tasks wait" in coevo("tasks", "review")
+    assert "3 tasks are held" in coevo("tasks", "review")
 
 
 def test_flags_release_and_reject(coevo: Coevo, run: Path) -> None:

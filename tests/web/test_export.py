@@ -175,7 +175,7 @@ def test_where_nothing_can_be_written_is_told(beside: Path, tmp_path: Path, targ
     (tmp_path / "there.txt").touch()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").touch()
-    with pytest.raises(ConfigError, match=r"--export|hoose another folder|cannot be a file"):
+    with pytest.raises(ConfigError, match=r"--export|hoose another folder|Cannot write to"):
         export_pages(Library([RUN]), tmp_path / target)
     assert (tmp_path / "full" / "mine").is_file()
 

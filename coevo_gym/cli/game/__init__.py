@@ -1,1 +1,1 @@
-"""``coevo play``: an episode by hand, in the terminal or in the browser."""
+"""``coevo play``: play an episode by hand, in the terminal or in the browser."""

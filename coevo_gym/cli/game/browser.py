@@ -1,4 +1,4 @@
-"""``coevo play --web``: the pages, until Ctrl-C."""
+"""``coevo play --web``: serve the pages until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def play_in_browser(
     """Serve the pages until SIGINT or SIGTERM.
 
     Args:
-        source: what is played.
-        demonstrations: the file that demonstrations are kept in.
-        scores: where the score is kept; None if nobody counts.
-        first: the task that the first page offers before all others.
-        port: where to listen; 0 for one that is free.
-        browser: whether to open one.
-        ready: called when the pages can be opened.
+        source: the tasks to play.
+        demonstrations: the file in which demonstrations are saved.
+        scores: the folder in which the score is saved; None to keep no score.
+        first: the task that the first page offers first.
+        port: port to listen on; 0 for any free one.
+        browser: open a browser.
+        ready: called once the pages can be opened.
 
     Raises:
         ImportError: if the extra ``serve`` is not installed.
@@ -42,7 +42,7 @@ def play_in_browser(
     from coevo_gym.web.play.desk import Desk
     from coevo_gym.web.play.server import PlayFace, make_app
 
-    _ = source.tasks  # what is missing is told here, not on a page
+    _ = source.tasks  # reports a missing package here instead of on a page
     stopping = threading.Event()
     desk = Desk(source, demonstrations=demonstrations, scores=scores, first=first)
     with listen_here(port) as listening:
@@ -51,7 +51,7 @@ def play_in_browser(
         def opened() -> None:
             ready()
             say(f"play {source.name} at {url}")
-            say_aside("for this machine alone · Ctrl-C ends it")
+            say_aside("reachable from this machine only · Ctrl-C stops it")
             if browser:
                 threading.Thread(target=open_browser, args=(url,), daemon=True).start()
 
@@ -59,6 +59,6 @@ def play_in_browser(
             stopping.wait()
             desk.close()
 
-        # Engines end at once, so that no answer is waited for that takes them a minute.
+        # Engines stop at once instead of finishing an answer that may take a minute.
         threading.Thread(target=end, daemon=True).start()
         serve(make_app(PlayFace(desk)), listening, stopping=stopping, ready=opened)

@@ -1,4 +1,4 @@
-"""How a benchmark's pages are drawn in the terminal, and how what is typed there is read."""
+"""Drawing a benchmark's pages in the terminal, and reading the player's input."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ Read = Callable[[], str]
 _SHOWN = 60
 _FENCE = "```"
 _RESULT = re.compile(r"<tool_response>\n(.*?)\n</tool_response>\n?", re.DOTALL)
-"""The result of a call, which splits an observation of BFCL."""
+"""Results of calls, at which an observation of BFCL is split."""
 
 
 class Hand:
-    """The hand for every benchmark: the page as text, and actions by number.
+    """The default terminal interface: the page as text, and actions by number.
 
     Attributes:
-        hint: what can be typed.
+        hint: description of the possible input.
     """
 
     hint = "a number, an action as text, or q to leave"
 
     def draw(self, view: View, choices: Sequence[str], console: Console) -> None:
-        """Show a page, and what may be done."""
+        """Show a page and the possible actions."""
         self._page(view, console)
         self._list(choices, console)
 
     def read(self, read: Read) -> str:
-        """A line, or a block of lines between two of three backticks."""
+        """Read a line, or a block of lines between two lines of three backticks."""
         first = read().strip()
         return _block(first, read) if _opens(first) else first
 
     def meant(
         self, line: str, view: View, choices: Sequence[str], console: Console, read: Read
     ) -> str | None:
-        """The action that a line stands for; None if it stands for none, which is explained."""
+        """Return the action for a line; if there is none, explain why and return None."""
         if not line.isdecimal():
             if not line:
                 self._explain(choices, console)
@@ -75,7 +75,7 @@ class Hand:
 
 
 class ShopHand(Hand):
-    """The shop: each product and each value of an option has its number beside it."""
+    """Interface for the shop: each product and each option value has a number."""
 
     def draw(self, view: View, choices: Sequence[str], console: Console) -> None:
         """Show a page of the shop."""
@@ -105,12 +105,12 @@ class ShopHand(Hand):
 
 
 class ToolsHand(Hand):
-    """Functions: their documentation, and calls by name."""
+    """Interface for functions: their documentation, and calls by name."""
 
     hint = "a call such as ls(), ? for the functions, end to end the turn, or q to leave"
 
     def draw(self, view: View, choices: Sequence[str], console: Console) -> None:
-        """Show what was said, and the names of the functions where they are new."""
+        """Show the conversation, and the names of the functions when they are new."""
         for place, part in enumerate(_RESULT.split(view.observation)):
             if part:
                 console.print(f"[bold]{'Result' if place % 2 else 'User'}:[/] {escape(part)}")
@@ -128,7 +128,7 @@ class ToolsHand(Hand):
     def meant(
         self, line: str, view: View, choices: Sequence[str], console: Console, read: Read
     ) -> str | None:
-        """See :class:`Hand`."""
+        """Return the action for a line, as :meth:`Hand.meant` does."""
         tools = {tool.name: tool for tool in read_tools(view)}
         if line == "??":
             for number, choice in enumerate(choices, start=1):
@@ -162,7 +162,7 @@ class ToolsHand(Hand):
 
     @staticmethod
     def _filled_in(tool: Tool, console: Console, read: Read) -> str | None:
-        """A call whose arguments are asked for one by one; None if one cannot be read."""
+        """Ask for the arguments of a call one by one; return None if one cannot be read."""
         arguments = {}
         for parameter in tool.parameters:
             rest = "" if parameter.required else "; Enter leaves it out"
@@ -179,12 +179,12 @@ class ToolsHand(Hand):
 
 
 class CodeHand(Hand):
-    """Code: what is not finished in a line goes on in the next one, as in a Python shell."""
+    """Interface for code: unfinished lines continue on the next line, as in a Python shell."""
 
     hint = "code, a number, or q to leave; an empty line ends what is indented"
 
     def read(self, read: Read) -> str:
-        """A block between backticks, or lines of code up to the end of what they begin."""
+        """Read a block between backticks, or lines of code up to the end of their statement."""
         first = read().rstrip()
         if _opens(first.strip()):
             return _block(first.strip(), read)
@@ -192,12 +192,12 @@ class CodeHand(Hand):
         while is_unfinished("\n".join(lines)):
             lines.append(read().rstrip())
             if not lines[-1]:
-                lines.append("")  # as a shell has it: an empty line ends a block
+                lines.append("")  # as in a shell, an empty line ends a block
         return "\n".join(lines).rstrip()
 
 
 def hand_of(benchmark: str) -> Hand:
-    """The hand for a benchmark."""
+    """Return the terminal interface for a benchmark."""
     return _HANDS.get(benchmark, Hand)()
 
 
@@ -209,7 +209,7 @@ _HANDS: Mapping[str, type[Hand]] = {
 
 
 def _things(page: ShopPage) -> list[str]:
-    """The actions that have a number on a page of the shop; none on its pages of text."""
+    """Return the numbered actions on a page of the shop; pages of text have none."""
     values = [value.action for option in page.options for value in option.values]
     listed = [item.action for item in page.listed]
     if page.kind not in ("results", "item"):

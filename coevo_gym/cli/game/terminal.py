@@ -1,4 +1,4 @@
-"""An episode by hand in the terminal."""
+"""Playing an episode by hand in the terminal."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def play_episode(
 ) -> Game:
     """Let a person play an episode.
 
-    A typo is explained and costs no step; see :class:`~coevo_gym.web.play.game.Game`.
+    A typo gets an explanation and costs no step; see :class:`~coevo_gym.web.play.game.Game`.
 
     Args:
-        env: where; it is reset here.
-        task: what to play.
+        env: the env to play in; this function resets it.
+        task: the task to play.
         console: where to draw.
         read: gives one line of input; ``EOFError`` ends the game.
         seed: seeds the env.
-        ready: called when the episode has begun.
+        ready: called once the episode has begun.
 
     Returns:
         The episode; without a record if the person left before its end.
@@ -60,7 +60,7 @@ def play_episode(
 
 
 class _Seat:
-    """Shows a person the episode, and asks for what to do.
+    """The terminal in front of a player: shows the episode and asks for actions.
 
     Args:
         game: the episode.
@@ -74,11 +74,11 @@ class _Seat:
         self._hand = hand_of(self._benchmark)
         self._choices_of = get_benchmark(self._benchmark).choices
         self._asked_for = ""
-        self._drawn = -1  # steps before the page that was drawn last
+        self._drawn = -1  # number of steps before the page drawn last
         self._choices: Sequence[str] = ()
 
     def ask(self) -> str | Refusal | None:
-        """The action that the person means, or why there is none; None if it leaves."""
+        """Ask for an action; return it, why it was refused, or None if the player leaves."""
         view, step = self._game.view, len(self._game.taken)
         if self._drawn < step:
             self._choices = self._choices_of(view)
@@ -99,7 +99,7 @@ class _Seat:
                 return action_of(self._benchmark, view, found)
 
     def _draw(self) -> None:
-        """What is asked for, where that is new, and the page."""
+        """Draw the instruction if it is new, and the page."""
         view = self._game.view
         if view.instruction != self._asked_for:
             self._asked_for = view.instruction
@@ -115,14 +115,14 @@ def _explain(console: Console, refusal: Refusal) -> None:
 
 
 def _tell_outcome(console: Console, played: Played, task: Task) -> None:
-    """How it ended, and what the grader found; what does not hold comes first."""
+    """Print the outcome and the findings of the grader, failed checks first."""
     grade = grade_of(played.counted, task)
     colour = "green" if grade.success else "red"
     outcome = f"score {grade.score:.2f}, reward {grade.reward:.2f}"
     console.print(f"[bold {colour}]{grade.end_reason}[/]: {outcome}")
     for check in sorted(grade.checks, key=lambda check: check.passed is not False):
         if check.passed and not check.said:
-            continue  # a test that holds says no more
+            continue  # a passed test has no details
         mark = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[dim]·[/]"}[check.passed]
         said = f": {escape(check.said)}" if check.said else ""
         console.print(f"  {mark} {escape(check.name)}{said}", highlight=False)

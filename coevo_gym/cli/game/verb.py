@@ -41,13 +41,14 @@ def play(
         str | None,
         typer.Option(
             metavar="RUN",
-            help="Play a task that evolved in this run.",
+            help="Play tasks that evolved in this run.",
             autocompletion=completing(runs),
         ),
     ] = None,
     web: Annotated[bool, typer.Option("--web", help="Play in the browser.")] = False,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="With --web: 0 for one that is free.")
+        int,
+        typer.Option(min=0, max=65535, help="With --web: port to listen on; 0 for any free one."),
     ] = 0,
     browser: Annotated[
         bool,
@@ -55,13 +56,13 @@ def play(
     ] = True,
     name: Annotated[
         str | None,
-        typer.Option(help="Keep a score as the evaluation of this name, task after task."),
+        typer.Option(help="Save the score as the evaluation of this name, task after task."),
     ] = None,
     keep: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Where solved training episodes are kept as demonstrations: all of them in the "
+            help="File for solved training episodes as demonstrations: all of them in the "
             "terminal, those that you choose with --web.",
             show_default="demonstrations/BENCHMARK.jsonl with --web",
         ),
@@ -70,14 +71,14 @@ def play(
     """Play an episode by hand, in the terminal or in the browser.
 
     You see what an agent sees. A typo costs no step. In the terminal, choose actions by number or
-    type them; three backticks begin an action of several lines, and end it. `coevo tasks` lists
-    what can be played. --web opens pages on this machine, with a shop to click through, functions
-    with their documentation, and an editor for code.
+    type them; put an action of several lines between lines of three backticks. `coevo tasks` lists
+    the tasks. --web opens pages on this machine, with a shop to click through, functions with
+    their documentation, and an editor for code.
 
-    With --name, you are given the tasks that `coevo eval` plays, in its order, and the first
-    episode of each counts: evals/NAME then stands in a table beside any policy. With --keep, what
-    you did is kept for a warm-up to imitate (the setting `warmup.demonstrations`); episodes of
-    validation and test tasks never are.
+    With --name, you play the tasks of `coevo eval` in the same order, and the first episode of
+    each counts: you can then compare evals/NAME with any policy. With --keep, your solved episodes
+    are saved for a warm-up to imitate (the setting `warmup.demonstrations`); episodes of
+    validation and test tasks are never saved.
 
     For example:
 
@@ -124,17 +125,17 @@ def _check_options(
     name: str | None,
 ) -> None:
     if benchmark is None and run is None:
-        raise ConfigError("What is to be played? Name a benchmark, or a run with --run.")
+        raise ConfigError("No benchmark given. Name a benchmark, or a run with --run.")
     if run is not None and split is not None:
-        raise ConfigError("--split is for a benchmark; the tasks of a run are for training.")
+        raise ConfigError("--split is for a benchmark; all tasks of a run are training tasks.")
     if name is not None and run is not None:
-        raise ConfigError("--name is for a benchmark's own tasks, which others are evaluated on.")
+        raise ConfigError("--name is for a benchmark's own tasks, on which policies are evaluated.")
     if name is not None and (task is not None or seed is not None):
-        raise ConfigError("--name takes the tasks in order: leave --task and --seed out.")
+        raise ConfigError("--name plays the tasks in order. Leave --task and --seed out.")
 
 
 def _chosen(source: Source, task: str | None, seed: int | None) -> Task | None:
-    """The task that the options name; None if they name none."""
+    """Return the task that the options name, or None."""
     if task is not None:
         return source.find(task)
     return None if seed is None else source.drawn(seed)
@@ -175,13 +176,13 @@ def _count(scores: Scores, game: Game) -> None:
     told = scores.to_json()
     say_aside(
         f"{told['solved']} of {told['played']} solved, {told['tasks'] - told['played']} tasks to "
-        f"go. Kept in {told['folder']}."
+        f"go. Saved in {told['folder']}."
     )
 
 
 def _keep(path: Path, source: Source, task: Task, played: Played) -> None:
     if (why := why_not(task, played.training)) or played.training is None:
-        say_aside(f"Not kept as a demonstration. {why}")
+        say_aside(f"Not saved as a demonstration. {why}")
         return
     keep_demonstration(path, task, played.training, source.bench)
-    say_aside(f"Kept as a demonstration in {path}.")
+    say_aside(f"Saved as a demonstration in {path}.")

@@ -1,1 +1,1 @@
-"""``coevo new``, and the skeletons that it writes."""
+"""``coevo new`` and its templates."""

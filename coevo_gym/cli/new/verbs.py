@@ -1,4 +1,4 @@
-"""``coevo new``: the skeleton of something of your own, which works as it is written."""
+"""``coevo new``: write a working template for a component of your own."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import METHODS
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="Small letters and digits, such as my_shop.")
+    str,
+    typer.Argument(metavar="NAME", help="Name in lower-case letters and digits, such as my_shop."),
 ]
-Folder = Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where to write it.")]
+Folder = Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Folder to write to.")]
 
 _METHODS = Path("methods")
 
-app = typer.Typer(help="Write the skeleton of something of your own.", no_args_is_help=True)
+app = typer.Typer(
+    help="Write a working template for a component of your own.", no_args_is_help=True
+)
 
 
 @app.command()
@@ -31,7 +34,7 @@ def benchmark(
         typer.Argument(metavar="[FOLDER]", help="An empty or new folder; coevo-NAME by default."),
     ] = None,
 ) -> None:
-    """Write a package with a benchmark; installed, it works in every command.
+    """Write a package with a benchmark, which works in every command once it is installed.
 
     For example: coevo new benchmark kitchen
     """
@@ -48,7 +51,7 @@ def benchmark(
 
 @app.command()
 def gate(name: Name, folder: Folder = Path()) -> None:
-    """Write a file with a gate: a check that every new task has to pass.
+    """Write a file with a gate: a check that every new task must pass.
 
     For example: coevo new gate short_words
     """
@@ -59,7 +62,7 @@ def gate(name: Name, folder: Folder = Path()) -> None:
 
 @app.command()
 def method(name: Name, folder: Folder = _METHODS) -> None:
-    """Write a file with a method: parts, and the settings that an arm may change.
+    """Write a file with a method: its parts, and the settings that an arm may change.
 
     For example: coevo new method patient
     """
@@ -68,7 +71,7 @@ def method(name: Name, folder: Folder = _METHODS) -> None:
 
 @app.command()
 def curriculum(name: Name, folder: Folder = _METHODS) -> None:
-    """Write a file with a curriculum, which weighs tasks, and a method that practises with it.
+    """Write a file with a curriculum, which weights tasks, and a method that uses it.
 
     For example: coevo new curriculum rare_first
     """

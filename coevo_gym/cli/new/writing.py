@@ -1,8 +1,8 @@
-"""Skeletons of what people bring of their own, and how one becomes theirs.
+"""Templates for user-defined components, and the code that instantiates one.
 
-A skeleton is code that works as it stands, under a name that stands for the one to come; a copy of
-it has the new name in every form: ``newbench`` as a module, ``Newbench`` as part of a class, and
-``coevo-newbench`` as a distribution.
+A template is working code under a placeholder name. A copy of it replaces the placeholder in every
+form: ``newbench`` as a module, ``Newbench`` as part of a class, and ``coevo-newbench`` as a
+distribution.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ def write_package(kind: str, name: str, folder: Path) -> list[Path]:
 
     Args:
         kind: ``benchmark``.
-        name: of the new one.
-        folder: where to; it must be empty, or not be there yet.
+        name: name of the new component.
+        folder: an empty or new folder.
 
     Returns:
         The files.
 
     Raises:
-        ConfigError: if the name is none, or the folder holds something.
+        ConfigError: if the name is invalid, or the folder is not empty.
     """
     _check(kind, name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{folder} is there already, and not empty. Name another folder.")
+        raise ConfigError(f"{folder} is not empty. Choose another folder.")
     source = _FOLDER / kind
     files = [path for path in sorted(source.rglob("*")) if path.is_file() and _is_ours(path)]
     return [
@@ -43,20 +43,20 @@ def write_package(kind: str, name: str, folder: Path) -> list[Path]:
 
 
 def write_module(kind: str, name: str, folder: Path) -> Path:
-    """Write one file, named after what it holds.
+    """Write one file, named after its component.
 
     Args:
-        kind: the skeleton.
-        name: of the new one.
-        folder: where to.
+        kind: the template.
+        name: name of the new component.
+        folder: folder to write to.
 
     Raises:
-        ConfigError: if the name is none, or there is such a file.
+        ConfigError: if the name is invalid, or the file exists.
     """
     _check(kind, name)
     target = folder / f"{name}.py"
     if target.exists():
-        raise ConfigError(f"{target} is there already. Choose another name, or another folder.")
+        raise ConfigError(f"{target} exists already. Choose another name, or another folder.")
     return _write(_FOLDER / f"{kind}.py", target, kind, name)
 
 
@@ -80,7 +80,7 @@ def _write(source: Path, target: Path, kind: str, name: str) -> Path:
 
 
 def _renamed(text: str, kind: str, name: str) -> str:
-    """A text with the new name in place of the skeleton's, in all its forms."""
+    """Replace the placeholder name of a text in all its forms."""
     old = _OLD[kind]
     camel = "".join(word.capitalize() for word in name.split("_"))
     text = text.replace(f"coevo-{old}", f"coevo-{name.replace('_', '-')}")
@@ -93,4 +93,4 @@ _OLD = {
     "gate": "newgate",
     "method": "newmethod",
 }
-"""The name that stands in a skeleton for the one to come."""
+"""Placeholder names in the templates."""

@@ -1,1 +1,1 @@
-"""Verbs about runs: train, resume and report, and what there is of them on disk."""
+"""Verbs for runs: train, resume, report, list and delete."""

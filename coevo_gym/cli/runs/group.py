@@ -1,4 +1,4 @@
-"""``coevo runs``: which runs, tables and evaluations there are, and deleting what can go."""
+"""``coevo runs``: list and delete runs, tables and evaluations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from coevo_gym.run.kept.listing import EvalRow, RunRow, TableOfRuns
 
 app = typer.Typer(
-    help="Runs and evaluations on this machine: list them, and delete what can go.",
+    help="List and delete runs and evaluations.",
     no_args_is_help=True,
 )
 Yes = Annotated[bool, typer.Option("--yes", help="Delete without asking.")]
@@ -36,9 +36,9 @@ def list_runs(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List runs, tables of runs and evaluations: how each stands, how far it is, how large.
+    """List runs, tables and evaluations with their state, progress and size.
 
-    A run is running, finished, stopped (`coevo resume` goes on) or damaged.
+    A run is running, finished, stopped (`coevo resume` continues it) or damaged.
 
     For example:
 
@@ -63,7 +63,7 @@ def list_runs(
         )
         return
     if not (rows or tables or evaluations):
-        say("There is nothing in runs/ and evals/ here. `coevo train quickstart` begins a run.")
+        say("runs/ and evals/ are empty. Start a run: coevo train quickstart")
         return
     for drawn in (_runs(rows), _tables(tables), _evaluations(evaluations)):
         if drawn.row_count:
@@ -81,15 +81,15 @@ def remove_runs(
         list[str],
         typer.Argument(
             metavar="NAME...",
-            help="Names or folders of what is to be deleted.",
+            help="Names or folders of runs, tables or evaluations.",
             autocompletion=completing(runs, evaluations),
         ),
     ],
     yes: Yes = False,
 ) -> None:
-    """Delete runs, tables or evaluations, with all that is in their folders.
+    """Delete runs, tables or evaluations with everything in their folders.
 
-    What some process is writing to is refused. It asks first, and cannot be undone.
+    The command refuses folders that a process is writing to. It asks first, and cannot be undone.
 
     For example:
 
@@ -112,15 +112,15 @@ def remove_runs(
 @app.command("gc")
 def free_space(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what can go, and delete nothing.")
+        bool, typer.Option("--dry-run", help="Print the removable files, and delete nothing.")
     ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete what nobody needs: old checkpoints of finished runs, and traces of killed processes.
+    """Delete old checkpoints of finished runs, and files that killed processes left behind.
 
-    Nothing goes that is needed to resume, evaluate, report, compare or view a run, and nothing of
-    one that is running. It says what would go, and asks.
+    Keeps everything needed to resume, evaluate, report, compare or view a run, and leaves running
+    runs alone. Prints the removable files, and asks first.
 
     For example:
 
@@ -134,13 +134,13 @@ def free_space(
     items = [*freeable(), *indexes]
     if as_json:
         if not dry_run and not yes:
-            raise ConfigError("--json asks nothing: pass --dry-run or --yes with it.")
+            raise ConfigError("--json cannot ask. Pass --dry-run or --yes with it.")
         freed = 0 if dry_run else _free(items, indexes)
         rows = [{"path": str(i.path), "why": i.why, "size": i.size} for i in items]
         print_json({"items": rows, "size": sum(item.size for item in items), "freed": freed})
         return
     if not items:
-        say("Nothing can go.")
+        say("There is nothing to delete.")
         return
     drawn = Table(Column("path", overflow="fold"), Column("size", justify="right"), "why", box=None)
     for item in items:
@@ -154,7 +154,7 @@ def free_space(
 
 
 def _indexes() -> list[Freeable]:
-    """The viewer's indexes that are of no use; it makes one anew when it is needed."""
+    """Return the viewer's stale indexes, which the viewer rebuilds when needed."""
     from coevo_gym.run.kept.freeing import Freeable
     from coevo_gym.web.view.index.schema import unused
 
@@ -163,7 +163,7 @@ def _indexes() -> list[Freeable]:
 
 
 def _free(items: list[Freeable], indexes: list[Freeable]) -> int:
-    """Delete; returns how many bytes that was."""
+    """Delete files and return their size in bytes."""
     from coevo_gym.run.kept.freeing import free
     from coevo_gym.web.view.index.schema import remove
 
@@ -175,13 +175,13 @@ def _free(items: list[Freeable], indexes: list[Freeable]) -> int:
 
 
 def _agree(question: str, yes: bool) -> None:
-    """Ask a person, unless one has agreed before; where there is none, nothing is deleted."""
+    """Ask the user unless ``--yes`` was passed; without a terminal, return False."""
     if yes:
         return
     if not (sys.stdin.isatty() and errors.is_terminal):
-        raise ConfigError("Nobody is here to be asked, so nothing is deleted. Pass --yes.")
+        raise ConfigError("There is no terminal to ask on, so nothing was deleted. Pass --yes.")
     if not typer.confirm(question, err=True):
-        say_aside("Nothing is deleted.")
+        say_aside("Nothing was deleted.")
         raise typer.Abort
 
 
@@ -234,7 +234,7 @@ def _evaluations(rows: list[EvalRow]) -> Table:
 
 
 def _state(state: str, progress: WorkProgress | None) -> str:
-    """A state in its colour; of what is running, what it does and how long that still takes."""
+    """Format a state in its colour; for running work, with its phase and remaining time."""
     text = state
     if state == "running" and progress is not None and progress.state == "running":
         how_far = f" {progress.done / progress.total:.0%}" if progress.total else ""

@@ -1,4 +1,4 @@
-"""Verbs about runs: train, resume, report."""
+"""Verbs for runs: train, resume, report."""
 
 from __future__ import annotations
 
@@ -70,15 +70,15 @@ def train(
         ),
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Agree to what asking a paid model may cost.")
+        bool, typer.Option("--yes", help="Accept the estimated cost of a paid model.")
     ] = False,
     ignore_memory: IgnoreMemory = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a policy with each arm of a preset and compare them on held-out tasks.
 
-    Everything goes to runs/NAME. Ctrl-C stops after the step and saves; `coevo resume` goes on.
-    Where a model that may cost money is asked, its cost is estimated and has to be agreed to.
+    Everything is saved in runs/NAME. Ctrl-C stops after the current step; `coevo resume` continues.
+    If the run asks a model that may cost money, the command estimates the cost and asks you first.
 
     For example:
 
@@ -131,7 +131,7 @@ def train(
 
 
 def resume(run: RunName, ignore_memory: IgnoreMemory = False) -> None:
-    """Go on with a run that was stopped, from its last checkpoint.
+    """Continue a stopped run from its last checkpoint.
 
     For example: coevo resume quickstart
     """
@@ -141,13 +141,10 @@ def resume(run: RunName, ignore_memory: IgnoreMemory = False) -> None:
 
     folder = RunFolder.of(run)
     if folder.summary.is_file():
-        say(
-            f"{folder.path.name} is finished: nothing is left to be done. "
-            f"`coevo train … --name NAME` begins another run."
-        )
+        say(f"{folder.path.name} is finished. `coevo train … --name NAME` begins another run.")
         summary = read_json(folder.summary)
         rows = [TableRow(**row) for row in summary["table"]]
-        final = summary.get("final", {})  # runs of earlier versions have none
+        final = summary.get("final", {})  # runs of earlier versions have no plan
         _end(folder, rows, summary["split"], summary["arms"], summary.get("samples", 1), final)
         return
     if not ignore_memory:
@@ -171,9 +168,9 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Draw a run's report.html anew, also while it is training.
+    """Write a run's report.html again, also while the run is training.
 
-    Of the run itself it only reads.
+    The command changes nothing else in the run.
 
     For example:
 
@@ -188,7 +185,7 @@ def report(
 
     for target in (output, picture):
         if target is not None and (target.is_dir() or not target.parent.is_dir()):
-            raise ConfigError(f"{target} cannot be a file: name one in a folder that is there.")
+            raise ConfigError(f"Cannot write to {target}. Name a file in an existing folder.")
     try:
         say(f"Report: {write_report(folder, output)}")
     except StoreError as error:
@@ -201,7 +198,7 @@ def report(
 
 
 def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], Summary]) -> None:
-    """Do the work of a run, and end with its table and report, or with how to go on."""
+    """Carry out a run; print its table, or the command that continues it."""
     hint = f"coevo resume {folder.path.name}"
     with RunProgress(console) as progress, telling(progress.say), StopRequest() as stop:
         try:
@@ -226,13 +223,13 @@ def _end(
     samples: int,
     final: FinalScores,
 ) -> None:
-    """Print how a finished run did, and where to look next."""
+    """Print the results of a finished run, and the command that opens them."""
     from coevo_gym.report.write import write_report
     from coevo_gym.run.evolving.answers import in_words, warnings
 
     print_numbers(result_table(rows, split, samples=samples, final=final))
-    say("One seed: repeats can differ by more than these intervals.")
-    # Runs of earlier versions did not count answers.
+    say("This is one seed: repeats can differ by more than these intervals.")
+    # Earlier versions did not count answers.
     answers = {arm: asked for arm, told in arms.items() if (asked := told.get("answers"))}
     for arm, asked in answers.items():
         say(f"Model answers in {arm}: {in_words(asked)}")

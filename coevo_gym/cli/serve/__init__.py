@@ -1,1 +1,1 @@
-"""The verb that serves a curriculum and its envs."""
+"""``coevo serve``."""

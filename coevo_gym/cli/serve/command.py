@@ -1,4 +1,4 @@
-"""``coevo serve``: a curriculum and its envs for trainers of other processes and machines."""
+"""``coevo serve``: serve a curriculum and its envs to trainers in other processes."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def serve(
     benchmark: BenchmarkName,
     curriculum: Annotated[
         str | None,
-        typer.Option(help="Method whose curriculum it is.", show_default=METHODS.default),
+        typer.Option(help="Method whose curriculum is served.", show_default=METHODS.default),
     ] = None,
     db: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="File that keeps the session; the same file goes on with it.",
+            help="File of the session; the same file resumes it.",
             show_default="served/BENCHMARK-CURRICULUM.db",
         ),
     ] = None,
@@ -42,38 +42,42 @@ def serve(
             "A copy of the whole file is kept.",
         ),
     ] = False,
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for one that is free.")] = 8765,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free one.")
+    ] = 8765,
     token_file: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Tokens, one a line: the first opens both faces, others the envs face only. "
-            "Needed for any --host but this machine's own.",
+            help="File with one token per line: the first gives access to both APIs, the others to "
+            "the envs API only. Required unless --host is this machine.",
             show_default="none",
         ),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A name the server is reached by; repeatable."),
+        typer.Option(
+            metavar="NAME", help="Host name under which clients reach the server; repeatable."
+        ),
     ] = None,
-    group_size: Annotated[int, typer.Option(min=1, help="K, episodes a group.")] = 8,
+    group_size: Annotated[int, typer.Option(min=1, help="Episodes per group (K).")] = 8,
     groups_per_step: Annotated[
-        int, typer.Option(min=1, help="Groups that your trainer learns from at once.")
+        int, typer.Option(min=1, help="Groups per learner step of your trainer.")
     ] = 1,
     evolve_every: Annotated[
         int, typer.Option(min=1, help="Groups between two rounds of evolution.")
     ] = 320,
     initial_size: Annotated[
-        int, typer.Option(min=1, help="Tasks that the first round looks for.")
+        int, typer.Option(min=1, help="Tasks that the first round should find.")
     ] = 100,
     max_staleness: Annotated[
         int,
         typer.Option(
             min=0,
             metavar="VERSIONS",
-            help="Most versions of the policy that a group may span and still be judged: above 0 "
-            "for a trainer whose rollouts go on while it learns.",
+            help="Most policy updates that a group may span and still count; above 0 for a trainer "
+            "that rolls out while it learns.",
         ),
     ] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the whole stream.")] = 0,
@@ -84,37 +88,39 @@ def serve(
     lease: Annotated[
         float,
         typer.Option(
-            min=1, metavar="SECONDS", help="How long a worker may be silent before it is given up."
+            min=1,
+            metavar="SECONDS",
+            help="Seconds without a message after which a worker counts as lost.",
         ),
     ] = 900.0,
     sessions: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Most envs that clients may have.")
+        int, typer.Option(min=1, metavar="N", help="Most envs that clients may open.")
     ] = 64,
     idle: Annotated[
         float,
         typer.Option(
-            min=1, metavar="SECONDS", help="How long a client's env may be idle before it closes."
+            min=1, metavar="SECONDS", help="Seconds after which an idle env of a client is closed."
         ),
     ] = 600.0,
     body_mb: Annotated[
         float,
-        typer.Option(min=0.001, metavar="MIB", help="Largest request of the tickets face, in MiB."),
+        typer.Option(min=0.001, metavar="MIB", help="Largest request to the tickets API, in MiB."),
     ] = 64.0,
     message_kb: Annotated[
         float,
-        typer.Option(min=1, metavar="KIB", help="Largest message of the envs face, in KiB."),
+        typer.Option(min=1, metavar="KIB", help="Largest message to the envs API, in KiB."),
     ] = 256.0,
 ) -> None:
-    """Serve a curriculum and its envs to trainers of other processes, venvs and machines.
+    """Serve a curriculum and its envs to trainers in other processes and on other machines.
 
-    Two faces. Tickets, for workers that you trust: they take a task with its verifier, run it and
-    report the episode. Envs, for anybody's agents, in OpenEnv's protocol: they reset and step an
-    env that runs here, and see what an agent sees. coevo_gym/remote.py is a client for both, in one
-    file; docs/serve.md has the messages.
+    There are two APIs. The tickets API is for trusted workers: they take a task with its verifier,
+    run it and report the episode. The envs API is for any agent and speaks OpenEnv's protocol:
+    clients reset and step an env that runs here, and see what an agent sees. coevo_gym/remote.py is
+    a client for both in one file; docs/serve.md describes the messages.
 
-    What has been answered is in the --db file, whatever happens to this process. The same command
-    goes on where it stopped: tickets that are out stay out, and no episode is lost or counted
-    twice. Ctrl-C stops it.
+    Every answered request is saved in the --db file first, so a crash loses none. Run the same
+    command to resume: open tickets stay open, and no episode is lost or counted twice. Ctrl-C
+    stops the server.
 
     For example:
 
@@ -172,11 +178,11 @@ def serve(
             )
         finally:
             stopped.set()
-    say_aside(f"Stopped. The same command goes on from {path}.")
+    say_aside(f"Stopped. The same command resumes from {path}.")
 
 
 def _tell(session: JournaledSession, stopped: threading.Event, tell: Callable[[str], None]) -> None:
-    """Say now and then how far it is, if anything has happened."""
+    """Print the progress from time to time, if there is any."""
     told = ""
     while not stopped.wait(_EVERY_S):
         try:

@@ -1,1 +1,1 @@
-"""``coevo tasks``: the tasks of benchmarks and runs."""
+"""``coevo tasks``: list, show, review, import and export tasks."""

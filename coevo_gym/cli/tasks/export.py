@@ -1,4 +1,4 @@
-"""``coevo tasks export``: tasks as files for others."""
+"""``coevo tasks export``: write tasks to files for sharing."""
 
 from __future__ import annotations
 
@@ -20,30 +20,29 @@ def export_tasks(
         Path | None,
         typer.Option(metavar="DIR", help="Folder to write to.", show_default="NAME-tasks"),
     ] = None,
-    arm: Annotated[str | None, typer.Option(help="Of a run: only this arm's tasks.")] = None,
-    subset: Annotated[
-        str | None, typer.Option(help="Of a benchmark: its own name for a part.")
-    ] = None,
+    arm: Annotated[str | None, typer.Option(help="For a run: only this arm's tasks.")] = None,
+    subset: Annotated[str | None, typer.Option(help="For a benchmark: name of a subset.")] = None,
     with_solutions: Annotated[
-        bool, typer.Option("--with-solutions", help="Put reference solutions into the table, too.")
+        bool, typer.Option("--with-solutions", help="Add reference solutions to the table.")
     ] = False,
     no_parquet: Annotated[
-        bool, typer.Option("--no-parquet", help="Write no table, which takes pyarrow.")
+        bool, typer.Option("--no-parquet", help="Do not write the table, which needs pyarrow.")
     ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an earlier export.")
     ] = False,
 ) -> None:
-    """Write the training tasks of a run or a benchmark as files for others.
+    """Write the training tasks of a run or a benchmark to files for sharing.
 
-    tasks.jsonl has each task whole, with world, verifier and reference: samplers and `coevo tasks
-    import` read it. tasks.parquet is a table to look at and to share, with the round, the signal
-    and the gates of each, but no verifier, and no solution unless --with-solutions asks for it.
-    croissant.json describes both (JSON-LD, Croissant 1.0).
+    tasks.jsonl holds the full tasks with world, verifier and reference; samplers and `coevo tasks
+    import` read it. tasks.parquet is a table for sharing, with the round, signal and gates of each
+    task. It has no verifiers, and solutions only with --with-solutions. croissant.json describes
+    both files (JSON-LD, Croissant 1.0).
 
-    Of a run these are the tasks that its rounds found, and those that people let in. Validation
-    and test tasks are never exported. What their authors ask of whoever passes tasks on is
-    printed and written into the description: read it before you publish anything.
+    For a run, the command exports the tasks that its rounds found and those that a person
+    released. It never exports validation and test tasks. It prints the conditions that the
+    authors of the tasks set for sharing them, and adds them to the description. Read these before
+    you publish anything.
 
     For example:
 
@@ -81,4 +80,4 @@ def export_tasks(
         say(str(file))
     say_aside(f"{len(tasks)} tasks. tasks.jsonl holds solutions and verifiers, too.")
     for benchmark, terms in written.terms.items():
-        say_aside(f"Before you pass them on, {benchmark}: {terms}")
+        say_aside(f"Before you share these tasks ({benchmark}): {terms}")

@@ -15,7 +15,7 @@ from coevo_gym.cli.tasks.show import show_task
 
 
 class _ListByDefault(TyperGroup):
-    """A group of verbs of which ``list`` may be left out: ``coevo tasks webshop``."""
+    """Command group with ``list`` as the default verb: ``coevo tasks webshop``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
@@ -33,7 +33,7 @@ app.command("export")(export_tasks)
 
 @app.callback()
 def _group() -> None:
-    """List tasks, see how one came about, release what is held, import and export.
+    """List tasks, show the history of one, review held ones, import and export.
 
     For example:
 

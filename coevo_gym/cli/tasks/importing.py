@@ -1,4 +1,4 @@
-"""``coevo tasks import``: tasks of one's own, through the gates."""
+"""``coevo tasks import``: validate tasks of your own."""
 
 from __future__ import annotations
 
@@ -20,31 +20,36 @@ def import_tasks(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", exists=True, dir_okay=False, help="JSON lines, one task a line."
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="JSON Lines file with one task per line.",
         ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the accepted tasks here, as samplers take them."),
+        typer.Option(
+            metavar="FILE", help="Write the accepted tasks to this file, which samplers can read."
+        ),
     ] = None,
     run: Annotated[
         str | None,
         typer.Option(
-            help="Let the accepted tasks into this run's pools.", autocompletion=completing(runs)
+            help="Add the accepted tasks to this run's pools.", autocompletion=completing(runs)
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take tasks from a file through the gates, and keep those that pass.
+    """Validate tasks from a file with the gates, and keep those that pass.
 
-    A line is a task as `coevo tasks export` writes it, a draft (the same without a verifier), or
-    a proposal: turns, actions, confidence, description, and the name of a training task as its
-    source. Whatever it claims, its actions are run, and the task that is kept is judged by what
-    they did. Bad lines are told by number; the others are judged all the same. Validation and
-    test tasks are refused.
+    A line is a task as `coevo tasks export` writes it, a draft (a task without a verifier), or a
+    proposal: turns, actions, confidence, description, and the name of a training task as its
+    source. The gates execute the actions of each line, and the verifier of an accepted task is
+    made from their effects. Bad lines are reported by number; the other lines are still checked.
+    Validation and test tasks are refused.
 
-    Without --out and --run, it only checks. With --run, the tasks join every arm with its next
-    round, also while the run is training. Exit code 1 says that a line was not accepted.
+    Without --out and --run, the command only checks. With --run, the tasks join every arm with its
+    next round, also while the run is training. The exit code is 1 if a line was not accepted.
 
     For example:
 
@@ -55,16 +60,16 @@ def import_tasks(
       coevo tasks import mine.jsonl --run quickstart
     """
     if out is not None and run is not None:
-        raise ConfigError("Where to? Pass --out or --run, not both.")
+        raise ConfigError("Pass --out or --run, not both.")
     if out is not None and (out.is_dir() or not out.parent.is_dir()):
-        raise ConfigError(f"{out} cannot be a file: name one in a folder that is there.")
+        raise ConfigError(f"Cannot write to {out}. Name a file in an existing folder.")
     folder = RunFolder.of(run) if run is not None else None
     judged: list[Judged] = []
     try:
         with busy("trying out the tasks"):
             for one in Importer(folder).judge(file):
                 judged.append(one)
-    finally:  # what was proven before a Ctrl-C stays proven
+    finally:  # tasks accepted before a Ctrl-C are kept
         accepted = [one for one in judged if one.task is not None]
         if out is not None and judged:
             lines = (one.task.to_json().encode() + b"\n" for one in accepted if one.task)

@@ -1,4 +1,4 @@
-"""``coevo tasks list``: the tasks of benchmarks and runs, and the drafts that became none."""
+"""``coevo tasks list``: tasks of benchmarks and runs, and rejected drafts."""
 
 from __future__ import annotations
 
@@ -18,31 +18,29 @@ def list_tasks(
     source: BenchmarkOrRun,
     split: Annotated[
         NativeSplit | None,
-        typer.Option(help="Of a benchmark: tasks of this split.", show_default="train"),
+        typer.Option(help="For a benchmark: tasks of this split.", show_default="train"),
     ] = None,
-    subset: Annotated[
-        str | None, typer.Option(help="Of a benchmark: its own name for a part.")
-    ] = None,
+    subset: Annotated[str | None, typer.Option(help="For a benchmark: name of a subset.")] = None,
     evolved: Annotated[
         bool,
         typer.Option(
             "--evolved",
-            help="Only tasks that evolved, with lineage; of a benchmark, in all runs here.",
+            help="Only evolved tasks, with lineage; for a benchmark, from all runs here.",
         ),
     ] = False,
     rejected: Annotated[
         bool,
-        typer.Option("--rejected", help="Of a run: the drafts that became no task, and why."),
+        typer.Option("--rejected", help="For a run: rejected drafts, with the reasons."),
     ] = False,
     search: Annotated[
-        str | None, typer.Option(metavar="WORDS", help="Only tasks that hold all these words.")
+        str | None, typer.Option(metavar="WORDS", help="Only tasks that contain all these words.")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="List at most N.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List tasks; the word `list` may be left out.
+    """List tasks. The word `list` may be left out.
 
-    Nothing is installed or made for that.
+    The command installs nothing.
 
     For example:
 
@@ -64,7 +62,9 @@ def list_tasks(
     if (split or subset) and (evolved or isinstance(found, RunFolder)):
         raise ConfigError("--split and --subset are for a benchmark's own tasks.")
     if rejected and (evolved or not isinstance(found, RunFolder)):
-        raise ConfigError("--rejected is for the drafts of a run, and goes without --evolved.")
+        raise ConfigError(
+            "--rejected lists the drafts of a run. Name a run, and leave --evolved out."
+        )
     with only_looking():
         if rejected and isinstance(found, RunFolder):
             rows = rejected_rows(found)
@@ -86,18 +86,21 @@ _LONG_COLUMNS = ("id", "actions", "parents", "split")
 
 
 def print_tasks(rows: list[dict[str, Any]], total: int, *, noun: str = "tasks") -> None:
-    """Print tasks as a table with a line for each.
+    """Print tasks as a table with one line per task.
 
     Args:
         rows: the tasks to print.
-        total: how many there are.
-        noun: what they are.
+        total: number of tasks, including those not printed.
+        noun: word for the rows.
     """
     columns = [key for key in rows[0] if key not in _LONG_COLUMNS] if rows else ["name"]
     table = Table(box=None, expand=True)
     for column in columns:
         longest = max((len(str(row[column])) for row in rows), default=0)
-        flexible = column in ("instruction", "reason")  # all else is short, and there to be copied
+        flexible = column in (
+            "instruction",
+            "reason",
+        )  # all other columns are short, and users copy from them
         table.add_column(
             column,
             no_wrap=True,
@@ -109,4 +112,4 @@ def print_tasks(rows: list[dict[str, Any]], total: int, *, noun: str = "tasks") 
     if rows:
         print_table(table)
     counted = f"{total} {noun}" if total == len(rows) else f"{len(rows)} of {total} {noun}"
-    say_aside(f"{counted}; --json prints all of each, `coevo tasks show ID` one of them.")
+    say_aside(f"{counted}; --json prints the full tasks, `coevo tasks show ID` a single one.")

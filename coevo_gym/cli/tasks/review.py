@@ -1,4 +1,4 @@
-"""``coevo tasks review``: what waits for a person."""
+"""``coevo tasks review``: decide about tasks that are held."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ def review(
     run: Annotated[
         str | None,
         typer.Argument(
-            help="Name of a run, or its folder; all runs without it.",
+            help="Name or folder of a run; all runs by default.",
             autocompletion=completing(runs),
         ),
     ] = None,
     release: Annotated[
         list[str] | None,
-        typer.Option("--release", metavar="ID", help="Let this task be practised; repeatable."),
+        typer.Option("--release", metavar="ID", help="Release this task for training; repeatable."),
     ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="Release all that wait.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Release all held tasks.")] = False,
     reject: Annotated[
         list[str] | None,
-        typer.Option("--reject", metavar="ID", help="Keep this task out; repeatable."),
+        typer.Option("--reject", metavar="ID", help="Reject this task; repeatable."),
     ] = None,
-    reason: Annotated[str, typer.Option(help="Why, for whoever looks at it later.")] = "",
+    reason: Annotated[str, typer.Option(help="Reason for the rejection, stored with it.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Look at tasks that the gate `hold` put aside, and release or reject them.
+    """Review tasks that the gate `hold` put aside, and release or reject them.
 
-    On a terminal each is shown and asked about. With --release, --all or --reject nothing is
-    asked; otherwise, and with --json, they are listed. What is decided is kept in the run, with
-    the time and the reason. The run may be training meanwhile: a released task joins its arm with
-    the arm's next round. The latest word about a task counts, until it has joined.
+    On a terminal the command shows each task and asks about it. With --release, --all or --reject
+    it does not ask; without a terminal, and with --json, it lists the tasks. Decisions are stored
+    in the run with time and reason. The run may be training: a released task joins its arm with
+    the arm's next round. Until then, you can change your decision.
 
     For example:
 
@@ -58,13 +58,13 @@ def review(
     decided = bool(release or all_ or reject)
     if run is None:
         if decided:
-            raise ConfigError("Whose tasks? Name the run: `coevo tasks review RUN --release ID`.")
+            raise ConfigError("No run given. Name it: coevo tasks review RUN --release ID")
         _list_all(as_json)
         return
     folder = RunFolder.of(run)
     held = held_tasks(folder)
     if reason and not reject:
-        raise ConfigError("--reason says why a task is rejected: pass it with --reject.")
+        raise ConfigError("--reason explains a rejection. Pass it with --reject.")
     if decided:
         _decide(folder, held, release or [], reject or [], reason, all_=all_)
         held = held_tasks(folder)
@@ -85,7 +85,7 @@ def _decide(
     *,
     all_: bool,
 ) -> None:
-    """Carry out flags; either all of them, or none."""
+    """Carry out all decisions from the flags, or none if one is invalid."""
     rejected = chosen(held, reject)
     out = {one.task.id for one in rejected}
     released = chosen(held, release)
@@ -104,7 +104,7 @@ def _decide(
 
 
 def _ask(folder: RunFolder, waiting: Sequence[Held]) -> None:
-    """Show each, and ask about it; what was answered is kept at once."""
+    """Show each task and ask about it; each answer is saved at once."""
     for number, one in enumerate(waiting, start=1):
         console.rule(f"{number} of {len(waiting)}", align="left", style="dim")
         _show(one)
@@ -146,7 +146,7 @@ def _show(one: Held) -> None:
 
 
 def _list_all(as_json: bool) -> None:
-    """What waits in the runs under runs/."""
+    """List the held tasks of all runs under runs/."""
     rows = []
     for name in RunFolder.names():
         folder = RunFolder.of(name)
@@ -156,7 +156,9 @@ def _list_all(as_json: bool) -> None:
         print_json(rows)
     else:
         _table(rows, ("run", "name", "round", "held_because", "instruction"))
-        say_aside(f"{len(rows)} tasks wait; `coevo tasks review RUN` asks about those of a run.")
+        say_aside(
+            f"{len(rows)} tasks are held; `coevo tasks review RUN` asks about those of one run."
+        )
 
 
 def _print(held: Sequence[Held], run: str) -> None:

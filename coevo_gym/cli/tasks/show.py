@@ -1,4 +1,4 @@
-"""``coevo tasks show``: one task, and how it came about."""
+"""``coevo tasks show``: one task and its history."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def show_task(
         str,
         typer.Argument(
             metavar="ID",
-            help="Name of a task; in a run also the beginning of an id, of a task or of a draft.",
+            help="Name of a task; in a run also the start of the id of a task or draft.",
         ),
     ],
     run: Annotated[
@@ -29,16 +29,16 @@ def show_task(
         typer.Option(help="The run in which it evolved.", autocompletion=completing(runs)),
     ] = None,
     full: Annotated[
-        bool, typer.Option("--full", help="Cut no observation, action or proposal.")
+        bool, typer.Option("--full", help="Print observations, actions and proposals in full.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show one task: what is asked for, and the reference that solves it.
+    """Show one task: its instruction, and the reference that solves it.
 
-    Of a task that evolved in a run, all that led to it comes first: the signal and its numbers,
-    the context, what a model made of it (brief, walks, proposal), each gate and what it said, and
-    the tasks that it grew from. Drafts that a gate rejected are shown in the same way; `coevo
-    tasks RUN --rejected` lists them. JSON has its world and its verifier, too.
+    For a task that evolved in a run, its history comes first: the signal and its numbers, the
+    context, the work of a model (summary, walks, proposal), the verdict of each gate, and the
+    parent tasks. Rejected drafts are shown in the same way; `coevo tasks RUN --rejected` lists
+    them. With --json, the output includes world and verifier.
 
     For example:
 
@@ -62,7 +62,7 @@ def show_task(
 
 
 def _as_json(found: Task | Story) -> dict[str, Any]:
-    """A task's own JSON, and its story as ``history``; of a rejected draft, the draft's."""
+    """Return the JSON of a task or rejected draft, with its history as ``history``."""
     task = found if isinstance(found, Task) else found.task
     whole: dict[str, Any] = json.loads(task.to_json()) if task else {}
     if isinstance(found, Story):

@@ -1,4 +1,4 @@
-"""A draft's story on a terminal, section by section, as far as the run has kept it."""
+"""The history of a draft on a terminal, section by section, as far as the run stored it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from coevo_gym.run.tasks.story import Story
 from coevo_gym.store.reader import HOLD
 
 WIDEST = 110
-"""Columns of text that an eye follows; a wider terminal is not filled."""
+"""Widest text in columns, also on a wider terminal."""
 _CUT = 240
 _CUT_OBSERVATION = 160
 _FEW = 3
@@ -28,18 +28,18 @@ _WHOLE = 1_000_000
 
 
 def tell(story: Story, *, full: bool = False) -> None:
-    """Print a story.
+    """Print the history of a draft.
 
     Args:
-        story: how a draft came about, and what became of it.
-        full: print every text to its end; otherwise long ones are cut, and only the first of a
-            walk's steps are told.
+        story: the history of the draft.
+        full: print every text in full; otherwise long texts are cut, and only the first steps
+            of a walk are printed.
     """
     _Teller(full).tell(story)
 
 
 class _Teller:
-    """Prints the sections of a story, and leaves out those of which nothing is known."""
+    """Printer for the sections of a history; sections without data are left out."""
 
     def __init__(self, full: bool) -> None:
         piped = not console.is_terminal and "COLUMNS" not in os.environ
@@ -59,7 +59,7 @@ class _Teller:
         self._gates(story.verdict)
         self._task(story)
         if self._was_cut:
-            self._console.print("\n--full prints all of it.", style="dim")
+            self._console.print("\n--full prints everything.", style="dim")
 
     def _heading(self, story: Story) -> None:
         verdict, task = story.verdict, story.task
@@ -80,7 +80,7 @@ class _Teller:
         ]
         self._facts(facts)
         for what, id in (("id", task.id if task else ""), ("draft", verdict.draft_id)):
-            if id:  # there to be copied, so no line breaks it
+            if id:  # users copy it, so it is not wrapped
                 line = Text(f"  {what:<{len(facts[0][0])}}  ", "dim").append(id, "not dim")
                 self._console.print(line, soft_wrap=True)
 
@@ -194,7 +194,7 @@ class _Teller:
         self._console.print(Padding(grid, (0, 0, 0, 2)))
 
     def _steps(self, steps: Sequence[tuple[str, str, str]], *, few: bool = True) -> None:
-        """Actions by number, each with what came of it."""
+        """Return numbered actions, each with its result."""
         grid = Table.grid(padding=(0, 2))
         grid.add_column(justify="right", style="dim", no_wrap=True)
         grid.add_column(ratio=1, overflow="fold")
@@ -226,7 +226,7 @@ class _Teller:
 
 
 def outcome(story: Story) -> str:
-    """What became of a draft, in a sentence."""
+    """Describe the outcome of a draft in a sentence."""
     verdict, decision = story.verdict, story.decision
     if decision is None:
         waits = " and waits for a person: `coevo tasks review`" if verdict.gate == HOLD else ""
@@ -247,7 +247,7 @@ def _ended(accepted: bool, gate: str) -> str:
 
 
 def _numbers(signal: Signal) -> list[tuple[str, str]]:
-    """What a rule read, a line each."""
+    """Return the numbers behind a signal, one line each."""
     return [
         (name.replace("_", " "), _told(value)) for name, value in sorted(signal.evidence.items())
     ]
@@ -272,12 +272,12 @@ def _all(draft: Mapping[str, Any]) -> list[str]:
 
 
 def _line(text: str) -> str:
-    """A text on one line, safe to print."""
+    """Return a text on one line, safe to print."""
     return " ".join(clean(text, _WHOLE).split())
 
 
 def _grid() -> Table:
-    """A mark, a name, and what there is to say."""
+    """Return a grid of a mark, a name and a text."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(no_wrap=True)

@@ -1,4 +1,4 @@
-"""``coevo view``: runs and evaluations as pages in a browser, or as files."""
+"""``coevo view``: show runs and evaluations in a browser, or export them as pages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def view(
             autocompletion=completing(runs, evaluations),
         ),
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for one that is free.")] = 8770,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free one.")
+    ] = 8770,
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
     ] = True,
@@ -42,16 +44,15 @@ def view(
         bool,
         typer.Option(
             "--with-episodes",
-            help="With --export: also what was done in evaluation episodes. Such files must not "
-            "be trained on.",
+            help="With --export: include evaluation episodes. Such files must not be trained on.",
         ),
     ] = False,
 ) -> None:
     """Look at runs and evaluations in a browser: arms, rounds, groups, tasks, trajectories.
 
     Why did a task fail at step 3? Which gate rejects most? What did the explorer do to find this
-    task? The page is for this machine alone and changes nothing; runs may go on training, and the
-    page follows them. Ctrl-C ends it.
+    task? The pages are reachable from this machine only and change nothing. They follow runs that
+    are still training. Ctrl-C stops the server.
 
     For example:
 
@@ -95,7 +96,7 @@ def _serve(library: Library, port: int, *, browser: bool) -> None:
 
     shown = len(library.runs()) + len(library.evals())
     if not shown:
-        say_aside("There is nothing in runs/ and evals/ yet; what comes is shown when it is there.")
+        say_aside("runs/ and evals/ are empty; new runs appear on the page as they start.")
     stopping = threading.Event()
     with listen_here(port) as listening:
         url = f"http://{LOOPBACK}:{listening.getsockname()[1]}/"
@@ -103,7 +104,7 @@ def _serve(library: Library, port: int, *, browser: bool) -> None:
 
         def ready() -> None:
             say(f"viewing at {page}")
-            say_aside("for this machine alone, nothing is changed · Ctrl-C ends it")
+            say_aside("reachable from this machine only, read-only · Ctrl-C stops it")
             if browser:
                 threading.Thread(target=open_browser, args=(page,), daemon=True).start()
 

@@ -1,12 +1,12 @@
-"""A curriculum: tasks that were practised less come more often.
+"""A curriculum that prefers tasks with fewer visits.
 
-``coevo train`` finds it in a folder that a run's settings name, and so does ``coevo resume``::
+``coevo train`` and ``coevo resume`` load it from a folder that the settings of a run name::
 
     [plugins]
     methods = "FOLDER"
 
-Then ``arms = ["static", "newcurriculum"]`` puts it beside another. ``python newcurriculum.py``
-checks that it keeps the contract of a curriculum.
+Set ``arms = ["static", "newcurriculum"]`` to compare it with another. ``python newcurriculum.py``
+checks the contract of curricula.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from coevo_gym.testing.curriculum import assert_curriculum_contract
 
 
 class NewcurriculumSelector(TableSelector):
-    """Weighs a task by 1 / (1 + visits); its numbers of each task are saved and restored for it.
+    """Selector that weights a task by 1 / (1 + visits). The base class saves its state.
 
-    It is pure: no files, no clock, no chance of its own.
+    Selectors are pure: they use no files, no clock and no random numbers.
     """
 
     columns: ClassVar = {"visits": 0.0}
 
     def weights(self) -> Numbers:
-        """(n,) weight of each task of the pool, above 0."""
+        """Return the (n,) weights of the tasks in the pool, above 0."""
         return 1.0 / (1.0 + self.table["visits"])
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Count one visit of a task, whatever its episodes came to."""
+        """Count one visit of a task, whatever the outcomes of its episodes."""
         self.table["visits"][row] += 1.0
 
 
 @method("newcurriculum", curriculum={"evolve": "off"})
 def newcurriculum(kit: Kit) -> Method:
-    """Tasks that were practised less come more often."""
+    """Prefer tasks with fewer visits."""
     return Method(
         curriculum=PoolCurriculum(
             selector=NewcurriculumSelector(), growth=SignalGrowth(kit.curriculum)

@@ -1,6 +1,6 @@
-"""A gate: drafts whose instruction is long are rejected.
+"""A gate that rejects drafts with long instructions.
 
-A method of your own passes it on to its evolver, behind the gates that prove a task::
+A method of your own passes it to its evolver, after the built-in gates::
 
     def gates(benchmark, known):
         return (*kit.gates(benchmark, known), NewgateGate())
@@ -8,7 +8,7 @@ A method of your own passes it on to its evolver, behind the gates that prove a 
     native, scope = kit.native_tasks, kit.scope
     GatedEvolver(kit.benchmark, kit.explorer(), gates_of=gates, native=native, scope=scope)
 
-``python newgate.py`` checks that it keeps the contract of a gate.
+``python newgate.py`` checks the contract of gates.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from coevo_gym.testing.gate import assert_gate_contract, draft_of
 
 @dataclass(frozen=True, slots=True)
 class NewgateGate:
-    """The instruction can be read at a glance.
+    """Gate for short instructions.
 
-    It sees the candidate as the gates before it have left it: ``the_draft`` what was proposed,
-    ``the_task`` what was built from it, ``the_replay`` what its reference did.
+    The gates before it have filled in the candidate: ``the_draft`` is the proposal, ``the_task``
+    the task that was built from it, ``the_replay`` the replay of its reference.
 
     Args:
-        most_words: words that an instruction may have.
-        name: what verdicts call this gate.
+        most_words: most words of an instruction.
+        name: name of this gate in verdicts.
     """
 
     most_words: int = 60
     name: str = "newgate"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """Let a candidate through, or say why not.
+        """Accept a candidate, or raise the reason for its rejection.
 
         Raises:
             Rejected: if its instruction is too long.

@@ -1,13 +1,13 @@
-"""A method: tasks that are solved half of the time, in a pool that grows where the agent is weak.
+"""A method that prefers tasks with 50 % success, in a pool that grows where the agent is weak.
 
-``coevo train`` finds it in a folder that a run's settings name, and so does ``coevo resume``::
+``coevo train`` and ``coevo resume`` load it from a folder that the settings of a run name::
 
     [plugins]
     methods = "FOLDER"
 
-Then ``arms = ["static", "newmethod"]`` puts it beside another, and an arm may change its settings:
+Set ``arms = ["static", "newmethod"]`` to compare it with another. An arm may change its settings:
 ``[arm.short] method = "newmethod", set = { "method.memory" = 0.2 }``. ``python newmethod.py``
-checks that it keeps the contract of a method.
+checks the contract of methods.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from coevo_gym.methods.method import Method, method
 
 
 class NewmethodSettings(FrozenModel):
-    """What an arm may set of this method, as ``method.KEY``."""
+    """Settings of this method, which an arm changes as ``method.KEY``."""
 
     memory: float = Field(default=0.5, ge=0, le=1)
-    """What is kept of a task's earlier counts at each visit."""
+    """Factor for the earlier counts of a task at each visit."""
 
 
 @method("newmethod", curriculum={"growth": {"kind": "signals"}})
 def newmethod(settings: NewmethodSettings, kit: Kit) -> Method:
-    """Tasks that are solved half of the time, in a pool that grows where the agent is weak."""
+    """Prefer tasks with 50 % success, in a pool that grows where the agent is weak."""
     return Method(
         curriculum=PoolCurriculum(
             selector=Learnable(settings.memory), growth=SignalGrowth(kit.curriculum)

@@ -195,7 +195,7 @@ def _is_file(target: Path) -> bool:
     """
     if target.suffix.lower() in (".html", ".htm"):
         if target.is_dir() or not target.parent.is_dir():
-            raise ConfigError(f"{target} cannot be a file: name one in a folder that is there.")
+            raise ConfigError(f"Cannot write to {target}. Name a file in an existing folder.")
         return True
     if target.is_file() or target.suffix.lower() in (".json", ".zip", ".txt", ".pdf"):
         raise ConfigError(

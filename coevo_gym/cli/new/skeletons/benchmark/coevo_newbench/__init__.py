@@ -2,7 +2,7 @@
 
 Importing this package registers the env, so ``gym.make("coevo_newbench:Newbench-v0")`` works.
 ``coevo`` finds the package by the entry point in ``pyproject.toml``, which names :data:`SPEC`.
-Nothing else is imported before it is needed.
+All other modules are imported when they are needed.
 """
 
 from coevo_gym.core.benchmark import BenchmarkSpec, register_benchmark

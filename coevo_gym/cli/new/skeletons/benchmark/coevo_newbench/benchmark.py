@@ -1,4 +1,4 @@
-"""The benchmark behind the seam that curricula and trainers know."""
+"""The benchmark, with the interface that curricula and trainers use."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .choices import choices
 
 
 class NewbenchBenchmark(ProposableFolder):
-    """Newbench, answered by the modules of this folder."""
+    """Newbench; the modules of this folder do the work."""
 
     name = "newbench"
     env_id = "Newbench-v0"
     subsets: tuple[str, ...] = ()
 
     def symbol(self, step: Step) -> str:
-        """One of open, take, put, done; "!" for an action that did nothing."""
+        """Return open, take, put or done; "!" for an action without effect."""
         return "!" if step.error_kind else next(iter(step.calls), "")
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
-        """What a task is about: the room, and the thing and the box that its words name."""
+        """Return the topics of a task: its room, and the thing and box in its instruction."""
         words = task.instruction.strip(".").replace(",", "").split()
         things = [("thing", word) for word in words if word in tasks.THINGS]
         boxes = [("box", word) for word in words if word in tasks.BOXES]

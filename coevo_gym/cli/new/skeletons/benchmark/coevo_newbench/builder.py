@@ -1,4 +1,4 @@
-"""Drafts from what an explorer did, and proof of them by running it again."""
+"""Drafts from the walks of an explorer, and their validation by execution."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .world import NewbenchVerifier, NewbenchWorld
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-    """One draft for each thing that a walk has put into a box: the way there, then ``done``."""
+    """Create a draft for each thing that a walk put into a box: its actions, then ``done``."""
     found, actions, held = [], list[str](), ""
     for step in trace.steps:
         if step.error_kind or step.action == "done":
@@ -40,10 +40,10 @@ def _draft(context: Context, instruction: str, actions: tuple[str, ...]) -> Draf
 
 
 def build(draft: Draft) -> Task:
-    """Run a draft's actions; what they did last, if they did it, is what is wanted.
+    """Run a draft's actions, and make their final effect the goal of the task.
 
     Raises:
-        BuildError: if an action cannot be done, or nothing is put where it did not lie before.
+        BuildError: if an action fails, or the last thing was in its box from the start.
     """
     world = draft.world
     assert isinstance(world, NewbenchWorld)
@@ -58,7 +58,7 @@ def build(draft: Draft) -> Task:
     if not room.over or not last[0]:
         raise BuildError("the actions do not put anything into a box and end with done")
     if Room(world).lies_in(*last):
-        raise BuildError(f"the {last[0]} lies in the {last[1]} box from the start")
+        raise BuildError(f"the {last[0]} is in the {last[1]} box from the start")
     return Task(
         benchmark="newbench",
         split=split_of(draft.scenario),
@@ -73,7 +73,7 @@ def build(draft: Draft) -> Task:
 
 
 def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
-    """See :meth:`coevo_gym.core.benchmark.Benchmark.replay`."""
+    """Run actions again; see :meth:`coevo_gym.core.benchmark.Benchmark.replay`."""
     world, wanted = task.world, task.verifier
     assert isinstance(world, NewbenchWorld)
     assert isinstance(wanted, NewbenchVerifier)
@@ -104,7 +104,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
 
 
 def evidence(task: Task) -> Evidence:
-    """What a verdict depends on: the thing, and the box."""
+    """Return the values that a verdict depends on: the thing and the box."""
     wanted, said = task.verifier, task.instruction
     assert isinstance(wanted, NewbenchVerifier)
     things = Clue("the thing", (wanted.thing,), said), Clue("the box", (wanted.box,), said)

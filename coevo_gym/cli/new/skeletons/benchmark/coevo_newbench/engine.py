@@ -1,4 +1,4 @@
-"""The engine: a room with boxes, and what happens to it."""
+"""The engine: a room with boxes, and the effects of actions on it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from .world import NewbenchWorld
 
 
 class Answer(NamedTuple):
-    """What an action led to.
+    """The result of an action.
 
     Attributes:
-        text: what the agent is told.
-        error: why nothing happened, as one word; "" if something did.
-        call: name of the operation that ran; "" if none did.
+        text: text for the agent.
+        error: reason in one word if the action had no effect, else "".
+        call: name of the operation that ran, or "".
     """
 
     text: str
@@ -22,10 +22,10 @@ class Answer(NamedTuple):
 
 
 class Room:
-    """Boxes, what lies in them, and what the agent holds.
+    """Boxes, their contents, and the thing that the agent holds.
 
     Args:
-        world: how it starts.
+        world: the initial state.
     """
 
     def __init__(self, world: NewbenchWorld) -> None:
@@ -37,7 +37,7 @@ class Room:
         self.over = False
 
     def act(self, action: str) -> Answer:
-        """Carry out an action; whatever cannot be done changes nothing and is answered."""
+        """Carry out an action; an impossible one changes nothing and gets an answer."""
         match action.split():
             case ["open", box] if box in self.contents and box not in self.opened:
                 self.opened.add(box)
@@ -56,7 +56,7 @@ class Room:
         return Answer(f"That cannot be done now: {action[:60]!r}.", error="impossible")
 
     def possible(self) -> tuple[str, ...]:
-        """The actions that do something now."""
+        """Return the actions that have an effect now."""
         closed = [f"open {box}" for box in self.contents if box not in self.opened]
         opened = [box for box in self.contents if box in self.opened]
         if self.held:
@@ -65,15 +65,15 @@ class Room:
         return (*closed, *takes, "done")
 
     def state(self) -> list[object]:
-        """All that an action can change, as JSON."""
+        """Return everything that an action can change, as JSON."""
         return [self.contents, sorted(self.opened), self.held, self.over]
 
     def lies_in(self, thing: str, box: str) -> bool:
-        """Whether a thing lies in a box."""
+        """Return whether a thing is in a box."""
         return thing in self.contents.get(box, ())
 
     def _box_with(self, thing: str) -> str:
-        """The open box that a thing lies in; "" if none does."""
+        """Return the open box that contains a thing, or ""."""
         return next((box for box in self.opened if thing in self.contents[box]), "")
 
     def _listed(self, box: str) -> str:

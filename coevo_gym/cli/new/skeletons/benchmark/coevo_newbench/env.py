@@ -19,14 +19,14 @@ class NewbenchEnv(TaskEnv):
     """Put a thing into a box.
 
     Observation:
-        What is asked for, and what the last action led to.
+        The instruction, then the result of the last action.
 
     Action:
-        ``open BOX``, ``take THING``, ``put BOX`` (what is held, into that box) or ``done``.
+        ``open BOX``, ``take THING``, ``put BOX`` (the held thing, into that box) or ``done``.
 
     Reward:
-        1.0 at the end if the thing lies in the box, else 0.0; ``reward_mode="score"`` gives 0.5
-        where everything is right but ``done`` was never said.
+        1.0 at the end if the thing is in the box, else 0.0; ``reward_mode="score"`` gives 0.5
+        where everything is right but ``done`` is missing.
 
     Starting state:
         A room of the split, or that of the task named by ``options``; all boxes are closed.
@@ -65,7 +65,7 @@ class NewbenchEnv(TaskEnv):
 
 
 def grade(room: Room, verifier: NewbenchVerifier) -> Grade:
-    """Judge a room as it stands."""
+    """Judge the final state of a room."""
     right = room.lies_in(verifier.thing, verifier.box)
     return Grade(1.0 if right and room.over else 0.5 if right else 0.0, right and room.over)
 

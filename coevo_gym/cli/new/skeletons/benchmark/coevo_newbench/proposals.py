@@ -1,4 +1,4 @@
-"""Exploring a room without a wish, and drafts from what a model proposes."""
+"""Exploring a room without a goal, and drafts from the proposals of a model."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ NOTHING_ASKED = "Look into the boxes, and try out what can be done. Nothing is w
 
 
 def open_task(task: Task) -> Task:
-    """The same room with nothing asked for: what a model explores."""
+    """Return the same room without a goal, for a model to explore."""
     return opened(task, side_of(task), NOTHING_ASKED)
 
 
 def draft(proposal: Proposal, context: Context) -> Draft:
-    """What a model proposes as a draft; whether it holds, ``build`` finds out.
+    """Turn the proposal of a model into a draft, which ``build`` then checks.
 
     Raises:
-        BuildError: with the reason, if it stands for no draft.
+        BuildError: if the proposal cannot become a draft.
     """
     request, actions = request_of(proposal), actions_of(proposal)
     world = context.task.world

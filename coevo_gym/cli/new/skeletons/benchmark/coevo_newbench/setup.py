@@ -1,4 +1,4 @@
-"""Installing what the benchmark needs, and saying what is there; here that is nothing."""
+"""Installation of engine and data, of which this benchmark needs none."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from .tasks import N_ROOMS
 
 
 def install(source: Path | None) -> Path:
-    """Put data where it is found again: see :mod:`coevo_gym.provision`.
+    """Install engine and data in the folder of the benchmark; see :mod:`coevo_gym.provision`.
 
     Raises:
         ConfigError: always, because there is nothing to install.
     """
-    raise ConfigError("newbench comes with all that it needs; there is nothing to install.")
+    raise ConfigError("newbench needs no installation.")
 
 
 def installation() -> Installation:
-    """What is in use now."""
+    """Return the state of the installation."""
     rooms = f"{N_ROOMS} rooms, made from their numbers"
     return Installation(True, "own engine, in process", rooms, "no code is run")

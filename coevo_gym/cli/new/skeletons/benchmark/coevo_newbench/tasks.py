@@ -1,4 +1,4 @@
-"""Native tasks: three in each of some rooms, split by room."""
+"""Native tasks: three per room, split by room."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ THINGS = ("coin", "key", "ring", "stamp", "button", "marble", "feather", "shell"
 
 
 def split_of(scenario: str) -> Split:
-    """The split of a room: of each five, three train, one validates, one tests.
+    """Return the split of a room: of five rooms, three are for training, one each for val and test.
 
     Raises:
         TaskError: if there is no such room.
@@ -31,7 +31,7 @@ def split_of(scenario: str) -> Split:
 
 
 def side_of(task: Task) -> Split:
-    """The side that a task lies on by what it is, whatever split it claims.
+    """Return the split that a task belongs to by its content, not by its label.
 
     A copy of a held-out room under another name is a held-out room.
     """
@@ -40,10 +40,10 @@ def side_of(task: Task) -> Split:
 
 
 def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
-    """Native tasks of a split, always in the same order.
+    """Return the native tasks of a split, always in the same order.
 
     Raises:
-        TaskError: if a subset is asked for: there is none.
+        TaskError: if a subset is named, because there are none.
     """
     if subset is not None:
         raise TaskError(f"newbench has no subset {subset!r}.")
@@ -51,7 +51,7 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
 
 
 def instruction_of(thing: str, box: str) -> str:
-    """What the agent is asked to do."""
+    """Return the instruction for the agent."""
     return f"Put the {thing} into the {box} box, then say that you are done."
 
 
@@ -67,7 +67,7 @@ def _native(split: Split) -> tuple[Task, ...]:
 
 @lru_cache(maxsize=1)
 def _rooms() -> dict[str, NewbenchWorld]:
-    """Every room, made from its number: the same in every process."""
+    """Create all rooms from their numbers, identical in every process."""
     return {f"room-{number}": _room(number) for number in range(N_ROOMS)}
 
 

@@ -1,4 +1,4 @@
-"""The models of a task: what the engine starts with, and what the judge compares with."""
+"""The models of a task: the initial state for the engine, and the goal for the judge."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from coevo_gym.core.task import Verifier, World
 
 
 class NewbenchWorld(World):
-    """A room: all that the engine may know.
+    """The initial state of a room, which is all that the engine sees of a task.
 
     Attributes:
         boxes: colours of the boxes, which are closed at the start.
@@ -26,11 +26,11 @@ class NewbenchWorld(World):
 
 
 class NewbenchVerifier(Verifier):
-    """What is wanted in the end; the engine never sees it.
+    """The goal of a task, which the engine never sees.
 
     Attributes:
-        thing: what is to be moved.
-        box: colour of the box that it is to lie in.
+        thing: the thing to move.
+        box: colour of its target box.
     """
 
     thing: str

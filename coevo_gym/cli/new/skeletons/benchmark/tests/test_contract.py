@@ -1,4 +1,4 @@
-"""The promises that every env and every benchmark keeps."""
+"""The contract of envs and benchmarks."""
 
 from __future__ import annotations
 
