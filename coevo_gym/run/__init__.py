@@ -1,1 +1,1 @@
-"""A run: its folder, its store, its checkpoints, and how it is trained and resumed."""
+"""Runs: their folders, stores and checkpoints, and the code that trains and resumes them."""

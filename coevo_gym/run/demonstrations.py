@@ -1,7 +1,7 @@
-"""Demonstrations: what people did in training tasks, in a file that a warm-up imitates.
+"""Demonstrations: episodes that people played on training tasks, in a file that a warm-up imitates.
 
-The file is a list of tasks, which samplers and ``coevo tasks import`` read as any other, with what
-was done in the place of each reference. Only training tasks ever stand in one.
+The file is a list of tasks, which samplers and ``coevo tasks import`` read like any other; the
+actions of the episode replace the reference. The file contains training tasks only.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from coevo_gym.run.tasks.review import timestamp
 from coevo_gym.store.folder import locked, storing, write_atomic
 
 DEMONSTRATION = "demonstration"
-"""The kind of provenance of a task whose solution somebody has demonstrated."""
+"""Kind of provenance for tasks with a demonstrated solution."""
 
 
 def keep_demonstration(
     path: Path, task: Task, trajectory: Trajectory, benchmark: Benchmark, *, by: str = "person"
 ) -> Task:
-    """Add an episode to a file of demonstrations; it takes the place of one of the same task.
+    """Add an episode to a file of demonstrations, replacing an earlier one of the same task.
 
     Args:
-        path: the file; made if it is not there.
-        task: what was done in the episode.
+        path: the file; created if it is missing.
+        task: the task of the episode.
         trajectory: the episode.
-        benchmark: knows which tasks are not to be learned from.
-        by: who has played.
+        benchmark: the benchmark, which knows its held-out tasks.
+        by: name of the player.
 
     Returns:
-        The task as it stands in the file, with what was done as its solution.
+        The task as written to the file, with the actions of the episode as its solution.
 
     Raises:
-        SplitLeakError: if the task is not a training task, or a copy of one that is none.
-        ConfigError: if the episode is of another task, or has not solved its own.
-        TaskError: if there is a file already that holds something else.
+        SplitLeakError: if the task is not a training task, or a copy of a held-out one.
+        ConfigError: if the episode belongs to another task, or failed.
+        TaskError: if the file exists and has other content.
         StoreError: if it cannot be written.
     """
     refusal = why_not(task, trajectory)
@@ -61,11 +61,11 @@ def keep_demonstration(
 
 
 def why_not(task: Task, trajectory: Trajectory | None) -> str:
-    """Why an episode cannot be kept as a demonstration; "" if it can.
+    """Return the reason why an episode cannot be a demonstration; "" if it can.
 
     Args:
-        task: what was done in it.
-        trajectory: it, as a training record; None if there is none.
+        task: the task of the episode.
+        trajectory: the episode as a training record, or None.
     """
     if task.split is not Split.TRAIN or not isinstance(trajectory, Trajectory):
         return (
@@ -80,15 +80,15 @@ def why_not(task: Task, trajectory: Trajectory | None) -> str:
 
 
 def read_demonstrations(path: Path, benchmark: Benchmark) -> tuple[Task, ...]:
-    """The tasks of a file, each with what was done as its solution.
+    """Read the tasks of a file, with the demonstrated actions as solutions.
 
     Args:
         path: the file.
-        benchmark: what is practised; it knows which tasks are not to be learned from.
+        benchmark: the benchmark of the run, which knows its held-out tasks.
 
     Raises:
-        TaskError: if there is no such file, or a line of it is no task that can be imitated here.
-        SplitLeakError: if one is not a training task here.
+        TaskError: if the file is missing, or a line is not a task that can be imitated here.
+        SplitLeakError: if a task is not a training task here.
     """
     found = read_tasks(path)
     for task in found:

@@ -1,4 +1,4 @@
-"""Evaluation of what a run has saved, and of models as they are."""
+"""Evaluation of the saved policies of runs, and of untrained models."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ from coevo_gym.store.folder import RunFolder, append_line, write_json
 
 
 class Silent(Progress):
-    """Progress that nobody sees."""
+    """Progress display that shows nothing."""
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
-        """See :class:`~coevo_gym.run.progress.Progress`."""
+        """Ignore the phase."""
 
     def update(self, done: int, **facts: str) -> None:
-        """See :class:`~coevo_gym.run.progress.Progress`."""
+        """Ignore the update."""
 
     def say(self, text: str) -> None:
-        """See :class:`~coevo_gym.run.progress.Progress`."""
+        """Ignore the line."""
 
 
 SILENT: Progress = Silent()
 
 
 class KeptInFolder(Kept):
-    """The episodes of an evaluation, on disk as soon as each is over, and of earlier tries.
+    """Episodes of an evaluation, saved as soon as each finishes, including those of earlier calls.
 
     Args:
-        folder: where.
-        policy: what is evaluated.
-        database: of that folder, opened for writing.
+        folder: folder of the evaluation.
+        policy: the policy.
+        database: database of that folder, opened for writing.
     """
 
     def __init__(self, folder: EvalFolder, policy: str, database: RunStore) -> None:
@@ -58,7 +58,7 @@ class KeptInFolder(Kept):
 
     def add(self, line: EvalLine, trajectory: EvalTrajectory) -> None:
         """See :class:`~coevo_gym.episodes.evaluation.Kept`."""
-        # The line comes last: an episode that has none is run again.
+        # The line is written last: an episode without a line is run again.
         self._database.add_eval_episode(self._policy, 0, line.ended, trajectory)
         append_line(self._folder.results, line.model_dump(mode="json"))
         self.lines[line.key] = line
@@ -78,13 +78,13 @@ def evaluate_policy(
     *,
     samples: int = 1,
 ) -> TableRow:
-    """Evaluate a policy of a run, and keep nothing; see :func:`run_job` for the arguments."""
+    """Evaluate a policy of a run without saving; see :func:`run_job` for the arguments."""
     job = run_job(folder, policy, split, samples=samples)
     return job.row(evaluate_unkept(job, progress or SILENT))
 
 
 def evaluate_unkept(job: EvalJob, progress: Progress, *, agreed: bool = False) -> Evaluation:
-    """Evaluate, and keep nothing; see :func:`evaluate_in` for ``agreed``."""
+    """Evaluate without saving; see :func:`evaluate_in` for ``agreed``."""
     if not agreed:
         require_consent(job.estimates())
     try:
@@ -102,25 +102,26 @@ def evaluate_in(
     agreed: bool = False,
     begun: Callable[[int, int], None] = lambda done, total: None,
 ) -> Evaluation:
-    """Evaluate into a folder, or go on with what is there of the same evaluation.
+    """Evaluate into a folder, or resume the evaluation in it.
 
-    Finished episodes are kept even after a crash; call it again to resume. Episodes that were lost
-    to a fault are then tried again.
+    Finished episodes are saved even after a crash. Call the function again to resume, and to retry
+    episodes that were lost to a fault.
 
     Args:
-        folder: where to; made if it is not there.
-        job: what to evaluate.
-        progress: what a person sees.
-        overwrite: delete what is there first.
-        agreed: whether the user has agreed to what the policy's endpoint may cost.
-        begun: called with how many episodes are done already, and of how many.
+        folder: the folder; created if it is missing.
+        job: the evaluation.
+        progress: progress display.
+        overwrite: delete an earlier evaluation in the folder first.
+        agreed: True if the user has accepted the cost of the policy's endpoint.
+        begun: called with the number of finished episodes and the total.
 
     Raises:
-        ConfigError: if another evaluation is there, it may cost money and ``agreed`` is False,
-            there is no task, or the policy cannot play another benchmark than its own.
-        StoreError: if it is in use, damaged, or cannot be written.
-        EnvBackendError: if no episode ever finished, and the first was lost to its engine.
-        ModelError: likewise, if it was lost to the model; or if an endpoint is down.
+        ConfigError: if the folder holds another evaluation, the evaluation may cost money and
+            ``agreed`` is False, there is no task, or the policy cannot play this benchmark.
+        StoreError: if the folder is in use, damaged, or cannot be written.
+        EnvBackendError: if no episode finished, and the first was lost to an engine fault.
+        ModelError: if no episode finished, and the first was lost to a model fault; or if an
+            endpoint is down.
     """
     if not agreed:
         require_consent(job.estimates(0 if overwrite else len(folder.lines())))
@@ -138,7 +139,7 @@ def evaluate_in(
 
 
 def _evaluate(job: EvalJob, kept: Kept, progress: Progress) -> Evaluation:
-    """Play what is not kept yet."""
+    """Play the episodes that are not saved yet."""
     total, done = len(job.tasks) * job.samples, len(kept.lines)
     if not job.tasks:
         raise ConfigError(f"{job.source} has no {job.split} tasks to evaluate {job.policy} on.")
@@ -217,21 +218,21 @@ def _cost(line: EvalLine) -> Cost:
 def opened(
     folder: EvalFolder, job: EvalJob, progress: Progress = SILENT, *, overwrite: bool = False
 ) -> Iterator[KeptInFolder]:
-    """A scope in which the episodes of an evaluation are written, and by nobody else.
+    """Context manager that locks the folder of an evaluation for writing.
 
     Args:
-        folder: where to; made if it is not there.
-        job: what is evaluated; what is there has to be of the same.
-        progress: what a person sees.
-        overwrite: delete what is there first.
+        folder: the folder; created if it is missing.
+        job: the evaluation; an evaluation in the folder must be the same.
+        progress: progress display.
+        overwrite: delete an earlier evaluation in the folder first.
 
     Raises:
-        ConfigError: if another evaluation lies there.
-        StoreError: if it is in use, damaged, or cannot be written.
+        ConfigError: if the folder holds another evaluation.
+        StoreError: if the folder is in use, damaged, or cannot be written.
     """
     wanted = identity(job)
     if overwrite or not folder.config.is_file():
-        folder.contents()  # what is not ours is refused before a lock file is put beside it
+        folder.contents()  # refuses foreign folders before it creates a lock file
     with folder.locked():
         if overwrite or not folder.config.is_file():
             folder.empty()

@@ -1,4 +1,4 @@
-"""What a run writes down while an arm trains: store, metrics, checkpoints, progress."""
+"""Records of an arm in training: store, metrics, checkpoints, progress."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from coevo_gym.trainers.parts import Events, Metrics, training_success
 
 @dataclass
 class ArmEvents(Events):
-    """Listens to the loop of one arm.
+    """Listener for the loop of one arm.
 
     Attributes:
         arm: name of the arm.
-        folder: where files go.
-        store: where structured records go.
+        folder: folder of the run.
+        store: database of the run.
         loop: the loop.
-        progress: what a person sees.
-        stop: whether to stop at the next step boundary.
+        progress: progress display.
+        stop: returns True to stop at the next step boundary.
         save: writes a checkpoint.
         every_steps: steps between checkpoints.
-        by: what the result of a round depends on beside it.
-        max_steps: steps that the arm may take, or None.
-        evolves: whether the arm looks for tasks after its first set.
-        on_trained: success on tasks that were trained on, by what they are; asked at evaluations.
-        on_cost: called when the arm has cost more.
-        send: is given each line of metrics, for sinks.
+        by: identity of whatever carries out rounds, on which their results depend.
+        max_steps: most steps of the arm, or None.
+        evolves: True if the arm explores after its first task set.
+        on_trained: returns success on trained tasks by type; called at evaluations.
+        on_cost: called when the cost of the arm has grown.
+        send: called with each line of metrics, for sinks.
         evaluation: numbers of the latest evaluation.
     """
 
@@ -61,7 +61,7 @@ class ArmEvents(Events):
     _interfaces: set[str] = field(default_factory=set, init=False)
 
     def on_groups(self, groups: Sequence[Group], signals: Sequence[Signal]) -> None:
-        """Store what was practised; the step's number is one up from those done."""
+        """Store the groups of the current step, whose number is the last step's plus 1."""
         step = self.loop.state.step + 1
         self.store.add_groups(self.arm, step, groups, signals)
         shown = dict.fromkeys(t.interface for group in groups for t in group.trajectories)
@@ -71,15 +71,15 @@ class ArmEvents(Events):
                 self._interfaces.add(version)
 
     def on_notes(self, notes: Notes) -> None:
-        """Store what was noted about the step's groups."""
+        """Store the notes about the groups of the step."""
         self.store.add_notes(self.arm, self.loop.state.step + 1, notes)
 
     def on_credit(self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]]) -> None:
-        """Store what the step's groups are learned from with, for people to look at."""
+        """Store the advantages of the step's groups, for the viewer."""
         self.store.add_advantages(self.arm, self.loop.state.step + 1, groups, advantages)
 
     def on_round(self, round: Round, result: RoundResult) -> None:
-        """Store what evolved."""
+        """Store the result of a round."""
         state, numbers = self.loop.state, self.loop.session.metrics()
         pool_size = int(numbers.get("pool_size", 0))
         place = (self.arm, state.step, state.env_steps, pool_size)
@@ -88,7 +88,7 @@ class ArmEvents(Events):
         self._log("round", round=round.id, accepted=len(result.accepted), pool_size=pool_size)
 
     def on_eval(self, evaluation: Evaluation) -> None:
-        """Note how good the policy is now."""
+        """Record an evaluation of the current policy."""
         tried = [[line.success for line in lines] for lines in evaluation.by_task.values()]
         state = self.loop.state
         self.store.add_evaluation(
@@ -104,20 +104,20 @@ class ArmEvents(Events):
         )
 
     def note_evaluation(self, numbers: Mapping[str, float], solved: str = "") -> None:
-        """Write down an evaluation's numbers; its env steps are not the arm's.
+        """Record the numbers of an evaluation; its env steps do not count for the arm.
 
         Args:
-            numbers: what it measured.
-            solved: one digit a task, in order: 1 if at least half of its episodes succeeded.
+            numbers: its numbers.
+            solved: one digit per task, in order: 1 if at least half of its episodes succeeded.
         """
         self.evaluation = dict(numbers)
         self._log("eval", solved=solved, **{f"eval.{k}": value for k, value in numbers.items()})
 
     def evaluations(self) -> list[dict[str, float]]:
-        """Numbers of each evaluation so far, with the step and the env steps that it came after.
+        """Return the numbers of all evaluations so far, with their step and env steps.
 
-        The first is the warm-up's. They are read from what was written down, so that a run that was
-        cut short has them all.
+        The first is the warm-up's. They are read from the metrics file, so that an interrupted run
+        has all of them.
         """
         found: dict[int, dict[str, float]] = {}
         for line in read_lines(self.folder.metrics):
@@ -132,7 +132,7 @@ class ArmEvents(Events):
         return list(found.values()) or [{"step": self.loop.state.step, **self.evaluation}]
 
     def on_step(self, metrics: Metrics) -> None:
-        """Note the step's numbers, and save where it is due."""
+        """Record the numbers of the step, and save a checkpoint if one is due."""
         self._log("step", **metrics)
         state = self.loop.state
         self.on_cost()
@@ -146,20 +146,20 @@ class ArmEvents(Events):
             self.save()
 
     def _pool(self, metrics: Metrics) -> dict[str, str]:
-        """Describe what is practised; the round that finds a fixed set is no news."""
+        """Describe the pool; the round that finds a fixed task set is not mentioned."""
         size = f"{metrics.get('curriculum.pool_size', 0.0):.0f}"
         if not self.evolves:
             return {"fixed_task_set": size}
         return {"pool": size, "rounds": f"{metrics.get('curriculum.rounds', 0.0):.0f}"}
 
     def should_stop(self) -> bool:
-        """See :class:`~coevo_gym.trainers.parts.Events`."""
+        """Return True to stop the loop at this step boundary."""
         return self.stop()
 
     def rewind(self, step: int) -> None:
-        """Forget what was recorded after a step; -1 forgets all.
+        """Delete the records after a step; -1 deletes all.
 
-        Steps up to it that have no record, because the file was damaged or deleted, are reported.
+        Warns about earlier steps without a record, whose file was damaged or deleted.
         """
         self.store.rewind(self.arm, step)
 

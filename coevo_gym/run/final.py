@@ -1,7 +1,7 @@
-"""Scores on the tasks of ``evaluation.final``: each policy is scored once, after the last step.
+"""Scores on the tasks of ``evaluation.final``, measured once per policy after the last step.
 
-Nothing that trains, explores or evaluates a run reads these tasks or their scores. A score is kept
-as soon as its line is in ``metrics.jsonl``: a run that is resumed does not measure it again.
+Training, exploration and evaluation of a run never read these tasks or their scores. A score is
+saved once its line is in ``metrics.jsonl``; a resumed run does not measure it again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _EVENT = "final"
 
 
 def stored_as(policy: str, name: str) -> str:
-    """Return the name under which the database keeps a policy's episodes; no arm can have it.
+    """Return the name of a policy's episodes in the database, which no arm can have.
 
     Args:
         policy: name of the policy.
@@ -25,9 +25,9 @@ def stored_as(policy: str, name: str) -> str:
 
 
 def final_scores(folder: RunFolder) -> FinalScores:
-    """Return the numbers on final tasks so far: the warm-up's first, then the arms' as scored.
+    """Return the scores on final tasks so far: the warm-up's first, then the arms' in order.
 
-    They are those of :meth:`~coevo_gym.episodes.evaluation.Evaluation.metrics`.
+    The numbers are those of :meth:`~coevo_gym.episodes.evaluation.Evaluation.metrics`.
     """
     found: dict[str, dict[str, dict[str, float]]] = {WARMUP: {}}
     for line in read_lines(folder.metrics):
@@ -39,10 +39,10 @@ def final_scores(folder: RunFolder) -> FinalScores:
 def keep_score(
     folder: RunFolder, store: RunStore, policy: str, step: int, name: str, found: Evaluation
 ) -> None:
-    """Keep how a policy did on final tasks.
+    """Save the score of a policy on final tasks.
 
     Args:
-        folder: of the run.
+        folder: folder of the run.
         store: the run's database.
         policy: name of the policy.
         step: the policy's step; an arm that is rewound to an earlier one is scored again.

@@ -1,4 +1,4 @@
-"""Tasks as rows for a listing, and a task of a run by its name."""
+"""Rows of tasks for listings, and lookup of the tasks of a run."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from coevo_gym.store.rows import StoredRound
 
 
 def native_rows(benchmark: str, split: str, subset: str | None) -> list[dict[str, Any]]:
-    """Native tasks of a benchmark."""
+    """Return a row for each native task of a benchmark."""
     tasks = native_tasks(benchmark, parse_split(split), subset)
     return [_row(task) for task in tasks]
 
 
 def run_rows(folder: RunFolder, *, evolved: bool = False) -> list[dict[str, Any]]:
-    """Tasks of a run's arms with the round, the signal and the parents they came from.
+    """Return the tasks of a run's arms with their round, signal and parents.
 
     Args:
         folder: the run.
@@ -39,10 +39,10 @@ def run_rows(folder: RunFolder, *, evolved: bool = False) -> list[dict[str, Any]
 
 
 def rejected_rows(folder: RunFolder) -> list[dict[str, Any]]:
-    """Drafts that became no task of a run, with the gate and the reason; each round's once."""
+    """Return the rejected drafts of a run with gate and reason, once per round."""
     rows = dict[tuple[str, str, int], dict[str, Any]]()
     for applied in RunReader(folder.database).rounds():
-        arm = "" if applied.is_first else applied.arm  # all arms share the first one
+        arm = "" if applied.is_first else applied.arm  # all arms share the first round
         for position, verdict in enumerate(applied.result.verdicts):
             if verdict.draft_id and not verdict.accepted and verdict.gate != HOLD:
                 rows[arm, applied.round.id, position] = {
@@ -57,10 +57,10 @@ def rejected_rows(folder: RunFolder) -> list[dict[str, Any]]:
 
 
 def evolved_rows(benchmark: str) -> list[dict[str, Any]]:
-    """Tasks that have evolved in the runs of a benchmark under ``runs/``.
+    """Return the evolved tasks of all runs of a benchmark under ``runs/``.
 
     Raises:
-        TaskError: if there is no run of it.
+        TaskError: if there is no run of the benchmark.
     """
     rows, found = list[dict[str, Any]](), False
     for name in RunFolder.names():
@@ -77,7 +77,7 @@ def evolved_rows(benchmark: str) -> list[dict[str, Any]]:
 
 
 def evolved_tasks(folder: RunFolder) -> Sequence[Task]:
-    """The tasks that have evolved in a run after its first task set, without repeats."""
+    """Return the tasks that evolved in a run after its first task set, without repeats."""
     rounds = RunReader(folder.database).rounds()
     found = {
         task.id: task
@@ -89,10 +89,10 @@ def evolved_tasks(folder: RunFolder) -> Sequence[Task]:
 
 
 def find_run_task(folder: RunFolder, name_or_id: str) -> Task:
-    """The task of a run with this name or id.
+    """Return the task of a run with this name or id.
 
     Raises:
-        TaskError: if the run has none.
+        TaskError: if the run has no such task.
     """
     reader = RunReader(folder.database)
     if (id := reader.task_id(name_or_id)) and (task := reader.task(id)):
@@ -116,7 +116,7 @@ def run_that_found(benchmark: str, name_or_id: str) -> str | None:
 
 
 def matching(rows: Sequence[dict[str, Any]], search: str) -> list[dict[str, Any]]:
-    """The rows that hold every word of ``search``, whatever the case of its letters."""
+    """Return the rows that contain every word of ``search``, ignoring case."""
     words = search.casefold().split()
     return [row for row in rows if all(word in _text(row) for word in words)]
 
@@ -126,7 +126,7 @@ def _text(row: Mapping[str, Any]) -> str:
 
 
 def _asked_for(verdict: Verdict) -> str:
-    """What a draft would have asked for, in the words of whoever came farthest."""
+    """Return the instruction of a draft in its latest wording."""
     draft, proposal = verdict.draft, verdict.proposal
     turns = " / ".join(str(turn) for turn in proposal.get("turns", ()))
     return str(draft.get("instruction") or turns or draft.get("text", ""))

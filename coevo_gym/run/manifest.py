@@ -1,4 +1,4 @@
-"""The manifest: what was run, and with what. Written before the first step."""
+"""The manifest: settings and versions of a run, written before its first step."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _MODEL_PACKAGES = {
 
 
 def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]) -> dict[str, Any]:
-    """Everything that decides how a run goes.
+    """Create the manifest: everything that determines the results of a run.
 
     Args:
         resolved: the config and the origin of its values.
-        task_sets: the native tasks in use, by what they are used for.
+        task_sets: the native tasks in use, by purpose.
     """
     config = resolved.config
     marks = {
@@ -61,15 +61,15 @@ def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]
 
 
 def note_interface(folder: RunFolder, arm: str, version: str, step: int) -> None:
-    """Keep in a run's manifest which interface an arm's agent is shown from which step on.
+    """Record in a run's manifest the first step with a version of an arm's interface.
 
-    What was kept of a version stays: a resumed run tells it again.
+    An existing record is kept, because a resumed run reports its version again.
 
     Args:
-        folder: of the run; one without a manifest is left alone.
+        folder: folder of the run; a run without a manifest is skipped.
         arm: name of the arm.
-        version: of the interface.
-        step: the first step whose episodes are shown through it, from 1.
+        version: version of the interface.
+        step: the first step with this version, from 1.
     """
     if not folder.manifest.is_file():
         return
@@ -81,9 +81,9 @@ def note_interface(folder: RunFolder, arm: str, version: str, step: int) -> None
 
 
 def mark_of(config: RunConfig, arm: ArmConfig) -> str:
-    """Why an arm cannot be compared with others without saying so; "" for most.
+    """Return a caveat for comparisons of an arm with others; "" for most arms.
 
-    The tasks that all arms begin with are accepted as the run says.
+    The first tasks, which all arms share, are accepted by the rule of the run.
     """
     marks = {
         "judged, not proven": "paper" in (config.gates.accept, arm.gates.accept),
@@ -93,10 +93,10 @@ def mark_of(config: RunConfig, arm: ArmConfig) -> str:
 
 
 def read_manifest(folder: RunFolder) -> tuple[dict[str, Any], RunConfig]:
-    """A run's manifest, and its config.
+    """Read the manifest of a run and the config in it.
 
     Raises:
-        StoreError: if it is missing, damaged, or of a later version.
+        StoreError: if the manifest is missing, damaged, or from a later version.
     """
     manifest = read_json(folder.manifest)
     schema = manifest.get("schema") if isinstance(manifest, dict) else None
@@ -107,21 +107,21 @@ def read_manifest(folder: RunFolder) -> tuple[dict[str, Any], RunConfig]:
     try:
         return manifest, RunConfig.model_validate(manifest["config"])
     except (KeyError, ValueError) as error:
-        raise StoreError(f"{folder.manifest} holds no config that can be read: {error}") from error
+        raise StoreError(f"{folder.manifest} has no readable config: {error}") from error
 
 
 def check_unchanged(
     manifest: Mapping[str, Any], config: RunConfig, task_sets: Mapping[str, Iterable[Task]]
 ) -> list[str]:
-    """What differs between a run's start and now; each a sentence.
+    """Return the differences between a run's start and now, one sentence each.
 
     Args:
-        manifest: of the run.
+        manifest: manifest of the run.
         config: the settings in it.
         task_sets: the native tasks in use now.
 
     Raises:
-        StoreError: if the tasks differ, because the run would not go on as the same run.
+        StoreError: if the tasks differ, because the resumed run would be another run.
     """
     for name, tasks in task_sets.items():
         if manifest["task_sets"].get(name) != task_set_hash(tasks):
@@ -148,7 +148,7 @@ def check_unchanged(
 
 
 def model_id(config: RunConfig) -> str:
-    """The policy in a word: its kind and its model, or a hash of its size."""
+    """Return a short name of the policy: its kind and model, or a hash of its size."""
     policy = config.policy
     match policy.kind:
         case "tiny":
@@ -160,7 +160,7 @@ def model_id(config: RunConfig) -> str:
 
 
 def prompt_id(config: RunConfig) -> dict[str, Any]:
-    """Name, version and hash of the prompt file in use; {} without one."""
+    """Return name, version and hash of the prompt file; {} without one."""
     prompt = prompt_of(config.policy, config.benchmark.name)
     if prompt is None:
         return {}
@@ -168,18 +168,18 @@ def prompt_id(config: RunConfig) -> dict[str, Any]:
 
 
 def plugin_hashes(config: RunConfig) -> dict[str, str]:
-    """Content hash of each file of one's own methods, by its name; {} without any."""
+    """Return the content hashes of user-defined method files by name; {} without any."""
     folder = config.plugins.methods
     return {} if folder is None else folder_hashes(folder)
 
 
 def task_set_hash(tasks: Iterable[Task]) -> str:
-    """Hash of the ids of tasks, in order."""
+    """Return a hash of the ids of tasks, in order."""
     return hashlib.sha256("\n".join(task.id for task in tasks).encode()).hexdigest()
 
 
 def versions(config: RunConfig) -> dict[str, str]:
-    """Versions of what a run depends on."""
+    """Return the versions of the packages that a run depends on."""
     found = {"coevo_gym": __version__, "python": platform.python_version()}
     for package in _PACKAGES + _MODEL_PACKAGES[config.policy.kind]:
         try:
@@ -190,7 +190,7 @@ def versions(config: RunConfig) -> dict[str, str]:
 
 
 def git_commit() -> str:
-    """Commit of the checkout that this package runs from, with ``+`` if it was changed; or ""."""
+    """Return the commit of the checkout, with ``+`` if files were changed; "" outside one."""
     git, root = shutil.which("git"), Path(__file__).resolve().parents[2]
     if git is None or not (root / ".git").exists():
         return ""

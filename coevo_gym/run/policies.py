@@ -1,4 +1,4 @@
-"""Policies and their agents, made from settings or from a name such as ``transformers:smollm2``."""
+"""Policies and their agents, created from settings or names such as ``transformers:smollm2``."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 
 class PolicyAgent(Agent, Protocol):
-    """Who acts with a policy, in training and in evaluation, and demonstrates to it."""
+    """An agent that acts with a policy, and turns reference actions into its decisions."""
 
     def greedy(self) -> Agent:
-        """The same agent without randomness."""
+        """Return the same agent without randomness."""
         ...
 
     def demonstrate(self, view: View, action: str) -> Decision | None:
-        """The decision that leads to an action; None if no decision of this agent does."""
+        """Return the decision that leads to an action; None if there is none."""
         ...
 
 
 def make_learnable(settings: PolicySettings, *, seed: int) -> Learnable:
-    """A policy that can be trained.
+    """Create a trainable policy.
 
     Raises:
-        ConfigError: if this kind cannot.
+        ConfigError: if this kind of policy cannot be trained.
     """
     if settings.kind == "openai":
         raise ConfigError(
@@ -45,7 +45,7 @@ def make_learnable(settings: PolicySettings, *, seed: int) -> Learnable:
 
 
 def make_policy(settings: PolicySettings, *, seed: int) -> Policy:
-    """A policy, as its settings say."""
+    """Create a policy from its settings."""
     match settings.kind:
         case "tiny":
             from coevo_gym.agents.tiny.policy import TinyPolicy
@@ -74,13 +74,13 @@ def make_agent(
     *,
     temperature: float | None = None,
 ) -> PolicyAgent:
-    """Who acts with a policy: it chooses among the benchmark's choices, or talks.
+    """Create the agent of a policy, which chooses among candidate actions or chats.
 
     Args:
-        settings: of the policy.
-        policy: who is asked.
-        benchmark: what is acted in.
-        temperature: what logits are divided by; None for what the settings say.
+        settings: settings of the policy.
+        policy: the policy.
+        benchmark: the benchmark.
+        temperature: sampling temperature; None for that of the settings.
     """
     prompt = prompt_of(settings, benchmark.name)
     if prompt is None:
@@ -93,23 +93,23 @@ def make_agent(
 
 
 def prompt_of(settings: PolicySettings, benchmark: str) -> PromptTemplate | None:
-    """The words in which a policy is told about a benchmark; None if it needs none."""
+    """Return the prompt of a policy for a benchmark; None if it needs none."""
     if settings.kind == "tiny":
         return None
     return load_prompt(Path(settings.prompt) if settings.prompt else benchmark)
 
 
 def model_setting(name: str) -> list[str] | None:
-    """What a name such as ``transformers:smollm2`` stands for, as ``--set`` takes it.
+    """Return the settings behind a name such as ``transformers:smollm2``.
 
     Returns:
-        ``"section.key=value"`` each; None if it is not a name of that kind.
+        Settings as for ``--set``, ``"section.key=value"``; None for other names.
     """
     kind, colon, model = name.partition(":")
     if not colon or kind not in _MODEL_KEYS:
         return None
     if not model:
-        raise ConfigError(f"{name!r} names no model. For example: --policy {kind}:smollm2")
+        raise ConfigError(f"{name!r} has no model name. For example: --policy {kind}:smollm2")
     return [f"policy.kind={kind}", f"{_MODEL_KEYS[kind]}={model}"]
 
 

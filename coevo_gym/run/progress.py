@@ -1,4 +1,4 @@
-"""What a run tells of how far it has come; the command line shows it, and a file keeps it."""
+"""Progress of runs, which the command line shows and ``progress.json`` stores."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _MOST_PHASES = 50
 
 
 class Progress(Protocol):
-    """Is told of phases, one after the other."""
+    """Receiver of progress reports, phase by phase."""
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Begin a part of the work, such as a cell of a table; the phases that follow are its own.
+        """Begin a part of the work, such as a cell of a table, with phases of its own.
 
         Args:
-            number: which part, from 1.
-            of: how many there are.
-            name: its name.
-            later_s: seconds that the parts after it will take, as far as known.
+            number: number of the part, from 1.
+            of: number of parts.
+            name: name of the part.
+            later_s: estimated seconds for the later parts.
         """
         return
 
@@ -46,40 +46,40 @@ class Progress(Protocol):
         """Begin a phase.
 
         Args:
-            name: what is being done.
-            total: how much there is of it; 0 where that is not known.
-            done: how much of it was done before.
-            similar: how many phases of the same size come after it.
+            name: name of the phase.
+            total: amount of work; 0 if unknown.
+            done: amount that was finished before.
+            similar: number of later phases of the same size.
         """
         ...
 
     def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
-        """Announce the most env steps that the rest of the phase takes, to estimate its time by.
+        """Announce the most env steps in the rest of the phase, for time estimates.
 
         Args:
             steps: the most env steps.
             words: the same in words, such as ``"3 episodes × up to 15 steps"``.
-            whole: whether these steps are all that the phase spends time on.
+            whole: True if the phase spends its time on these steps only.
         """
         return
 
     def update(self, done: int, **facts: str) -> None:
-        """Say how far the phase has come, with facts such as ``success="31 %"``."""
+        """Report the progress of the phase, with facts such as ``success="31 %"``."""
         ...
 
     def acted(self, steps: int, tokens: int) -> None:
         """Report env steps and tokens as they are taken; see :func:`coevo_gym.core.waiting.acted`.
 
-        It may be called from several threads.
+        Several threads may call this method.
         """
         return
 
     def spent(self, cost: Cost) -> None:
-        """Say what the work, or the part that is under way, has cost in all so far."""
+        """Report the total cost of the work, or of the current part, so far."""
         return
 
     def say(self, text: str) -> None:
-        """Tell a line that is to stay."""
+        """Print a line that stays visible."""
         ...
 
 
@@ -94,17 +94,17 @@ def episodes_ahead(n: int, steps: int) -> tuple[int, str]:
 
 
 class PhasePace(Pace):
-    """Estimates how long a phase still takes: by env steps until a part of it is done.
+    """Estimator of the remaining time of a phase, at first from env steps.
 
     Args:
-        total: how much there is of the phase.
-        done: how much of it was done before.
-        clock: seconds that have passed since some moment.
+        total: amount of work in the phase.
+        done: amount that was finished before.
+        clock: returns seconds since some fixed moment.
 
     Attributes:
-        steps: env steps that agents took in the phase.
-        tokens: tokens that models read and wrote in the phase.
-        whole: whether env steps are all that the phase spends time on.
+        steps: env steps in the phase so far.
+        tokens: tokens read and written by models in the phase so far.
+        whole: True if the phase spends its time on env steps only.
 
     Example:
         >>> now = 0.0
@@ -123,10 +123,10 @@ class PhasePace(Pace):
         super().__init__(total, done, clock=clock)
         self.steps = self.tokens = 0
         self._most, self.whole = 0, False
-        self._by_steps: Pace | None = None  # from the moment when the first agent is asked
+        self._by_steps: Pace | None = None  # the clock starts when the first agent acts
 
     def expect(self, steps: int, *, whole: bool = False) -> None:
-        """Set the most env steps that the phase takes; see :meth:`Progress.expect`."""
+        """Set the most env steps of the phase; see :meth:`Progress.expect`."""
         self._most, self.whole = steps, whole
 
     def act(self, steps: int, tokens: int) -> None:
@@ -139,12 +139,12 @@ class PhasePace(Pace):
 
     @property
     def share(self) -> float:
-        """How much of the phase is done, in [0, 1]; at least so much, of its env steps."""
+        """Finished share of the phase in [0, 1]; a lower bound if only env steps are known."""
         shares = (self.done / max(1, self.total), self.steps / max(1, self._most))
         return min(1.0, max(shares) if self.whole else shares[0])
 
     def left_s(self) -> float | None:
-        """Seconds that the phase still takes; None before an agent has acted."""
+        """Return the remaining seconds of the phase; None before an agent has acted."""
         left = super().left_s()
         if self._by_steps is None or not self._most or (left is not None and not self.whole):
             return left
@@ -153,17 +153,17 @@ class PhasePace(Pace):
 
 
 class ProgressFile:
-    """Passes on what it is told, and keeps it in a folder's ``progress.json``.
+    """Progress receiver that also writes a folder's ``progress.json``.
 
-    It is written at the first phase, at the end of all, and about once a second in between. That
-    it cannot be written is told once, and ends nothing.
+    The file is written at the first phase, at the end, and about once a second in between. If it
+    cannot be written, the work continues after one warning.
 
     Args:
-        inner: is told the same.
-        folder: where the work writes to.
-        work: what sort of work it is, see :class:`~coevo_gym.store.progress.WorkProgress`.
-        name: what it is about.
-        clock: seconds that have passed since some moment.
+        inner: receiver of the same reports.
+        folder: folder of the work.
+        work: kind of work, see :class:`~coevo_gym.store.progress.WorkProgress`.
+        name: name of the work.
+        clock: returns seconds since some fixed moment.
 
     Example:
         >>> with ProgressFile(shown, Path("runs/mine"), "train", "mine") as told:  # doctest: +SKIP
@@ -185,7 +185,7 @@ class ProgressFile:
         self._pace: PhasePace | None = None
         self._similar = 0
         self._later_s: float | None = 0.0
-        self._before = self._here = Cost()  # of the parts that are over, and of this one
+        self._before = self._here = Cost()  # cost of finished parts and of the current one
         self._written = float("-inf")
         self._watching = watched_by(self.acted)
         moment = now()
@@ -211,7 +211,7 @@ class ProgressFile:
             self._end_phase()
             failed = kind.__name__ if kind is not None and state == "failed" else ""
             self._tell(state=state, error=failed, left_s=None, all_left_s=None)
-            # Work that was refused before it began leaves nothing behind.
+            # Work that was refused at the start leaves no file behind.
             if self._told.phase or self._told.parts > 1:
                 self._write()
             if self._writer is not None:
@@ -284,7 +284,7 @@ class ProgressFile:
             self._pace = None
 
     def _tell_left(self) -> None:
-        """How long the phase takes, those like it that come after it, and the parts after those."""
+        """Report the remaining time of the phase, of similar later phases and of later parts."""
         pace = self._pace
         left = None if pace is None or not pace.total else pace.left_s()
         everything = None
@@ -309,5 +309,5 @@ class ProgressFile:
         try:
             self._writer.write(self._told)
         except OSError as error:
-            logger.warning("progress is not kept: %s", error)
+            logger.warning("progress is not saved: %s", error)
             self._writer = None

@@ -1,4 +1,4 @@
-"""Ctrl-C: once stops at the next step boundary, twice at once."""
+"""Ctrl-C: the first stops at the next step boundary, the second at once."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _SHOW_CURSOR = b"\x1b[?25h"
 
 
 class Stopped(Exception):
-    """The work ended early because someone asked for it; what is done is saved."""
+    """Raised when the user stops the work early; finished work is saved."""
 
 
 class StopRequest:
-    """Whether someone asked to stop; a context manager that listens to SIGINT and SIGTERM.
+    """Context manager that handles SIGINT and SIGTERM; calling it returns True after a signal.
 
-    The first signal is noted and the work goes on to where it can be saved. The second ends it on
-    the spot: what was reported as saved is on disk already.
+    After the first signal, the work continues to the next point where it can be saved. The second
+    signal ends it at once: everything reported as saved is on disk already.
 
     Args:
-        at_once: what the second signal does; None ends the process.
+        at_once: called at the second signal; None ends the process.
     """
 
     def __init__(self, at_once: Callable[[], NoReturn] | None = None) -> None:
@@ -34,11 +34,11 @@ class StopRequest:
         self._before: dict[signal.Signals, Any] = {}
 
     def __call__(self) -> bool:
-        """Whether to stop at the next boundary."""
+        """Return True to stop at the next boundary."""
         return self.requested
 
     def __enter__(self) -> Self:
-        # Python hands signals to the main thread only.
+        # Python delivers signals to the main thread only.
         listens = threading.current_thread() is threading.main_thread()
         for number in (signal.SIGINT, signal.SIGTERM) if listens else ():
             self._before[number] = signal.signal(number, self._on_signal)

@@ -1,4 +1,4 @@
-"""The table that a run or an evaluation ends in."""
+"""The final table of a run or an evaluation."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from coevo_gym.core.stats import wilson_interval
 from coevo_gym.core.task import FrozenDict
 
 RANDOM, WARMUP, SCRIPTED = "random", "warm-up", "scripted"
-"""Names of the policies beside a run's arms."""
+"""Names of the baselines in a run's table."""
 PERSON = "person"
-"""The name of whoever plays by hand."""
+"""Name of the policy for episodes played by hand."""
 
 FinalScores = Mapping[str, Mapping[str, Mapping[str, float]]]
-"""Numbers on the tasks of ``evaluation.final``, by name of the policy and of the tasks."""
+"""Scores on the tasks of ``evaluation.final``, by policy and by name of the tasks."""
 NO_SCORES: FinalScores = FrozenDict()
 NO_NUMBERS: Mapping[str, float] = MappingProxyType({})
 
@@ -35,11 +35,11 @@ class TableRow:
         score: mean score in [0, 1].
         n_tasks: held-out tasks behind the numbers.
         env_steps: env steps spent on training and exploration; 0 for a policy never trained.
-        tokens: tokens that models read and wrote in its rounds; 0 where none was asked.
-        usd: price of these in US dollars, as far as prices are set.
-        mixed_groups: share of the arm's groups that had successes and failures; None if not known.
-        explored: share of its env steps that was exploration; None if not known.
-        mark: why it cannot be compared with the others without saying so; or "".
+        tokens: tokens read and written by models in its rounds.
+        usd: price of these tokens in US dollars, as far as prices are set.
+        mixed_groups: share of the arm's groups with both outcomes; None if unknown.
+        explored: share of its env steps spent on exploration; None if unknown.
+        mark: caveat for comparisons with the other rows, or "".
     """
 
     name: str
@@ -57,16 +57,16 @@ class TableRow:
 
 
 def mean_of_late(evaluations: Sequence[Mapping[str, float]], last: int) -> dict[str, float]:
-    """One evaluation's numbers in the place of several: what an arm is told by.
+    """Average the last evaluations of an arm into one set of numbers.
 
     Args:
-        evaluations: all of an arm, in order; the first is the warm-up's, and counts only where
-            there is no other.
-        last: how many of the last ones.
+        evaluations: all evaluations of the arm, in order; the first is the warm-up's, which is
+            used only if there is no other.
+        last: number of evaluations to average.
 
     Returns:
         The means of success and score. The interval is that of the mean success on the tasks of one
-        evaluation: they are the same tasks each time, so more evaluations are not more tasks.
+        evaluation, because all evaluations share the same tasks.
     """
     late = list(evaluations[1:] or evaluations)[-last:]
     if len(late) == 1:
@@ -86,17 +86,17 @@ def mean_of_late(evaluations: Sequence[Mapping[str, float]], last: int) -> dict[
 
 
 def tasks_of(numbers: Mapping[str, float], prefix: str = "") -> int:
-    """Return how many tasks an evaluation's numbers are of.
+    """Return the number of tasks of an evaluation.
 
     Args:
-        numbers: of the evaluation; those of older versions count episodes, one of each task.
-        prefix: what the names of the numbers begin with.
+        numbers: its numbers; those of older versions count episodes, one per task.
+        prefix: prefix of the names of the numbers.
     """
     return int(numbers.get(f"{prefix}tasks", numbers.get(f"{prefix}episodes", 0)))
 
 
 def final_columns(final: FinalScores) -> dict[str, dict[str, float]]:
-    """Return columns of success on final tasks, by head and by policy, rates in [0, 1].
+    """Return columns of success rates in [0, 1] on final tasks, by header and policy.
 
     Tasks whose scenarios have several tasks have a second column, the share of scenarios of which
     every episode succeeded (AppWorld's scenario goal completion).
@@ -124,14 +124,14 @@ def table_row(
     curriculum: Mapping[str, float] = NO_NUMBERS,
     mark: str = "",
 ) -> TableRow:
-    """A row of the final table, from an evaluation's numbers and what getting there has cost.
+    """Create a row of the final table from an evaluation and the cost of the arm.
 
     Args:
         name: name of the arm.
-        numbers: of the evaluation.
+        numbers: numbers of the evaluation.
         env_steps: env steps spent on training and exploration.
-        usage: what asking models has cost.
-        curriculum: what the arm's curriculum tells.
+        usage: cost of model answers.
+        curriculum: metrics of the arm's curriculum.
         mark: see :class:`TableRow`.
     """
     return TableRow(

@@ -1,7 +1,7 @@
 """A run from its config to its table: baselines, warm-up, D_0, then each arm.
 
-Every phase ends in something that is saved, and begins by looking for it. So a run that was cut
-short anywhere is resumed by running it again, and ends as if it had never stopped.
+Every phase saves its result, and skips work whose result exists. So an interrupted run is resumed
+by running it again, and finishes as if it had never stopped.
 """
 
 from __future__ import annotations
@@ -62,17 +62,16 @@ from coevo_gym.store.secrets import without_secrets
 
 @dataclass(frozen=True)
 class Summary:
-    """How a run ended.
+    """The results of a run.
 
     Attributes:
         name: name of the run.
-        benchmark: what was practised.
-        split: the held-out split that the table is about.
+        benchmark: name of the benchmark.
+        split: the held-out split of the table.
         table: baselines first, then the arms in order.
-        arms: what each arm did: steps, env steps, rounds, pool size, hash of its weights, the
-            metrics of its curriculum in the end, the numbers of each evaluation (the first is the
-            warm-up's), and how many answers of models were used, repaired, or replaced by a rule,
-            by purpose.
+        arms: summary of each arm: steps, env steps, rounds, pool size, hash of its weights, final
+            metrics of its curriculum, numbers of each evaluation (the first is the warm-up's), and
+            numbers of model answers used, repaired, or replaced by a rule, by purpose.
         samples: episodes per held-out task in each evaluation.
         final: scores of the warm-up and of each arm on the tasks of ``evaluation.final``.
     """
@@ -88,14 +87,14 @@ class Summary:
 
 @dataclass(frozen=True)
 class Start:
-    """Where all arms start from.
+    """The common starting point of all arms.
 
     Attributes:
         policy: state of the warmed-up policy.
         random: numbers of the random agent on the held-out tasks.
         warmup: numbers of the warmed-up policy on them.
-        env_steps: env steps that the demonstrations took.
-        outcomes: of both, by name, how each episode ended; {} in runs of before that was kept.
+        env_steps: env steps of the demonstrations.
+        outcomes: outcomes of the episodes of both, by name; {} in runs of older versions.
     """
 
     policy: Mapping[str, Any]
@@ -118,24 +117,24 @@ def train(
     """Train all arms of a new run.
 
     Args:
-        folder: where to; it must not hold a run yet.
-        resolved: the settings and where they came from.
-        progress: what a person sees.
-        stop: asked at every step boundary.
+        folder: folder of the run; it must not hold a run yet.
+        resolved: the settings and their origins.
+        progress: progress display.
+        stop: called at every step boundary; returns True to stop.
         overwrite: delete an earlier run in the folder.
-        agreed: whether somebody has agreed to what asking models may cost.
-        prepare: called once folder and manifest exist; may add what an equal run has done already.
+        agreed: True if the user has accepted the cost of models.
+        prepare: called once folder and manifest exist; may add results of an equal run.
 
     Raises:
-        Stopped: if ``stop`` said so; what is done is saved.
-        ConfigError: if the folder is taken, or the run may cost money and nobody has agreed to it.
-        StoreError: if something cannot be written.
+        Stopped: if ``stop`` returned True; finished work is saved.
+        ConfigError: if the folder is taken, or the run may cost money and ``agreed`` is False.
+        StoreError: if a file cannot be written.
     """
     folder.check_free(overwrite=overwrite)
     if not agreed:
         require_consent(estimates(resolved.config))
     assembly = Assembly(resolved.config, database=folder.database)
-    assembly.check()  # settings that make no arms leave no folder behind, and no policy below
+    assembly.check()  # invalid settings of arms fail before the folder and the policy are created
     check_sinks(resolved.config.sinks)
     manifest = make_manifest(resolved, task_sets=assembly.task_sets)
     for warning in (*resolved.config.warnings(), *memory_warnings(resolved.config)):
@@ -151,17 +150,17 @@ def train(
 
 
 def resume(folder: RunFolder, progress: Progress, stop: StopRequest) -> Summary:
-    """Go on with a run where it stopped, by any means; see :func:`train`.
+    """Resume an interrupted run; see :func:`train`.
 
     Raises:
-        Stopped: if ``stop`` said so; what is done is saved.
+        Stopped: if ``stop`` returned True; finished work is saved.
         StoreError: if its files are damaged beyond the last checkpoints, or its tasks changed.
     """
     with folder.locked():
         manifest, config = read_manifest(folder)
         _check_whole(folder, config)
         assembly = Assembly(config, database=folder.database)
-        assembly.check()  # what a run needs is missed before it goes on
+        assembly.check()  # a missing requirement fails here, before the run continues
         for change in check_unchanged(manifest, config, assembly.task_sets):
             progress.say(change)
         with one_thread(config):
@@ -169,20 +168,20 @@ def resume(folder: RunFolder, progress: Progress, stop: StopRequest) -> Summary:
 
 
 def _go(folder: RunFolder, assembly: Assembly, progress: Progress, stop: StopRequest) -> Summary:
-    """Carry out what is left of a run, and keep in its folder how far it is."""
+    """Carry out the rest of a run, and record the progress in its folder."""
     progress_file = ProgressFile(progress, folder.path, "train", assembly.config.name)
     with rare_full_collections(), progress_file as told:
         return _Run(folder, assembly, told, stop).go()
 
 
 def _check_whole(folder: RunFolder, config: RunConfig) -> None:
-    """Refuse to resume if what the arms stored is missing or damaged: the report would lack it."""
+    """Check that the records of the arms are complete, because the report needs them."""
     if any((folder.checkpoints / arm).is_dir() for arm in config.arms):
         RunReader(folder.database).check()
 
 
 class _Run:
-    """One run under way."""
+    """A run in progress."""
 
     def __init__(
         self, folder: RunFolder, assembly: Assembly, progress: Progress, stop: StopRequest
@@ -207,12 +206,12 @@ class _Run:
                 table_row(RANDOM, start.random, 0),
                 table_row(WARMUP, start.warmup, start.env_steps),
             ]
-            self.assembly.policy.load_state_dict(start.policy)  # it may take part in rounds
+            self.assembly.policy.load_state_dict(start.policy)  # the policy may take part in rounds
             self._find_first_tasks(store)
             for name, settings in self.assembly.arms.items():
                 row, arms[name] = self._train_arm(settings, start, store)
                 self.assembly.models.over(name)
-                gc.collect()  # an arm and its events hold each other; the next needs its memory
+                gc.collect()  # breaks a reference cycle, so that the next arm can use the memory
                 table.append(row)
             if self.assembly.final_tasks:
                 self.assembly.policy.load_state_dict(start.policy)
@@ -243,7 +242,7 @@ class _Run:
                 start = Start(**saved.state)
                 self.assembly.policy.load_state_dict(start.policy)
         for name, outcomes in start.outcomes.items():
-            if not store.evaluation_steps(name):  # another run of the table has warmed up for it
+            if not store.evaluation_steps(name):  # another run of the table has done the warm-up
                 store.add_evaluation(name, 0, [Evaluated(*outcome) for outcome in outcomes])
         if epochs.exists():
             with storing(epochs):
@@ -254,8 +253,8 @@ class _Run:
         """Evaluate the random agent, imitate references, evaluate again.
 
         Args:
-            epochs: where the imitation is saved while it is under way.
-            store: keeps both evaluations.
+            epochs: folder for the state of the imitation between epochs.
+            store: database for both evaluations.
         """
         assembly = self.assembly
         floor = self._evaluate("evaluate random", assembly.random_agent())
@@ -277,7 +276,7 @@ class _Run:
     def _evaluate(
         self, phase: str, agent: Agent, tasks: Sequence[Task] | None = None
     ) -> Evaluation:
-        """Evaluate an agent on the held-out tasks, or on others, as a phase of its own."""
+        """Evaluate an agent on the held-out tasks, or on given ones, as a separate phase."""
         tasks = self.assembly.held_out_tasks if tasks is None else tasks
         n = len(tasks) * self.config.evaluation.samples
         self.progress.phase(phase, total=n)
@@ -287,7 +286,7 @@ class _Run:
         return found
 
     def _score(self, policy: str, step: int, agent: Agent, store: RunStore) -> None:
-        """Score a policy on the tasks of ``evaluation.final``, except where its score is kept."""
+        """Score a policy on the tasks of ``evaluation.final`` unless its score is saved."""
         known = final_scores(self.folder).get(policy, {})
         for name, tasks in self.assembly.final_tasks.items():
             if name not in known:
@@ -297,16 +296,16 @@ class _Run:
 
     @property
     def _on_done(self) -> Callable[[int], None] | None:
-        """Told of each part of a phase that is done, if the policy is a language model.
+        """Return a progress callback for the parts of a phase if the policy is a language model.
 
-        With the tiny policy such phases are over at once: a line each is enough.
+        With the tiny policy such phases are short, so one line per phase is enough.
         """
         return None if self.config.policy.kind == "tiny" else self.progress.update
 
     def _find_first_tasks(self, store: RunStore) -> None:
-        """Carry out the rounds that arms begin with; the store keeps them, and the parents.
+        """Carry out the first rounds of the arms; the store saves them with the parents.
 
-        All of them explore as the run does, whatever its arms do later.
+        All of them explore with the settings of the run, not with those of an arm.
         """
         assembly, config = self.assembly, self.config
         kit, asked = assembly.kit(None, self._on_verdict), assembly.asked(None)
@@ -385,7 +384,7 @@ class _Run:
     def _train_arm(
         self, settings: ArmConfig, start: Start, store: RunStore
     ) -> tuple[TableRow, dict[str, Any]]:
-        """Train one arm to its end, from wherever it stands."""
+        """Train one arm to its end from its current state."""
         self._check_stop()
         self.assembly.policy.load_state_dict(start.policy)
         spending = self._spending
@@ -429,7 +428,7 @@ class _Run:
             return found
 
     def _place(self, arm: Arm, checkpoints: Checkpoints, start: Start) -> None:
-        """Put an arm where it stopped, or at its start; what was read of it is not kept."""
+        """Restore an arm at its last checkpoint, or at its start."""
         saved, events = checkpoints.latest(), arm.events
         events.rewind(saved.step if saved else -1)
         if saved:
@@ -437,7 +436,7 @@ class _Run:
             return
         if arm.first_round:
             arm.loop.run_round(arm.first_round)
-        arm.loop.state.evaluated = 0  # the warm-up's evaluation is this arm's first
+        arm.loop.state.evaluated = 0  # the warm-up's evaluation is the first one of this arm
         events.note_evaluation({**start.warmup, **arm.success_on_trained()})
 
     def _run_loop(self, arm: Arm, checkpoints: Checkpoints) -> tuple[TableRow, dict[str, Any]]:
@@ -475,7 +474,7 @@ class _Run:
 
 
 def _judged(result: RoundResult) -> str:
-    """How many drafts were tried, and what rejected them."""
+    """Describe the number of drafts and the gates that rejected them."""
     gates = Counter(verdict.gate for verdict in result.verdicts if not verdict.accepted)
     rejected = ", ".join(f"{gate} {n}" for gate, n in gates.most_common()) or "none"
     return f"{len(result.judged)} drafts, rejected by: {rejected}"

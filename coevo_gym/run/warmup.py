@@ -1,4 +1,4 @@
-"""The warm-up: a policy imitates references, and goes on where it was stopped."""
+"""The warm-up: imitation of references, resumable between epochs."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from coevo_gym.trainers.sft import Imitation, ImitationStep, Imitator
 def imitate_references(
     assembly: Assembly, folder: Path, progress: Progress, stop: Callable[[], bool]
 ) -> Imitation | None:
-    """Let the policy of a run imitate references.
+    """Train the policy of a run to imitate references.
 
-    An epoch of a language model may take many minutes, so its progress is reported after each step
-    of the optimiser, and its state is saved after each epoch. All epochs of the tiny policy take
-    seconds: they are one line, and saved only when they are stopped.
+    An epoch of a language model may take many minutes, so its progress is reported after each
+    optimiser step, and its state is saved after each epoch. The tiny policy takes seconds for all
+    epochs: its progress is one line, and it is saved only when the user stops it.
 
     Args:
         assembly: the parts of the run.
-        folder: where the state is saved between epochs. A call that finds one there goes on from
-            it; it plays the references again, to have the same demonstrations.
-        progress: what a person sees.
-        stop: whether to stop; asked between epochs.
+        folder: folder for the state between epochs. A call that finds a state there continues from
+            it, after playing the references again to collect the same demonstrations.
+        progress: progress display.
+        stop: called between epochs; returns True to stop.
 
     Returns:
-        How it went; None if there is no task to imitate.
+        The results; None if there is no task to imitate.
 
     Raises:
-        Stopped: if ``stop`` said so; what is done is saved.
-        StoreError: if the state cannot be saved, or the saved one does not fit.
+        Stopped: if ``stop`` returned True; finished work is saved.
+        StoreError: if the state cannot be saved, or a saved state does not fit.
     """
     tasks, policy, config = assembly.warmup_tasks(), assembly.policy, assembly.config
     slow, epochs = config.policy.kind != "tiny", config.warmup.max_epochs
@@ -66,7 +66,7 @@ def imitate_references(
         with restoring(saved, policy):
             policy.load_state_dict(saved.state["policy"])
             imitator.load_state_dict(saved.state["imitator"])
-        del saved  # its copy of the weights and their moments is not needed any more
+        del saved  # its copy of weights and optimiser state is no longer needed
 
     def save() -> None:
         state = {"policy": policy.state_dict(), "imitator": imitator.state_dict()}
@@ -90,7 +90,7 @@ def imitate_references(
 
 
 def _reporting(imitator: Imitator, progress: Progress) -> Callable[[ImitationStep], None]:
-    """Return what reports the steps of the epoch that begins now."""
+    """Return a callback that reports the steps of the next epoch."""
     done, begun = len(imitator.losses), time.monotonic()
     facts = {"epoch": f"{done + 1} of {imitator.config.max_epochs}"}
     if imitator.watched != imitator.losses:  # some tasks are held out

@@ -263,8 +263,8 @@ def test_several_samples(coevo: Coevo) -> None:
     [
         ("toy-rn", "Did you mean 'toy-run'?"),
         ("toy-run nosuch", "There is no run and no evaluation 'nosuch'"),
-        ("toy-run toy-run", "is compared with itself"),
-        ("toy-run --arm static --arm static", "is compared with itself"),
+        ("toy-run toy-run", "is on both sides"),
+        ("toy-run --arm static --arm static", "is on both sides"),
         ("toy-run --arm nosuch", "has no arm 'nosuch'. Choose one of: static, coevolve, warm-up"),
         ("toy-run --arm static --arm random --arm coevolve", "--arm may be given twice"),
         ("here", "An evaluation is of one policy: name two"),

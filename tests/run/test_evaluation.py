@@ -96,7 +96,7 @@ def test_the_env_takes_arguments() -> None:
     [
         (["webshop"], ConfigError, "Pass --policy transformers:MODEL"),
         (["webshop", "--policy=static"], ConfigError, "actual: 'static'"),
-        (["webshop", "--policy=openai:"], ConfigError, "names no model"),
+        (["webshop", "--policy=openai:"], ConfigError, "has no model name"),
         (["webshop", "--policy=random", "--env=scheme"], ConfigError, "takes name=value"),
         (["webshop", "--policy=transformers:nowhere"], ModelError, "nowhere"),
         (["webshp", "--policy=random"], ConfigError, "Did you mean 'webshop'?"),

@@ -1,1 +1,1 @@
-"""Evaluations that stay: what they depend on, how they go on, and what two of them say."""
+"""Saved evaluations: their identity, resuming them, and comparing two of them."""

@@ -1,4 +1,4 @@
-"""Two policies on the same tasks: by how much they differ, how surely, and on which tasks."""
+"""Comparison of two policies on the same tasks: difference, significance, and changed tasks."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from coevo_gym.store.evaluated import EvaluatedTask
 
 @dataclass(frozen=True)
 class Side:
-    """What a policy did on each task.
+    """The results of a policy, task by task.
 
     Attributes:
-        name: what it is called here.
+        name: name of the side.
         policy: name of the policy.
-        benchmark: what was played.
-        split: which tasks.
-        outcomes: of each task's id, whether each of its episodes succeeded, at least one.
-        tasks: what is known of them, by id.
-        settings: how they were played: what makes a comparison uneven where it differs.
-        trained: whether a run trained the policy, from one seed.
+        benchmark: name of the benchmark.
+        split: split of the tasks.
+        outcomes: by task id, success of each of its episodes, at least one.
+        tasks: descriptions of the tasks, by id.
+        settings: settings of the evaluation; a comparison reports those that differ.
+        trained: True if a run trained the policy, with one seed.
     """
 
     name: str
@@ -43,8 +43,8 @@ class ChangedTask(NamedTuple):
     Attributes:
         id: its id.
         name: its name.
-        instruction: what it asks for.
-        tags: what it is about.
+        instruction: its instruction.
+        tags: its tags.
         success_a: share of A's episodes that succeeded.
         success_b: share of B's.
     """
@@ -61,10 +61,10 @@ class ComparedType(NamedTuple):
     """Both sides on the tasks of one type.
 
     Attributes:
-        kind: what is told apart.
-        value: which of it.
-        tasks: tasks that both have.
-        success_a: mean over them of the share of A's episodes that succeeded.
+        kind: kind of tag.
+        value: value of the tag.
+        tasks: number of tasks that both sides have.
+        success_a: mean over these tasks of the share of A's episodes that succeeded.
         success_b: the same of B.
         won: tasks that B alone solves.
         lost: tasks that A alone solves.
@@ -86,29 +86,29 @@ class Comparison:
     Attributes:
         a: name of A.
         b: name of B.
-        benchmark: what both played.
-        split: which tasks.
-        tasks: tasks that both have; all numbers are of these.
+        benchmark: name of the benchmark.
+        split: split of the tasks.
+        tasks: number of tasks that both sides have; all numbers are about these.
         only_in_a: tasks that B lacks.
         only_in_b: tasks that A lacks.
-        samples_a: fewest and most episodes of a task.
+        samples_a: fewest and most episodes per task.
         samples_b: the same of B.
         success_a: mean over tasks of the share of episodes that succeeded.
         success_b: the same of B.
-        difference: of the two, B - A.
+        difference: success of B minus success of A.
         low: lower end of its 95 % interval, over tasks like these.
         high: upper end.
-        p: how likely tasks would be so unevenly better on one side if both were equal (sign test,
-            two sides, ties dropped; of one episode a task it is McNemar's exact test).
+        p: p-value of the two-sided sign test over tasks without ties; with one episode per task
+            this is McNemar's exact test.
         better: tasks on which B succeeds more often.
         worse: tasks on which A does.
         both: tasks that both solve.
-        neither: tasks that none solves.
+        neither: tasks that neither side solves.
         won: tasks that B alone solves.
         lost: tasks that A alone solves.
         types: both sides by kind and value of the tasks' tags, in their order.
         uneven: settings that differ, each as ``what: one in A, another in B``.
-        trained: whether both policies were trained in runs, each from one seed.
+        trained: True if both policies were trained in runs, each with one seed.
     """
 
     a: str
@@ -151,7 +151,7 @@ class Comparison:
         return f"{found} {differ}" if self.trained else found
 
     def to_json(self) -> dict[str, Any]:
-        """It as a JSON object."""
+        """Return the comparison as a JSON object."""
         listed = {
             which: [one._asdict() for one in getattr(self, which)]
             for which in ("won", "lost", "types")
@@ -163,7 +163,7 @@ def compare(a: Side, b: Side) -> Comparison:
     """Compare two policies on the tasks that both have played.
 
     Raises:
-        ConfigError: if there is no such task.
+        ConfigError: if the sides share no task.
     """
     common = [id for id in a.outcomes if id in b.outcomes]
     if a.benchmark != b.benchmark:
@@ -238,7 +238,7 @@ def _types(
 
 
 def _uneven(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """What both know, and not alike."""
+    """Return the settings that both sides report with different values."""
     return [f"{key}: {a[key]} in A, {b[key]} in B" for key in a if key in b and a[key] != b[key]]
 
 

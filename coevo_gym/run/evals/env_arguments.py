@@ -1,4 +1,4 @@
-"""Arguments of an env that were written on a command line, checked before the env is made."""
+"""Env arguments from the command line, checked before the env is created."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ _SET_ELSEWHERE = {
 
 
 def read_arguments(env_class: type, items: Sequence[str]) -> dict[str, Any]:
-    """Read arguments of an env.
+    """Parse arguments for an env.
 
     Args:
-        env_class: the class that they are for.
-        items: ``"name=value"`` each; a value is JSON where it reads as JSON, and text elsewhere.
+        env_class: class of the env.
+        items: arguments as ``"name=value"``; a value is parsed as JSON if possible, else as text.
 
     Raises:
-        ConfigError: naming the argument, if the class has none of this name, or none that takes
-            this value.
+        ConfigError: if the class has no argument of this name, or does not accept the value.
 
     Example:
         >>> from coevo_gym.envs.base import TaskEnv
@@ -54,7 +53,7 @@ def read_arguments(env_class: type, items: Sequence[str]) -> dict[str, Any]:
 
 
 def _parameters(env_class: type) -> Iterator[tuple[str, Any]]:
-    """Names and types of the keyword arguments of a class, those of its bases included."""
+    """Return names and types of the keyword arguments of a class and its bases."""
     for base in env_class.__mro__:
         init = vars(base).get("__init__")
         if not inspect.isfunction(init):
@@ -69,11 +68,11 @@ def _parameters(env_class: type) -> Iterator[tuple[str, Any]]:
 
 
 def _value(name: str, text: str, wanted: Any) -> Any:
-    """The value that a text stands for, if the argument takes it."""
+    """Return the value that a text represents, if the argument accepts it."""
     adapter = TypeAdapter(wanted)
     try:
         return adapter.validate_python(json.loads(text), strict=True)
-    except (ValueError, RecursionError):  # not JSON, or not of this type
+    except (ValueError, RecursionError):  # not JSON, or another type
         pass
     try:
         return adapter.validate_python(text, strict=True)

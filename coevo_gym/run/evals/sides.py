@@ -1,4 +1,4 @@
-"""What is compared: an arm of a run, or an evaluation, by its name."""
+"""Sides of a comparison: arms of runs and evaluations, found by name."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ Source = RunFolder | EvalFolder
 def find_sides(
     a: str, b: str | None, arms: Sequence[str] = (), *, final: str = ""
 ) -> tuple[Side, Side]:
-    """What two names stand for.
+    """Find the two sides of a comparison.
 
     Args:
-        a: name or path of a run or of an evaluation.
-        b: likewise; None for two arms of the run ``a``.
-        arms: of which arm each run is meant, in order; one arm for both runs. Without any it is
-            the last one, and of one run the first one against the last.
-        final: compare runs by their scores on these tasks of ``evaluation.final``, not by their
-            last evaluations. A policy that was not scored on them has no outcomes.
+        a: name or path of a run or an evaluation.
+        b: name or path of the other side; None for two arms of the run ``a``.
+        arms: the arm for each run, in order; one arm stands for both runs. By default the last
+            arm; for a single run, its first and last arm.
+        final: name of tasks in ``evaluation.final`` whose scores to compare, instead of the last
+            evaluations. A policy without such a score has no outcomes.
 
     Raises:
-        ConfigError: if there is none of that name, or it does not keep what is to be compared.
+        ConfigError: if a name is unknown, or the required results were not stored.
         StoreError: if a file is missing or damaged.
     """
     first = _find(a)
@@ -60,14 +60,14 @@ def find_sides(
 
 
 def final_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> dict[str, tuple[Side, Side]]:
-    """Return both sides by their scores on final tasks, by the name of the tasks.
+    """Return both sides with their scores on final tasks, by the name of the tasks.
 
-    Tasks that one of them was not scored on are left out.
+    Tasks without a score on one side are left out.
 
     Args:
         a: see :func:`find_sides`.
-        b: likewise.
-        arms: likewise.
+        b: see :func:`find_sides`.
+        arms: see :func:`find_sides`.
     """
     runs = [_find(name) for name in (a, a if b is None else b)]
     if not all(isinstance(run, RunFolder) for run in runs):
@@ -78,7 +78,7 @@ def final_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> dict[str, tu
 
 
 def other_arms(run: str) -> Sequence[str]:
-    """Return the arms of a run that are left out when its first is compared with its last."""
+    """Return the arms of a run between its first and its last."""
     _, config = read_manifest(RunFolder.of(run))
     return config.arms[1:-1]
 
@@ -102,7 +102,7 @@ def _find(name: str) -> Source:
 
 
 def _arms_of(run: RunFolder, arms: Sequence[str], final: str) -> tuple[Side, Side]:
-    """Two arms of one run."""
+    """Return two arms of one run as sides."""
     _, config = read_manifest(run)
     match len(arms):
         case 0:
@@ -123,14 +123,14 @@ def _arms_of(run: RunFolder, arms: Sequence[str], final: str) -> tuple[Side, Sid
 
 def _two(a: Side, b: Side) -> tuple[Side, Side]:
     if a.name == b.name:
-        raise ConfigError(f"{a.name} is compared with itself. Name another run or --arm.")
+        raise ConfigError(f"{a.name} is on both sides. Choose another run, or use --arm.")
     return a, b
 
 
 def _arm(run: RunFolder, arm: str | None, final: str) -> Side:
-    """An arm by its last evaluation, or by as many of these as its number is the mean of.
+    """Return an arm with its last evaluation, or the last ones that its result averages.
 
-    With the name of final tasks, by its score on these.
+    With the name of final tasks, return its scores on these.
     """
     _, config = read_manifest(run)
     name = run.path.name
@@ -181,7 +181,7 @@ def _evaluation(folder: EvalFolder) -> Side:
     config, lines = folder.read_config(), folder.lines()
     if not lines:
         raise ConfigError(
-            f"{folder.path} has no result yet. Go on with the `coevo eval` that it was begun by."
+            f"{folder.path} has no result yet. Run its `coevo eval` command again to finish it."
         )
     outcomes: dict[str, list[bool]] = {}
     for id, sample in sorted(lines):

@@ -1,4 +1,4 @@
-"""The hash of a language model's files, by which it is known again."""
+"""Hash of a language model's files, which identifies the model."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from coevo_gym.agents.lm.models import resolve_model
 
 
 def files_hash(model: str) -> str:
-    """Hash of all files of a model on this machine, weights and tokenizer alike.
+    """Return a hash of all files of a local model, including its tokenizer.
 
     Args:
-        model: its name or path.
+        model: name or path of the model.
 
     Returns:
-        sha256, hex; "" for the id of a hub, which may stand for other files tomorrow.
+        SHA-256 in hex; "" for the id of a hub, whose files may change.
 
     Raises:
-        ModelNotFetched, ModelNotFound: if there is no such model.
+        ModelNotFetched, ModelNotFound: if the model is missing.
     """
     folder = Path(resolve_model(model))
     if not folder.is_dir():

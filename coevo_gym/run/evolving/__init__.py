@@ -1,1 +1,1 @@
-"""What rounds of a run are carried out with, whom they ask, and what that may cost."""
+"""Models that the rounds of a run ask, and their cost."""

@@ -1,4 +1,4 @@
-"""Whether the answers of models were of use: used, repaired, or replaced by a rule."""
+"""Counts of model answers: used, repaired, or replaced by a rule."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from coevo_gym.core.spend import ANSWERS, Usage
 
 Answers = Mapping[str, int]
-"""How many questions ended in which way, by the names in ``ANSWERS``."""
+"""Numbers of questions by the fate of their answer; the names are in ``ANSWERS``."""
 
 
 def answers_of(usage: Mapping[str, Usage]) -> dict[str, dict[str, int]]:
-    """Count answers by purpose, for purposes that ask questions: steps of walks are none.
+    """Count answers by purpose, for purposes with questions; steps of walks are not questions.
 
     Example:
         >>> answers_of({"abstract": Usage(calls=3, used=1, by_rule=1), "explore": Usage(calls=9)})

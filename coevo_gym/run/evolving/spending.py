@@ -1,4 +1,4 @@
-"""What a run has cost so far, piece by piece."""
+"""Cost of a run so far."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from coevo_gym.trainers.parts import LoopState
 
 
 class Spending:
-    """Adds up what warm-up, first tasks and arms have cost, and tells the sum.
+    """Sum of the costs of warm-up, first tasks and arms.
 
     Args:
-        progress: is told.
+        progress: progress display for the sum.
     """
 
     def __init__(self, progress: Progress) -> None:
@@ -21,22 +21,22 @@ class Spending:
         self._first: list[tuple[Round, Cost]] = []
 
     def count(self, piece: str, cost: Cost) -> None:
-        """Count what a piece of work has cost so far."""
+        """Update the cost of a piece of work."""
         self._pieces[piece] = cost
         self._progress.spent(self._known)
 
     def asking(self, meter: Meter) -> None:
-        """Tell what looking for first tasks has cost, while it goes on."""
+        """Report the cost of finding first tasks while the search runs."""
         over = sum((cost for _, cost in self._first), Cost())
         self._progress.spent(self._known + meter.total.less(over))
 
     def first_tasks(self, round: Round, result: RoundResult) -> None:
-        """Count a round that arms begin with."""
+        """Count the cost of a first round."""
         self._first.append((round, Cost.of(result.env_steps, *result.usage.values())))
         self._progress.spent(self._known)
 
     def by_arm(self, name: str, first: Round | None, state: LoopState) -> None:
-        """Count what an arm has cost beyond its first tasks, which are counted by themselves."""
+        """Count the cost of an arm without its first tasks, which are counted separately."""
         begun = next((cost for round, cost in self._first if round == first), Cost())
         self.count(f"arm {name}", Cost.of(state.env_steps, state.used).less(begun))
 
