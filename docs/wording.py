@@ -22,11 +22,10 @@ PAGES = ("README.md", "CONTRIBUTING.md", "AGENTS.md", "docs")
 GENERATED = ("docs/commands.md", "docs/settings.md", "docs/envs")
 """Pages that are written from docstrings and help texts, which are checked themselves."""
 
-OPENING = re.compile(
-    r"(?:What|Who|Whose|Whom|Whether|How|Of|Those|So often|See :\w+:`[^`]*`\.?$)(?!\w)",
-    re.IGNORECASE,
-)
+OPENING = re.compile(r"(?:What|Who|Whose|Whom|Whether|How|Of|Those|So often)(?!\w)", re.IGNORECASE)
 """Openings that leave a reader without a subject."""
+BARE = re.compile(r"See :\w+:`[^`]*`\.?$")
+"""A docstring that only points elsewhere."""
 WORDS = re.compile(
     r"\b(?:somebody|someone|whoever|nobody|told apart|mend(?:s|ed|ing)?|lies in|lie in|flies|doors?"
     r"|likewise|begun anew|begins anew|made known|makes known|comes about|in vain|the likes)\b",
@@ -64,11 +63,13 @@ class Text(NamedTuple):
         line: its first line, from 1.
         text: the text.
         opens: True if the rules for openings hold for it.
+        whole: True for a whole docstring.
     """
 
     line: int
     text: str
     opens: bool
+    whole: bool = False
 
 
 def texts_of(source: str) -> Iterator[Text]:
@@ -98,7 +99,7 @@ def _documented(
         is_attribute = i > 0 and isinstance(node.body[i - 1], ast.Assign | ast.AnnAssign)
         if i > 0 and not is_attribute:
             continue
-        yield Text(one.lineno, one.value.value.strip(), opens=True)
+        yield Text(one.lineno, one.value.value.strip(), opens=True, whole=True)
         inside = False
         for offset, line in enumerate(one.value.value.splitlines()):
             if _SECTION.match(line):
@@ -130,7 +131,9 @@ def findings(path: Path) -> Iterator[Finding]:
     else:  # code keeps its line breaks, so that lines are counted right
         plain = _CODE.sub(lambda code: "\n" * code[0].count("\n"), source)
         texts = (Text(i, line, opens=False) for i, line in enumerate(plain.splitlines(), start=1))
-    for line, text, opens in texts:
+    for line, text, opens, whole in texts:
+        if whole and BARE.match(text):
+            yield Finding(name, line, "only points elsewhere: say what it does")
         if opens and (found := OPENING.match(text)):
             yield Finding(name, line, f"begins with {found[0]!r}: begin with a verb or a noun")
         for found in WORDS.finditer(text):
@@ -152,7 +155,7 @@ def files(paths: Iterable[Path]) -> list[Path]:
 def main(arguments: Sequence[str]) -> int:
     """Print the findings of the named paths, or of the whole project; return the exit code."""
     paths = [Path(one) for one in arguments] or [ROOT / name for name in (*CODE, *PAGES)]
-    found = sorted(finding for path in files(paths) for finding in findings(path))
+    found = sorted({finding for path in files(paths) for finding in findings(path)})
     for finding in found:
         print(finding)
     if found:

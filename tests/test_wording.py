@@ -54,7 +54,7 @@ def read(x):
         (1, "begins with 'What'"),
         (6, "begins with 'whether'"),
         (11, "begins with 'How'"),
-        (14, "begins with 'See "),
+        (14, "only points elsewhere"),
         (18, "begins with 'Of'"),
     ]
 

@@ -88,7 +88,7 @@ def test_bad_lines_are_told_by_number_and_take_nothing_else_with_them(tmp_path: 
         10: ("[" * 100_000, "is nested too deeply"),
         11: (LEAK, "is a val task"),
         12: ({**PROPOSAL, "source": LEAK.name}, "is a val task"),
-        13: (BENCHMARK.open(told.PARENT), "asks for nothing"),
+        13: (BENCHMARK.open(told.PARENT), "has no goal"),
     }
     lines: dict[int, Any] = {number: line for number, (line, _) in bad.items()}
     lines |= {3: "", 14: ACCEPTED}
@@ -225,4 +225,4 @@ def test_a_run_takes_tasks_of_its_benchmark_only(
     (other / "manifest.json").write_text(json.dumps(changed))
     mine = write(tmp_path / "mine.jsonl", DRAFT.model_dump(mode="json"))
     text = coevo("tasks", "import", str(mine), "--run", "other", code=1)
-    assert "is for toy, and the run is of webshop" in text
+    assert "is for toy, but the run trains on webshop" in text

@@ -148,7 +148,7 @@ def test_an_id_that_could_be_several_things(run: Path) -> None:
         for number, verdict in enumerate(told.RESULT.verdicts[:2])
     ]
     told.add_result(run / "run.db", told.RESULT.model_copy(update={"verdicts": tuple(twins)}))
-    with pytest.raises(TaskError, match="could be 2 things: abcd0, abcd1"):
+    with pytest.raises(TaskError, match=r"is ambiguous \(2 matches\): abcd0, abcd1"):
         find_story(RunFolder(run), "abcd")
 
 

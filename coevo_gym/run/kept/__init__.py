@@ -1,1 +1,1 @@
-"""What is kept under ``runs/`` and ``evals/``: what there is, and what of it can go."""
+"""Listing and deleting runs, tables and evaluations."""

@@ -1,7 +1,7 @@
-"""What under ``runs/`` and ``evals/`` nobody needs any more.
+"""Removable files under ``runs/`` and ``evals/``.
 
-Nothing of it is needed to resume a run or an evaluation, to report, compare or view it, or to play
-or export what an arm has become.
+None of these files is needed to resume, report, compare or view a run or an evaluation, or to play
+or export the policy of an arm.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ OLD, DAMAGED, PART, EMPTY = (
 
 @dataclass(frozen=True)
 class Freeable:
-    """Something that can go.
+    """A removable file or folder.
 
     Attributes:
-        path: the file or the folder.
-        why: why nobody needs it.
-        folder: the folder of the run or the evaluation that it belongs to.
-        size: bytes.
+        path: its path.
+        why: reason why it is not needed.
+        folder: folder of its run or evaluation.
+        size: size in bytes.
     """
 
     path: Path
@@ -45,9 +45,9 @@ class Freeable:
 
 
 def freeable() -> list[Freeable]:
-    """Return all files that can be deleted.
+    """Return all removable files.
 
-    Folders that some process is writing to are left out, and so is everything behind a link.
+    Folders that a process is writing to are left out, and so is everything behind a link.
     """
     runs = [RunFolder(RUNS / name) for name in RunFolder.names()]
     runs += [run for table in RunFolder.tables() for run in RunFolder.of_table(table)]
@@ -68,12 +68,12 @@ def freeable() -> list[Freeable]:
 
 
 def free(items: list[Freeable]) -> int:
-    """Delete what can go; returns how many bytes that was.
+    """Delete removable files and return their size in bytes.
 
-    What some process has begun to write to since is left alone.
+    Folders that a process has started to write to since are skipped.
 
     Raises:
-        StoreError: if something cannot be deleted.
+        StoreError: if a file cannot be deleted.
     """
     freed = 0
     for item in items:
@@ -104,13 +104,13 @@ def _of_run(folder: RunFolder) -> Iterator[Freeable]:
 
 
 def _parts(folder: Path, of: Path) -> Iterator[Freeable]:
-    """Files that were being written when a process was killed."""
+    """Yield partial files of processes that were killed while writing."""
     for path in sorted(folder.glob(".*.part")):
         yield Freeable(path, PART, of, size_of(path))
 
 
 def _is_empty(folder: Path) -> bool:
-    """Whether a folder holds nothing but traces of work that never began."""
+    """Return whether a folder contains only files of work that never started."""
     if folder.is_symlink() or not folder.is_dir():
         return False
     with suppress(OSError):

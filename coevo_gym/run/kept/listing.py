@@ -1,4 +1,4 @@
-"""The runs, tables and evaluations that there are, as rows."""
+"""Rows for listings of runs, tables and evaluations."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from coevo_gym.store.progress import WorkProgress, read_progress
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What is listed of a folder of any kind.
+    """Common columns of all rows.
 
     Attributes:
         name: its name.
         path: its folder.
-        state: how it stands.
-        size: bytes of its folder.
-        changed: when something was last written to it, in UTC.
-        progress: how far its work is; None where nothing is told of it.
+        state: its state.
+        size: size of its folder in bytes.
+        changed: time of the last write, in UTC.
+        progress: progress of its work; None if unknown.
     """
 
     name: str
@@ -46,15 +46,15 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class RunRow(Row):
-    """What is listed of a run; one of a table is named ``TABLE/CELL``.
+    """Row of a run; a cell of a table is named ``TABLE/CELL``.
 
     Attributes:
-        problem: what is wrong with one that is damaged; "" of others.
-        benchmark: what is practised; "" where that cannot be read, as all below.
-        preset: the preset or file that it was begun with; "" for settings from Python.
-        seed: of the run; -1 where that cannot be read.
+        problem: description of the damage; "" if the run is not damaged.
+        benchmark: name of the benchmark; this and the following are empty if unreadable.
+        preset: its preset or settings file; "" for settings from Python.
+        seed: its seed; -1 if unreadable.
         arms: names of its arms.
-        steps: learner steps of each arm that are saved; an arm that has saved none is not there.
+        steps: saved learner steps by arm; arms without any are missing.
     """
 
     problem: str
@@ -67,10 +67,10 @@ class RunRow(Row):
 
 @dataclass(frozen=True, kw_only=True)
 class TableOfRuns(Row):
-    """What is listed of a table: ``running`` if a cell is, ``finished`` if all that there are are.
+    """Row of a table: ``running`` if a cell is, ``finished`` if all existing cells are.
 
     Attributes:
-        cells: how many of its cells are in which state.
+        cells: number of cells by state.
     """
 
     cells: Mapping[str, int]
@@ -78,17 +78,17 @@ class TableOfRuns(Row):
 
 @dataclass(frozen=True, kw_only=True)
 class EvalRow(Row):
-    """What is listed of an evaluation.
+    """Row of an evaluation.
 
     Attributes:
-        problem: what is wrong with one that is damaged; "" of others.
-        source: the run or benchmark that was named.
-        policy: what is evaluated.
-        benchmark: what it plays.
-        split: which tasks.
-        done: episodes that came to an end.
-        total: episodes that there are to be.
-        success: share that succeeded; None before it is finished.
+        problem: description of the damage; "" if the evaluation is not damaged.
+        source: its run or benchmark.
+        policy: name of the policy.
+        benchmark: name of the benchmark.
+        split: split of the tasks.
+        done: number of finished episodes.
+        total: number of episodes.
+        success: share of successes; None before the evaluation is finished.
     """
 
     problem: str
@@ -102,17 +102,17 @@ class EvalRow(Row):
 
 
 def runs() -> list[RunRow]:
-    """The runs under ``runs/``, those of tables not among them, by name."""
+    """Return the runs under ``runs/`` by name, without the cells of tables."""
     return [run_row(RunFolder(RUNS / name), name) for name in RunFolder.names()]
 
 
 def tables() -> list[TableOfRuns]:
-    """The tables under ``runs/``, by name."""
+    """Return the tables under ``runs/`` by name."""
     return [_table(folder) for folder in RunFolder.tables()]
 
 
 def cells(table: str) -> list[RunRow]:
-    """The cells of a table, by name.
+    """Return the cells of a table by name.
 
     Raises:
         ConfigError: if there is no such table.
@@ -125,18 +125,18 @@ def cells(table: str) -> list[RunRow]:
 
 
 def evaluations() -> list[EvalRow]:
-    """The evaluations under ``evals/``, by name."""
+    """Return the evaluations under ``evals/`` by name."""
     return [_eval_row(EvalFolder(EVALS / name)) for name in EvalFolder.names()]
 
 
 def run_row(folder: RunFolder, name: str) -> RunRow:
-    """What is listed of one run."""
+    """Return the row of a run."""
     state, problem = state_of_run(folder)
     known: dict[str, Any] = {"benchmark": "", "preset": "", "seed": -1, "arms": ()}
     try:
         manifest, config = read_manifest(folder)
     except StoreError:
-        pass  # the state says so
+        pass  # the state reports it
     else:
         known = {
             "benchmark": config.benchmark.name,
@@ -159,7 +159,7 @@ def run_row(folder: RunFolder, name: str) -> RunRow:
 
 
 def preset_of(origins: Mapping[str, str]) -> str:
-    """The preset or file that a run's settings come from; "" if they are from elsewhere."""
+    """Return the preset or file behind a run's settings; "" if there is none."""
     for origin in origins.values():
         if origin.startswith("preset "):
             return origin.removeprefix("preset ")

@@ -1,4 +1,4 @@
-"""Deleting runs, tables and evaluations as a whole."""
+"""Deletion of whole runs, tables and evaluations."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from coevo_gym.store.folder import RUNS, RunFolder, locked, storing
 
 @dataclass(frozen=True)
 class Kept:
-    """Something that can be deleted.
+    """A run, table or evaluation to delete.
 
     Attributes:
         path: its folder.
         kind: ``run``, ``table`` or ``evaluation``.
-        folders: those whose locks are held while it is deleted.
-        size: bytes.
+        folders: folders to lock during the deletion.
+        size: size in bytes.
     """
 
     path: Path
@@ -31,15 +31,15 @@ class Kept:
 
 
 def find_kept(name: str) -> Kept:
-    """The run, the table or the evaluation of this name or path.
+    """Return the run, table or evaluation with this name or path.
 
     Raises:
-        ConfigError: if there is none, if it could be two things, or if a link leads to it.
+        ConfigError: if it does not exist, the name is ambiguous, or the path is a link.
     """
     found = [kept for kept in (_run(name), _table(name), _evaluation(name)) if kept is not None]
     if not found:
         raise ConfigError(
-            f"There is no run, table or evaluation {name!r}. `coevo runs list` says what there is."
+            f"There is no run, table or evaluation {name!r}. `coevo runs list` lists them."
         )
     if len(found) > 1:
         paths = " or ".join(str(kept.path) for kept in found)
@@ -50,11 +50,11 @@ def find_kept(name: str) -> Kept:
 
 
 def remove(kept: Kept) -> None:
-    """Delete it, unless some process writes to it.
+    """Delete a run, table or evaluation unless a process is writing to it.
 
     Raises:
-        ConfigError: if a link leads to it by now.
-        StoreError: if one does, or if it cannot be deleted.
+        ConfigError: if the path has become a link.
+        StoreError: if a process is writing to it, or it cannot be deleted.
     """
     check_deletable(kept.path, RUNS, EVALS)
     with ExitStack() as locks:

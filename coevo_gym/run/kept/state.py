@@ -1,4 +1,4 @@
-"""How a run or an evaluation stands, by what lies in its folder."""
+"""States of runs and evaluations, read from their folders."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ State = Literal["running", "finished", "stopped", "damaged"]
 
 
 def state_of_run(folder: RunFolder) -> tuple[State, str]:
-    """How a run stands, and what is wrong with one that is damaged; "" of others.
+    """Return the state of a run, and a description of its damage or "".
 
-    Files are opened and not read through: a row that is damaged is not found.
+    Files are opened but not read completely, so a damaged row may be missed.
     """
     try:
         _, config = read_manifest(folder)
@@ -29,7 +29,7 @@ def state_of_run(folder: RunFolder) -> tuple[State, str]:
 
 
 def state_of_evaluation(folder: EvalFolder) -> tuple[State, str]:
-    """How an evaluation stands, likewise."""
+    """Return the state of an evaluation, and a description of its damage or ""."""
     try:
         folder.read_config()
         return _state(folder, stored=folder.database.is_file()), ""
@@ -38,14 +38,14 @@ def state_of_evaluation(folder: EvalFolder) -> tuple[State, str]:
 
 
 def _state(folder: RunFolder | EvalFolder, *, stored: bool) -> State:
-    """The state of a folder with readable settings.
+    """Return the state of a folder with readable settings.
 
     Args:
-        folder: it.
-        stored: whether its database has to be there.
+        folder: the folder.
+        stored: True if the database must exist.
 
     Raises:
-        StoreError: if it is damaged.
+        StoreError: if the folder is damaged.
     """
     if in_use(folder.path):
         return "running"
@@ -58,14 +58,14 @@ def _state(folder: RunFolder | EvalFolder, *, stored: bool) -> State:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder; links are not followed."""
+    """Return the bytes of a file, or of all files in a folder, without following links."""
     if path.is_symlink() or not path.is_dir():
         return _bytes(path)
     return sum(_bytes(file) for file in path.rglob("*") if file.is_symlink() or not file.is_dir())
 
 
 def changed_at(folder: Path) -> str:
-    """When a file of a folder was last written, in UTC (ISO 8601); "" of an empty one."""
+    """Return the time of the last write in a folder, in UTC (ISO 8601); "" if it is empty."""
     times = []
     for path in folder.iterdir():
         try:

@@ -11,7 +11,7 @@ from coevo_gym.config.derived import LANGUAGE_MODELS
 from coevo_gym.core.errors import ConfigError
 
 GIB = 2**30
-_CGROUP_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # of versions 2 and 1
+_CGROUP_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # cgroup versions 2 and 1
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Device:
         memory: bytes that programs can use.
         flops: peak rate of dense bf16 matrix operations per second; None if unknown.
         bandwidth: peak rate of reading memory, in bytes per second; None if unknown.
-        is_gpu: whether it is a GPU.
+        is_gpu: True for a GPU.
         note: remark for people on why this device is the one planned for, or "".
     """
 
@@ -36,9 +36,9 @@ class Device:
 
     @property
     def reserve(self) -> int:
-        """Bytes kept for what is not counted, a guess.
+        """Return the bytes reserved for everything that is not counted, a guess.
 
-        On a GPU that is CUDA with its graphs and workspaces, logits, and gaps between allocations;
+        On a GPU this is CUDA with its graphs and workspaces, logits, and gaps between allocations;
         on a CPU the interpreter, libraries, envs, and logits.
         """
         return (6 if self.is_gpu else 2) * GIB
@@ -75,7 +75,7 @@ _CUDA_NAMES = {
     "NVIDIA L4": "l4",
     "NVIDIA GeForce RTX 4090": "rtx4090",
 }
-"""Known GPUs by the name that CUDA reports; variants with other rates are not among them."""
+"""Known GPUs by the name that CUDA reports, without variants that have other rates."""
 
 
 def find_card(name: str) -> Device:
@@ -85,7 +85,7 @@ def find_card(name: str) -> Device:
         name: a key of :data:`CARDS`, in any case.
 
     Raises:
-        ConfigError: if it is not one.
+        ConfigError: if the GPU is unknown.
     """
     if name.lower() not in CARDS:
         raise ConfigError(f"There is no card {name!r}. Choose one of: {', '.join(CARDS)}.")
@@ -98,7 +98,7 @@ def device_here(settings: PolicySettings) -> Device | None:
     Imports PyTorch to look for a GPU, unless the settings choose the CPU.
 
     Args:
-        settings: of a policy with a language model.
+        settings: settings of a policy with a language model.
 
     Returns:
         The device; None if the settings demand a GPU and there is none.
@@ -110,10 +110,10 @@ def device_here(settings: PolicySettings) -> Device | None:
 
 
 def device_to_plan_for(settings: PolicySettings, card: str | None = None) -> Device:
-    """Return the device that a plan is about.
+    """Return the device to plan for.
 
     Args:
-        settings: of the policy; if it is no language model, the device does not matter.
+        settings: settings of the policy; without a language model, the device does not matter.
         card: name of a known GPU; None for the device of this machine, or for an H200 if the
             settings are for a GPU and this machine has none. vLLM with a share of the device's
             memory (``gpu_memory_utilization``) counts as a setting for a GPU: on a CPU,
@@ -158,7 +158,7 @@ def _cpu_here() -> Device:
 
 
 def _machine_memory(groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes of memory of this machine, or of the container that this process runs in."""
+    """Return the memory of this machine or container in bytes."""
     sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for name in _CGROUP_LIMITS:
         try:

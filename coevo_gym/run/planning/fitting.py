@@ -1,4 +1,4 @@
-"""Whether a language model fits the device that trains it, and what to change if not."""
+"""Checks that a language model fits its device, and suggestions if it does not."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ _PHASES = {
 
 
 def require_memory(config: RunConfig) -> None:
-    """Refuse a run whose language model cannot fit the GPU, or the memory, of this machine.
+    """Refuse a run whose language model cannot fit the GPU or the memory of this machine.
 
-    Only what is certain is held against it: weights, gradients, the optimiser's state, the
-    reference and vLLM's share. Nothing is checked for a policy that is no language model, for a
-    model whose shape is not known, or without PyTorch.
+    The check counts only certain needs: weights, gradients, optimiser state, reference and vLLM's
+    share. It is skipped for other policies, for models of unknown shape, and without PyTorch.
 
     Raises:
-        ConfigError: with what is needed, what there is, what to change, and how to start anyway.
+        ConfigError: with the need, the available memory, suggestions, and the way to start anyway.
     """
     found = _on_this_machine(config, lambda memory: memory.least)
     if found is None or found.memory.least <= found.device.memory:
@@ -62,7 +61,7 @@ def memory_warnings(config: RunConfig) -> Iterator[str]:
 
 
 def shortfall(config: RunConfig, memory: Memory, learner: LearnerConfig, device: Device) -> str:
-    """Say why a run may not fit its device, and what to change; "" if it fits."""
+    """Describe why a run may not fit its device, with suggestions; "" if it fits."""
     share = memory.share
     if share is not None and share < memory.sampler + memory.context:
         return (
@@ -96,12 +95,12 @@ class _Found(NamedTuple):
 
 
 def _on_this_machine(config: RunConfig, most: Callable[[Memory], int]) -> _Found | None:
-    """Return the memory of the arm for which ``most`` is largest; None if it is not known."""
+    """Return the memory of the arm with the largest ``most``; None if unknown."""
     if config.policy.kind not in LANGUAGE_MODELS or find_spec("torch") is None:
         return None
     try:
         shape = shape_of(config.policy.model.path)
-    except ModelError:  # of another family, or broken: loading it says which
+    except ModelError:  # an unsupported or broken model; loading it reports the reason
         return None
     device = device_here(config.policy)
     if shape is None or device is None:
@@ -111,7 +110,7 @@ def _on_this_machine(config: RunConfig, most: Callable[[Memory], int]) -> _Found
 
 
 def _lengths(config: RunConfig, learner: LearnerConfig, phase: str) -> Iterator[str]:
-    """Yield what to change for smaller activations and caches in a phase."""
+    """Yield suggestions for smaller activations and caches in a phase."""
     settings = config.policy.model
     if phase == "sampling" and config.policy.kind == "transformers":
         yield "lower policy.model.prefix_cache_gib"
@@ -128,7 +127,7 @@ def _lengths(config: RunConfig, learner: LearnerConfig, phase: str) -> Iterator[
 def _ways(
     config: RunConfig, learner: LearnerConfig, memory: Memory, device: Device
 ) -> Iterator[str]:
-    """Yield what to change for smaller weights, gradients, moments and references."""
+    """Yield suggestions for smaller weights, gradients, moments and references."""
     settings = config.policy.model
     if memory.share is not None:
         yield f"lower {_vllm_setting(config)}"

@@ -1,4 +1,4 @@
-"""Memory that a language model takes on the device that trains it, in total and by phase."""
+"""Memory of a language model on its training device, in total and by phase."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from coevo_gym.run.planning.device import GIB, Device
 from coevo_gym.trainers.settings import LearnerConfig, UpdateConfig
 
 UNKNOWN_CONTEXT = 8192
-"""Tokens of a context, for the estimates, where the settings leave them to the model."""
+"""Context length in tokens for estimates, if the settings leave it to the model."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory that a language model takes while one arm trains it.
+    """Memory of a language model while one arm trains it.
 
-    All but ``trained`` are bytes. Those of weights, gradients, moments, reference and average are
-    exact but for norms and biases; activations are an estimate.
+    All values except ``trained`` are bytes. Weights, gradients, moments, reference and average are
+    exact except for norms and biases; activations are an estimate.
 
     Attributes:
-        trained: number of weights that are trained.
-        learner: weights that are trained, with those of the model below an adapter.
-        sampler: a copy of them to sample with; 0 if the learner's are used.
+        trained: number of trained weights.
+        learner: weights of the learner, including the model below an adapter.
+        sampler: copy of the weights for sampling; 0 if the learner's are used.
         gradients: gradients of an update, in fp32.
         moments: AdamW's two moments, in fp32.
         reference: the frozen reference; 0 with an adapter, which is disabled instead.
         average: the moving average of the weights, in fp32.
-        activations: at most what forward and backward pass of one microbatch keep.
-        imitation: the same for the warm-up; 0 without one.
+        activations: upper bound for forward and backward pass of one microbatch.
+        imitation: upper bound for one pass of the warm-up; 0 without a warm-up.
         context: key-value cache of one full context.
         share: total memory of vLLM; None if transformers samples.
-        prefixes: at most what keys and values of past conversations take; 0 with vLLM.
-        kept: on a CPU, the weights that all arms start from, which the run keeps in host memory.
-        checkpoint: on a CPU, a checkpoint while it is written.
+        prefixes: upper bound for keys and values of past conversations; 0 with vLLM.
+        kept: on a CPU, the initial weights of all arms, which the run holds in memory.
+        checkpoint: on a CPU, a checkpoint during its writing.
     """
 
     trained: int
@@ -64,18 +64,18 @@ class Memory:
 
     @property
     def least(self) -> int:
-        """Return the bytes that an update takes in any case: everything but activations."""
+        """Return the bytes of an update without activations."""
         return self._weights_and_share + self.training + self.kept
 
     @property
     def peaks(self) -> dict[str, int]:
-        """Return the most bytes that each phase takes.
+        """Return the peak bytes of each phase.
 
         Sampling and updates do not add up: sampling drops the gradients, and an update first
         empties the cache of past conversations. The sampler's copy and vLLM's share stay.
         """
         lasting = self.moments + self.reference + self.average
-        # While the average is evaluated, a copy of the weights under training is kept beside it.
+        # During the evaluation of the average, a copy of the trained weights is kept.
         caches = self.average + (self.prefixes + self.context if self.share is None else 0)
         peaks = {
             "sampling": self._weights_and_share + lasting + caches + self.kept,
@@ -94,10 +94,10 @@ class Memory:
         return self.weights if self.share is None else self.learner + self.share
 
     def cache(self, device: Device) -> int:
-        """Return the bytes for key-value caches: those in vLLM's share, or what all else leaves.
+        """Return the bytes for key-value caches: those in vLLM's share, or the remaining memory.
 
         Args:
-            device: the device that all of it is on.
+            device: the training device.
         """
         if self.share is not None:
             return max(0, self.share - self.sampler)
@@ -113,7 +113,7 @@ def memory_by_arm(
     Args:
         config: settings of the run.
         shape: shape of the model.
-        device: where the model is trained.
+        device: the training device.
     """
     learners = [arm.learner for arm in arm_configs(config).values()]
     return [(_memory_of(config, learner, shape, device), learner) for learner in learners]
@@ -126,7 +126,7 @@ def _memory_of(
     adapter, half = settings.lora_rank > 0, computes_in_half(config, device)
     n, width = shape.n_parameters, 2 if half else 4
     trained = shape.lora_parameters(settings.lora_rank) if adapter else n
-    # An adapter is fp32 on weights in the precision of the passes; weights that are trained
+    # An adapter is fp32, on weights in the precision of the passes; weights that are trained
     # themselves are fp32, and then bf16 takes a copy to sample with.
     copied = config.policy.kind == "vllm" or (half and not adapter)
     sampler = width * n if copied else 0
@@ -154,7 +154,7 @@ def _memory_of(
 
 
 def checkpoint_bytes(trained: int, update: UpdateConfig) -> int:
-    """Bytes of an arm's checkpoint: weights, moments, and the average if there is one, in fp32."""
+    """Return the bytes of a checkpoint: weights, moments and average, in fp32."""
     return (16 if update.average else 12) * trained
 
 
@@ -165,7 +165,7 @@ def computes_in_half(config: RunConfig, device: Device) -> bool:
 
 
 def updates_of(learner: LearnerConfig) -> UpdateConfig:
-    """Return how a learner changes the weights; an imitation at most, if all of it is accepted."""
+    """Return the kind of updates of a learner, for imitation as if all samples were accepted."""
     if isinstance(learner, UpdateConfig):
         return learner
     settings = learner.imitation
@@ -187,7 +187,7 @@ def _share_of_vllm(config: RunConfig, sampler: int, device: Device) -> int | Non
 
 
 def _imitated(config: RunConfig, context: int) -> int:
-    """Most tokens in one pass of the warm-up; 0 without one."""
+    """Return the most tokens in one pass of the warm-up; 0 without a warm-up."""
     warmup = config.warmup
     if not warmup.n_tasks and warmup.demonstrations is None:
         return 0
@@ -197,10 +197,10 @@ def _imitated(config: RunConfig, context: int) -> int:
 def _activations(
     config: RunConfig, shape: ModelShape, trained: int, tokens: int, *, half: bool
 ) -> int:
-    """Bytes that one pass holds: the inputs of all layers, or all that layers keep.
+    """Return the bytes of one pass: the inputs of all layers, or all stored activations.
 
-    With checkpointing the most is there when the forward pass ends, bf16 copies of what is trained
-    included, or while a layer is computed again with its gradients, whichever is more.
+    With checkpointing, the peak is at the end of the forward pass, including bf16 copies of trained
+    weights, or while a layer is recomputed with its gradients, whichever is larger.
     """
     if not tokens:
         return 0

@@ -1,4 +1,4 @@
-"""The plan of a language model: memory, disk and hours, in numbers and in words."""
+"""Plan for a language model: memory, disk and hours, as numbers and as text."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ from coevo_gym.run.planning.memory import (
 from coevo_gym.trainers.settings import LearnerConfig
 
 TRAINED, DECODED = 0.4, 0.5
-"""Shares of a GPU's peak rates that a run is expected to reach: of operations in training, of
-reading memory in sampling."""
+"""Expected shares of a GPU's peak rates: of operations in training, and of memory reads in
+sampling."""
 
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """Needs of a language model on one device, in bytes and in seconds at most.
+    """Needs of a language model on one device: upper bounds in bytes and seconds.
 
     Attributes:
-        device: where it is trained and sampled.
-        parameters: number of weights, all of them.
-        trained: number of weights that are trained.
-        weights: bytes of the weights, the sampler's copy included.
-        sampler: bytes of that copy; 0 if the learner's weights are used to sample.
+        device: the device for training and sampling.
+        parameters: number of weights.
+        trained: number of trained weights.
+        weights: bytes of the weights, including the sampler's copy.
+        sampler: bytes of that copy; 0 if sampling uses the learner's weights.
         training: bytes of gradients, the optimiser's state, the reference and averaged weights.
         reference: bytes of the reference alone; an adapter needs none.
-        activations: bytes that forward and backward pass of one microbatch hold, about.
+        activations: approximate bytes of forward and backward pass of one microbatch.
         context: bytes of the key-value cache of one full context.
-        cache: bytes for key-value caches: those in vLLM's share, or what all else leaves.
-        prefixes: bytes of them that keys and values of past conversations take, at most; 0 with
-            vLLM.
-        share: bytes that vLLM takes in all; None if transformers samples.
-        peaks: most bytes of each phase: ``sampling``, ``update``, ``warm-up`` if there is one, and
+        cache: bytes for key-value caches: those in vLLM's share, or the remaining memory.
+        prefixes: upper bound for the part that stores past conversations; 0 with vLLM.
+        share: total bytes of vLLM; None if transformers samples.
+        peaks: peak bytes by phase: ``sampling``, ``update``, ``warm-up`` if there is one, and
             ``checkpoint`` on a CPU.
-        least: bytes that an update takes in any case, activations left out.
-        shortfall: why it may not fit the device, and what to change; "" if it fits.
-        start: bytes of what all arms start from: the weights that are trained.
-        checkpoint: bytes of a checkpoint of an arm: these weights and the optimiser's state.
-        disk: bytes of all checkpoints of the run at the most, one of them being written.
-        host: bytes of main memory while one is written or read, the start's included.
-        sampling_s: seconds of sampling; None if that cannot be estimated.
-        learning_s: seconds of updates, old and reference log-probabilities included; likewise.
+        least: bytes of an update without activations.
+        shortfall: reason why it may not fit the device, with suggestions; "" if it fits.
+        start: bytes of the initial trained weights, which all arms share.
+        checkpoint: bytes of an arm's checkpoint: trained weights and optimiser state.
+        disk: most bytes of all checkpoints of the run, including one being written.
+        host: bytes of main memory while a checkpoint is written or read.
+        sampling_s: seconds of sampling; None if unknown.
+        learning_s: seconds of updates, including old and reference log-probabilities; None if
+            unknown.
     """
 
     device: Device
@@ -81,15 +81,15 @@ class ModelPlan:
 def plan_model(
     config: RunConfig, device: Device, sampled: int | None, learned: int | None
 ) -> ModelPlan | None:
-    """Work out what a run's language model needs; None if its shape is not known.
+    """Estimate the needs of a run's language model; return None if its shape is unknown.
 
-    Where arms differ, it is about the arm that takes most memory.
+    If arms differ, the plan is for the arm with the largest need of memory.
 
     Args:
         config: settings of the run.
-        device: where the model is trained.
+        device: the training device.
         sampled: most tokens that an arm samples in training; None if unknown.
-        learned: most tokens that an arm reads in one pass of all updates; None if unknown.
+        learned: most tokens of an arm in one pass over all updates; None if unknown.
     """
     shape = shape_of(config.policy.model.path)
     if shape is None:
@@ -148,7 +148,7 @@ def _learning_s(
 
 
 def model_rows(model: ModelPlan, config: RunConfig) -> Iterator[tuple[str, str]]:
-    """Return the plan in words: what, and how much."""
+    """Return the plan as pairs of a name and an amount in words."""
     device = model.device
     note = f" ({device.note})" if device.note else ""
     yield "device", f"{device.name}, {gib(device.memory)} of memory{note}"

@@ -1,1 +1,1 @@
-"""What people do with the tasks of a run: read how one came about, let it in, bring their own."""
+"""Work of people on the tasks of a run: read histories, review held tasks, import tasks."""

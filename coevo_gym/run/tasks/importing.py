@@ -1,8 +1,8 @@
-"""Tasks from a file, through the gates that explored ones go through.
+"""Import of tasks from a file through the gates.
 
-Each line of the file is a task, a draft, or a proposal in words with the name of the training task
-to start from as its ``source``. What a line claims is worth nothing: its actions are run, and the
-task that comes out has the verifier that was derived from what they did.
+Each line of the file is a task, a draft, or a proposal in words whose ``source`` is the name of the
+training task to start from. The import trusts no claim of a line: it runs the actions, and derives
+the verifier of the new task from their effects.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from coevo_gym.store.reader import RunReader
 from coevo_gym.store.rows import Decision
 
 IMPORTED = "imported"
-"""The kind of a context that a file, and no signal, has led to."""
+"""Kind of context for imported tasks, which no signal led to."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What came of a line.
+    """The result of a line.
 
     Attributes:
         line: its number in the file, from 1.
-        problem: why it was not taken to the gates, in words; "" if it was.
-        verdict: of the gates; None if it was not taken there.
-        task: the task that was built; None if it was not accepted.
+        problem: reason why the line did not reach the gates; "" if it did.
+        verdict: verdict of the gates; None if the line did not reach them.
+        task: the new task; None if it was not accepted.
     """
 
     line: int
@@ -61,7 +61,7 @@ class Judged:
     task: Task | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """One row for programs."""
+        """Return the result as JSON."""
         verdict = self.verdict
         return {
             "line": self.line,
@@ -76,7 +76,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """What a line says, read."""
+    """The parsed content of a line."""
 
     content: Draft | Proposal
     benchmark: str
@@ -85,11 +85,11 @@ class _Candidate:
 
 
 class Importer:
-    """Judges the lines of a file one after the other; a bad one takes nothing else with it.
+    """Importer that judges the lines of a file one by one; a bad line does not affect others.
 
     Args:
-        run: a run whose pool the tasks are for, so that they are of its benchmark and none that it
-            has; None for a file of tasks. Within a file no task counts twice in any case.
+        run: the run whose pool the tasks are for: they must be new tasks of its benchmark. None to
+            write a file of tasks. Duplicates within a file are always rejected.
 
     Raises:
         StoreError: if the run cannot be read.
@@ -105,11 +105,11 @@ class Importer:
         self._sources: dict[str, Task] = {}
 
     def judge(self, path: Path) -> Iterator[Judged]:
-        """The end of each line that is not empty, in order.
+        """Yield the result of each non-empty line, in order.
 
         Raises:
             TaskError: if the file cannot be read.
-            BenchmarkNotInstalled: if the benchmark of a line is not there to try it on.
+            BenchmarkNotInstalled: if the benchmark of a line is not installed.
         """
         for number, line in task_lines(path):
             yield self._judge(number, line)
@@ -131,11 +131,11 @@ class Importer:
         return Judged(number, verdict=result.verdict, task=task)
 
     def _read(self, line: bytes) -> _Candidate:
-        """What a line says.
+        """Parse a line.
 
         Raises:
-            TaskError: if it is nothing that may be imported.
-            SplitLeakError: if it has to do with validation or test.
+            TaskError: if it cannot be imported.
+            SplitLeakError: if it is related to a validation or test task.
         """
         try:
             data = json.loads(line)
@@ -155,18 +155,20 @@ class Importer:
             raise TaskError(f"is not JSON: {error}") from error
         except TaskError:
             raise
-        except ValueError as error:  # an integer of thousands of digits
+        except ValueError as error:  # an integer with thousands of digits
             raise TaskError("holds a number that is too large") from error
         if self._benchmark not in (None, candidate.benchmark):
-            raise TaskError(f"is for {candidate.benchmark}, and the run is of {self._benchmark}")
+            raise TaskError(
+                f"is for {candidate.benchmark}, but the run trains on {self._benchmark}"
+            )
         return candidate
 
     def _read_task(self, data: Mapping[str, Any]) -> _Candidate:
         task = Task.model_validate(data)
         if task.origin == "open":
-            raise TaskError("is an open task, which asks for nothing")
-        require_train(task, "import")  # a gate checks the content of what is built from it
-        # A reference may do several things in one action; the gates count what it does.
+            raise TaskError("is an open task, which has no goal")
+        require_train(task, "import")  # a gate checks the content of the built task
+        # A reference may do several things in one action; the gates count its effects.
         solution = self._benchmark_of(task.benchmark).demonstration(task)
         draft = Draft(
             benchmark=task.benchmark,
@@ -192,7 +194,7 @@ class Importer:
         return _Candidate(proposal, source.benchmark, Context(kind=IMPORTED, task=source))
 
     def _source(self, name: str) -> Task:
-        """The training task that a proposal starts from."""
+        """Return the training task that a proposal starts from."""
         if name not in self._sources:
             id = self._reader.task_id(name) if self._reader else None
             task = self._reader.task(id) if self._reader and id else None
@@ -201,15 +203,15 @@ class Importer:
         return require_trainable(source, "draft from", self._benchmark_of(source.benchmark))
 
     def _benchmark_of(self, name: str) -> Benchmark:
-        """A benchmark, with the scenarios set aside that the run sets aside."""
+        """Return a benchmark with the same scenarios set aside as in the run."""
         return benchmark_of(name, self._hold_out if name == self._benchmark else 0.0)
 
     def _through_gates(self, candidate: _Candidate) -> GateResult:
-        """Try it out.
+        """Run a candidate through the gates.
 
         Raises:
             TaskError: if there is no such benchmark.
-            EnvBackendError: if its engine failed every time.
+            EnvBackendError: if its engine failed in every try.
         """
         name = candidate.benchmark
         if name not in self._gates:
@@ -220,7 +222,7 @@ class Importer:
             except BenchmarkNotInstalled:
                 raise
             except EnvBackendError:
-                continue  # says nothing about the candidate
+                continue  # a fault of the engine says nothing about the candidate
         return run_gates(self._gates[name], candidate.content, context=candidate.context)
 
 
@@ -232,14 +234,14 @@ _READERS: Mapping[str, Callable[[Importer, Mapping[str, Any]], _Candidate]] = {
 
 
 def add_to_run(folder: RunFolder, judged: Iterable[Judged]) -> int:
-    """Let accepted tasks into a run; they join its arms with their next rounds.
+    """Add accepted tasks to a run; they join its arms with their next rounds.
 
     Returns:
-        How many there were.
+        The number of tasks.
 
     Raises:
-        ConfigError: if one was not accepted.
-        StoreError: if they cannot be written; none is let in then.
+        ConfigError: if a task was not accepted.
+        StoreError: if the tasks cannot be written; none is added then.
     """
     tasks, decisions, at = list[Task](), list[Decision](), timestamp()
     for one in judged:
@@ -254,7 +256,7 @@ def add_to_run(folder: RunFolder, judged: Iterable[Judged]) -> int:
 
 
 def _known_to(reader: RunReader) -> list[Task]:
-    """The tasks that a run has, or that wait to join it."""
+    """Return the tasks that a run has or that are about to join it."""
     known = [*reader.pooled(), *(held.task for held in reader.held())]
     imported = [id for id, decision in reader.decisions().items() if decision.what == "imported"]
     return [*known, *(task for id in imported if (task := reader.task(id)) is not None)]
@@ -272,7 +274,7 @@ def _kind_of(data: Any) -> str:
 
 
 def _imported(result: GateResult, candidate: _Candidate) -> Task:
-    """The task that was proven, with what is known about where it comes from."""
+    """Return the validated task with its provenance."""
     task, named, context = result.task, candidate.named, candidate.context
     assert task is not None
     origin = dict(named.provenance) if named else {}

@@ -1,4 +1,4 @@
-"""What a person means by an id: a task or a draft of a run, by its name or the id's beginning."""
+"""Lookup of a run's tasks and drafts by name or by the start of an id."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from coevo_gym.store.reader import HOLD, RunReader
 from coevo_gym.store.rows import VerdictPlace
 
 FEWEST = 4
-"""Fewest characters that an id is known by."""
+"""Fewest characters of an abbreviated id."""
 _NAMED = 6
 
 
@@ -19,8 +19,8 @@ class Found:
 
     Attributes:
         id: its id.
-        places: where verdicts about it are, the one that tells most first; none about a task that
-            no round of the run has made.
+        places: places of its verdicts, the most informative first; empty for a task that no round
+            of the run made.
     """
 
     id: str
@@ -28,15 +28,15 @@ class Found:
 
 
 def look_up(reader: RunReader, given: str) -> Found | None:
-    """The task or draft that is meant; None if there is none.
+    """Find a task or draft; return None if there is none.
 
     Args:
-        reader: reads the run.
-        given: name of a task, or the beginning of the id of a task or a draft, at least
-            :data:`FEWEST` characters of it.
+        reader: reader of the run.
+        given: name of a task, or at least the first :data:`FEWEST` characters of the id of a task
+            or draft.
 
     Raises:
-        TaskError: if it could be several.
+        TaskError: if the id is ambiguous.
     """
     id = reader.task_id(given) or _meant(reader, given)
     if id is None:
@@ -46,7 +46,7 @@ def look_up(reader: RunReader, given: str) -> Found | None:
 
 
 def _meant(reader: RunReader, given: str) -> str | None:
-    # A task that evolved and bears no name of its own is named by the beginning of its id.
+    # An evolved task without a name is named by the start of its id.
     begins = given.rpartition("/evolved/")[2]
     if len(begins) < FEWEST:
         return None
@@ -57,9 +57,9 @@ def _meant(reader: RunReader, given: str) -> str | None:
     if begins in ids or len(ids) < 2:
         return begins if begins in ids else next(iter(ids), None)
     some = ", ".join(names.get(id, id) for id in list(ids)[:_NAMED])
-    raise TaskError(f"{given!r} could be {len(ids)} things: {some}, … Give more of it.")
+    raise TaskError(f"{given!r} is ambiguous ({len(ids)} matches): {some}, … Type more characters.")
 
 
 def _tells(place: VerdictPlace) -> tuple[bool, bool]:
-    """Sorts accepted ones first, then held ones; the rest stay in order."""
+    """Return a sort key: accepted verdicts first, then held ones."""
     return (not place.accepted, place.gate != HOLD)

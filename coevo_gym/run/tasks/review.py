@@ -1,4 +1,4 @@
-"""What waits for a person in a run, and what people decided."""
+"""Held tasks of a run, and decisions about them."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _FEWEST = 4
 
 @dataclass(frozen=True)
 class Held:
-    """A task that was held in a run.
+    """A held task of a run.
 
     Attributes:
         task: the task.
-        verdict: why it was held, and the gates that it had passed.
+        verdict: the reason for holding it, and the gates that it had passed.
         arms: names of the arms whose rounds found it.
         round_id: the first of these rounds.
-        decision: what a person decided; None if it still waits.
-        joined: the arms whose pool it has joined since, each with the round.
+        decision: the decision of a person; None if there is none yet.
+        joined: arms whose pool it has joined since, each with the round.
     """
 
     task: Task
@@ -42,7 +42,7 @@ class Held:
     joined: tuple[tuple[str, str], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """One row for programs."""
+        """Return the row as JSON."""
         decision = self.decision
         return {
             "name": self.task.name,
@@ -62,7 +62,7 @@ class Held:
 
 
 def held_tasks(folder: RunFolder) -> list[Held]:
-    """All tasks that were held in a run, each once, in the order in which they were found."""
+    """Return the held tasks of a run, each once, in the order of their discovery."""
     reader = RunReader(folder.database)
     decisions, found = reader.decisions(), dict[str, Held]()
     for held in reader.held():
@@ -89,14 +89,14 @@ def held_tasks(folder: RunFolder) -> list[Held]:
 
 
 def chosen(held: Sequence[Held], ids: Iterable[str]) -> list[Held]:
-    """Those that are meant, in the order in which they are named, each once.
+    """Select held tasks by id, each once, in the order of the ids.
 
     Args:
-        held: the tasks of a run that were held.
-        ids: names of tasks, or beginnings of their ids or of those of their drafts.
+        held: the held tasks of a run.
+        ids: names of tasks, or starts of the ids of tasks or their drafts.
 
     Raises:
-        TaskError: if one is none of them, or could be several.
+        TaskError: if an id is unknown or ambiguous.
     """
     found = dict[str, Held]()
     for given in ids:
@@ -118,20 +118,20 @@ def decide(
     *,
     now: datetime | None = None,
 ) -> None:
-    """Keep what a person decided in the run's store; the latest word about a task counts.
+    """Save decisions about tasks in the run's store; the latest decision counts.
 
-    A run may be training meanwhile: released tasks join its arms with the next round of each.
+    The run may be training: released tasks join its arms with their next rounds.
 
     Args:
-        folder: the run.
-        held: the tasks that it is about.
-        what: whether they may be practised.
-        reason: why, for whoever looks at it later.
-        now: when; None for now.
+        folder: folder of the run.
+        held: the tasks to decide about.
+        what: the decision.
+        reason: its reason, for later readers.
+        now: time of the decision; None for now.
 
     Raises:
-        ConfigError: if one is to be rejected that a pool holds already; nothing is kept then.
-        StoreError: if it cannot be written.
+        ConfigError: if a task to be rejected is in a pool already; nothing is saved then.
+        StoreError: if the store cannot be written.
     """
     for one in held if what == "rejected" else ():
         if one.joined:
@@ -150,7 +150,7 @@ def decide(
 
 
 def timestamp(now: datetime | None = None) -> str:
-    """A time to the second, in UTC."""
+    """Return a time in UTC, to the second."""
     return (now or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M:%S")
 
 

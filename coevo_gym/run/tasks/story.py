@@ -1,4 +1,4 @@
-"""The story of a draft: why somebody went out, what they found, and what became of it."""
+"""The history of a draft: its signal, the exploration, and the verdicts of the gates."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from coevo_gym.store.rows import Decision, StoredRound, TaskCount, VerdictPlace
 
 @dataclass(frozen=True)
 class Ancestor:
-    """A task that another grew from.
+    """An ancestor of a task.
 
     Attributes:
         generation: 1 for a parent, 2 for a parent's parent, …
         id: id of the task.
-        task: the task; None if the run does not hold it.
+        task: the task; None if it is not in the run.
     """
 
     generation: int
@@ -33,22 +33,22 @@ class Ancestor:
 
 @dataclass(frozen=True)
 class Story:
-    """How a draft came about, and what became of it.
+    """The history of a draft.
 
     Attributes:
-        verdict: where it ended, and what it was.
-        round_id: the round that judged it; "" if it was imported and waits to join.
-        step: the step of the arm at which that round was applied.
-        arms: names of the arms whose round it was; several share the first one.
-        task: the built task; None if it was rejected, for those are not kept.
-        context: where its explorer began; None if the run did not keep it.
-        signal: what had fired there; None if nothing had, or the run did not keep it.
-        explored: the brief and the walks; None where no model explored.
-        ancestors: what it grew from, parents first.
-        decision: what a person decided about the task; None if nobody did.
-        joined: the arms whose pool it is in, each with the round in which it joined.
-        practice: how often arms have practised it.
-        elsewhere: other verdicts about the same draft or the same task.
+        verdict: its final verdict, with the draft.
+        round_id: the round that judged it; "" for an imported task that has not joined yet.
+        step: step of the arm at which the round was applied.
+        arms: names of the arms with this round; several arms share the first one.
+        task: the built task; None if the draft was rejected.
+        context: start of the exploration; None if it was not stored.
+        signal: the signal behind the context; None if there was none, or it was not stored.
+        explored: summary and walks; None if no model explored.
+        ancestors: its ancestors, parents first.
+        decision: the decision of a person about the task, or None.
+        joined: the arms whose pool contains it, each with the round in which it joined.
+        practice: number of episodes by arm.
+        elsewhere: other verdicts about the same draft or task.
     """
 
     verdict: Verdict
@@ -66,7 +66,7 @@ class Story:
     elsewhere: tuple[VerdictPlace, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """All of it but the task as a JSON value."""
+        """Return the history without the task as JSON."""
         explored, decision = self.explored, self.decision
         return {
             "draft_id": self.verdict.draft_id,
@@ -98,18 +98,18 @@ class Story:
 
 
 def find_story(folder: RunFolder, given: str, reader: RunReader | None = None) -> Task | Story:
-    """Return what a run knows about a task or a draft.
+    """Return the history of a task or draft in a run.
 
     Args:
-        folder: the run.
-        given: name of a task, or the beginning of the id of a task or of a draft.
-        reader: reads the run's database; None opens it for this call.
+        folder: folder of the run.
+        given: name of a task, or the start of the id of a task or draft.
+        reader: reader of the run's database; None opens it for this call.
 
     Returns:
-        The story; of a task that no round of this run has made, such as a native one, the task.
+        The history; for a task that no round of the run made, such as a native one, the task.
 
     Raises:
-        TaskError: if there is nothing of that id, or more than one thing.
+        TaskError: if the id is unknown or ambiguous.
     """
     reader = reader or RunReader(folder.database)
     found = look_up(reader, given)
@@ -135,7 +135,7 @@ def find_story(folder: RunFolder, given: str, reader: RunReader | None = None) -
 
 
 def _of_a_round(reader: RunReader, found: Found) -> Story:
-    """The story of a draft that a round has judged."""
+    """Return the history of a draft that a round judged."""
     first, *_ = found.places
     applied = reader.round(first.arm, first.round_id)
     verdict = applied.result.verdicts[first.position]
@@ -164,7 +164,7 @@ def _of_a_round(reader: RunReader, found: Found) -> Story:
 def _origin(
     applied: StoredRound, verdict: Verdict, reader: RunReader
 ) -> tuple[Explored | None, Context | None]:
-    """How the draft's context was explored, and the context."""
+    """Return the exploration behind a draft, and its context."""
     id = verdict.context_id
     explored = next((one for one in applied.result.explored if one.context.id == id), None)
     if explored is not None:
@@ -172,7 +172,7 @@ def _origin(
     context = next((one for one in applied.round.contexts if one.id == id), None)
     if context is not None or applied.round.contexts:
         return None, context
-    # An unguided round draws its contexts itself; a script's are known by the task that they name.
+    # An unguided round draws its contexts itself; those of a script are found by their task.
     for parent in verdict.draft.get("parents", ())[:1]:
         if (task := reader.task(parent)) is not None:
             drawn = Context(kind=UNGUIDED, task=task)
@@ -188,7 +188,7 @@ def _built(reader: RunReader, applied: StoredRound, verdict: Verdict) -> Task | 
 
 
 def _ancestors(reader: RunReader, parents: tuple[str, ...]) -> tuple[Ancestor, ...]:
-    """Parents, their parents, and so on; each once."""
+    """Return parents, their parents, and so on, each once."""
     found: dict[str, Ancestor] = {}
     generation, ids = 1, list(parents)
     while ids:
