@@ -115,7 +115,7 @@ class GroupRelative:
 
 @dataclass(frozen=True)
 class LeaveOneOut:
-    """An estimator that subtracts the mean of the other rollouts from the reward, without scaling."""
+    """An estimator that subtracts the mean reward of the other rollouts, without scaling."""
 
     outcome: Outcome = Outcome()
 

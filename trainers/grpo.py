@@ -112,22 +112,25 @@ class GRPO(SurrogateLearner):
         Args:
             groups: groups to learn from; incomplete or too stale groups are skipped and counted.
             advantages: one per trajectory of each group, or one per step; default:
-                :meth:`advantages`. Covers either all groups or only the groups that are not skipped.
-            clip_high: upper clip of each trajectory, overriding the settings; covers the same groups
-                as ``advantages``.
+                :meth:`advantages`. Covers either all groups or only the groups that are not
+                skipped.
+            clip_high: upper clip of each trajectory, overriding the settings; covers the same
+                groups as ``advantages``.
 
         Returns:
             Every term of the loss, averaged over the steps that the optimiser took, and counts.
             ``idle_share`` is the share of samples skipped because no loss term acts on them;
             ``importance`` and related metrics are means over the positions of the other samples.
-            If the optimiser took no step because every loss was non-finite, only counts are returned.
+            If the optimiser took no step because every loss was non-finite, only counts are
+            returned.
 
         Raises:
-            ValueError: if a step's action differs from the action its decision sampled, or the policy
-                returns log-probabilities for other positions than the sampled ones.
-            ConfigError: if cues were stripped and the recorded log-probabilities are used as old ones.
-            TrainingDiverged: if three steps in a row, counted across updates, have no finite loss and
-                gradient.
+            ValueError: if a step's action differs from the action its decision sampled, or the
+                policy returns log-probabilities for other positions than the sampled ones.
+            ConfigError: if cues were stripped and the recorded log-probabilities are used as old
+                ones.
+            TrainingDiverged: if three steps in a row, counted across updates, have no finite loss
+                and gradient.
         """
         config = self.config
         masked = OVERLONG if config.overlong == "mask" else ()
