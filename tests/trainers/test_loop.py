@@ -286,7 +286,7 @@ class TestLoop:
         assert len(loop.session.curriculum.recorded) == 9  # type: ignore[attr-defined]
 
     def test_an_end_is_needed(self, envs: EnvPool) -> None:
-        with pytest.raises(ConfigError, match="needs an end"):
+        with pytest.raises(ConfigError, match="has no limit"):
             make_loop(envs, max_steps=None)
 
     def test_loop_and_session_agree_on_staleness(self, envs: EnvPool) -> None:

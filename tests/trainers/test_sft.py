@@ -416,7 +416,7 @@ class TestImitateTokens:
             learn(policy, token_demonstrations(envs, 2), ImitationConfig())
         few = ImitationConfig(batch_decisions=1)
         with pytest.raises(
-            TrainingDiverged, match=r"3 steps of the optimiser in a row .* loss=nan"
+            TrainingDiverged, match=r"3 optimiser steps in a row .* loss=nan"
         ):
             learn(policy, token_demonstrations(envs, 4), few)
 
