@@ -247,7 +247,7 @@ def test_its_checkpoints_hold_the_curriculum(tmp_path: Path) -> None:
     assert again._load_checkpoint() == "loaded"
     assert other.state_dict() == session.state_dict()
     elsewhere = with_curriculum(Trainer, other)(tmp_path / "other", 3)
-    with pytest.raises(StoreError, match="holds no curriculum"):
+    with pytest.raises(StoreError, match="contains no curriculum"):
         elsewhere._load_checkpoint()
     elsewhere.config.trainer.resume_mode = "resume_path"
     elsewhere.config.trainer.resume_from_path = str(tmp_path / "global_step_3")
