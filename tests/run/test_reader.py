@@ -95,5 +95,5 @@ def test_a_file_of_another_schema(folder: Path) -> None:
     with sqlite3.connect(folder / "run.db") as database:
         database.execute("PRAGMA user_version=99")
     database.close()
-    with pytest.raises(StoreError, match="has schema 99"):
+    with pytest.raises(StoreError, match="has schema version 99"):
         RunReader(folder / "run.db")
