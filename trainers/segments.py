@@ -36,7 +36,7 @@ def segments(decisions: Sequence[TokenDecision]) -> tuple[Segment, ...]:
             continue
         prompt_ids = _trained_prompt(decision)
         if not prompt_ids:
-            raise ValueError("Cannot train on a decision with empty prompt ids.")
+            raise ValueError("Cannot train on a decision without prompt ids.")
         goes_on = (
             open_
             and decision.temperature == open_[0].temperature

@@ -83,7 +83,7 @@ def test_nothing_is_deleted_through_a_link(
 ) -> None:
     Path(link).symlink_to(outside / to.format(kind=kind))
     before = files(outside)
-    with pytest.raises(ConfigError, match=rf"leads to {outside / kind}\. Nothing was deleted"):
+    with pytest.raises(ConfigError, match=rf"points to {outside / kind}\. Nothing was deleted"):
         way(Path(named.format(kind=kind)))
     assert files(outside) == before
 

@@ -86,7 +86,7 @@ def test_a_full_disk_leaves_the_old_file(run: RunFolder, monkeypatch: pytest.Mon
     write_json(run.summary, {"old": 1})
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(
-        StoreError, match=r"summary.json: No space left.*Free some space and resume"
+        StoreError, match=r"summary.json: No space left.*Free some space, then resume"
     ):
         write_json(run.summary, {"new": 2})
     monkeypatch.undo()

@@ -86,7 +86,7 @@ def test_a_reader_cannot_write(folder: Path) -> None:
 
 
 def test_a_missing_file_is_named_and_not_made(folder: Path) -> None:
-    with pytest.raises(StoreError, match=r"run\.db is missing: .* put the file back"):
+    with pytest.raises(StoreError, match=r"run\.db, .* is missing\. .* restore the file"):
         RunReader(folder / "run.db")
     assert not files(folder)
 

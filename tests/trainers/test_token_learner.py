@@ -372,7 +372,7 @@ def test_logprobs_of_other_positions_are_refused() -> None:
             logp, mask = super().logprobs(samples)
             return torch.cat([logp, logp[:, :1]], dim=1), torch.cat([mask, mask[:, :1]], dim=1)
 
-    with pytest.raises(ValueError, match="must be what was sampled"):
+    with pytest.raises(ValueError, match="Only sampled positions"):
         GRPO(OneTooMany()).update(batch(FakeLanguageModel()))
 
 
