@@ -91,8 +91,8 @@ def test_an_engine_that_reads_the_ground_truth_is_caught(action: str, read: str)
 @pytest.mark.parametrize(
     ("broken", "words"),
     [
-        ({"side_of": lambda self, task: Split.TRAIN}, "does not lie in val"),
-        ({"demonstration": lambda self, task: ()}, "its demonstration does not solve it"),
+        ({"side_of": lambda self, task: Split.TRAIN}, "is not in split val"),
+        ({"demonstration": lambda self, task: ()}, "the demonstration does not solve it"),
         ({"choices": lambda self, view: ()}, "nothing to choose from"),
         ({"drafts": lambda self, trace, context, rng: []}, "no draft of 0 passed the gates"),
     ],
