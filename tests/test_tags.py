@@ -37,7 +37,10 @@ def test_the_contract_of_tags(name: str, engine: Callable[[str], None]) -> None:
         (lambda self, task: (), "has no tags"),
         (lambda self, task: ("mug",), "tags must be kind:value"),
         (lambda self, task: ("b:1", "a:1"), "sorted"),
-        (lambda self, task: tags_from([("way", " ".join(task.solution))]), "depend on its solution"),
+        (
+            lambda self, task: tags_from([("way", " ".join(task.solution))]),
+            "depend on its",
+        ),
         (lambda self, task: ("is:task",) if isinstance(task, Task) else ("is:draft",), "its draft"),
     ],
 )

@@ -45,7 +45,8 @@ class EndpointConfig(FrozenModel):
     api_key_env: str | None = Field(default="OPENAI_API_KEY", min_length=1)
     """Environment variable with the key; if it is unset, or None, a placeholder is sent."""
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    """Request field for the maximum answer length; newer OpenAI models need the second."""
+    """Request field for the maximum answer length. Newer OpenAI models need
+    ``max_completion_tokens``."""
     send_temperature: bool = True
     """Send the temperature with each request. OpenAI's reasoning models accept only their own
     temperature, so set this to false for them; greedy evaluations then sample, too."""

@@ -424,7 +424,7 @@ class OpenAIPolicy:
         return Completion(text, None, finish, self._priced(told or most))
 
     def _priced(self, tokens: Tokens) -> Usage:
-        """Return the usage of a number of tokens."""
+        """Return the usage and cost for a number of tokens."""
         usd = self.config.prices.usd(*tokens)
         return Usage(prompt_tokens=tokens[0], completion_tokens=tokens[1], usd=usd)
 

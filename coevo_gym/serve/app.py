@@ -69,7 +69,7 @@ def make_app(
 
 
 async def _sweep(session: JournaledSession) -> None:
-    """Regularly take in lapsed tickets, even if no client calls."""
+    """Regularly take back lapsed tickets, even if no client calls."""
     while True:
         await asyncio.sleep(SWEEP_S)
         try:

@@ -100,8 +100,8 @@ class Journal:
             other = [n for n in sorted({*known, *mine}) if known.get(n) != mine.get(n)]
             said = ", ".join(f"{n}={known.get(n)} (now {mine.get(n)})" for n in other)
             raise StoreError(
-                f"{self.path} belongs to a session made with {said}. Use the same settings, or pass "
-                "another --db."
+                f"{self.path} belongs to a session made with {said}. Use the same settings, or "
+                "pass another --db."
             )
         if version != FORMAT:
             with transaction(self._db):

@@ -245,7 +245,7 @@ class JournaledSession:
             return bool(self._do("renew", {"ticket": self._own(ticket_id)}, changes=bool))
 
     def take_in_lapsed(self) -> None:
-        """Take in tickets whose lease has lapsed; call this regularly."""
+        """Take back tickets whose lease has lapsed; call this regularly."""
         with self._lock:
             self._do("sweep", {}, changes=lambda _: False)
 

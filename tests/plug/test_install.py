@@ -95,7 +95,7 @@ def test_what_is_of_another_version_is_made_anew(little: Trainer, wheels: Path) 
 def test_an_installation_that_fails_is_not_complete(little: Trainer, tmp_path: Path) -> None:
     nothing = tmp_path / "nothing"
     nothing.mkdir()
-    with pytest.raises(EnvBackendError, match=r"must contain the wheels of all packages listed in .*little\.txt"):
+    with pytest.raises(EnvBackendError, match=r"must contain the wheels of all .*little\.txt"):
         install_trainer(little, nothing)
     found = find_trainer(little)
     assert not found.ready

@@ -181,7 +181,7 @@ class SkillBenchmark:
         return task.solution
 
     def symbol(self, step: Step) -> str:
-        """Return only if a step failed; with skill names, every behaviour would be rare."""
+        """Return success or failure only; with skill names, every behaviour would be rare."""
         return "!" if step.error_kind else "used"
 
 

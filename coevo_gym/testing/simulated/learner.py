@@ -154,7 +154,7 @@ class SkillLearner:
         self.strengths += world.decay * (self._first - self.strengths)
 
     def success_on(self, chains: Chains, *, greedy: bool = True) -> float:
-        """Return the share of solved tasks without memories; if sampled, the mean probability."""
+        """Return the share of new tasks solved greedily, or the mean success probability."""
         logits = self.strengths[chains.skills] - chains.difficulty[:, None]
         if greedy:
             return float(((logits > 0) | ~chains.asked).all(axis=1).mean())

@@ -138,7 +138,7 @@ class VerlLearner:
         mine = self.policy.model.state_dict()
         if missing := sorted(mine.keys() - given.keys()):
             raise ConfigError(
-                f"The sampler's model has {missing[0]}, but the workers' model has not. Use the "
+                f"The sampler's model has {missing[0]}, but the workers' model does not. Use the "
                 "same model for both."
             )
         for name, weight in mine.items():

@@ -65,8 +65,8 @@ class TorchrunWorkers:
     def __init__(self, model: Path, settings: UpdateConfig, sharding: Sharding) -> None:
         if missing := {"RANK", "WORLD_SIZE", "MASTER_ADDR"} - os.environ.keys():
             raise ConfigError(
-                f"{', '.join(sorted(missing))} not set by torchrun. Start this script with "
-                "`torchrun --nproc_per_node=N SCRIPT`."
+                f"Not started by torchrun: {', '.join(sorted(missing))} not set. Start this script "
+                "with `torchrun --nproc_per_node=N SCRIPT`."
             )
         prepare(sharding)
         from coevo_gym.trainers.plug.verl.worker import GRPOWorker
