@@ -168,7 +168,7 @@ class Loop:
         return result
 
     def close(self) -> int:
-        """Stop the episodes that run beside steps; the next step runs them again.
+        """Stop the episodes still running between steps; the next step runs them again.
 
         Returns:
             Number of env steps these episodes had taken; the loop's state does not include them.

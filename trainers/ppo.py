@@ -295,8 +295,8 @@ class PPO(SurrogateLearner):
 def _valued(policy: Any) -> Valued:
     if not hasattr(policy, "logprobs_and_values"):
         raise ConfigError(
-            f"{type(policy).__name__} exposes no hidden states for a value head. PPO trains "
-            "policy.kind tiny and language models in this process. Set learner.kind = 'pg'."
+            f"{type(policy).__name__} exposes no hidden states for a value head. PPO needs "
+            "policy.kind tiny or a language model in this process. Set learner.kind = 'pg'."
         )
     found: Valued = policy
     return found

@@ -43,7 +43,7 @@ class LocalSession:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of tickets taken, and of their outcomes."""
+        """Number of tickets taken, and number of tickets by outcome."""
         return self._session.counts
 
     @property

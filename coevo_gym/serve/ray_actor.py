@@ -53,7 +53,7 @@ class RaySession:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of tickets taken, and of their outcomes."""
+        """Number of tickets taken, and number of tickets by outcome."""
         return cast("dict[str, int]", self._read("counts"))
 
     @property
