@@ -54,7 +54,7 @@ class ModelShape(NamedTuple):
 
     @property
     def kept_per_token(self) -> int:
-        """Bytes per token and layer kept for the backward pass in bf16, exact to a factor of two.
+        """Bytes per token and layer kept for the backward pass in bf16, within a factor of two.
 
         The widths are the model's; their factors were measured on small models.
         """

@@ -156,7 +156,7 @@ class TransformersPolicy(LanguageModel):
 
     @contextmanager
     def drawing(self, seed: int) -> Iterator[None]:
-        """Draw with another seed within a context; afterwards, continue with the own draws.
+        """Draw with another seed within a context; afterwards, continue the previous draws.
 
         The context uses a separate prefix cache, because a prefix computed in another batch differs
         in its last bits.

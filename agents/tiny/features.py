@@ -218,7 +218,7 @@ class Encoder:
     def _overlaps(
         self, arg: Text, context: Text, wanted: Text, want: float, local: Mapping[str, float]
     ) -> tuple[float, ...]:
-        """Return _N_COMPARED comparisons of an argument and its context with the instruction."""
+        """Compare an argument and its context with the instruction in _N_COMPARED ways."""
         total = self.weights.total
         near = context.distinct & wanted.distinct
         in_arg, in_context = total(arg.distinct & wanted.distinct), total(near)

@@ -173,7 +173,7 @@ class TinyPolicy:
 
     @contextmanager
     def drawing(self, seed: int) -> Iterator[None]:
-        """Draw with another seed within a context; afterwards, continue with the own draws."""
+        """Draw with another seed within a context; afterwards, continue the previous draws."""
         before, self._rng = self._rng, np.random.default_rng(seed)
         try:
             yield

@@ -1,4 +1,4 @@
-"""Rows of the run store on rounds, verdicts, tasks and decisions."""
+"""Rows of the run store for rounds, verdicts, tasks and decisions."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def tag_of(skill: int) -> str:
 
 
 def skill_of(tag: str) -> int:
-    """Return the skill of a :func:`tag_of`."""
+    """Return the skill of a tag created by :func:`tag_of`."""
     return int(tag.removeprefix("skill:"))
 
 

@@ -138,7 +138,7 @@ class SkillLearner:
         )
 
     def learn(self, rollouts: Rollouts) -> None:
-        """Update once: Adam on strengths, a plain step on memories, and some forgetting."""
+        """Perform one update: Adam on strengths, a plain step on memories, and some forgetting."""
         world, skills = self.world, self._chains.skills[rollouts.rows]
         by_step = gradient(rollouts)
         total = np.zeros(world.n_skills)

@@ -73,7 +73,7 @@ def rows_of(batch: Batch, weight: Tensor, clip_high: float) -> list[Row]:
     Args:
         batch: batch to learn from.
         weight: (D,) weight of each sample's positions.
-        clip_high: upper clip if the batch has no own clips.
+        clip_high: upper clip if the batch has none.
 
     Raises:
         ConfigError: if a sample is not a segment of tokens.
