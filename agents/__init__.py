@@ -1,1 +1,1 @@
-"""Who acts: scripted, random and trainable agents."""
+"""Agents: scripted, random and trainable ones."""

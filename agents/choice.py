@@ -10,14 +10,14 @@ from coevo_gym.core.trajectory import ChoiceDecision, EndReason, View
 
 
 class ChoiceAgent:
-    """Turns views into choices for a policy, and its completions into acts.
+    """An agent that turns views into choices for a policy, and completions into acts.
 
-    The cues of a view are not for it: whoever scores candidates reads no advice.
+    It ignores the cues of a view, because a policy that scores candidates reads no advice.
 
     Args:
-        policy: who chooses.
-        choices: what may be chosen in a view, ``benchmark.choices``.
-        sampling: how it draws; temperature 0 is greedy.
+        policy: policy that chooses.
+        choices: function that returns the candidates of a view, such as ``benchmark.choices``.
+        sampling: sampling settings; temperature 0 is greedy.
     """
 
     def __init__(
@@ -31,16 +31,16 @@ class ChoiceAgent:
         self.sampling = sampling or Sampling()
 
     def greedy(self) -> ChoiceAgent:
-        """The same agent without randomness, for evaluation."""
+        """Return the same agent without randomness, for evaluation."""
         return ChoiceAgent(self.policy, self.choices, Sampling(temperature=0.0))
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """One act per view, from one batch of requests."""
+        """Return one act per view, from one batch of requests."""
         completions = self.policy.generate([self._request(view) for view in views])
         return [_act(completion) for completion in completions]
 
     def demonstrate(self, view: View, action: str) -> ChoiceDecision | None:
-        """The decision that takes ``action`` for sure; None if it cannot be chosen."""
+        """Return the decision that takes ``action``; None if it is not among the choices."""
         options = self.choices(view)
         return (
             ChoiceDecision(view, options, options.index(action), 0.0) if action in options else None
@@ -49,7 +49,7 @@ class ChoiceAgent:
     def _request(self, view: View) -> Choice:
         options = self.choices(view)
         if not options:
-            raise TaskError(f"There is nothing to choose from after {view.observation[:200]!r}.")
+            raise TaskError(f"No actions to choose from after {view.observation[:200]!r}.")
         return Choice(view, options, self.sampling)
 
 

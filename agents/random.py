@@ -1,4 +1,4 @@
-"""The floor that every agent has to beat: a uniform choice."""
+"""A random agent, the lower bound for every other agent."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from coevo_gym.core.trajectory import View
 
 
 class RandomAgent:
-    """Draws uniformly from a benchmark's choices.
+    """An agent that draws uniformly from a benchmark's choices.
 
     Args:
-        choices: what may be chosen in a view, ``benchmark.choices``.
-        rng: all of its randomness.
+        choices: function that returns the candidates of a view, such as ``benchmark.choices``.
+        rng: only source of randomness.
 
     Example:
         >>> import numpy as np
@@ -30,11 +30,11 @@ class RandomAgent:
         self._rng = rng
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """One draw per view, in order."""
+        """Return one random action per view, in order."""
         return [Act(self._draw(view)) for view in views]
 
     def _draw(self, view: View) -> str:
         options = self._choices(view)
         if not options:
-            raise TaskError(f"There is nothing to choose from after {view.observation[:200]!r}.")
+            raise TaskError(f"No actions to choose from after {view.observation[:200]!r}.")
         return options[int(self._rng.integers(len(options)))]

@@ -1,4 +1,4 @@
-"""The ceiling: reference solutions, played."""
+"""Reference solutions as agents, the upper bound of the success rate."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from coevo_gym.episodes.evaluation import Parts
 
 
 def references(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextManager[Parts]:
-    """Play each task's own solution, the ceiling of the success rate.
+    """Play each task's own solution, as an upper bound of the success rate.
 
-    Pass it to :func:`~coevo_gym.episodes.evaluation.evaluate` in the place of an agent.
+    Pass this function to :func:`~coevo_gym.episodes.evaluation.evaluate` in place of an agent.
     """
     return nullcontext((ScriptedAgent(task.solution, after=""), [task]) for task in tasks)

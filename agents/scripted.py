@@ -1,4 +1,4 @@
-"""Agents that play what they were given: references, demonstrations, test doubles."""
+"""Agents that play given actions, for references, demonstrations and tests."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Script = Callable[[View], str] | Mapping[str, Sequence[str]] | Sequence[str]
 
 
 class ScriptedAgent:
-    """Plays a script; it keeps no state, so any number of episodes may run at once.
+    """An agent that plays a script; it is stateless, so episodes may run concurrently.
 
-    A script is a list of actions for every episode, or a list per instruction, or a function of
-    the view. Lists are played by the length of the view's history.
+    A script is a list of actions for every episode, a list per instruction, or a function of the
+    view. The position in a list is the length of the view's history.
 
     Args:
-        script: what to play.
-        after: the action when a list is over; None raises.
+        script: script to play.
+        after: action after the end of a list; None to raise an error.
 
     Example:
         >>> agent = ScriptedAgent(["press red", "done"])
@@ -29,12 +29,12 @@ class ScriptedAgent:
 
     def __init__(self, script: Script, *, after: str | None = None) -> None:
         if isinstance(script, str):
-            raise ConfigError(f"A script is a list of actions, actual: the string {script!r}")
+            raise ConfigError(f"A script must be a list of actions, actual: string {script!r}")
         self._script = script
         self._after = after
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """The script's next action for each view."""
+        """Return the script's next action for each view."""
         return [Act(self._next(view)) for view in views]
 
     def _next(self, view: View) -> str:
@@ -51,7 +51,7 @@ class ScriptedAgent:
             return actions[step]
         if self._after is None:
             raise ConfigError(
-                f"The script of {len(actions)} actions is over and the episode is not. "
-                "Pass after=… to say what to do then."
+                f"The script has only {len(actions)} actions, but the episode continues. "
+                "Pass after=… to set the action after its end."
             )
         return self._after

@@ -1,4 +1,4 @@
-"""What a policy expects to earn, read from its hidden states. This module needs PyTorch."""
+"""A value head that predicts returns from a policy's hidden states. Requires PyTorch."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 
 class ValueHead(nn.Module):
-    """A linear layer with one output, in fp32; it says 0 until it is trained, and draws nothing.
+    """A linear layer with one output, in fp32; initially 0, without random numbers.
 
     Args:
-        width: of a hidden state.
-        device: where it computes.
+        width: width of a hidden state.
+        device: device of the weights.
     """
 
     def __init__(self, width: int, device: torch.device | str = "cpu") -> None:
@@ -20,5 +20,5 @@ class ValueHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros((), device=device))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Values (...) of hidden states (..., width), whatever their precision is."""
+        """Return values (...) of hidden states (..., width), in any precision."""
         return hidden.float() @ self.weight + self.bias

@@ -91,9 +91,9 @@ def test_an_engine_that_reads_the_ground_truth_is_caught(action: str, read: str)
 @pytest.mark.parametrize(
     ("broken", "words"),
     [
-        ({"side_of": lambda self, task: Split.TRAIN}, "does not lie in val"),
-        ({"demonstration": lambda self, task: ()}, "its demonstration does not solve it"),
-        ({"choices": lambda self, view: ()}, "nothing to choose from"),
+        ({"side_of": lambda self, task: Split.TRAIN}, "is not in split val"),
+        ({"demonstration": lambda self, task: ()}, "the demonstration does not solve it"),
+        ({"choices": lambda self, view: ()}, "no choices at the start"),
         ({"drafts": lambda self, trace, context, rng: []}, "no draft of 0 passed the gates"),
     ],
 )

@@ -182,12 +182,12 @@ class _Broken(CoEvolve):
 @pytest.mark.parametrize(
     ("promise", "words"),
     [
-        ("seed", "two that are made alike draw differently"),
+        ("seed", "two identical curricula draw differently"),
         ("count", "gives 2 tasks"),
         ("state", "it draws differently"),
-        ("metrics", "metric tasks is no float"),
+        ("metrics", "metric tasks is not a float"),
         ("twice", "a round is applied twice"),
-        ("split", "record takes in a test task"),
+        ("split", "record accepts a test task"),
     ],
 )
 def test_a_curriculum_that_breaks_a_promise_is_caught(promise: str, words: str) -> None:
@@ -205,7 +205,7 @@ def test_a_gate_that_lets_all_through_breaks_it() -> None:
     from coevo_gym.curricula.gates.gates import PrefixGate
 
     good = draft_of("webshop")
-    with pytest.raises(AssertionError, match="lets through what it should reject"):
+    with pytest.raises(AssertionError, match="lets through a draft that it should reject"):
         assert_gate_contract(PrefixGate(), passes=good, fails=good)
 
 

@@ -35,10 +35,13 @@ def test_the_contract_of_tags(name: str, engine: Callable[[str], None]) -> None:
     ("tags", "words"),
     [
         (lambda self, task: (), "has no tags"),
-        (lambda self, task: ("mug",), "tags are kind:value"),
+        (lambda self, task: ("mug",), "tags must be kind:value"),
         (lambda self, task: ("b:1", "a:1"), "sorted"),
-        (lambda self, task: tags_from([("way", " ".join(task.solution))]), "tell of its solution"),
-        (lambda self, task: ("is:task",) if isinstance(task, Task) else ("is:draft",), "a draft"),
+        (
+            lambda self, task: tags_from([("way", " ".join(task.solution))]),
+            "depend on its",
+        ),
+        (lambda self, task: ("is:task",) if isinstance(task, Task) else ("is:draft",), "its draft"),
     ],
 )
 def test_the_contract_of_tags_can_fail(

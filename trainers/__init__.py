@@ -1,1 +1,1 @@
-"""How to learn: advantages, losses, learners, the loop."""
+"""Training: advantages, losses, learners and the training loop."""

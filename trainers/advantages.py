@@ -1,10 +1,12 @@
-"""How good each rollout of a group was, and each of its steps, against the others.
+"""Advantage estimators for rollouts and steps within a group.
 
-Pure functions of numbers, without PyTorch; :mod:`coevo_gym.trainers.credit` applies them to groups.
-GRPO (arXiv 2402.03300), Dr. GRPO (arXiv 2503.20783), RLOO (arXiv 2402.14740), GiGPO (arXiv
-2505.10978), PPO's GAE (arXiv 1506.02438), the length penalty of DAPO (arXiv 2503.14476).
+All functions are pure, operate on plain numbers and do not need PyTorch;
+:mod:`coevo_gym.trainers.credit` applies them to groups. Implemented methods: GRPO (arXiv
+2402.03300), Dr. GRPO (arXiv 2503.20783), RLOO (arXiv 2402.14740), GiGPO (arXiv 2505.10978), PPO's
+GAE (arXiv 1506.02438) and the length penalty of DAPO (arXiv 2503.14476).
 
-Sums are correctly rounded (``math.fsum``): what a rollout is worth does not depend on its place.
+Sums are correctly rounded (``math.fsum``), so a rollout's advantage does not depend on its position
+in the group.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 EPS = 1e-6
-"""Added to the standard deviation of a group."""
+"""A small constant added to the standard deviation of a group."""
 
 
 def relative_to_group(
@@ -30,20 +32,20 @@ def relative_to_group(
     normalise_std: bool = True,
     eps: float = EPS,
 ) -> list[float]:
-    """Judge each rollout against the mean of its group (GRPO; without the division Dr. GRPO).
+    """Compute each rollout's advantage over its group mean (GRPO; undivided: Dr. GRPO).
 
     Args:
         rewards: (K,) outcome of each rollout of a task, any scale.
-        valid: (K,) False where a rollout was lost; it is left out of mean and deviation.
+        valid: (K,) False for a lost rollout, which is excluded from the mean and the deviation.
         normalise_std: divide by the group's sample standard deviation.
         eps: added to the standard deviation.
 
     Returns:
-        (K,) advantages; 0 where a rollout was lost, and all 0 in a group whose rewards are equal
-        or of which fewer than two are left.
+        (K,) advantages. Lost rollouts get 0. All advantages are 0 if the rewards are equal or
+        fewer than two valid rollouts remain.
     """
     kept = _kept(rewards, valid)
-    if len(kept) < 2 or min(kept) == max(kept):  # rounding in a mean, divided by eps, is not 0
+    if len(kept) < 2 or min(kept) == max(kept):  # a rounding error divided by eps would not be 0
         return [0.0] * len(rewards)
     mean = math.fsum(kept) / len(kept)
     scale = 1.0
@@ -57,15 +59,15 @@ def relative_to_group(
 def relative_to_others(
     rewards: Sequence[float], valid: Sequence[bool] | None = None
 ) -> list[float]:
-    """Judge each rollout against the mean of the others (RLOO).
+    """Compute each rollout's advantage over the mean of the other rollouts (RLOO).
 
     Args:
         rewards: (K,) outcome of each rollout of a task, any scale.
-        valid: (K,) False where a rollout was lost; it is no baseline to the others.
+        valid: (K,) False for a lost rollout, which is excluded from the others' baselines.
 
     Returns:
-        (K,) advantages, n / (n - 1) times the distance from the mean of the n that are left; 0 as
-        in :func:`relative_to_group`.
+        (K,) advantages: n / (n - 1) times the distance from the mean of the n valid rollouts; 0 in
+        the same cases as in :func:`relative_to_group`.
     """
     n = len(_kept(rewards, valid))
     centred = relative_to_group(rewards, valid, normalise_std=False)
@@ -73,7 +75,7 @@ def relative_to_others(
 
 
 def returns(rewards: Sequence[float], gamma: float) -> list[float]:
-    """Discounted reward-to-go of each step."""
+    """Return the discounted reward-to-go of each step."""
     found: list[float] = []
     for reward in reversed(rewards):
         found.append(reward + gamma * (found[-1] if found else 0.0))
@@ -83,17 +85,17 @@ def returns(rewards: Sequence[float], gamma: float) -> list[float]:
 def gae(
     rewards: Sequence[float], values: Sequence[float], *, gamma: float, lam: float
 ) -> list[float]:
-    """Judge each step against what was expected of it (generalised advantage estimation).
+    """Compute generalised advantage estimates (GAE) for one trajectory.
 
     Args:
-        rewards: (T,) what each step of one trajectory earned.
-        values: (T,) what was expected to be earned from each step on.
-        gamma: discount.
-        lam: 1 for the return less the value, 0 for one step's surprise.
+        rewards: (T,) reward of each step.
+        values: (T,) predicted return from each step on.
+        gamma: discount factor.
+        lam: 1: return minus value; 0: one-step temporal-difference error.
 
     Returns:
-        (T,) advantages; with the values added they are what the values should have been. After the
-        last step nothing is expected.
+        (T,) advantages. Advantages plus values are the targets of the value function. The value
+        after the last step is 0.
 
     Source: Schulman et al., arXiv 1506.02438, Eq. 16.
     """
@@ -106,13 +108,13 @@ def gae(
 
 
 class Estimate(NamedTuple):
-    """What was expected of a trajectory, and what came of it.
+    """Advantages and value targets of a trajectory.
 
     Attributes:
-        advantage: one for each step, or of each step one for each sampled position.
-        values: of each sampled position, before the update.
-        targets: what these should have been; 0 where there is none.
-        valued: whether a position has a value: each one, or the first of each decision.
+        advantage: one number per step, or one list per step with a number per sampled position.
+        values: predicted value of each sampled position, before the update.
+        targets: value target of each position; 0 for positions without a target.
+        valued: True for positions that have a value: all of them, or the first of each decision.
     """
 
     advantage: list[StepAdvantage]
@@ -129,12 +131,14 @@ def turn_estimate(
     gamma: float,
     lam: float,
 ) -> Estimate:
-    """Judge each decision by the value at its first position; its tokens share the advantage.
+    """Compute one advantage per decision from the value at its first position.
+
+    All tokens of a decision share its advantage.
 
     Args:
         rewards: (S,) reward of each step.
-        lengths: (S,) sampled positions of each step; 0 where a step was not decided. What such a
-            step earned was earned by the decision before it.
+        lengths: (S,) number of sampled positions of each step; 0 for a step without a decision.
+            The reward of such a step is added to the preceding decision.
         values: value of each position, in order.
         gamma: discount from one decision to the next.
         lam: lambda of GAE.
@@ -159,7 +163,7 @@ def token_estimate(
     gamma: float,
     lam: float,
 ) -> Estimate:
-    """Judge each sampled position; what a decision earns is earned by its last one.
+    """Compute one advantage per sampled position; the last one of a decision earns its reward.
 
     Args:
         rewards: as in :func:`turn_estimate`.
@@ -180,7 +184,7 @@ def token_estimate(
 
 
 def _by_decision(rewards: Sequence[float], lengths: Sequence[int]) -> list[float]:
-    """Rewards of the steps that were decided, each with those of the undecided ones after it."""
+    """Return the reward of each decision plus the rewards of undecided steps that follow it."""
     found: list[float] = []
     for reward, n in zip(rewards, lengths, strict=True):
         if n:
@@ -196,19 +200,19 @@ def relative_to_state(
     *,
     normalise_std: bool = True,
 ) -> list[list[float]]:
-    """Judge steps of a group of rollouts that were taken in one and the same state (GiGPO's A_S).
+    """Compare steps that were taken in the same state within a group of rollouts (GiGPO's A_S).
 
     Args:
-        states: of each trajectory, the state that each step was taken in; hashable, and equal
-            where the state is the same.
-        worth: of each trajectory, what each step is worth, such as its return.
+        states: for each trajectory, the state in which each step was taken; states are hashable
+            and compare equal if they are the same.
+        worth: for each trajectory, the value to compare for each step, such as its return.
         normalise_std: divide by the sample standard deviation within a state.
 
     Returns:
-        For each step, its worth against the mean of all steps in its state; 0 in a state that was
-        met once.
+        For each step, its advantage over the mean of all steps in the same state; 0 if the state
+        occurred only once.
 
-    Source: GiGPO, Eq. 6-8; states are compared within a group only.
+    Source: GiGPO, Eq. 6-8. States are compared only within a group.
     """
     places: dict[Hashable, list[tuple[int, int]]] = {}
     for i, trajectory in enumerate(states):
@@ -232,21 +236,21 @@ def relative_to_group_and_state(
     state_weight: float = 1.0,
     normalise_std: bool = True,
 ) -> list[list[float]]:
-    """Judge each step of a group by its trajectory and by its state: w_o A_E + w_s A_S (GiGPO).
+    """Combine trajectory and state advantages for each step: w_o A_E + w_s A_S (GiGPO).
 
     Args:
-        rewards: (K,) outcome of each trajectory; it makes A_E.
+        rewards: (K,) outcome of each trajectory, used for A_E.
         states: as in :func:`relative_to_state`.
-        worth: as in :func:`relative_to_state`; it makes A_S.
-        valid: (K,) False where a rollout was lost; neither part sees it.
-        outcome_weight: of A_E.
-        state_weight: of A_S.
-        normalise_std: of both parts.
+        worth: as in :func:`relative_to_state`, used for A_S.
+        valid: (K,) False for a lost rollout, which is excluded from both parts.
+        outcome_weight: weight of A_E.
+        state_weight: weight of A_S.
+        normalise_std: divide both parts by their sample standard deviation.
 
     Returns:
-        One advantage for each step of each trajectory; 0 where a rollout was lost.
+        One advantage for each step of each trajectory; 0 for lost rollouts.
 
-    Source: GiGPO, Eq. 3-8. A trajectory counts once in A_E, however long it is.
+    Source: GiGPO, Eq. 3-8. A trajectory counts once in A_E, whatever its length.
     """
     taken = [True] * len(rewards) if valid is None else valid
     of_trajectory = relative_to_group(rewards, taken, normalise_std=normalise_std)
@@ -262,12 +266,13 @@ def relative_to_group_and_state(
 
 
 def overlong_penalty(tokens: int, *, max_tokens: int, buffer_tokens: int) -> float:
-    """Punishment for length, to be added to the reward (DAPO, Eq. 13).
+    """Return the length penalty to add to the reward (DAPO, Eq. 13).
 
     Args:
-        tokens: sampled tokens of the trajectory.
-        max_tokens: from here on it is -1.
-        buffer_tokens: it falls from 0 to -1 over so many tokens below ``max_tokens``.
+        tokens: number of sampled tokens in the trajectory.
+        max_tokens: length from which the penalty is -1.
+        buffer_tokens: width of the range below ``max_tokens`` over which the penalty goes from 0
+            to -1.
 
     Returns:
         A number in [-1, 0].
@@ -276,13 +281,13 @@ def overlong_penalty(tokens: int, *, max_tokens: int, buffer_tokens: int) -> flo
     return -min(max(over, 0) / buffer_tokens, 1.0)
 
 
-# The same on tensors, for learners that hold their rewards in one.
+# Tensor versions, for learners that keep their rewards in a tensor.
 
 
 def group_advantages(
     rewards: Tensor, mask: Tensor | None = None, *, normalise_std: bool = True, eps: float = EPS
 ) -> Tensor:
-    """:func:`relative_to_group` of each row of (G, K) rewards, with a (G, K) bool mask.
+    """Apply :func:`relative_to_group` to each row of (G, K) rewards, with a (G, K) bool mask.
 
     Raises:
         ValueError: if K < 2, because a group of one has no baseline.
@@ -295,7 +300,7 @@ def group_advantages(
 
 
 def leave_one_out_advantages(rewards: Tensor, mask: Tensor | None = None) -> Tensor:
-    """:func:`relative_to_others` of each row of (G, K) rewards, with a (G, K) bool mask.
+    """Apply :func:`relative_to_others` to each row of (G, K) rewards, with a (G, K) bool mask.
 
     Raises:
         ValueError: if K < 2.
@@ -310,7 +315,7 @@ def _by_row(
 ) -> Tensor:
     if rewards.ndim != 2 or rewards.shape[1] < 2:
         raise ValueError(
-            "Advantages within groups need (G, K) rewards with K >= 2, actual shape: "
+            "Group advantages need (G, K) rewards with K >= 2, actual shape: "
             f"{tuple(rewards.shape)}"
         )
     valid = [None] * len(rewards) if mask is None else mask.tolist()

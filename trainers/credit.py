@@ -1,14 +1,14 @@
-"""Credit: how outcomes and notes become advantages.
+"""Credit assignment: from outcomes and notes to advantages.
 
-An estimator says how good each trajectory of a group was, or each of its steps; transforms change
-that. All of it is lists of floats: no PyTorch, no state, so the same credit serves our learner and
-other people's (:mod:`coevo_gym.trainers.spread`).
+An estimator computes the advantage of each trajectory or step of a group; transforms modify the
+result. All functions work on lists of floats, without PyTorch or state, so the same credit
+assignment serves the built-in learners and external trainers (:mod:`coevo_gym.trainers.spread`).
 
 | estimator | advantage of a trajectory |
 |---|---|
-| `GroupRelative` | its reward against its group's mean (GRPO, Dr. GRPO) |
-| `LeaveOneOut` | its reward against the mean of the others (RLOO) |
-| `StateGrouped` | one a step: the above, and the step against others in the same state (GiGPO) |
+| `GroupRelative` | its reward minus the group mean (GRPO, Dr. GRPO) |
+| `LeaveOneOut` | its reward minus the mean of the other rollouts (RLOO) |
+| `StateGrouped` | one per step: group advantage plus advantage within the same state (GiGPO) |
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Credit:
-    """An estimator, and transforms of what it says, one after the other.
+    """An advantage estimator followed by a sequence of transforms.
 
     Example:
         >>> def halved(groups, notes, advantages):
@@ -51,7 +51,7 @@ class Credit:
     transforms: tuple[Transform, ...] = ()
 
     def __call__(self, groups: Sequence[Group], notes: Notes = NO_NOTES) -> list[list[Advantage]]:
-        """One advantage for each trajectory of each group, or one for each of its steps."""
+        """Return one advantage for each trajectory of each group, or one for each of its steps."""
         advantages = self.estimator(groups, notes)
         for transform in self.transforms:
             advantages = transform(groups, notes, advantages)
@@ -59,7 +59,10 @@ class Credit:
 
 
 class Overlong(NamedTuple):
-    """The length penalty of DAPO; see :func:`~coevo_gym.trainers.advantages.overlong_penalty`."""
+    """Parameters of DAPO's length penalty.
+
+    See :func:`~coevo_gym.trainers.advantages.overlong_penalty`.
+    """
 
     max_tokens: int
     buffer_tokens: int
@@ -70,15 +73,15 @@ class Outcome:
     """The reward of a trajectory.
 
     Attributes:
-        of: the binary success, or the benchmark's score.
-        overlong: what long trajectories lose of it; None for nothing.
+        of: field used as the reward: the binary success or the benchmark's score.
+        overlong: length penalty subtracted from the reward; None for no penalty.
     """
 
     of: Literal["success", "score"] = "success"
     overlong: Overlong | None = None
 
     def __call__(self, trajectory: Trajectory) -> float:
-        """A number in [-1, 1]; below 0 only by a penalty."""
+        """Return the reward in [-1, 1]; only a penalty makes it negative."""
         outcome = float(getattr(trajectory, self.of))
         if self.overlong is None:
             return outcome
@@ -89,10 +92,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class GroupRelative:
-    """A trajectory's reward against the mean of its group.
+    """An estimator that subtracts the group mean from each trajectory's reward.
 
     Attributes:
-        outcome: its reward.
+        outcome: reward of a trajectory.
         normalise_std: divide by the group's standard deviation (False: Dr. GRPO).
     """
 
@@ -100,7 +103,10 @@ class GroupRelative:
     normalise_std: bool = True
 
     def __call__(self, groups: Sequence[Group], notes: Notes) -> list[list[Advantage]]:
-        """See :func:`~coevo_gym.trainers.advantages.relative_to_group`."""
+        """Return the group-relative advantages of each group.
+
+        See :func:`~coevo_gym.trainers.advantages.relative_to_group`.
+        """
         return [
             [*relative_to_group(*_rewards(group, self.outcome), normalise_std=self.normalise_std)]
             for group in groups
@@ -109,41 +115,44 @@ class GroupRelative:
 
 @dataclass(frozen=True)
 class LeaveOneOut:
-    """A trajectory's reward against the mean of the others of its group; never divided."""
+    """An estimator that subtracts the mean reward of the other rollouts, without scaling."""
 
     outcome: Outcome = Outcome()
 
     def __call__(self, groups: Sequence[Group], notes: Notes) -> list[list[Advantage]]:
-        """See :func:`~coevo_gym.trainers.advantages.relative_to_others`."""
+        """Return the leave-one-out advantages of each group.
+
+        See :func:`~coevo_gym.trainers.advantages.relative_to_others`.
+        """
         return [[*relative_to_others(*_rewards(group, self.outcome))] for group in groups]
 
 
 class StepWorth(Protocol):
-    """What each step of a group's trajectories is worth, before steps are compared."""
+    """A function that assigns each step the value by which steps in the same state are compared."""
 
     def __call__(
         self, group: Group, rewards: Sequence[float], notes: Notes
     ) -> Sequence[Sequence[float]]:
-        """A number for each step of each trajectory.
+        """Return one number for each step of each trajectory.
 
         Args:
             group: the trajectories.
             rewards: (K,) reward of each of them.
-            notes: what studies have said of them.
+            notes: notes that studies have written about the trajectories.
         """
         ...
 
 
 @dataclass(frozen=True)
 class AtTheEnd:
-    """The return of a step where the last one earns the trajectory's reward."""
+    """Discounted returns when only the last step earns the trajectory's reward."""
 
     gamma: float = 0.95
 
     def __call__(
         self, group: Group, rewards: Sequence[float], notes: Notes
     ) -> Sequence[Sequence[float]]:
-        """See :class:`StepWorth`."""
+        """Return the discounted return of each step; see :class:`StepWorth`."""
         lengths = [len(trajectory.steps) for trajectory in group.trajectories]
         return [
             returns([0.0] * (n - 1) + [reward], self.gamma) if n else []
@@ -153,39 +162,39 @@ class AtTheEnd:
 
 @dataclass(frozen=True)
 class Earned:
-    """The return of a step where each earns the reward that the env gave for it."""
+    """Discounted returns when each step earns its own env reward."""
 
     gamma: float = 0.95
 
     def __call__(
         self, group: Group, rewards: Sequence[float], notes: Notes
     ) -> Sequence[Sequence[float]]:
-        """See :class:`StepWorth`."""
+        """Return the discounted return of each step; see :class:`StepWorth`."""
         earned = [[step.reward for step in t.steps] for t in group.trajectories]
         return [returns(one, self.gamma) for one in earned]
 
 
 class States(Protocol):
-    """Which steps of a group were taken in the same state."""
+    """A function that assigns a state to each step of a group's trajectories."""
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Sequence[Sequence[Hashable]]:
-        """Of each trajectory, the state of each step; equal where the state is the same."""
+        """Return the state of each step of each trajectory; equal values mean the same state."""
         ...
 
 
 def exact(trajectories: Sequence[Trajectory]) -> list[list[str]]:
-    """States that are equal observations."""
+    """Use the observation of each step as its state."""
     return [[step.observation for step in trajectory.steps] for trajectory in trajectories]
 
 
 @dataclass(frozen=True)
 class Similar:
-    """States whose observations are alike; a warning names some of the first that were merged.
+    """A state function that merges similar observations and logs the first few merges.
 
     Attributes:
-        threshold: likeness above which two observations are one state. At 0.9 "desk 1" and "desk
-            2" are one in a text of 18 characters.
-        measure: what is compared.
+        threshold: similarity above which two observations are the same state. At 0.9, "desk 1" and
+            "desk 2" are merged in a text of 18 characters.
+        measure: similarity measure.
     """
 
     threshold: float = 0.9
@@ -193,31 +202,31 @@ class Similar:
     _told: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> list[list[int]]:
-        """See :class:`States`; observations are taken in the order of trajectories and steps."""
+        """Return state numbers; observations are compared in order of trajectories and steps."""
         observations = exact(trajectories)
         texts = [text for one in observations for text in one]
         found = group_states(texts, threshold=self.threshold, measure=self.measure)
         for leader, text in found.merged[: max(0, _TOLD_AT_MOST - len(self._told))]:
             self._told.append(text)
-            logger.warning("states taken for one: %.200r and %.200r", leader, text)
+            logger.warning("merged into one state: %.200r and %.200r", leader, text)
         numbers = iter(found.numbers)
         return [[next(numbers) for _ in one] for one in observations]
 
 
 _TOLD_AT_MOST = 5
-"""Pairs of merged states that are logged."""
+"""Maximum number of merged state pairs to log."""
 
 
 @dataclass(frozen=True)
 class StateGrouped:
-    """Each step by its trajectory and by its state: A = w_o A_E + w_s A_S (GiGPO).
+    """An estimator that combines trajectory and state advantages: A = w_o A_E + w_s A_S (GiGPO).
 
     Attributes:
-        worth: what a step is worth; a state's steps are compared by it.
-        states: which steps are compared.
-        outcome: the reward of a trajectory.
-        outcome_weight: weight of A_E, the trajectory against its group.
-        state_weight: weight of A_S, the step against others in its state.
+        worth: function that assigns each step the value compared within a state.
+        states: function that assigns a state to each step.
+        outcome: reward of a trajectory.
+        outcome_weight: weight of A_E, the trajectory's advantage over its group.
+        state_weight: weight of A_S, the step's advantage over other steps in the same state.
         normalise_std: divide both parts by their standard deviations.
     """
 
@@ -229,7 +238,10 @@ class StateGrouped:
     normalise_std: bool = True
 
     def __call__(self, groups: Sequence[Group], notes: Notes) -> list[list[Advantage]]:
-        """See :func:`~coevo_gym.trainers.advantages.relative_to_group_and_state`."""
+        """Return one advantage per step.
+
+        See :func:`~coevo_gym.trainers.advantages.relative_to_group_and_state`.
+        """
         return [[*self._judge(group, notes)] for group in groups]
 
     def _judge(self, group: Group, notes: Notes) -> list[list[float]]:
@@ -246,7 +258,7 @@ class StateGrouped:
 
 
 def credit_of(config: GRPOConfig) -> Credit:
-    """The credit that a learner's settings name."""
+    """Create the credit assignment that a learner's settings specify."""
     overlong = None
     if config.overlong == "penalty":
         overlong = Overlong(config.overlong_max_tokens, config.overlong_buffer_tokens)
@@ -268,6 +280,6 @@ def credit_of(config: GRPOConfig) -> Credit:
 
 
 def _rewards(group: Group, outcome: Outcome) -> tuple[list[float], list[bool]]:
-    """(K,) rewards, and (K,) whether the rollout was not lost."""
+    """Return (K,) rewards and (K,) validity flags; lost rollouts are not valid."""
     rewards = [outcome(trajectory) for trajectory in group.trajectories]
     return rewards, [not t.end_reason.lost for t in group.trajectories]

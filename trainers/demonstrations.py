@@ -1,9 +1,8 @@
-"""Demonstrations: decisions of references and of the best rollouts, to be imitated.
+"""Demonstrations: decisions from reference solutions and accepted rollouts, for imitation.
 
-What is imitated are decisions of training tasks only.
+Only decisions of training tasks are imitated.
 
-Source of learning from accepted rollouts: ReST (arXiv 2308.08998), whose Improve step fine-tunes
-on samples with a reward above a threshold.
+Learning from accepted rollouts follows ReST (arXiv 2308.08998), whose Improve step fine-tunes
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ __all__ = ["Demonstrations", "Demonstrator", "accepted_rollouts", "demonstrate"]
 
 
 class Demonstrations(NamedTuple):
-    """What to imitate, as decisions.
+    """Decisions to imitate, grouped by task.
 
     Attributes:
-        decisions: those of each task, in order; several episodes of it one after the other.
-        skipped: steps that no decision stands for: the reference action was not among the
-            choices, or there was no room for it in the context.
-        unsolved: episodes left out, because they did not solve their task, scored too low, or were
-            lost to an engine.
-        env_steps: env steps taken to find them.
+        decisions: decisions of each task, in order; several episodes of a task are concatenated.
+        skipped: number of steps without a decision, because the reference action was not among the
+            choices or did not fit into the context.
+        unsolved: number of episodes left out because they did not solve their task, scored too low
+            or were lost to an engine fault.
+        env_steps: number of env steps taken to collect the demonstrations.
     """
 
     decisions: tuple[tuple[Decision, ...], ...]
@@ -42,17 +41,17 @@ class Demonstrations(NamedTuple):
 
     @property
     def texts(self) -> list[str]:
-        """Instructions and observations that choices were made in, for word weights."""
+        """Instructions and observations in which choices were made, for computing word weights."""
         decisions = [decision for task in self.decisions for decision in task]
         views = [d.context for d in decisions if isinstance(d, ChoiceDecision)]
         return [text for view in views for text in (view.instruction, view.observation)]
 
 
 class Demonstrator(Protocol):
-    """An agent that knows which decision of its policy would have led to an action."""
+    """An agent that can return the decision of its policy that produces a given action."""
 
     def demonstrate(self, view: View, action: str) -> Decision | None:
-        """The decision that leads to ``action`` in ``view``; None if none does."""
+        """Return the decision that leads to ``action`` in ``view``, or None if there is none."""
         ...
 
 
@@ -64,19 +63,19 @@ def demonstrate(
     *,
     seed: int = 0,
 ) -> Demonstrations:
-    """Run the references of training tasks, and note the decisions that would have led to them.
+    """Run the reference solutions of training tasks and collect the decisions that produce them.
 
-    An episode that is lost to an engine is left out, with a warning.
+    An episode lost to an engine fault is left out, with a warning.
 
     Args:
-        tasks: whose references to run.
-        envs: where to.
-        benchmark: says what to do in each task.
-        agent: whose decisions they become.
-        seed: with the task's id, it seeds the episode's env.
+        tasks: tasks to run the reference solutions of.
+        envs: pool of envs to run in.
+        benchmark: source of the reference solutions.
+        agent: agent that maps actions to its policy's decisions.
+        seed: combined with the task's id to seed the episode's env.
 
     Raises:
-        EnvBackendError: if all were lost.
+        EnvBackendError: if all episodes were lost.
         SplitLeakError: if a task is not a training task.
     """
     for task in tasks:
@@ -85,7 +84,7 @@ def demonstrate(
     skipped = env_steps = 0
     fault: Fault | None = None
     for task in tasks:
-        # Free code is no choice that could be demonstrated, but what a text can be.
+        # Free code cannot be demonstrated as a choice, only as text.
         reciter = _Reciter(benchmark.demonstration(task) or task.solution, agent)
         found = run_one(TrainingEpisode(task, episode_seed(seed, task.id)), reciter, envs)
         skipped += reciter.skipped
@@ -102,9 +101,9 @@ def demonstrate(
 
 
 class _Reciter:
-    """Plays a reference, and asks a policy's agent which decisions would have led to it.
+    """An agent that plays a reference solution and records the policy's matching decisions.
 
-    It gives up if the reference is over and the episode is not.
+    It abandons the episode if the reference is exhausted before the episode ends.
     """
 
     def __init__(self, actions: Sequence[str], agent: Demonstrator) -> None:
@@ -113,7 +112,7 @@ class _Reciter:
         self._agent = agent
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """The reference's next action, and the decision that would have led to it."""
+        """Return the reference's next action and the policy's matching decision, for each view."""
         return [self._next(view) for view in views]
 
     def _next(self, view: View) -> Act:
@@ -127,16 +126,16 @@ class _Reciter:
 
 
 def accepted_rollouts(groups: Sequence[Group], *, above: float) -> Demonstrations:
-    """Take the decisions of rollouts that scored well: ReST's Improve step.
+    """Collect the decisions of rollouts that scored well (ReST's Improve step).
 
     Args:
-        groups: what was sampled in training; they need not be whole.
-        above: rollouts with a score above this are imitated, those at it are not.
+        groups: groups sampled in training; incomplete groups are allowed.
+        above: only rollouts with a score strictly above this value are imitated.
 
     Returns:
-        The decisions of each task that has any. Rollouts of the same task are kept together, so
-        that none of them is trained on while another is held out. Their env steps were counted
-        when they were sampled, and are 0 here.
+        The decisions of each task that has any. All rollouts of a task stay together, so that none
+        is trained on while another is held out. ``env_steps`` is 0, because the env steps were
+        counted during sampling.
 
     Raises:
         SplitLeakError: if a task is not a training task, or an episode was an evaluation.
@@ -148,7 +147,8 @@ def accepted_rollouts(groups: Sequence[Group], *, above: float) -> Demonstration
         for trajectory in group.trajectories:
             if not isinstance(trajectory, Trajectory):
                 raise SplitLeakError(
-                    f"A {type(trajectory).__name__} of {group.task.name} must not be imitated."
+                    f"A {type(trajectory).__name__} of {group.task.name} cannot be imitated. Use "
+                    "rollouts from training."
                 )
             if trajectory.score <= above:
                 unsolved += 1
@@ -163,6 +163,6 @@ def accepted_rollouts(groups: Sequence[Group], *, above: float) -> Demonstration
 def _check_split(task: Task) -> None:
     if task.split is not Split.TRAIN:
         raise SplitLeakError(
-            f"{task.name} is a {task.split} task; only training tasks may be imitated."
+            f"{task.name} is a {task.split} task. Only training tasks can be imitated."
         )
     task.require_asked("imitate")

@@ -1,11 +1,11 @@
-"""GRPO and its relatives: clip-higher, several means of the loss, a KL term, and what DAPO adds.
+"""GRPO and variants: clip-higher, several loss means, a KL term and the additions of DAPO.
 
-An update turns groups into a batch of samples, computes old and reference log-probabilities, and
-takes steps on the clipped surrogate. ``credit.py`` judges rollouts, ``segments.py`` turns decisions
-into samples, and ``update/learner.py`` runs the epochs with the loss that is passed to it.
+An update turns groups into a batch of samples, computes old and reference log-probabilities and
+optimises the clipped surrogate. ``credit.py`` computes advantages, ``segments.py`` turns decisions
+into samples and ``update/learner.py`` runs the epochs with the loss defined here.
 
-Sources: GRPO (arXiv 2402.03300); token mean as in CoEvolve (arXiv 2604.15840, Eq. 1), the mean over
-trajectories as in Role-Agent (arXiv 2606.10917, Eq. 1), the constant one as in Dr. GRPO (arXiv
+Sources: GRPO (arXiv 2402.03300); token mean as in CoEvolve (arXiv 2604.15840, Eq. 1); mean over
+trajectories as in Role-Agent (arXiv 2606.10917, Eq. 1); constant divisor as in Dr. GRPO (arXiv
 2503.20783).
 """
 
@@ -64,20 +64,21 @@ __all__ = [
 _LOG = logging.getLogger(__name__)
 
 OVERLONG = frozenset({EndReason.MAX_TOKENS, EndReason.CONTEXT_OVERFLOW})
-"""Ends for want of tokens."""
+"""End reasons of trajectories that ran out of tokens."""
 
 
 class GRPO(SurrogateLearner):
-    """Learns from whole groups; one update is one policy version.
+    """A learner that trains on complete groups; each update produces one policy version.
 
     Args:
-        policy: what to train. Choices must be sampled at temperature 1; a segment says its own.
+        policy: policy to train. Choices must be sampled at temperature 1; segments record their own
+            temperature.
         config: settings.
-        credit: how rollouts are judged; default: as the settings say.
-        seed: seed of the order of minibatches.
+        credit: credit assignment; default: as specified in the settings.
+        seed: seed for the order of minibatches.
 
     Attributes:
-        credit: how rollouts are judged.
+        credit: credit assignment.
     """
 
     config: GRPOConfig
@@ -96,7 +97,7 @@ class GRPO(SurrogateLearner):
             _LOG.warning("%s", CLIPS_NEVER_ACT)
 
     def advantages(self, groups: Sequence[Group], notes: Notes = NO_NOTES) -> list[list[Advantage]]:
-        """One advantage for each trajectory of each group, or with GiGPO one for each step."""
+        """Return one advantage for each trajectory of each group; with GiGPO, one for each step."""
         return self.credit(groups, notes)
 
     def update(
@@ -109,25 +110,27 @@ class GRPO(SurrogateLearner):
         """Learn from a batch of groups.
 
         Args:
-            groups: what to learn from; those that are not whole, or staler than they may
-                be, are left out and counted.
-            advantages: one for each trajectory of each group, or one for each of its steps;
-                default: :meth:`advantages`. Of the groups that are not left out only, or of all.
-            clip_high: the upper clip of each trajectory, in the place of the settings'; of the
-                same groups as ``advantages``.
+            groups: groups to learn from; incomplete or too stale groups are skipped and counted.
+            advantages: one per trajectory of each group, or one per step; default:
+                :meth:`advantages`. Covers either all groups or only the groups that are not
+                skipped.
+            clip_high: upper clip of each trajectory, overriding the settings; covers the same
+                groups as ``advantages``.
 
         Returns:
             Every term of the loss, averaged over the steps that the optimiser took, and counts.
-            ``idle_share`` is the share of samples that were not read because nothing acts on them;
-            ``importance`` and the like are means over the positions of the others.
-            If it took none, because none was finite, there are counts only.
+            ``idle_share`` is the share of samples skipped because no loss term acts on them;
+            ``importance`` and related metrics are means over the positions of the other samples.
+            If the optimiser took no step because every loss was non-finite, only counts are
+            returned.
 
         Raises:
-            ValueError: if a step's action is not what its decision sampled, or the policy gives
-                log-probabilities of other positions than those that were sampled.
-            ConfigError: if cues were stripped, and the old log-probabilities are the recorded ones.
-            TrainingDiverged: if three steps in a row, of this update and those before, have no
-                finite loss and gradient.
+            ValueError: if a step's action differs from the action its decision sampled, or the
+                policy returns log-probabilities for other positions than the sampled ones.
+            ConfigError: if cues were stripped and the recorded log-probabilities are used as old
+                ones.
+            TrainingDiverged: if three steps in a row, counted across updates, have no finite loss
+                and gradient.
         """
         config = self.config
         masked = OVERLONG if config.overlong == "mask" else ()
@@ -152,7 +155,7 @@ class GRPO(SurrogateLearner):
         return metrics | batch_metrics(batch)
 
     def _objective(self, batch: Batch) -> tuple[Objective, dict[str, float]]:
-        """Return what all steps share, and the wall times of finding it."""
+        """Return the part of the loss shared by all steps, and the wall times to compute it."""
         config, started = self.config, perf_counter()
         minibatches = self._minibatches(batch)
         recomputed = config.old_logprobs == "recomputed"
@@ -169,10 +172,10 @@ class GRPO(SurrogateLearner):
         return Objective(old, reference, corrected, idle, weight, total / minibatches), times
 
     def _idle(self, batch: Batch) -> Tensor:
-        """(D,) bool: whether a sample's advantages are all 0, and no other term acts on it.
+        """Return (D,) bool: True for samples whose advantages are all 0 with no other loss term.
 
-        Choices are always read: noise such as dropout is drawn for each of them in turn, so that
-        leaving some out would change what the others draw.
+        Choices are always included: noise such as dropout is drawn for each choice in turn, so
+        skipping some would change the draws of the others.
         """
         if self.config.kl_coef:
             return torch.zeros(len(batch.samples), dtype=torch.bool)

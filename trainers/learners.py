@@ -1,4 +1,4 @@
-"""The learner that a section of settings names."""
+"""Creation of the learner that a settings section specifies."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ AnyLearner = GRPO | PPO | ReST
 def make_learner(
     settings: LearnerConfig, policy: Learnable, credit: Credit | None = None, seed: int = 0
 ) -> AnyLearner:
-    """Make a learner.
+    """Create a learner.
 
     Args:
-        settings: which one, by their ``kind``, and how it learns.
-        policy: what to train.
-        credit: how rollouts are judged; default: as the settings say. Only a learner of kind ``pg``
-            has one: PPO judges by its own values, ReST by the scores.
-        seed: of the learner's own draws.
+        settings: settings; their ``kind`` selects the learner.
+        policy: policy to train.
+        credit: credit assignment; default: as specified in the settings. Only learners of kind
+            ``pg`` accept one: PPO uses its own value estimates, ReST the scores.
+        seed: seed for the learner's own random draws.
 
     Raises:
-        ConfigError: if the learner cannot train such a policy, or would not ask the credit.
+        ConfigError: if the learner cannot train this policy, or does not accept ``credit``.
     """
     if credit is not None and not isinstance(settings, GRPOConfig):
         raise ConfigError(
-            f"A learner of kind {settings.kind!r} judges rollouts by itself and asks no credit. "
-            "Leave the credit out, or set learner.kind=pg."
+            f"A learner of kind {settings.kind!r} does not use a credit assignment. "
+            "Omit credit, or set learner.kind=pg."
         )
     if isinstance(settings, PPOConfig):
         return PPO(policy, settings, seed=seed)

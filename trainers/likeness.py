@@ -1,8 +1,8 @@
-"""How alike two texts are, and which texts stand for one state.
+"""Text similarity, and grouping of similar texts into states.
 
-Source: Role-Agent (arXiv 2606.10917), Eq. 4 and 4.1: twice the longest common subsequence over both
-lengths, and states that are alike by more than 0.9. That only the first text of a state is
-compared with later ones is our choice; theirs is not told.
+Source: Role-Agent (arXiv 2606.10917), Eq. 4 and 4.1: twice the longest common subsequence divided
+by the total length; texts with a similarity above 0.9 count as the same state. Comparing later
+texts only with the first text of each state is our choice; the paper does not specify this.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from typing import Literal, NamedTuple
 from rapidfuzz.distance import LCSseq
 
 Measure = Literal["lcs", "difflib", "words"]
-"""What two texts have in common: ``lcs``: the characters of their longest common subsequence.
-``difflib``: those of the blocks that Python's difflib finds without its junk heuristic; slow, and
-not symmetric. ``words``: the words of the longest common subsequence; the sharper scale, because
-unrelated texts share half of their letters in order."""
+"""Similarity measures. ``lcs``: number of characters in the longest common subsequence.
+``difflib``: number of characters in the matching blocks found by Python's difflib without its junk
+heuristic; slow and not symmetric. ``words``: number of words in the longest common subsequence;
+separates texts more sharply, because unrelated texts share half of their letters in order."""
 
 MAX_CHARACTERS = 2_000
-"""What follows in a text is not compared."""
+"""Number of characters to compare; the rest of a text is ignored."""
 
 
 def likeness(a: str, b: str, measure: Measure = "lcs") -> float:
-    """How alike two texts are, from 0 for nothing in common to 1 for equal ones.
+    """Return the similarity of two texts, from 0 (nothing in common) to 1 (equal).
 
     Args:
-        a: a text; its first 2,000 characters count.
-        b: another.
-        measure: what is counted.
+        a: first text; only its first 2,000 characters are compared.
+        b: second text; only its first 2,000 characters are compared.
+        measure: similarity measure.
 
     Example:
         >>> likeness("abcd", "bcde")
@@ -42,18 +42,18 @@ def likeness(a: str, b: str, measure: Measure = "lcs") -> float:
 
 
 class Merge(NamedTuple):
-    """Two different texts that stand for one state; ``text`` came later."""
+    """Two different texts merged into one state; ``text`` came later than ``leader``."""
 
     leader: str
     text: str
 
 
 class StateGroups(NamedTuple):
-    """Which texts are one state.
+    """A grouping of texts into states.
 
     Attributes:
-        numbers: the state of each text; states are counted from 0 as they appear.
-        merged: the different texts that were taken for one state, each once.
+        numbers: state number of each text; states are numbered from 0 in order of appearance.
+        merged: pairs of different texts merged into one state, each listed once.
     """
 
     numbers: list[int]
@@ -63,15 +63,16 @@ class StateGroups(NamedTuple):
 def group_states(
     texts: Sequence[str], *, threshold: float = 0.9, measure: Measure = "lcs"
 ) -> StateGroups:
-    """Take texts that are alike by more than a threshold for one state.
+    """Group texts into states by similarity.
 
-    The first text of a state leads it: each later one joins the first leader that it is alike
-    enough to, or leads a new state. Equal texts are one state, whatever the threshold.
+    The first text of a state is its leader. Each later text joins the first leader that is similar
+    enough, or else becomes the leader of a new state. Equal texts always share a state.
 
     Args:
-        texts: in order.
-        threshold: likeness above which two texts are one state; from 1 on only equal ones are.
-        measure: see :data:`Measure`.
+        texts: texts in order.
+        threshold: similarity above which two texts share a state; with 1 or more, only equal texts
+            do.
+        measure: similarity measure, see :data:`Measure`.
 
     Example:
         >>> group_states(["at desk 1", "at shelf 2", "at desk 1"]).numbers
@@ -96,7 +97,7 @@ def group_states(
 
 
 class _Leader:
-    """A text with what tells quickly that another is too different."""
+    """A state's first text, with counts that quickly rule out dissimilar texts."""
 
     def __init__(self, text: str, units: Sequence[Hashable]) -> None:
         self.text, self.units = text, units
@@ -104,7 +105,7 @@ class _Leader:
 
     def matches(self, other: _Leader, threshold: float, measure: Measure) -> bool:
         total = len(self.units) + len(other.units)
-        # No common subsequence is longer than the shorter text, or than the units both have.
+        # A common subsequence is no longer than the shorter text or than the shared units.
         if 2 * min(len(self.units), len(other.units)) <= threshold * total:
             return False
         if 2 * (self.counts & other.counts).total() <= threshold * total:

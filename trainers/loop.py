@@ -1,9 +1,10 @@
-"""The loop: gather groups, study them, learn from them; then the round and the evaluation.
+"""The training loop: gather groups, study them, learn from them, then evolve and evaluate.
 
-Open a step → take tickets → guide → roll out → report → close the step (the curriculum records) →
-study (curriculum and memories take notes) → advantages → update; every so many steps run the round
-that is due, or apply one that was launched before, and evaluate. The session decides which tasks
-are practised; all other parts are Protocols and functions, and the loop orders the calls.
+One step: open a step → take tickets → guide → roll out → report → close the step (the curriculum
+records the groups) → study (curriculum and memories receive notes) → advantages → update. At
+configured intervals the loop also runs a due evolution round, or applies a round launched earlier,
+and evaluates. The session decides which tasks are practised. All other parts are Protocols and
+functions; the loop only orders their calls.
 """
 
 from __future__ import annotations
@@ -32,24 +33,25 @@ _PATIENCE_S = 0.2
 
 
 class Loop:
-    """Trains a policy on what a curriculum gives it, and lets the curriculum evolve.
+    """A loop that trains a policy on tasks from a curriculum and lets the curriculum evolve.
 
     Args:
-        config: how long, and how often.
-        session: gives out the curriculum's tasks, records groups, and runs rounds.
-        agent: who acts in training; it samples.
-        learner: learns from groups.
-        envs: where training episodes run.
-        evaluate: evaluates the agent as it is now; None for never.
-        events: told what happens.
-        landings: remembers when rounds that ran beside training were applied; None to wait for
-            each round. With it a round that is due is launched, one at a time, and applied at the
-            first step boundary after it is done. A run that is resumed or replayed applies it at
-            the remembered boundary, and waits for it if need be: the same tasks are practised.
-        guiding: guides episodes and studies groups; None for neither.
+        config: budget and intervals.
+        session: session that hands out the curriculum's tasks, records groups and runs rounds.
+        agent: agent that acts in training; it samples its actions.
+        learner: learner that trains on the groups.
+        envs: pool of envs for training episodes.
+        evaluate: function that evaluates the current agent; None to never evaluate.
+        events: hooks called during the run.
+        landings: record of the steps at which rounds running beside training were applied; None to
+            wait for each round. With a record, a due round is launched (one at a time) and applied
+            at the first step boundary after it has finished. A resumed or replayed run applies the
+            round at the recorded boundary, waiting for it if necessary, so that the same tasks are
+            practised.
+        guiding: guidance for episodes and studies of groups; None for neither.
 
     Raises:
-        ConfigError: if the config sets no limit.
+        ConfigError: if the config sets no limit, or the session has another ``max_staleness``.
     """
 
     def __init__(
@@ -66,11 +68,11 @@ class Loop:
         guiding: Guiding | None = None,
     ) -> None:
         if config.max_steps is None and config.max_env_steps is None:
-            raise ConfigError("A loop needs an end. Set max_steps, max_env_steps, or both.")
+            raise ConfigError("The loop has no limit. Set max_steps, max_env_steps, or both.")
         if session.max_staleness != config.max_staleness:
             raise ConfigError(
-                f"The loop lets groups span {config.max_staleness} versions of the policy, and the "
-                f"session {session.max_staleness}. Make both with the same max_staleness."
+                f"The loop's max_staleness is {config.max_staleness}, but the session's is "
+                f"{session.max_staleness}. Use the same value for both."
             )
         self.config, self.state, self.guiding = config, LoopState(), guiding or Guiding()
         self.session, self.agent, self.learner, self.envs = session, agent, learner, envs
@@ -80,12 +82,12 @@ class Loop:
 
     @property
     def over(self) -> bool:
-        """Whether the budget is spent."""
+        """True if the budget is spent."""
         return self.config.over(self.state)
 
     def run(self) -> LoopState:
-        """Go on until the budget is spent or ``events.should_stop()``; both at step boundaries."""
-        if self.state.step == 0:  # a curriculum without tasks finds its first ones
+        """Run until the budget is spent or ``events.should_stop()``, checked at step boundaries."""
+        if self.state.step == 0:  # a curriculum without tasks creates its first ones
             self._carry_out(self.session.plan())
         elif self._was_flying:
             self._begin_round()
@@ -97,16 +99,15 @@ class Loop:
         finally:
             under_way = self.close()
         if self.over:
-            self.state.env_steps += under_way  # nobody runs them again
+            self.state.env_steps += under_way  # these episodes will not be run again
             self._land(wait=True)
         self._evaluate(due=self.over)
         return self.state
 
     def step(self) -> Metrics:
-        """Take one step of the learner, then the round and the evaluation that are due.
+        """Take one learner step, then run the round and the evaluation that are due.
 
-        The metrics hold wall times, and as ``cpu_s`` the processor time of this process in all of
-        it.
+        The metrics include wall times, and the processor time of this process as ``cpu_s``.
         """
         config, state, events = self.config, self.state, self.events
         started, processor = perf_counter(), process_time()
@@ -131,7 +132,7 @@ class Loop:
         return metrics
 
     def _gather(self) -> Gathered:
-        """Run the episodes of a step, and have the curriculum record their groups."""
+        """Run the episodes of a step and let the curriculum record their groups."""
         parts = (self.config, self.session, self.agent, self.envs, self.state, self.learner)
         if self.config.rollout == "lock_step":
             return gather(*parts, self.guiding)
@@ -139,7 +140,7 @@ class Loop:
         return self._stream.gather()
 
     def _study(self, groups: Sequence[Group]) -> Notes:
-        """Have studies write notes about all recorded groups; tell curriculum and memories."""
+        """Run studies on all recorded groups and pass their notes to curriculum and memories."""
         found = self.guiding.examine(groups)
         self.state.count(found)
         notes = Notes(found.notes)
@@ -150,7 +151,7 @@ class Loop:
         return notes
 
     def _learn(self, kept: Sequence[Group], notes: Notes) -> Metrics:
-        """Learn from the groups of a step, unless it only studies."""
+        """Learn from the groups of a step, unless the step is study-only."""
         if self.config.only_studies(self.state):
             return {"success": success_of(kept), "update_s": 0.0}
         began = perf_counter()
@@ -160,23 +161,23 @@ class Loop:
         return {**self.learner.update(kept, advantages), "update_s": perf_counter() - began}
 
     def run_round(self, round: Round) -> RoundResult:
-        """Carry out a round, apply it, and count what it cost."""
+        """Run a round, apply its result and count its cost."""
         result = self.session.run_round(round)
         self.state.count(result)
         self.events.on_round(round, result)
         return result
 
     def close(self) -> int:
-        """End the episodes that go on beside steps; the next step runs them again.
+        """Stop the episodes still running between steps; the next step runs them again.
 
         Returns:
-            Env steps that they had taken; the loop's state has not counted them.
+            Number of env steps these episodes had taken; the loop's state does not include them.
         """
         stream, self._stream = self._stream, None
         return 0 if stream is None else stream.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Progress, session and memories as JSON; learner and policy keep their own state."""
+        """Return progress, session and memories as JSON, without learner and policy."""
         return {
             "state": self.state.to_json(),
             "session": self.session.state_dict(),
@@ -185,12 +186,12 @@ class Loop:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`; episodes that are under way end."""
+        """Restore :meth:`state_dict`; running episodes are stopped."""
         self.close()
         self.state = LoopState.from_json(state["state"])
-        # States from before there were sessions hold the session's parts themselves.
+        # Before sessions existed, the session's parts were saved at the top level.
         self.session.load_state_dict(state.get("session", state))
-        self._was_flying = state.get("flying", False)  # older states have none
+        self._was_flying = state.get("flying", False)  # missing in older states
         self.guiding.load_state_dict(state)
 
     def _carry_out(self, round: Round | None) -> None:
@@ -198,7 +199,7 @@ class Loop:
             self.run_round(round)
 
     def _begin_round(self) -> None:
-        """Run the round that is due, or launch it where rounds run beside training."""
+        """Run the due round, or launch it if rounds run beside training."""
         round = self.session.plan()
         if round is None or self.landings is None:
             self._carry_out(round)
@@ -206,10 +207,10 @@ class Loop:
             self.session.launch_round(round)
 
     def _land(self, *, wait: bool = False) -> None:
-        """Apply the round that was launched, if this is the boundary for it.
+        """Apply the launched round if this is its step boundary.
 
         Args:
-            wait: whether to wait for it, because this is the last boundary.
+            wait: True to wait for the round, because this is the last boundary.
         """
         round = self.session.round_under_way
         if round is None or self.landings is None:

@@ -1,4 +1,4 @@
-"""The parts around the loop: its settings, its progress, and the seams it calls."""
+"""Parts used by the training loop: settings, progress and the Protocols it calls."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Metrics = dict[str, float]
 
 
 def training_success(numbers: Mapping[str, Any]) -> float | None:
-    """Share of a step's episodes that solved their task; None if the learner does not tell.
+    """Return the share of a step's episodes that solved their task, or None if not reported.
 
-    With dynamic sampling, of all that were run, also those of groups that were set aside.
+    With dynamic sampling, the share covers all episodes, including those of dropped groups.
 
     Args:
         numbers: metrics of a step.
@@ -32,33 +32,35 @@ def training_success(numbers: Mapping[str, Any]) -> float | None:
 
 
 class LoopConfig(FrozenModel):
-    """How long, and how often.
+    """Settings for the length of training and the intervals of rounds and evaluations.
 
     Attributes:
-        max_steps: steps of the learner; None for no limit.
-        max_env_steps: env steps of training, exploration and gate replays; None for no limit.
-        groups_per_step: groups that one step learns from.
-        rollout: how episodes advance: all of a step together, one step of each at a time
-            (``lock_step``), or each at its own pace, in engines' own threads (``async``). The
-            latter keeps the policy busy where engines are slow, and draws otherwise in every run.
-        max_staleness: with ``async``, versions of the policy that a group may span, up to the one
-            that learns from it. Above 0 episodes go on while the policy is updated. A group that
-            spans more shows no boundary, and nothing is learned from it; in others, what older
-            weights sampled has the policy as it is before the update for its old one, and is
-            weighted by ``learner.importance_cap``.
-        study_only_steps: so many first steps only roll out, record and study, and nothing is
-            learned: for pass rates of the policy that training begins with, or for memories that it
-            shall begin with. They cost env steps like all others.
-        max_resamples: how often a step draws others in place of groups that teach nothing, because
-            their advantages are all 0 (DAPO: 10); 0 learns from all groups.
-        evolve_every_steps: steps after which the curriculum is asked for a round; 0 for never. It
-            has its own idea of when one is due.
-        evolve_at_last_step: ask after the last step too, though nothing trains on what it finds.
-        evaluate_every_steps: steps between evaluations; 0 for none but the first and the last.
-        evaluate_from: share of the budget that is spent before those between them begin.
-        seed: seed of the episodes' envs; a run plans its rounds with it, too.
-        seed_of_order: seed of the order in which tasks are drawn, beside the run's own: another
-            number repeats a run from the same warm-up and the same first tasks. An arm may set it.
+        max_steps: maximum number of learner steps; None for no limit.
+        max_env_steps: maximum number of env steps in training, exploration and gate replays; None
+            for no limit.
+        groups_per_step: groups per learner step.
+        rollout: how episodes advance. ``lock_step``: all episodes of a step advance together, one
+            env step at a time. ``async``: each advances at its own pace in its engine's thread,
+            which keeps the policy busy when engines are slow but makes draws differ between runs.
+        max_staleness: (async) maximum number of policy versions a group may span, up to the version
+            that learns from it. Above 0, episodes continue while the policy is updated. A group
+            that spans more is not learned from and yields no boundary signal. In other groups,
+            tokens sampled by older weights use the policy before the update as their old policy
+            and are weighted by ``learner.importance_cap``.
+        study_only_steps: number of initial steps that only roll out, record and study, without
+            learning, for example to measure pass rates of the initial policy or to fill memories.
+            They cost env steps like other steps.
+        max_resamples: maximum number of times a step draws replacements for groups that teach
+            nothing because all their advantages are 0 (DAPO: 10); 0 learns from all groups.
+        evolve_every_steps: steps between requests for an evolution round; 0 for never. The
+            curriculum decides whether a round is due.
+        evolve_at_last_step: also request a round after the last step, although no training follows.
+        evaluate_every_steps: steps between evaluations; 0 evaluates only at the start and the end.
+        evaluate_from: share of the budget that must be spent before intermediate evaluations start.
+        seed: seed for the episodes' envs; a run also plans its rounds with it.
+        seed_of_order: seed for the order in which tasks are drawn, in addition to the run's seed.
+            Another value repeats a run with the same warm-up and the same initial tasks. An arm may
+            override it.
     """
 
     max_steps: int | None = Field(default=None, ge=0)
@@ -79,32 +81,32 @@ class LoopConfig(FrozenModel):
     def _only_streams_are_stale(self) -> Self:
         if self.max_staleness and self.rollout == "lock_step":
             raise ValueError(
-                f"max_staleness = {self.max_staleness} needs rollout = 'async': in lock step every "
-                "group is of one version of the policy"
+                f"max_staleness = {self.max_staleness} needs rollout = 'async': in lock step, all "
+                "rollouts of a group come from one policy version"
             )
         return self
 
     def over(self, state: LoopState) -> bool:
-        """Whether the budget is spent."""
+        """Return True if the budget is spent."""
         limits = ((self.max_steps, state.step), (self.max_env_steps, state.env_steps))
         return any(limit is not None and done >= limit for limit, done in limits)
 
     def only_studies(self, state: LoopState) -> bool:
-        """Return whether the step that is due only studies, and learns nothing."""
+        """Return True if the current step only studies and does not learn."""
         return state.step < self.study_only_steps
 
     def spent(self, state: LoopState) -> float:
-        """Share of the budget that is spent, at most 1; of two limits, of the nearer one."""
+        """Return the spent share of the budget, at most 1; with two limits, the larger share."""
         limits = ((self.max_steps, state.step), (self.max_env_steps, state.env_steps))
         shares = [done / max(1, limit) for limit, done in limits if limit is not None]
         return min(1.0, max(shares, default=0.0))
 
 
 class Learner(Protocol):
-    """What learns from groups; ``trainers/grpo.py`` is one.
+    """A learner that trains on groups; see ``trainers/grpo.py`` for an example.
 
     Attributes:
-        spent: share of the run's budget that is spent; the loop sets it before each update.
+        spent: spent share of the run's budget; the loop sets it before each update.
     """
 
     spent: float
@@ -117,65 +119,65 @@ class Learner(Protocol):
     def advantages(
         self, groups: Sequence[Group], notes: Notes = NO_NOTES
     ) -> Sequence[Sequence[Advantage]]:
-        """One advantage for each trajectory of each group, or for each of its steps.
+        """Return one advantage for each trajectory of each group, or for each of its steps.
 
-        Without notes it is asked which groups teach anything, before studies have run.
+        The loop calls it without notes, before studies run, to find groups that teach anything.
         """
         ...
 
     def update(self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]]) -> Metrics:
-        """Learn from groups; returns every term of the loss by name."""
+        """Learn from groups and return every loss term by name."""
         ...
 
 
 class Landings(Protocol):
-    """Remembers at which step each round that ran beside training was applied."""
+    """A record of the step at which each round that ran beside training was applied."""
 
     def step_of(self, round: Round) -> int | None:
-        """The step that it was applied at in an earlier life of the run; None if it never was."""
+        """Return the step at which the round was applied before a resume, or None if it was not."""
         ...
 
     def remember(self, round: Round, step: int) -> None:
-        """It is about to be applied at this step."""
+        """Record that the round is about to be applied at this step."""
         ...
 
 
 class Events:
-    """What a run does with what happens; override what you need."""
+    """Hooks called by the training loop; subclasses override the ones they need."""
 
     def on_groups(self, groups: Sequence[Group], signals: Sequence[Signal]) -> None:
-        """A step's groups are recorded, and fired these; they are about to be learned from."""
+        """Handle a step's recorded groups and the signals they fired, before learning."""
 
     def on_notes(self, notes: Notes) -> None:
-        """What studies have found in the step's groups, if there are any studies."""
+        """Handle the notes that studies wrote on the step's groups; not called without studies."""
 
     def on_credit(self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]]) -> None:
-        """Groups of the step are about to be learned from with these advantages."""
+        """Handle the groups and advantages that the step is about to learn from."""
 
     def on_round(self, round: Round, result: RoundResult) -> None:
-        """A round of evolution is applied."""
+        """Handle an applied evolution round."""
 
     def on_eval(self, evaluation: Evaluation) -> None:
-        """An evaluation is over."""
+        """Handle a finished evaluation."""
 
     def on_step(self, metrics: Metrics) -> None:
-        """A step is over, its round and evaluation included: the place for a checkpoint."""
+        """Handle a finished step, after its round and evaluation; a good place for a checkpoint."""
 
     def should_stop(self) -> bool:
-        """Asked at every step boundary."""
+        """Return True to stop; called at every step boundary."""
         return False
 
 
 @dataclass(slots=True)
 class LoopState:
-    """How far a loop has come.
+    """Progress of a loop.
 
     Attributes:
-        step: steps done.
-        env_steps: env steps of training, exploration and gate replays.
-        episodes: training episodes finished.
-        evaluated: step of the latest evaluation; -1 before any.
-        usage: what asking models has cost, by purpose.
+        step: number of finished steps.
+        env_steps: number of env steps in training, exploration and gate replays.
+        episodes: number of finished training episodes.
+        evaluated: step of the latest evaluation; -1 before the first.
+        usage: model usage by purpose.
     """
 
     step: int = 0
@@ -185,18 +187,18 @@ class LoopState:
     usage: dict[str, Usage] = field(default_factory=dict)
 
     def count(self, result: RoundResult | Findings) -> None:
-        """Take in what a round or a step's studies have cost."""
+        """Add the cost of a round or of a step's studies."""
         self.env_steps += result.env_steps
         for purpose, usage in result.usage.items():
             self.usage[purpose] = self.usage.get(purpose, NO_USAGE) + usage
 
     @property
     def used(self) -> Usage:
-        """What asking models has cost in all."""
+        """Total model usage over all purposes."""
         return sum(self.usage.values(), NO_USAGE)
 
     def metrics(self) -> Metrics:
-        """All of it as numbers; those of a purpose as ``usage.PURPOSE.tokens`` and so on."""
+        """Return the progress as numbers; usage keys have the form ``usage.PURPOSE.NAME``."""
         counts = {name: float(getattr(self, name)) for name in _COUNTS}
         used = {
             f"usage.{purpose}.{name}": float(getattr(usage, name))
@@ -206,17 +208,17 @@ class LoopState:
         return counts | used
 
     def to_json(self) -> dict[str, Any]:
-        """The state as JSON."""
+        """Return the state as JSON."""
         usage = {purpose: usage.model_dump() for purpose, usage in self.usage.items()}
         return {name: getattr(self, name) for name in _COUNTS} | {"usage": usage}
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> LoopState:
-        """Restore :meth:`to_json`, also one from before models were asked."""
+        """Restore :meth:`to_json`; states saved before model usage was counted are accepted."""
         usage = {name: Usage.model_validate(used) for name, used in state.get("usage", {}).items()}
         return cls(**{**state, "usage": usage})
 
 
 _COUNTS = ("step", "env_steps", "episodes", "evaluated")
 USED = ("requests", "prompt_tokens", "completion_tokens", "usd", *ANSWERS)
-"""What is told of a :class:`Usage`: what a resumed or replayed run has the same of."""
+"""Fields of :class:`Usage` to report; they are equal in a resumed or replayed run."""

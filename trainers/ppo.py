@@ -1,12 +1,12 @@
-"""PPO: a value head says what to expect, and what comes otherwise is learned from.
+"""PPO: a learner with a value head that predicts returns.
 
-It needs no group to compare with: a trajectory is judged step by step against what the policy's
-own hidden states foretold. The head belongs to the learner, so the policy is the same with it and
-without. An update takes what GRPO's takes, with the value loss beside the clipped surrogate.
+PPO needs no group to compare with: each step of a trajectory is compared with the value that the
+head predicts from the policy's hidden states. The head belongs to the learner, so it does not
+change the policy. An update works like GRPO's, with a value loss added to the clipped surrogate.
 
 Sources: PPO (arXiv 1707.06347), GAE (arXiv 1506.02438). One value for each decision of a language
-model, shared by its tokens, is our choice; so are gamma 1, lambda 0.95 and the clip and weight of
-the value loss, of which the papers that compare with PPO print none.
+model, shared by its tokens, is our choice. So are gamma 1, lambda 0.95 and the clip and weight of
+the value loss, because papers that compare with PPO do not report them.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ class Valued(Learnable, Protocol):
     """A policy whose hidden states a value head can read.
 
     Attributes:
-        value_lr: learning rate that suits such a head.
+        value_lr: suitable learning rate for the value head.
     """
 
     value_lr: float
 
     def value_head(self) -> torch.nn.Module:
-        """A new head, which says 0 of everything; making it draws no random number."""
+        """Create a value head that predicts 0 everywhere, without drawing random numbers."""
         ...
 
     def logprobs_and_values(
         self, samples: Sequence[Sample], head: torch.nn.Module
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """As ``logprobs``, and the (B, T) values that a head reads where each was sampled."""
+        """Return the results of ``logprobs`` and the (B, T) values at the sampled positions."""
         ...
 
 
@@ -82,15 +82,15 @@ def value_loss(
     clip: float,
     total: float | None = None,
 ) -> Tensor:
-    """Half the mean squared error of values; where clipping makes it larger, of clipped ones.
+    """Return half the mean squared error of the values, or of clipped values if that is larger.
 
     Args:
-        values: (B, T) under the current weights.
-        old: (B, T) the same before the update.
-        targets: (B, T) what they should be.
-        mask: (B, T) bool, True where there is a value.
-        clip: values count as if they had moved by at most this.
-        total: what the sum is divided by; default: the values of these samples.
+        values: (B, T) values under the current weights.
+        old: (B, T) values before the update.
+        targets: (B, T) value targets.
+        mask: (B, T) bool, True for positions with a value.
+        clip: maximum change of a value from ``old`` that is counted.
+        total: divisor of the sum; default: the number of values of these samples.
 
     Returns:
         A scalar.
@@ -102,9 +102,9 @@ def value_loss(
 
 
 def whitened(advantages: Tensor) -> Tensor:
-    """Advantages (N,) with mean 0 and sample variance 1; as they are if there are fewer than two.
+    """Normalise (N,) advantages to mean 0 and sample variance 1; fewer than two are unchanged.
 
-    Differences far below 1e-4 stay small: 1e-8 is added to the variance.
+    Differences far below 1e-4 stay small, because 1e-8 is added to the variance.
     """
     if len(advantages) < 2:
         return advantages
@@ -112,11 +112,11 @@ def whitened(advantages: Tensor) -> Tensor:
 
 
 def explained_variance(values: Sequence[float], targets: Sequence[float]) -> float:
-    """Share of the variance of the targets that the values foretell.
+    """Return the share of the targets' variance that the values explain.
 
     Returns:
-        1 for perfect values, 0 for no better than a constant, less for worse; 0 where all targets
-        are equal.
+        1 for perfect values, 0 for values no better than a constant, negative for worse ones; 0 if
+        all targets are equal.
     """
     wanted = np.asarray(targets)
     spread = wanted.var() if len(wanted) else 0.0
@@ -124,7 +124,7 @@ def explained_variance(values: Sequence[float], targets: Sequence[float]) -> flo
 
 
 class _Values(NamedTuple):
-    """Rows of the value loss, one for each sample, and the divisor of each step's sum."""
+    """Rows of the value loss, one per sample, and the divisor of each step's sum."""
 
     old: Sequence[Tensor]
     targets: Sequence[Tensor]
@@ -133,18 +133,18 @@ class _Values(NamedTuple):
 
 
 class PPO(SurrogateLearner):
-    """Learns from groups of trajectories, each on its own; one update is one policy version.
+    """A learner that trains on each trajectory separately; each update produces one policy version.
 
     Args:
-        policy: what to train.
+        policy: policy to train.
         config: settings.
-        seed: seed of the order of minibatches.
+        seed: seed for the order of minibatches.
 
     Attributes:
-        head: reads values from the policy's hidden states.
+        head: value head that reads the policy's hidden states.
 
     Raises:
-        ConfigError: if the policy's hidden states cannot be read.
+        ConfigError: if the policy does not expose its hidden states.
     """
 
     policy: Valued
@@ -160,7 +160,7 @@ class PPO(SurrogateLearner):
         self._known: dict[int, tuple[Trajectory, list[float]]] = {}  # of this policy version
 
     def advantages(self, groups: Sequence[Group], notes: Notes = NO_NOTES) -> list[list[Advantage]]:
-        """GAE of each trajectory: one for each step, or at level ``token`` one for each token."""
+        """Return GAE advantages: one per step, or one per token at level ``token``."""
         found = iter(self._estimates([t for group in groups for t in group.trajectories]))
         return [[next(found).advantage for _ in group.trajectories] for group in groups]
 
@@ -170,19 +170,19 @@ class PPO(SurrogateLearner):
         """Learn from a batch of groups.
 
         Args:
-            groups: what to learn from; those that are not whole, or staler than they may
-                be, are left out and counted.
-            advantages: of each trajectory of the groups that are not left out, or of all groups;
-                default: :meth:`advantages`. Their mean over the batch becomes 0, their variance 1.
+            groups: groups to learn from; incomplete or too stale groups are skipped and counted.
+            advantages: one entry per trajectory, for the groups that are not skipped or for all
+                groups; default: :meth:`advantages`. They are normalised over the batch to mean 0
+                and variance 1.
 
         Returns:
-            Every term of the loss, averaged over the steps that the optimiser took, how well the
-            values before the update foretold what came, and counts.
+            Every term of the loss, averaged over the steps that the optimiser took, the variance
+            explained by the values before the update, and counts.
 
         Raises:
-            ValueError: if a step's action is not what its decision sampled, or the policy gives
-                log-probabilities of other positions than those that were sampled.
-            ConfigError: if cues were stripped: old log-probabilities are the recorded ones.
+            ValueError: if a step's action differs from the action its decision sampled, or the
+                policy returns log-probabilities for other positions than the sampled ones.
+            ConfigError: if cues were stripped, because PPO uses the recorded log-probabilities.
             TrainingDiverged: if three steps in a row have no finite loss and gradient.
         """
         config = self.config
@@ -217,7 +217,7 @@ class PPO(SurrogateLearner):
         return metrics | {"explained_variance": explained} | batch_metrics(batch)
 
     def values(self, samples: Sequence[Sample]) -> Tensor:
-        """(B, T) values of the sampled positions of each sample, without gradients."""
+        """Return (B, T) values of the sampled positions of each sample, without gradients."""
         with torch.no_grad():
             return self.policy.logprobs_and_values(samples, self.head)[2]
 
@@ -234,7 +234,7 @@ class PPO(SurrogateLearner):
         return found
 
     def _expected(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
-        """Values of the sampled positions of each trajectory; none is computed twice a version."""
+        """Return the values at each trajectory's sampled positions, computed once per version."""
         new = [t for t in trajectories if id(t) not in self._known]
         batch = flatten(new, [0.0] * len(new))
         flat: list[float] = []
@@ -251,7 +251,7 @@ class PPO(SurrogateLearner):
         return [self._known[id(t)][1] for t in trajectories]
 
     def _value_rows(self, batch: Batch) -> tuple[_Values, float]:
-        """Return the rows of the value loss, and how well the values foretold what came."""
+        """Return the rows of the value loss and the variance that the values explain."""
         old, targets, valued = (
             list(chain.from_iterable(rows))
             for rows in zip(*(e[1:] for e in self._estimates(batch.trajectories)), strict=True)
@@ -268,7 +268,7 @@ class PPO(SurrogateLearner):
         return rows, explained
 
     def _objective(self, batch: Batch) -> Objective:
-        """Return what all steps share: the mean over positions, and no sample is left out."""
+        """Return the part of the loss shared by all steps, a mean over all positions."""
         config, n_samples = self.config, len(batch.samples)
         stale = of_older_weights(batch, self.version)
         return Objective(
@@ -281,7 +281,7 @@ class PPO(SurrogateLearner):
         )
 
     def state_dict(self, *, reference: bool = True) -> dict[str, Any]:
-        """Return the state of any such learner, and the value head."""
+        """Return the base learner's state and the value head."""
         head = {name: w.detach().to("cpu", copy=True) for name, w in self.head.state_dict().items()}
         return super().state_dict(reference=reference) | {"head": head}
 
@@ -295,8 +295,8 @@ class PPO(SurrogateLearner):
 def _valued(policy: Any) -> Valued:
     if not hasattr(policy, "logprobs_and_values"):
         raise ConfigError(
-            f"{type(policy).__name__} has no hidden states that a value head can read; PPO trains "
-            "policy.kind tiny and language models in this process. Choose learner.kind = 'pg'."
+            f"{type(policy).__name__} exposes no hidden states for a value head. PPO needs "
+            "policy.kind tiny or a language model in this process. Set learner.kind = 'pg'."
         )
     found: Valued = policy
     return found

@@ -1,12 +1,13 @@
-"""ReST: gather rollouts, then imitate the best of them, with a bar that rises.
+"""ReST: collect rollouts, then imitate the best of them with a rising threshold.
 
-A Grow step of the method is several steps of the loop whose rollouts are gathered; nothing is
-learned from them, so all of them come from one policy, but for episodes that a loop with staleness
-lets go on over an Improve. Then follow the Improve steps: each clones the rollouts with a score
-above its threshold. One Improve above 0.5 is rejection-sampling fine-tuning (RFT).
+A Grow step of the method corresponds to several steps of the loop whose rollouts are only
+collected. No learning happens in between, so all rollouts come from one policy; the exception is
+episodes that span an Improve step when the loop allows staleness. Improve steps follow: each one
+clones the rollouts with a score above its threshold. A single Improve step with threshold 0.5 is
+rejection-sampling fine-tuning (RFT).
 
-Sources: ReST (arXiv 2308.08998), in which each Improve goes on from the one before; there its
-learning rate falls too, here it is the same. RFT (arXiv 2308.01825).
+Sources: ReST (arXiv 2308.08998), in which each Improve step continues from the previous one; the
+paper also lowers the learning rate, which stays constant here. RFT (arXiv 2308.01825).
 """
 
 from __future__ import annotations
@@ -39,27 +40,28 @@ logger = logging.getLogger(__name__)
 
 
 def kept(scores: Sequence[float], threshold: float) -> list[int]:
-    """Places of the rollouts that an Improve with this threshold imitates.
+    """Return the indices of the rollouts that an Improve step with this threshold imitates.
 
     Args:
-        scores: of the rollouts.
-        threshold: those above it are imitated, those at it are not.
+        scores: scores of the rollouts.
+        threshold: only scores strictly above this value are imitated.
     """
     return [place for place, score in enumerate(scores) if score > threshold]
 
 
 class ReST:
-    """Learns from the best rollouts of several steps of the loop at once.
+    """A learner that imitates the best rollouts of several loop steps.
 
-    An update gathers, and leaves the policy as it is; every ``grow_steps``-th one improves it.
+    Most updates only collect rollouts and leave the policy unchanged; every ``grow_steps``-th
+    update improves it.
 
     Args:
-        policy: what to train.
+        policy: policy to train.
         config: settings.
-        seed: seed of what an Improve holds out and of the order of what it learns.
+        seed: seed for the held-out tasks and the training order of an Improve step.
 
     Attributes:
-        spent: share of the run's budget that is spent; nothing here depends on it.
+        spent: spent share of the run's budget; unused by this learner.
     """
 
     def __init__(
@@ -69,8 +71,8 @@ class ReST:
         self.config = config or RestConfig()
         self.updates, self.spent = 0, 0.0
         self._grown = 0
-        self._gathered: list[tuple[Task, Trajectory]] = []  # those above the lowest threshold
-        self._scores: list[float] = []  # of all that were gathered
+        self._gathered: list[tuple[Task, Trajectory]] = []  # rollouts above the lowest threshold
+        self._scores: list[float] = []  # scores of all collected rollouts
         self._rng = np.random.default_rng(seed)
 
     @property
@@ -79,7 +81,7 @@ class ReST:
         return self.policy.version
 
     def advantages(self, groups: Sequence[Group], notes: Notes = NO_NOTES) -> list[list[Advantage]]:
-        """1 for a rollout that the first Improve will imitate, else 0."""
+        """Return 1 for a rollout that the first Improve step will imitate, else 0."""
         found: list[list[Advantage]] = []
         for group in groups:
             places = kept([t.score for t in group.trajectories], self.config.thresholds[0])
@@ -89,19 +91,20 @@ class ReST:
     def update(
         self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]] | None = None
     ) -> dict[str, float]:
-        """Gather rollouts; with the last ones of a Grow, imitate the best.
+        """Collect rollouts; at the end of a Grow phase, imitate the best.
 
         Args:
-            groups: rollouts; they need not be whole.
-            advantages: not used; scores decide.
+            groups: rollouts; incomplete groups are allowed.
+            advantages: ignored; scores decide.
 
         Returns:
-            Counts, and after an Improve how it went: ``accepted_share@τ`` of all rollouts of the
-            Grow, ``imitation_loss`` and ``watched_loss`` of the last fine-tuning.
+            Counts and, after an Improve phase, its results: ``accepted_share@τ`` relative to all
+            rollouts of the Grow phase; ``imitation_loss`` and ``watched_loss`` of the last
+            fine-tuning.
 
         Raises:
             SplitLeakError: if a task is not a training task.
-            TrainingDiverged: if an imitation's loss is not finite.
+            TrainingDiverged: if the loss of an imitation is not finite.
         """
         whole = [group for group in groups if group.whole]
         metrics = group_metrics(groups, whole, self.advantages(whole), "score")
@@ -122,7 +125,7 @@ class ReST:
         return metrics
 
     def _improve(self) -> dict[str, float]:
-        """Imitate what is above each threshold, one after the other."""
+        """Imitate the rollouts above each threshold, one threshold after the other."""
         metrics: dict[str, float] = {}
         parameters = list(self.policy.parameters())
         start: list[torch.Tensor] = []
@@ -151,7 +154,7 @@ class ReST:
             }
         if "watched_loss" not in metrics:
             logger.warning(
-                "improve step=%d skipped: none of %d rollouts has a score above %g",
+                "improve step=%d skipped: none of %d rollouts scores above %g",
                 self.updates,
                 len(self._scores),
                 self.config.thresholds[0],
@@ -159,10 +162,10 @@ class ReST:
         return metrics
 
     def state_dict(self, *, reference: bool = True) -> dict[str, Any]:
-        """What has been gathered, counters and generator; the policy keeps its own state.
+        """Return the collected rollouts, counters and generator, without the policy.
 
         Args:
-            reference: there is none; for learners that have one.
+            reference: ignored, because this learner has no reference.
         """
         gathered = [
             [task.to_json(), trajectory_to_json(trajectory)] for task, trajectory in self._gathered

@@ -1,4 +1,4 @@
-"""From a trajectory's decisions to what is trained on in one forward pass."""
+"""Segments: decisions of a trajectory joined into token sequences for single forward passes."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from coevo_gym.core.trajectory import ChoiceDecision, Decision, Sample, Segment,
 
 
 def segments(decisions: Sequence[TokenDecision]) -> tuple[Segment, ...]:
-    """Lay consecutive decisions into one stretch of tokens where each prompt goes on from there.
+    """Join consecutive decisions into segments, as long as each prompt extends the previous text.
 
-    A prompt that does not begin with all tokens so far (a context manager has changed it, or
-    somebody has tokenised it anew), or another temperature, begins the next segment. Each sampled
-    token keeps exactly the context it was sampled in, but for cues that are stripped: of a decision
-    with ``trained_prompt_ids`` those are laid out.
+    A new segment starts when a prompt does not begin with all tokens so far (because a context
+    manager changed it, or it was tokenised again), or when the temperature changes. Each sampled
+    token keeps exactly the context it was sampled in, except for stripped cues: if a decision has
+    ``trained_prompt_ids``, they replace its prompt.
 
     Args:
-        decisions: those of one trajectory, in order.
+        decisions: decisions of one trajectory, in order.
 
     Returns:
-        The segments. Their sampled positions, one segment after the other, are the decisions' ids
-        in order: the first ``len(decisions[0].ids)`` belong to the first decision, and so on.
+        The segments. Their sampled positions, concatenated over the segments, are the decisions'
+        ids in order: the first ``len(decisions[0].ids)`` belong to the first decision, and so on.
 
     Raises:
-        ValueError: if a decision has no prompt; its first token would have no context.
+        ValueError: if a decision has no prompt, because its first token would have no context.
     """
     found: list[Segment] = []
     open_: list[TokenDecision] = []
@@ -36,7 +36,7 @@ def segments(decisions: Sequence[TokenDecision]) -> tuple[Segment, ...]:
             continue
         prompt_ids = _trained_prompt(decision)
         if not prompt_ids:
-            raise ValueError("A decision without prompt ids cannot be trained on: no context.")
+            raise ValueError("Cannot train on a decision without prompt ids.")
         goes_on = (
             open_
             and decision.temperature == open_[0].temperature
@@ -51,11 +51,11 @@ def segments(decisions: Sequence[TokenDecision]) -> tuple[Segment, ...]:
 
 
 class Snapshot(NamedTuple):
-    """A context as it stood when something was sampled.
+    """A context at the time of sampling.
 
     Attributes:
-        ids: its tokens, the sampled ones included.
-        sampled: which of them were sampled; as long as ``ids``.
+        ids: tokens of the context, including sampled ones.
+        sampled: sampling flag of each token; as long as ``ids``.
     """
 
     ids: tuple[int, ...]
@@ -63,13 +63,13 @@ class Snapshot(NamedTuple):
 
 
 def merged(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
-    """Drop each snapshot that the next one goes on from; what it sampled stays marked.
+    """Drop each snapshot that the next snapshot extends; its sampled positions stay marked.
 
     Args:
-        snapshots: in order of time.
+        snapshots: snapshots in chronological order.
 
     Returns:
-        Those that are left, in order.
+        The remaining snapshots, in order.
 
     Source: the merging of a context's timelines in AgentEvolver (arXiv 2511.10395).
     """
@@ -86,7 +86,7 @@ def merged(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
 
 
 def _joined(decisions: Sequence[TokenDecision]) -> Segment:
-    """One segment of decisions each of which goes on from the one before."""
+    """Join decisions, each of which extends the previous one, into one segment."""
     prompts = [(_trained_prompt(decision), decision.ids) for decision in decisions]
     (whole,) = merged(
         Snapshot(prompt_ids + ids, (False,) * len(prompt_ids) + (True,) * len(ids))
@@ -105,7 +105,7 @@ def _trained_prompt(decision: TokenDecision) -> tuple[int, ...]:
 
 
 def samples(decisions: Sequence[Decision]) -> tuple[Sample, ...]:
-    """What a learner gives to ``logprobs``: choices as they are, token decisions as segments."""
+    """Return the samples for ``logprobs``: choices unchanged, token decisions as segments."""
     found: list[Sample] = []
     for decision_type, run in groupby(decisions, key=type):
         if decision_type is TokenDecision:
@@ -116,15 +116,15 @@ def samples(decisions: Sequence[Decision]) -> tuple[Sample, ...]:
 
 
 def n_sampled(sample: Decision | Sample) -> int:
-    """Positions that a policy sampled; a choice is one."""
+    """Return the number of positions that a policy sampled; 1 for a choice."""
     return 1 if isinstance(sample, ChoiceDecision) else len(sample.logprobs)
 
 
 def n_tokens(sample: Sample) -> int:
-    """Tokens of a forward pass; a choice counts as one."""
+    """Return the number of tokens in a forward pass; 1 for a choice."""
     return 1 if isinstance(sample, ChoiceDecision) else len(sample.ids)
 
 
 def recorded_logprobs(sample: Sample) -> tuple[float, ...]:
-    """Log-probabilities of the sampled positions when they were sampled."""
+    """Return the log-probabilities of the sampled positions, as recorded at sampling."""
     return (sample.logprob,) if isinstance(sample, ChoiceDecision) else sample.logprobs

@@ -1,7 +1,7 @@
-"""Settings of the learners, apart from them: reading a config needs no PyTorch.
+"""Settings of the learners, in a separate module so that reading a config needs no PyTorch.
 
-A ``[learner]`` section has a ``kind``, and the keys of that learner: ``pg``, which it is unless it
-says otherwise, ``ppo`` or ``rest``.
+A ``[learner]`` section has a ``kind`` (``pg``, ``ppo`` or ``rest``; default: ``pg``) and the keys
+of that learner.
 """
 
 from __future__ import annotations
@@ -15,29 +15,31 @@ from coevo_gym.core.task import FrozenModel
 
 
 class UpdateConfig(FrozenModel):
-    """How a clipped surrogate changes the weights; the defaults suit the tiny policy.
+    """Settings for weight updates with a clipped surrogate; the defaults suit the tiny policy.
 
     Attributes:
-        lr: AdamW's learning rate, the same in every step after the warm-up unless it decays.
-        lr_warmup_steps: steps of AdamW over which the learning rate rises in a straight line, from
-            ``lr / lr_warmup_steps`` in the first to ``lr`` in the last; 0 for none.
-        lr_decay: how the learning rate falls while the run's budget is spent: not at all
-            (``none``), in a straight line (``linear``), or by half a cosine (``cosine``).
-        lr_floor: share of the learning rate that is left when the budget is spent.
-        average: the weights that are evaluated are a moving average of those under training, which
-            each update moves by ``1 - average`` of the way to them; 0 evaluates those themselves.
-        weight_decay: AdamW's; 0 makes it Adam.
+        lr: AdamW's learning rate after warm-up; constant unless ``lr_decay`` is set.
+        lr_warmup_steps: AdamW steps over which the learning rate rises linearly from
+            ``lr / lr_warmup_steps`` in the first step to ``lr`` in the last; 0 for no warm-up.
+        lr_decay: decay of the learning rate as the run's budget is spent: constant (``none``),
+            linear (``linear``) or half a cosine (``cosine``).
+        lr_floor: share of the learning rate that remains when the budget is spent.
+        average: decay of a moving average of the trained weights, used for evaluation. Each update
+            moves the average by ``1 - average`` of the distance to the trained weights; 0 evaluates
+            the trained weights.
+        weight_decay: AdamW's weight decay; 0 makes it Adam.
         epochs: passes over each batch.
-        minibatches: optimiser steps per pass; the batch is split by choice, or by segment.
-        microbatch_tokens: most tokens in one forward pass, at least one sample; a choice counts as
-            one. The gradient is the same.
+        minibatches: optimiser steps per pass; the batch is split by choice or by segment.
+        microbatch_tokens: maximum tokens per forward pass (at least one sample); a choice counts as
+            one. The gradient does not depend on this value.
         clip_low: the ratio is clipped below at ``1 - clip_low``.
         clip_high: the ratio is clipped above at ``1 + clip_high``.
-        kl_coef: weight of the KL term towards the frozen reference; 0 leaves the reference out.
-        max_grad_norm: the gradient's norm is clipped there.
-        importance_cap: the surrogate of each token that the old policy has not sampled is weighted
-            by the old policy's probability over the sampler's, at most this (truncated importance
-            sampling); None leaves that out. A sample from which cues were stripped has weight 1.
+        kl_coef: weight of the KL term towards the frozen reference; 0 disables the reference.
+        max_grad_norm: maximum norm of the gradient; larger gradients are clipped.
+        importance_cap: upper bound of the importance weight (truncated importance sampling). The
+            surrogate of each token sampled by another policy than the old one is weighted by the
+            probability under the old policy over the probability under the sampler. None disables
+            the weights. Samples from which cues were stripped have weight 1.
     """
 
     lr: float = Field(default=1e-3, gt=0)
@@ -57,38 +59,41 @@ class UpdateConfig(FrozenModel):
 
 
 class GRPOConfig(UpdateConfig):
-    """Settings of the learner that compares the rollouts of a group: GRPO and its relatives.
+    """Settings of the learner that compares the rollouts of a group: GRPO and variants.
 
     Attributes:
-        kind: names this learner.
-        advantage: a rollout is judged against its group's mean (``grpo``), against the mean of the
-            others (``rloo``), or step by step against steps in the same state too (``gigpo``).
-        states: with ``gigpo``, steps are compared where their observations are the same (``exact``)
-            or alike (``similar``: by more than 0.9).
-        state_likeness: what alike observations have in common: characters in order (``lcs``),
-            blocks of them (``difflib``), or ``words`` in order, the sharper scale.
-        state_rewards: with ``gigpo``, the outcome is earned ``at_the_end``, or each step earns
-            what the env gave for it (``earned``).
-        outcome_weight: with ``gigpo``, weight of the trajectory's advantage.
-        state_weight: with ``gigpo``, weight of the step's advantage.
-        normalise_std: divide advantages by the group's standard deviation (False: Dr. GRPO); RLOO
+        kind: name of this learner.
+        advantage: baseline for a rollout: its group's mean (``grpo``), the mean of the other
+            rollouts (``rloo``), or the group's mean plus a comparison of steps in the same state
+            (``gigpo``).
+        states: (gigpo) steps are compared if their observations are equal (``exact``) or have a
+            similarity above 0.9 (``similar``).
+        state_likeness: similarity measure for observations: characters in order (``lcs``), blocks
+            of characters (``difflib``), or words in order (``words``), which separates observations
+            more sharply.
+        state_rewards: (gigpo) the last step earns the outcome (``at_the_end``), or each step earns
+            its env reward (``earned``).
+        outcome_weight: (gigpo) weight of the trajectory's advantage.
+        state_weight: (gigpo) weight of the step's advantage.
+        normalise_std: divide advantages by the group's standard deviation (False: Dr. GRPO). RLOO
             never divides.
-        outcome: what is learned from: the binary success or the benchmark's score.
-        loss_mean: what weighs the same in the loss: every sampled ``token`` (CoEvolve), so that a
-            long failure outweighs a short success, or every ``trajectory`` (Role-Agent);
-            ``constant`` divides the sum by ``constant_tokens`` a trajectory (Dr. GRPO).
-        constant_tokens: of ``loss_mean = "constant"``.
-        overlong: what becomes of long trajectories (DAPO): ``keep`` them as they are, ``mask`` out
-            of the loss those that ended by max_tokens or context_overflow, or take a ``penalty``
+        outcome: reward to learn from: the binary success or the benchmark's score.
+        loss_mean: averaging of the loss. ``token``: every sampled token has the same weight
+            (CoEvolve), so a long failure outweighs a short success; ``trajectory``: every
+            trajectory has the same weight (Role-Agent); ``constant``: the sum is divided by
+            ``constant_tokens`` per trajectory (Dr. GRPO).
+        constant_tokens: divisor per trajectory for ``loss_mean = "constant"``.
+        overlong: treatment of long trajectories (DAPO): ``keep`` them unchanged, ``mask`` those
+            that ended by max_tokens or context_overflow out of the loss, or subtract a ``penalty``
             of up to 1 from the outcome.
-        overlong_max_tokens: sampled tokens of a trajectory from which the whole penalty is due.
-        overlong_buffer_tokens: over so many tokens below that the penalty grows from 0.
-        clip_high_cued: ``clip_high`` of the trajectories whose cues were stripped; None for the
-            same as for all others.
-        old_logprobs: the old policy of the ratio: what the sampler ``recorded``, or what the
-            learner computes itself before its first step (``recomputed``), for a sampler whose
-            numerics differ: all tokens are weighted by ``importance_cap`` then. Samples from which
-            cues were stripped can only be ``recomputed``.
+        overlong_max_tokens: number of sampled tokens in a trajectory from which the penalty is 1.
+        overlong_buffer_tokens: number of tokens below that over which the penalty rises from 0.
+        clip_high_cued: ``clip_high`` for trajectories whose cues were stripped; None to use
+            ``clip_high``.
+        old_logprobs: source of the ratio's old log-probabilities: as ``recorded`` by the sampler,
+            or ``recomputed`` by the learner before its first step. The latter suits a sampler with
+            different numerics; all tokens are then weighted by ``importance_cap``. Samples from
+            which cues were stripped require ``recomputed``.
     """
 
     kind: Literal["pg"] = "pg"
@@ -119,7 +124,7 @@ class GRPOConfig(UpdateConfig):
 
     @property
     def clips_never_act(self) -> bool:
-        """Whether every ratio of new to old probabilities is 1, so that nothing can be clipped."""
+        """True if every ratio of new to old probabilities is 1, so that clipping has no effect."""
         return self.old_logprobs == "recomputed" and self.epochs * self.minibatches == 1
 
 
@@ -134,15 +139,15 @@ class ImitationConfig(FrozenModel):
     """Settings of supervised fine-tuning; the defaults suit the tiny policy.
 
     Attributes:
-        lr: Adam's learning rate; it decays no weights.
-        batch_decisions: choices, or segments of a language model, in one step of the optimiser.
-        batch_tokens: most tokens in one forward pass, at least one decision; a choice counts as
-            one. Gradients of several passes are accumulated, and are the same as those of one.
-        max_grad_norm: the gradient's norm is clipped there; None for no clipping.
-        max_epochs: most passes over the demonstrations.
-        holdout: share of the tasks that are watched, not trained on.
-        min_improvement: relative fall of the watched loss that counts as progress.
-        patience_epochs: the loss has converged after so many epochs without progress.
+        lr: Adam's learning rate; there is no weight decay.
+        batch_decisions: number of choices, or language model segments, per optimiser step.
+        batch_tokens: maximum tokens per forward pass (at least one decision); a choice counts as
+            one. Gradients of several passes are accumulated, so the result does not depend on it.
+        max_grad_norm: maximum norm of the gradient; None to disable clipping.
+        max_epochs: maximum passes over the demonstrations.
+        holdout: share of the tasks held out to watch the loss.
+        min_improvement: relative decrease of the watched loss that counts as progress.
+        patience_epochs: number of epochs without progress after which training stops.
     """
 
     lr: float = Field(default=3e-3, gt=0)
@@ -158,18 +163,19 @@ class ImitationConfig(FrozenModel):
 class PPOConfig(UpdateConfig):
     """Settings of the learner with a value head, which needs no group to compare with.
 
-    Old log-probabilities are those that the sampler recorded, but for what older weights sampled.
+    Old log-probabilities are the recorded ones, except for tokens sampled by older weights.
 
     Attributes:
-        kind: names this learner.
-        outcome: what is learned from: the binary success or the benchmark's score.
-        level: one value and one advantage for each decision, shared by its tokens (``turn``), or
-            for each ``token``.
+        kind: name of this learner.
+        outcome: reward to learn from: the binary success or the benchmark's score.
+        level: granularity of values and advantages: one per decision, shared by its tokens
+            (``turn``), or one per ``token``.
         gamma: discount from one decision, or token, to the next.
-        lam: lambda of generalised advantage estimation: 1 trusts what was earned, 0 the values.
-        value_clip: values may move by this much from what they were before the update.
+        lam: lambda of generalised advantage estimation. 1: rely on earned rewards only; 0: rely on
+            the predicted values.
+        value_clip: maximum change of a value within an update that the value loss counts.
         value_weight: weight of the value loss.
-        value_lr: AdamW's learning rate of the value head; None for what suits the policy.
+        value_lr: AdamW's learning rate for the value head; None for the policy's default.
     """
 
     kind: Literal["ppo"] = "ppo"
@@ -183,10 +189,10 @@ class PPOConfig(UpdateConfig):
 
 
 class ImproveConfig(ImitationConfig):
-    """Settings of imitating one's own rollouts: fewer passes, since there will be others.
+    """Settings for imitating the policy's own rollouts, with fewer epochs than for references.
 
     Attributes:
-        max_epochs: most passes over the rollouts.
+        max_epochs: maximum passes over the rollouts.
     """
 
     max_epochs: int = Field(default=20, ge=1)
@@ -196,13 +202,14 @@ class RestConfig(FrozenModel):
     """Settings of the learner that imitates the best of its own rollouts.
 
     Attributes:
-        kind: names this learner.
-        grow_steps: steps of the loop whose rollouts are gathered before they are learned from.
-        thresholds: each Improve imitates rollouts with a score above one of these, one Improve
-            after the other; a single one of 0.5 makes rejection-sampling fine-tuning (RFT).
-        improve_from: whether an Improve begins at the policy that the rollouts were sampled from
-            (``start``), or goes on from the one before (``last``).
-        imitation: settings of each Improve.
+        kind: name of this learner.
+        grow_steps: number of loop steps whose rollouts are collected before each Improve phase.
+        thresholds: score thresholds, one Improve step each, in order; an Improve step imitates the
+            rollouts with a score above its threshold. A single threshold of 0.5 is
+            rejection-sampling fine-tuning (RFT).
+        improve_from: starting point of an Improve step: the policy that sampled the rollouts
+            (``start``) or the result of the previous Improve step (``last``).
+        imitation: settings of each Improve step.
     """
 
     kind: Literal["rest"] = "rest"
@@ -221,7 +228,7 @@ class RestConfig(FrozenModel):
 
 
 def _kind(data: Any) -> str | None:
-    """Which learner a section is about."""
+    """Return the ``kind`` of a learner section."""
     if isinstance(data, Mapping):
         return str(data.get("kind", "pg"))
     return getattr(data, "kind", None)
@@ -233,4 +240,4 @@ LearnerConfig = Annotated[
     | Annotated[RestConfig, Tag("rest")],
     Discriminator(_kind),
 ]
-"""Settings of any learner, told apart by ``kind``; without one it is ``pg``."""
+"""Settings of any learner, discriminated by ``kind`` (default: ``pg``)."""

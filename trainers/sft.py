@@ -1,9 +1,9 @@
-"""Supervised fine-tuning: a policy imitates reference solutions, or the best of its own rollouts.
+"""Supervised fine-tuning: a policy imitates reference solutions or its own best rollouts.
 
-Behaviour cloning in its plainest form, for scorers of choices and language models alike. The loss
-is the mean negative log-likelihood of what was sampled, and nothing else of a conversation is
-learned. Part of the tasks is held out to see when to stop; with too few to hold any out, the
-training loss itself has to stop falling.
+This is plain behaviour cloning, for scorers of choices and language models alike. The loss is the
+mean negative log-likelihood of the sampled positions; the rest of a conversation is not learned.
+Some tasks are held out to decide when to stop. With too few tasks to hold any out, training stops
+when the training loss stops falling.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ except ModuleNotFoundError as error:
 __all__ = ["Imitation", "ImitationConfig", "ImitationStep", "Imitator", "imitate"]
 
 _NEGLIGIBLE = 1e-3
-"""A fall of the loss by less than this many nats a position is no progress either."""
+"""Decreases of the loss below this many nats per position do not count as progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Imitation:
-    """How a fine-tuning went.
+    """The result of a fine-tuning.
 
     Attributes:
-        losses: mean negative log-likelihood per sampled position (a choice has one) in each
-            epoch, in training.
-        watched: the same on the held-out tasks after each epoch; equal to ``losses`` without.
-        converged: whether it stopped because progress had, not at ``max_epochs``.
-        best_epoch: the epoch whose weights were kept, from 1.
-        demonstrations: tasks imitated, held-out ones included.
-        skipped: steps that no decision stands for.
-        unsolved: episodes left out.
-        env_steps: env steps taken for the demonstrations.
-        nonfinite_steps: steps of the optimiser that were skipped, their loss or gradient not
-            being finite; ``losses`` are means over the others.
+        losses: training loss of each epoch: mean negative log-likelihood per sampled position (a
+            choice has one).
+        watched: loss on the held-out tasks after each epoch; equal to ``losses`` without any.
+        converged: True if training stopped for lack of progress, not at ``max_epochs``.
+        best_epoch: epoch whose weights were kept, counted from 1.
+        demonstrations: number of tasks imitated, including held-out ones.
+        skipped: number of steps without a decision.
+        unsolved: number of episodes left out.
+        env_steps: number of env steps taken to collect the demonstrations.
+        nonfinite_steps: number of optimiser steps skipped because of a non-finite loss or gradient;
+            ``losses`` are means over the other steps.
     """
 
     losses: tuple[float, ...]
@@ -72,16 +72,17 @@ def imitate(
     *,
     seed: int = 0,
 ) -> Imitation:
-    """Clone the demonstrations until the watched loss has converged; keeps the best weights.
+    """Clone the demonstrations until the watched loss converges, and keep the best weights.
 
     Args:
-        policy: what to train.
-        demonstrations: what to imitate.
+        policy: policy to train.
+        demonstrations: decisions to imitate.
         config: settings.
-        seed: seed of what is held out and of the order of what is learned.
+        seed: seed for the held-out tasks and the training order.
 
     Raises:
-        ConfigError, TrainingDiverged: as :class:`Imitator` and its epochs do.
+        ConfigError: if there is no decision to imitate.
+        TrainingDiverged: as in :meth:`Imitator.epoch`.
     """
     imitator = Imitator(policy, demonstrations, config, seed=seed)
     while not imitator.over:
@@ -90,11 +91,11 @@ def imitate(
 
 
 class ImitationStep(NamedTuple):
-    """How far an epoch has come when the optimiser has taken a step.
+    """Progress within an epoch after an optimiser step.
 
     Attributes:
-        step: steps taken in the epoch.
-        tokens: tokens trained on in the epoch; a choice counts as one.
+        step: number of steps taken in the epoch.
+        tokens: number of tokens trained on in the epoch; a choice counts as one.
         loss: mean negative log-likelihood per sampled position in the epoch; NaN if every step was
             skipped.
     """
@@ -105,24 +106,24 @@ class ImitationStep(NamedTuple):
 
 
 class Imitator:
-    """Fine-tunes a policy, one epoch at a time.
+    """A trainer that fine-tunes a policy one epoch at a time.
 
-    Between epochs its state can be saved. One that goes on from a saved state ends with the same
-    weights, to the last bit, as one that was never interrupted.
+    Its state can be saved between epochs. A run resumed from a saved state ends with bit-identical
+    weights to an uninterrupted run.
 
     Args:
-        policy: what to train.
-        demonstrations: what to imitate.
+        policy: policy to train.
+        demonstrations: decisions to imitate.
         config: settings.
-        seed: seed of what is held out and of the order of what is learned.
+        seed: seed for the held-out tasks and the training order.
 
     Attributes:
         losses: training loss of each epoch so far, see :class:`Imitation`.
         watched: loss on the held-out tasks after each epoch.
-        steps_per_epoch: steps of the optimiser in an epoch.
+        steps_per_epoch: optimiser steps per epoch.
 
     Raises:
-        ConfigError: if no decision was demonstrated.
+        ConfigError: if there is no decision to imitate.
     """
 
     def __init__(
@@ -145,18 +146,18 @@ class Imitator:
         self.steps_per_epoch = math.ceil(len(self._train) / self.config.batch_decisions)
         self.losses: list[float] = []
         self.watched: list[float] = []
-        self._kept: list[torch.Tensor] = []  # the best epoch's weights; [] if they are at hand
+        self._kept: list[torch.Tensor] = []  # weights of the best epoch; [] if the policy has them
 
     @property
     def over(self) -> bool:
-        """Whether the watched loss has converged, or the most epochs are done."""
+        """True if the watched loss has converged or ``max_epochs`` is reached."""
         return self._converged or len(self.losses) == self.config.max_epochs
 
     def epoch(self, on_step: Callable[[ImitationStep], None] | None = None) -> None:
         """Pass over the demonstrations once.
 
         Args:
-            on_step: called after each step of the optimiser.
+            on_step: function called after each optimiser step.
 
         Raises:
             TrainingDiverged: if three steps in a row, or the loss of the whole epoch, are not
@@ -168,14 +169,14 @@ class Imitator:
         if not math.isfinite(self.losses[-1] + watched):
             raise TrainingDiverged(
                 f"The loss of epoch {len(self.losses)} is {self.losses[-1]} in training and "
-                f"{watched} on the tasks held out. Imitate with a lower learning rate."
+                f"{watched} on held-out tasks. Imitate with a lower learning rate."
             )
         if self._best_epoch == len(self.losses):
-            # The last epoch's weights are at hand; a copy costs as much memory as the model.
+            # The policy still has the last epoch's weights; a copy needs as much memory again.
             self._kept = [] if self.over else self._weights()
 
     def finish(self) -> Imitation:
-        """Give the policy the best epoch's weights; call it once, when ``over``."""
+        """Load the best epoch's weights into the policy; call once, when ``over``."""
         if self._best_epoch < len(self.losses):
             with torch.no_grad():
                 for parameter, value in zip(self.policy.parameters(), self._kept, strict=True):
@@ -194,7 +195,7 @@ class Imitator:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Losses, best weights, optimiser and generator; the policy keeps its own state."""
+        """Return losses, best weights, optimiser and generator, without the policy's state."""
         return {
             "sizes": self._sizes,
             "losses": list(self.losses),
@@ -206,10 +207,10 @@ class Imitator:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore :meth:`state_dict`; restore the policy's own state before.
+        """Restore :meth:`state_dict`; restore the policy's own state first.
 
         Raises:
-            ValueError: if it has other demonstrations or another seed.
+            ValueError: if the state was saved with other demonstrations or another seed.
         """
         if state["sizes"] != self._sizes:
             raise ValueError("its demonstrations or their seed differ from the ones given now")
@@ -223,17 +224,17 @@ class Imitator:
 
     @property
     def _sizes(self) -> list[int]:
-        """Tokens of each sample, by which other demonstrations are noticed."""
+        """Number of tokens of each sample, used to detect different demonstrations."""
         return [n_tokens(sample) for sample in (*self._train, *self._watch)]
 
     @property
     def _best_epoch(self) -> int:
-        """The epoch with the lowest watched loss so far, from 1; 0 before there is one."""
+        """Epoch with the lowest watched loss so far, counted from 1; 0 before the first."""
         return 1 + self.watched.index(min(self.watched)) if self.watched else 0
 
     @property
     def _converged(self) -> bool:
-        """Whether the watched loss has not fallen by enough for as many epochs as is waited."""
+        """True if the watched loss has not progressed for ``patience_epochs`` epochs."""
         lowest, at = 1e9, 0
         for epoch, loss in enumerate(self.watched, start=1):
             if loss < lowest - max(self.config.min_improvement * lowest, _NEGLIGIBLE):
@@ -244,7 +245,7 @@ class Imitator:
         return [weight.detach().to("cpu", copy=True) for weight in self.policy.parameters()]
 
     def _pass(self, on_step: Callable[[ImitationStep], None] | None) -> float:
-        """Train on all samples once; the mean loss of the steps taken, NaN if none was."""
+        """Train once on all samples; return the mean loss of the steps taken, or NaN."""
         config, total, positions, tokens = self.config, 0.0, 0, 0
         order = self._rng.permutation(len(self._train)).tolist()
         self.policy.train(True)
@@ -270,7 +271,7 @@ class Imitator:
 def _hold_out(
     demonstrations: Demonstrations, config: ImitationConfig, rng: Generator
 ) -> tuple[list[Sample], list[Sample]]:
-    """Samples to train on, and those to watch; all of a task's are on one side."""
+    """Split the samples into training and held-out ones; a task's samples stay together."""
     tasks = [found for task in demonstrations.decisions if (found := samples(task))]
     if not tasks:
         raise ConfigError("There is nothing to imitate: no reference or rollout solved its task.")
@@ -284,7 +285,7 @@ def _hold_out(
 
 
 def _parts(batch: Sequence[Sample], batch_tokens: int) -> Iterator[list[Sample]]:
-    """``batch`` in order, in pieces of at most ``batch_tokens``."""
+    """Yield ``batch`` in order, in parts of at most ``batch_tokens`` tokens."""
     part: list[Sample] = []
     tokens = 0
     for sample in batch:
@@ -299,7 +300,7 @@ def _parts(batch: Sequence[Sample], batch_tokens: int) -> Iterator[list[Sample]]
 def _loss(
     policy: Learnable, batch: Sequence[Sample], config: ImitationConfig, *, backward: bool = False
 ) -> float:
-    """Mean negative log-likelihood over all sampled positions, in as many passes as it takes."""
+    """Compute the mean negative log-likelihood over all sampled positions, in several passes."""
     total, positions = 0.0, _positions(batch)
     for part in _parts(batch, config.batch_tokens):
         with torch.set_grad_enabled(backward):

@@ -1,8 +1,8 @@
-"""Advantages of trajectories and steps, spread over what a policy sampled.
+"""Assignment of trajectory and step advantages to the positions that a policy sampled.
 
-For our own learners, and for others that take one advantage a token: with this they learn from
-steps of their own worth, where a trainer that knows one number for a whole episode learns from
-their mean alone.
+Used by the built-in learners and by external trainers that accept one advantage per token. Such
+trainers can then learn from step-level advantages. A trainer that accepts only one number per
+episode learns from the mean of the step advantages.
 
 Example:
     >>> from coevo_gym.core.trajectory import EndReason, TokenDecision
@@ -16,11 +16,11 @@ Example:
     ...     success=True,
     ...     end_reason=EndReason.SOLVED,
     ... )
-    >>> token_advantages(trajectory, [0.5, -1.0])  # one a step, as step credit gives them
+    >>> token_advantages(trajectory, [0.5, -1.0])  # one advantage per step
     [[0.5, 0.5, -1.0]]
 
-    Trainers such as verl take a (B, T) tensor of advantages beside a mask of the response. What
-    the env wrote has no advantage, so a row of it is filled in where the policy sampled:
+    Trainers such as verl take a (B, T) tensor of advantages along with a response mask. Env tokens
+    have no advantage, so fill in a row only at sampled positions:
 
     >>> (segment,) = segments([first, second])
     >>> values = iter(token_advantages(trajectory, [0.5, -1.0])[0])
@@ -46,17 +46,17 @@ from coevo_gym.trainers.segments import n_sampled, samples
 
 
 def teaches(advantages: Iterable[Advantage]) -> bool:
-    """Return whether any advantage of a group is not 0."""
+    """Return True if any advantage of a group is not 0."""
     return any(teaches(a) if isinstance(a, Sequence) else a for a in advantages)
 
 
 class Spread(NamedTuple):
-    """What is trained on of a trajectory.
+    """The training samples of a trajectory.
 
     Attributes:
-        decisions: those of its steps that have any, in order.
-        samples: the choices, and the token decisions as segments.
-        advantages: a list for each sample, a number for each of its sampled positions.
+        decisions: decisions of the steps that have one, in order.
+        samples: choices, and token decisions joined into segments.
+        advantages: one list per sample, with one number per sampled position.
     """
 
     decisions: list[Decision]
@@ -65,21 +65,21 @@ class Spread(NamedTuple):
 
 
 def spread(trajectory: Trajectory, advantage: Advantage) -> Spread:
-    """Lay a trajectory's decisions into samples, each sampled position with its advantage.
+    """Convert a trajectory's decisions to samples with an advantage at each sampled position.
 
     Args:
-        trajectory: what was sampled.
-        advantage: one number for all of it, or one for each step; that of a step may be a list of
-            one for each sampled id.
+        trajectory: trajectory to convert.
+        advantage: one number for the whole trajectory, or one entry per step; a step's entry is a
+            number, or a list with one number per sampled id.
 
     Raises:
-        ValueError: if there is not one for each step or id, or a step's action is not what its
-            decision chose.
+        ValueError: if the number of advantages does not match the steps or ids, or a step's action
+            differs from the action its decision chose.
     """
     steps = trajectory.steps
     per_step = advantage if isinstance(advantage, Sequence) else [advantage] * len(steps)
     if len(per_step) != len(steps):
-        raise ValueError(f"{len(per_step)} advantages are given for {len(steps)} steps.")
+        raise ValueError(f"Got {len(per_step)} advantages for {len(steps)} steps.")
     decisions: list[Decision] = []
     flat: list[float] = []
     for step, value in zip(steps, per_step, strict=True):
@@ -87,7 +87,7 @@ def spread(trajectory: Trajectory, advantage: Advantage) -> Spread:
             decisions.append(_checked(step))
             flat += _per_position(step.decision, value)
     laid_out = samples(decisions)
-    # The positions of the samples, in order, are those of the decisions.
+    # The positions of the samples are in the same order as those of the decisions.
     values = iter(flat)
     return Spread(
         decisions, laid_out, [list(islice(values, n_sampled(sample))) for sample in laid_out]
@@ -95,7 +95,7 @@ def spread(trajectory: Trajectory, advantage: Advantage) -> Spread:
 
 
 def token_advantages(trajectory: Trajectory, advantage: Advantage) -> list[list[float]]:
-    """The advantage of each sampled id, a list for each segment of a trajectory.
+    """Return the advantage of each sampled id, as one list per segment of a trajectory.
 
     A choice counts as a segment with one id. See :func:`spread`.
     """
@@ -107,7 +107,7 @@ def _per_position(decision: Decision, value: StepAdvantage) -> list[float]:
     if not isinstance(value, Sequence):
         return [value] * n
     if len(value) != n:
-        raise ValueError(f"{len(value)} advantages are given for the {n} ids of a decision.")
+        raise ValueError(f"Got {len(value)} advantages for a decision with {n} ids.")
     return list(value)
 
 
@@ -118,7 +118,7 @@ def _checked(step: Step) -> Decision:
         chosen = decision.choices[decision.index]
         if chosen != step.action:
             raise ValueError(
-                f"A step's decision chose {chosen!r}, but its action was {step.action!r}; "
-                "only what was sampled can be learned from."
+                f"A step's decision chose {chosen!r}, but its action was {step.action!r}. "
+                "Only sampled actions can be learned from."
             )
     return decision

@@ -1,27 +1,27 @@
-"""An HTTP client that never reads more of an answer than a chat completion can hold."""
+"""An HTTP client with a limit on the size of responses."""
 
 from __future__ import annotations
 
 from typing import Any
 
 MAX_ANSWER_BYTES = 16 << 20
-"""Largest body that is read, errors included; a long chat completion takes about 1 MB."""
+"""Maximum body size to read, including errors; a long chat completion takes about 1 MB."""
 _MAX_REDIRECTS = 5
 
 
 class UnreadableAnswer(Exception):
-    """An answer whose body is not read because it is too large or compressed."""
+    """An answer whose body was not read because it is too large or compressed."""
 
 
 def bounded_client(openai: Any, max_bytes: int = MAX_ANSWER_BYTES) -> Any:
     """Create the HTTP client for ``openai.AsyncOpenAI(http_client=...)``.
 
-    It asks for uncompressed answers and refuses any other, because a few kilobytes can expand
+    It requests uncompressed answers and refuses compressed ones, because a few kilobytes can expand
     to gigabytes. The bodies of redirects are not read at all.
 
     Args:
-        openai: the imported module, whose defaults (proxies, limits, certificates) are kept.
-        max_bytes: largest body of an answer.
+        openai: the imported module, whose defaults (proxies, limits, certificates) are used.
+        max_bytes: maximum body size of an answer.
 
     Returns:
         The client. Its requests raise :class:`UnreadableAnswer`, which some versions of ``openai``
@@ -60,7 +60,7 @@ async def _read(response: Any, max_bytes: int) -> Any:
     headers = []
     for name, value in response.headers.raw:
         if name.lower() == b"content-type":
-            value = value.partition(b";")[0]  # JSON is UTF-8; some charsets are no text encodings
+            value = value.partition(b";")[0]  # JSON is UTF-8; some charsets are not text encodings
         if name.lower() not in (b"content-encoding", b"content-length", b"transfer-encoding"):
             headers.append((name, value))
     return type(response)(

@@ -1,4 +1,4 @@
-"""What a chat-completions endpoint is asked, says, costs and gets wrong; no I/O."""
+"""Settings, costs, responses and errors of a chat completions endpoint; no I/O."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from coevo_gym.core.task import FrozenModel
 
 _TOKENS_AROUND_A_MESSAGE = 16
 _BYTES_A_TOKEN = 6
-"""More than tokenizers make of ordinary text, which is four or less."""
+"""Upper bound for the bytes per token of ordinary text; tokenizers produce four or less."""
 _OVERFLOW_CODES = ("context_length_exceeded", "exceed_context_size_error")
 _OVERFLOW_STATUS = {400, 413, 422, 500}
-"""OpenAI, vLLM, SGLang and llama.cpp say 400, gateways 413, TGI 422, older llama.cpp 500."""
+"""Statuses of overflow errors: OpenAI, vLLM, SGLang and llama.cpp use 400, gateways 413, TGI 422,
+older llama.cpp 500."""
 _OVERFLOW_TEXT = re.compile(
     r"maximum context length|longer than the (maximum )?model('s)? (context )?length"
     r"|exceeds? (the )?(available |model's )?(maximum )?context (size|length|window)"
@@ -31,47 +32,48 @@ _OVERFLOW_TEXT = re.compile(
 
 
 class EndpointConfig(FrozenModel):
-    """An OpenAI-compatible endpoint, and how it is used."""
+    """Settings for using an OpenAI-compatible endpoint."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
     model: str = Field(default="default", min_length=1)
-    """Name of the model, as the server knows it."""
+    """Name of the model on the server."""
     base_url: str = Field(
         default="https://api.openai.com/v1", pattern=r"^https?://[^/@?#]+[^@?#]*$"
     )
-    """Where the API is, ``/v1`` included and without a key in it."""
+    """URL of the API, including ``/v1`` and without a key."""
     api_key_env: str | None = Field(default="OPENAI_API_KEY", min_length=1)
-    """Environment variable that holds the key; if it is unset, or None, a place-holder is sent."""
+    """Environment variable with the key; if it is unset, or None, a placeholder is sent."""
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    """What the server calls the limit of an answer; OpenAI's newer models want the second."""
+    """Request field for the maximum answer length. Newer OpenAI models need
+    ``max_completion_tokens``."""
     send_temperature: bool = True
-    """Whether a request says its temperature; OpenAI's reasoning models refuse all but their own,
-    at which they then sample, in greedy evaluations too."""
+    """Send the temperature with each request. OpenAI's reasoning models accept only their own
+    temperature, so set this to false for them; greedy evaluations then sample, too."""
     max_concurrency: int = Field(default=16, ge=1)
-    """Most requests in flight at once."""
+    """Maximum number of concurrent requests."""
     timeout_s: float = Field(default=120.0, gt=0)
-    """Most seconds for one attempt, from the first byte sent to the last one read."""
+    """Timeout in seconds for one attempt, from the first byte sent to the last one read."""
     max_attempts: int = Field(default=5, ge=1)
-    """Most times that a request is sent."""
+    """Maximum number of attempts per request."""
     backoff_base_s: float = Field(default=0.5, gt=0)
-    """Longest wait before the second attempt; it doubles with each one."""
+    """Maximum wait before the second attempt; it doubles with each further attempt."""
     backoff_cap_s: float = Field(default=30.0, gt=0)
-    """Longest wait, also where the server asks for a longer one."""
+    """Maximum wait, even if the server asks for a longer one."""
     usd_per_million_prompt_tokens: float = Field(default=0.0, ge=0)
-    """Price of what is sent."""
+    """Price of prompt tokens."""
     usd_per_million_completion_tokens: float = Field(default=0.0, ge=0)
-    """Price of what is answered, hidden thoughts included."""
+    """Price of completion tokens, including hidden reasoning."""
     max_tokens_total: int | None = Field(default=None, ge=1)
-    """Most tokens, sent and answered, over the whole life of a run; None for no cap."""
+    """Maximum number of prompt and completion tokens per run, across resumes; None for no cap."""
     max_usd_total: float | None = Field(default=None, gt=0)
-    """Most money over the whole life of a run, in US dollars; None for no cap."""
+    """Maximum cost per run in US dollars, across resumes; None for no cap."""
 
     @model_validator(mode="after")
     def _a_cap_on_money_has_prices(self) -> EndpointConfig:
         if self.max_usd_total is not None and not any(self.prices):
             raise ValueError(
-                "max_usd_total caps nothing while both prices are 0: set "
+                "max_usd_total has no effect while both prices are 0. Set "
                 "usd_per_million_prompt_tokens and usd_per_million_completion_tokens."
             )
         return self
@@ -88,24 +90,24 @@ class EndpointConfig(FrozenModel):
 
 
 def most_tokens(prompt: Prompt) -> Tokens:
-    """Bound the tokens of a prompt and its answer from above: a token is at least one byte."""
+    """Return upper bounds on the tokens of a prompt and its answer, at one token per byte."""
     sent = sum(_n_bytes(message.content) + _TOKENS_AROUND_A_MESSAGE for message in prompt.messages)
     return sent, prompt.sampling.max_tokens
 
 
 def least_tokens(prompt: Prompt, answer: str = "") -> Tokens:
-    """Bound the tokens of a prompt and its answer from below, whatever the server says."""
+    """Return lower bounds on the tokens of a prompt and its answer, independent of the server."""
     sent = sum(_n_bytes(message.content) for message in prompt.messages)
     return sent // _BYTES_A_TOKEN, _n_bytes(answer) // _BYTES_A_TOKEN
 
 
 def refusal(config: EndpointConfig, spent: Cost, most: Tokens) -> str:
-    """Say which cap a request might pass, and what to do.
+    """Return a message on the cap that a request might exceed, and what to do.
 
     Args:
-        config: caps and prices.
-        spent: what counts towards the caps so far.
-        most: the most tokens that the request may take.
+        config: settings with caps and prices.
+        spent: cost counted towards the caps so far.
+        most: maximum tokens of the request.
     """
     name, so_far, more = "max_tokens_total", f"{spent.tokens} tokens", f"{sum(most)}"
     if config.max_tokens_total is None or spent.tokens + sum(most) <= config.max_tokens_total:
@@ -113,7 +115,7 @@ def refusal(config: EndpointConfig, spent: Cost, most: Tokens) -> str:
         more = f"{config.prices.usd(*most):.4f}"
     return (
         f"{so_far} are spent of {name}={getattr(config, name)}, and the next request to "
-        f"{config.model} may take up to {more}. Raise {name} to go on."
+        f"{config.model} may take up to {more}. Raise {name} to continue."
     )
 
 
@@ -131,7 +133,7 @@ class _Choice(BaseModel):
 
 
 _TokenCount = Annotated[int, Field(ge=0, le=10**12)]
-"""Tokens of one request; a larger number is no count, and might not even fit into a float."""
+"""Tokens of one request; larger numbers are invalid, and might not even fit into a float."""
 
 
 class _Tokens(BaseModel):
@@ -140,24 +142,24 @@ class _Tokens(BaseModel):
 
 
 class Reply(BaseModel):
-    """A chat completion, as far as a policy reads it; what else it holds is ignored."""
+    """A chat completion, reduced to the fields that a policy reads."""
 
     choices: list[_Choice] = Field(min_length=1)
     usage: _Tokens | None = None
 
     @property
     def text(self) -> str:
-        """The answer; "" if it was filtered, or is nothing but thoughts or calls."""
+        """The answer; "" if it was filtered, or has only reasoning or tool calls."""
         return "" if self.finish_reason == "content_filter" else self._first.message.content or ""
 
     @property
     def finish_reason(self) -> str | None:
-        """Why it ended, in the server's words."""
+        """Finish reason, as named by the server."""
         return self._first.finish_reason
 
     @property
     def tokens(self) -> Tokens | None:
-        """Tokens sent and answered, or None if the server tells them not, or not both."""
+        """Prompt and completion tokens; None unless the server reports both."""
         usage = self.usage or _Tokens()
         if usage.prompt_tokens is None or usage.completion_tokens is None:
             return None
@@ -179,7 +181,7 @@ class _Refusal(BaseModel):
 
 
 def says_overflow(content: bytes) -> bool:
-    """Whether a body is an error in OpenAI's form that says that the prompt does not fit."""
+    """Return True if a body is an OpenAI error that reports a prompt overflow."""
     try:
         error = _Refusal.model_validate_json(content).error
     except ValidationError:
@@ -188,9 +190,9 @@ def says_overflow(content: bytes) -> bool:
 
 
 def read_reply(content: bytes) -> Reply | None:
-    """Read the body of an answer; None if it is no chat completion.
+    """Parse the body of an answer; return None if it is not a chat completion.
 
-    Lone surrogates, which a model's answer may hold, are not an error here.
+    Lone surrogates, which a model's answer may contain, are not an error here.
     """
     try:
         return Reply.model_validate(json.loads(content))
@@ -199,12 +201,12 @@ def read_reply(content: bytes) -> Reply | None:
 
 
 def is_overflow(status: int, codes: Collection[object], text: str) -> bool:
-    """Whether an error says that the prompt does not fit into the model's context.
+    """Return True if an error reports that the prompt does not fit into the model's context.
 
     Args:
         status: HTTP status.
-        codes: the error's code and type, which some servers swap.
-        text: its message.
+        codes: code and type of the error, which some servers swap.
+        text: error message.
 
     Example:
         >>> is_overflow(400, ["context_length_exceeded"], "")
@@ -220,11 +222,11 @@ def is_overflow(status: int, codes: Collection[object], text: str) -> bool:
 
 
 def retry_after_s(header: str | None, now: datetime | None = None) -> float:
-    """Seconds that a ``Retry-After`` header asks to wait; 0 if it is missing or unreadable.
+    """Return the seconds that a ``Retry-After`` header asks to wait; 0 if missing or invalid.
 
     Args:
         header: seconds or a date (RFC 9110, section 10.2.3).
-        now: what a date is measured from; the present by default.
+        now: reference time for a date; default: the present.
 
     Example:
         >>> retry_after_s("2"), retry_after_s("-1"), retry_after_s("soon"), retry_after_s(None)
@@ -244,16 +246,16 @@ def retry_after_s(header: str | None, now: datetime | None = None) -> float:
 
 
 def retry_delay_s(config: EndpointConfig, attempt: int, asked_s: float, draw: float) -> float:
-    """Seconds to wait after a failed attempt: exponential back-off with full jitter.
+    """Return the seconds to wait after a failed attempt: exponential back-off with full jitter.
 
-    ``min(cap, asked_s + draw * min(cap, base * 2 ** (attempt - 1)))``: what the server asks for is
-    never undercut up to the cap, and requests that were told the same do not come back together.
+    ``min(cap, asked_s + draw * min(cap, base * 2 ** (attempt - 1)))``: up to the cap, the wait is
+    never shorter than the server asks for, and simultaneous requests return at different times.
 
     Args:
-        config: base and cap.
-        attempt: how many attempts have failed, from 1.
-        asked_s: what the server asks for; 0 if nothing.
-        draw: uniform in [0, 1).
+        config: settings with base and cap.
+        attempt: number of failed attempts, from 1.
+        asked_s: seconds that the server asks for; 0 if none.
+        draw: uniform random number in [0, 1).
 
     Source: "full jitter", Brooker, Exponential Backoff And Jitter (AWS, 2015).
 

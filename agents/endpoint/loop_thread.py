@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, so that synchronous code can run coroutines."""
+"""An event loop in its own thread, with which synchronous code can run coroutines."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs coroutines for callers that have no loop, or are inside one (a notebook).
+    """An event loop thread for callers without a loop, or inside one (a notebook).
 
-    The loop lives from construction to :meth:`close`, or until the object is garbage, so that
-    what is bound to a loop, such as a pool of connections, serves many calls. Any thread may call.
+    The loop lives until :meth:`close`, or until the object is garbage-collected, so that objects
+    bound to the loop, such as a connection pool, serve many calls. Thread-safe.
 
     Args:
-        at_end: awaited in the loop after all that still ran was cancelled.
+        at_end: function awaited in the loop after all running tasks were cancelled.
     """
 
     def __init__(self, at_end: Callable[[], Awaitable[None]]) -> None:
@@ -34,10 +34,10 @@ class LoopThread:
         self._stop = weakref.finalize(self, _stop, self._loop, thread)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for a coroutine; if the wait is interrupted, it is cancelled before this returns.
+        """Run a coroutine and wait for it; an interrupted wait cancels it before returning.
 
         Raises:
-            concurrent.futures.CancelledError: if the loop is closed, or is closed meanwhile.
+            concurrent.futures.CancelledError: if the loop is or becomes closed.
         """
         done: Future[T] = Future()
         tasks: list[asyncio.Task[T]] = []
@@ -70,7 +70,7 @@ class LoopThread:
             raise
 
     def close(self) -> None:
-        """Cancel what still runs and end the thread; a second call does nothing."""
+        """Cancel running tasks and end the thread; a second call does nothing."""
         with self._lock:
             self._stop()
 
@@ -105,6 +105,6 @@ async def _wind_up(at_end: Callable[[], Awaitable[None]]) -> None:
 
 def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
     loop.call_soon_threadsafe(loop.stop)
-    # The last reference may be dropped by a task, that is, inside the thread itself.
+    # A task inside the thread itself may drop the last reference.
     if thread is not threading.current_thread():
         thread.join()

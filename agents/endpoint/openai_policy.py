@@ -1,4 +1,4 @@
-"""A policy over any server that speaks OpenAI's chat completions."""
+"""A policy that uses any server with OpenAI's chat completions API."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ _NO_KEY = "no-key"
 _MAX_CHARS = 4_000_000
 _QUOTED_CHARS = 400
 _MAX_LOST_IN_A_ROW = 16
-"""So many requests without an answer, one after the other, are a server that is down."""
+"""Number of consecutive requests without an answer from which the server counts as down."""
 _RETRIED = frozenset({408, 409, 425, 429})
-"""Statuses below 500 that a later attempt may not meet."""
+"""Statuses below 500 that may be temporary."""
 _COUNTS = ("retries", "unknown", "empty", "overflows", "lost")
 
 
 class _Fault(NamedTuple):
-    """Why an attempt gave no answer.
+    """The reason why an attempt gave no answer.
 
     Attributes:
-        what: what happened, without the key.
-        advice: what a person can do about it.
-        retry: whether the next attempt may fare better.
-        wait_s: how long the server asks to wait.
-        limited: whether it is for want of capacity.
-        sent: whether the prompt may have been taken in, and so may have to be paid for.
+        what: description of the fault, without the key.
+        advice: advice for the user.
+        retry: True if another attempt may succeed.
+        wait_s: seconds that the server asks to wait.
+        limited: True if the server or account lacks capacity.
+        sent: True if the server may have processed the prompt and charge for it.
     """
 
     what: str
@@ -70,39 +70,39 @@ class _Fault(NamedTuple):
 
 
 class OpenAIPolicy:
-    """Answers prompts over an OpenAI-compatible endpoint; it cannot be trained.
+    """A policy that answers prompts with an OpenAI-compatible endpoint; it cannot be trained.
 
-    Requests of a call run at once, up to ``max_concurrency`` over all calls; answers come in the
-    order of the requests. Transport faults, time-outs, 408, 409, 425, 429, 5xx and what is no chat
-    completion are tried again, nothing else. Bad output is data: an empty, filtered or cut answer
-    is a completion, and so is a prompt that does not fit (``Finish.OVERFLOW``). Without
-    ``send_temperature`` the server samples as it likes, greedy requests too. What a reasoning model
-    thinks beside ``content`` is ignored.
+    Requests run concurrently, up to ``max_concurrency`` over all calls; answers are returned in the
+    order of the requests. Only transport faults, timeouts, 408, 409, 425, 429, 5xx and responses
+    that are not chat completions are retried. Bad output is data: an empty, filtered or truncated
+    answer is a completion, and so is a prompt that does not fit (``Finish.OVERFLOW``). Without
+    ``send_temperature``, the server chooses how to sample, even for greedy requests. A reasoning
+    model's output outside ``content`` is ignored.
 
-    A request that stays without an answer in all its attempts is lost (``Finish.LOST``), and costs
-    the episode that asked, never the others. It is an error of the whole call where more attempts
-    cannot help: if the server refuses it, has never answered, or has left 16 requests in a row
-    without an answer. Then requests in flight are awaited and counted, those not yet sent are not
-    sent, and the first error is raised. The connections are kept until :meth:`close`. Any thread
-    may call, also one that runs an event loop.
+    A request without an answer after all attempts is lost (``Finish.LOST``), and affects only the
+    episode that sent it. The whole call fails if more attempts cannot help: if the server refuses
+    the request, has never answered, or has left 16 requests in a row without an answer. Requests in
+    flight are then awaited and counted, unsent requests are not sent, and the first error is
+    raised. Connections are kept until :meth:`close`. Thread-safe, even in threads with a running
+    event loop.
 
-    Caps do not rest on what a server says of itself. An answer counts at least one token for every
-    six bytes of its prompt and of its text, one of which the server tells nothing counts the most
-    that it can have taken, and a prompt that got no answer counts as sent.
+    Caps do not rely on the server's own counts. An answer counts as at least one token per six
+    bytes of prompt and text. If the server reports no usage, the maximum possible usage is counted.
+    A prompt without an answer counts as sent.
 
     Args:
-        config: the endpoint and how it is used. The key is read from the environment here; it is
-            in no error, log, repr or state.
+        config: settings of the endpoint. The key is read from the environment here, and never
+            appears in an error, log, repr or state.
 
     Attributes:
-        counts: number of requests that were sent again (``retries``), answers whose tokens the
-            server did not tell (``unknown``), answers without text (``empty``), prompts that did
-            not fit into the model's context (``overflows``), and requests that got no answer in
-            all their attempts (``lost``).
+        counts: number of requests sent again (``retries``), answers without reported usage
+            (``unknown``), answers without text (``empty``), prompts that did not fit into the
+            model's context (``overflows``), and requests without an answer after all attempts
+            (``lost``).
 
     Raises:
-        ConfigError: if the environment variable holds something that cannot be a key.
-        ImportError: if the OpenAI client is missing.
+        ConfigError: if the environment variable contains an invalid key.
+        ImportError: if the OpenAI client is not installed.
     """
 
     def __init__(self, config: EndpointConfig) -> None:
@@ -127,18 +127,18 @@ class OpenAIPolicy:
         self._slots = asyncio.Semaphore(config.max_concurrency)
         self._jitter = np.random.default_rng()
         self._told: set[str] = set()
-        self._lost_in_a_row: int | None = None  # None: it has never answered
+        self._lost_in_a_row: int | None = None  # None: the server has never answered
         self._loop = LoopThread(self._client.close)
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer prompts; the ids of their messages are not used.
 
-        Their usage is the server's own count, and where it tells none, the most that it can be.
+        Usage is the server's own count, or the maximum possible usage if it reports none.
 
         Raises:
             ConfigError: if a request is not a prompt.
-            RateLimited: if the server has no capacity, or the account no credit.
-            BudgetSpent: if a request might pass a cap; it was not sent.
+            RateLimited: if the server lacks capacity, or the account credit.
+            BudgetSpent: if a request might exceed a cap; it was not sent.
             ModelError: if the server refuses a request or is down, or the policy is closed.
         """
         return self.generate_each(requests, lambda place, completion: None)
@@ -146,12 +146,12 @@ class OpenAIPolicy:
     def generate_each(
         self, requests: Sequence[Request], done: Callable[[int, Completion], None]
     ) -> list[Completion]:
-        """As :meth:`generate`, and tell of each answer as soon as it is there.
+        """Answer prompts as in :meth:`generate`, and report each answer as soon as it arrives.
 
         Args:
-            requests: the prompts.
-            done: called with the place of a request and its answer, one at a time and in a thread
-                of the policy's own. What it raises is an error of the whole call.
+            requests: prompts.
+            done: function called with the index of a request and its answer, one call at a time,
+                in a thread of the policy. An exception in it fails the whole call.
         """
         prompts = [_as_prompt(request) for request in requests]
         if not prompts:
@@ -159,24 +159,24 @@ class OpenAIPolicy:
         try:
             return self._loop.run(self._answer_all(prompts, done))
         except CancelledError:
-            raise ModelError(f"{self!r} is closed. Make a new one to go on.") from None
+            raise ModelError(f"{self!r} is closed. Create a new policy.") from None
 
     @property
     def usage(self) -> Usage:
-        """The usage so far, by the server's own count.
+        """Usage so far, as counted by the server.
 
-        What :meth:`load_state_dict` brought is included, and so is each attempt; answers whose
-        tokens the server did not tell are not.
+        Includes usage restored by :meth:`load_state_dict` and every attempt, but not answers for
+        which the server reported no usage.
         """
         return self._meter.usage("").get("", NO_USAGE)
 
     @property
     def capped(self) -> Cost:
-        """The cost that counts towards the caps: at least that of the texts sent and answered."""
+        """Cost counted towards the caps; at least that of the texts sent and answered."""
         return self._meter.total
 
     def in_words(self) -> str:
-        """Describe what was asked so far and what it cost, in a line."""
+        """Describe the requests so far and their cost in one line."""
         usage, counts = self.usage, self.counts
         priced = usage.usd or not usage.tokens
         return (
@@ -187,7 +187,7 @@ class OpenAIPolicy:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """The counts as JSON, so that a resumed run goes on counting."""
+        """Return the counts as JSON, with which a resumed run continues counting."""
         usage, capped = self.usage, self.capped
         return {
             **{name: self.counts[name] for name in _COUNTS},
@@ -200,7 +200,7 @@ class OpenAIPolicy:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state_dict`, also one from before caps had counts of their own."""
+        """Restore :meth:`state_dict`; states without separate counts for caps are accepted."""
         found = Counter(state)
         usage = Usage(
             calls=found["requests"],
@@ -215,7 +215,7 @@ class OpenAIPolicy:
         self.counts = Counter({name: found[name] for name in _COUNTS})
 
     def close(self) -> None:
-        """Cancel what is in flight and close the connections; a second call does nothing."""
+        """Cancel requests in flight and close the connections; a second call does nothing."""
         self._loop.close()
 
     def __enter__(self) -> OpenAIPolicy:
@@ -242,7 +242,7 @@ class OpenAIPolicy:
             nonlocal begun
             completion = await self._answer(prompt, failed)
             if completion is not None:
-                # Since the answer before this one: together they are the time of the batch.
+                # Measured since the previous answer; all together are the time of the batch.
                 begun, since = time.perf_counter(), begun
                 usage = completion.usage.model_copy(update={"seconds": begun - since})
                 completion = completion._replace(usage=usage)
@@ -268,7 +268,7 @@ class OpenAIPolicy:
         return completions
 
     async def _answer(self, prompt: Prompt, failed: asyncio.Event) -> Completion | None:
-        """Answer a prompt; None if a sibling failed first."""
+        """Answer a prompt; return None if another request of the call failed first."""
         try:
             most = most_tokens(prompt)
             async with self._slots, self._meter.hold_async([most], self.config.prices) as n:
@@ -303,7 +303,7 @@ class OpenAIPolicy:
         return None
 
     def _give_up(self, fault: _Fault, attempts: int) -> Completion:
-        """The lost answer of a request that was sent in vain; see the class for what is raised."""
+        """Return a lost answer for a failed request, or raise as the class docstring describes."""
         times = f" {attempts} times" if attempts > 1 else ""
         said = (
             f"{self.config.model} at {self.config.base_url} gave no answer{times}: "
@@ -317,7 +317,7 @@ class OpenAIPolicy:
         return Completion(said, None, Finish.LOST, Usage(calls=attempts))
 
     async def _attempt(self, prompt: Prompt) -> Reply | Completion | _Fault:
-        """Send a prompt once. A fault is returned, since an error's context may quote the key."""
+        """Send a prompt once; return faults, because an exception's context may quote the key."""
         body: dict[str, Any] = {
             "model": self.config.model,
             "messages": [
@@ -340,12 +340,12 @@ class OpenAIPolicy:
         except self._openai.APIStatusError as error:
             return self._refused(error)
         except Exception as error:
-            # openai 2 wraps all that its HTTP client raises, openai 3 some of it.
+            # openai 2 wraps all exceptions of its HTTP client, openai 3 only some.
             cause = error.__cause__ or error
             if isinstance(cause, UnreadableAnswer):
                 return _Fault(
                     f"{cause}.",
-                    "Check that base_url is that of an OpenAI-compatible API, and that no proxy "
+                    "Check that base_url points to an OpenAI-compatible API, and that no proxy "
                     "compresses its answers.",
                     retry=True,
                 )
@@ -358,13 +358,13 @@ class OpenAIPolicy:
         if says_overflow(raw.content):
             return self._overflow(raw.status_code, raw.text)
         return read_reply(raw.content) or _Fault(
-            f"what it sent is no chat completion: {self._quoted(raw.text)!r}.",
-            "Check that base_url is that of an OpenAI-compatible API; it often ends in /v1.",
+            f"its response is not a chat completion: {self._quoted(raw.text)!r}.",
+            "Check that base_url points to an OpenAI-compatible API; it often ends in /v1.",
             retry=True,
         )
 
     def _refused(self, error: Any) -> Completion | _Fault:
-        """What an ``openai.APIStatusError`` means."""
+        """Interpret an ``openai.APIStatusError``."""
         status, body = error.status_code, error.body
         message = str(body["message"] if isinstance(body, dict) and "message" in body else error)
         if is_overflow(status, (error.code, error.type), message):
@@ -374,7 +374,7 @@ class OpenAIPolicy:
         return _Fault(
             f"status {status}, {self._quoted(message).rstrip('. ')}.",
             self._advice(status, message),
-            # An account without credit is refused with 429 too, and no wait fills it.
+            # An account without credit is also refused with 429, and waiting does not help.
             retry=(status >= 500 or status in _RETRIED) and error.code != "insufficient_quota",
             wait_s=asked_s,
             limited=limited,
@@ -382,7 +382,7 @@ class OpenAIPolicy:
         )
 
     def _overflow(self, status: int, message: str) -> Completion:
-        """The answer to a prompt that does not fit into the model's context."""
+        """Return the answer to a prompt that does not fit into the model's context."""
         said = self._quoted(message)
         self.counts["overflows"] += 1
         self._tell_once("overflow model=%s status=%d said=%s", self.config.model, status, said)
@@ -395,24 +395,23 @@ class OpenAIPolicy:
                 return "Set api_key_env to the name of the variable that holds the key."
             return f"Set {name} to a key that may use this model."
         if status == 404:
-            return "Check base_url and model; GET base_url/models lists what there is."
+            return "Check base_url and model; GET base_url/models lists the available models."
         if status == 429:
             return "Lower max_concurrency, raise max_attempts or backoff_cap_s, or look for credit."
         if status >= 500 or status in _RETRIED:
-            return "Look into the server's log, or raise max_attempts."
+            return "Check the server's log, or raise max_attempts."
         if self.config.send_temperature and "temperature" in message.lower():
-            return "Set send_temperature to false for a model that samples at one of its own only."
-        return "Check model, max_tokens_field and sampling against what the server takes."
+            return "Set send_temperature to false for a model with a fixed temperature."
+        return "Check that the server supports model, max_tokens_field and the sampling settings."
 
     def _count(self, prompt: Prompt, reply: Reply) -> Completion:
-        """Take in an answer."""
+        """Count an answer and convert it to a completion."""
         told, most = reply.tokens, most_tokens(prompt)
         if told is None:
             self.counts["unknown"] += 1
             self._meter.count("", NO_USAGE, self._priced(most))
             self._tell_once(
-                "no usage is sent, so tokens are unknown, and caps count the most there can be: "
-                "model=%s",
+                "no usage reported, so tokens are unknown and caps count the maximum: model=%s",
                 self.config.model,
             )
         else:
@@ -425,12 +424,12 @@ class OpenAIPolicy:
         return Completion(text, None, finish, self._priced(told or most))
 
     def _priced(self, tokens: Tokens) -> Usage:
-        """The usage that so many tokens are."""
+        """Return the usage and cost for a number of tokens."""
         usd = self.config.prices.usd(*tokens)
         return Usage(prompt_tokens=tokens[0], completion_tokens=tokens[1], usd=usd)
 
     def _quoted(self, text: str) -> str:
-        """What a server said, short enough to read and without the key."""
+        """Shorten a server's text and remove the key."""
         return clean_text(self._without_key(text), _QUOTED_CHARS)
 
     def _without_key(self, text: str) -> str:
@@ -444,16 +443,16 @@ class OpenAIPolicy:
 
 
 def _read_key(name: str | None) -> str:
-    """The key, or "" for none.
+    """Read the key; return "" if there is none.
 
     Raises:
-        ConfigError: if it would not pass as an HTTP header; the client's error would quote it.
+        ConfigError: if it is not a valid HTTP header; the client's error would quote it.
     """
     key = os.environ.get(name, "").strip() if name else ""
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise ConfigError(
-            f"The environment variable {name} holds something that cannot be a key: white space, "
-            "control or non-ASCII characters. Set it to the key alone."
+            f"The environment variable {name} contains white space, control or non-ASCII "
+            "characters, so it cannot be a key. Set it to the key alone."
         )
     return key
 
@@ -461,18 +460,18 @@ def _read_key(name: str | None) -> str:
 def _as_prompt(request: Request) -> Prompt:
     if not isinstance(request, Prompt):
         raise ConfigError(
-            f"An endpoint answers prompts, actual: {type(request).__name__}. Use a ChatAgent."
+            f"An endpoint answers only prompts, actual: {type(request).__name__}. Use a ChatAgent."
         )
     if request.after is not None:
         raise ConfigError(
-            "An endpoint takes messages, and cannot go on after given token ids. Use a model that "
-            "runs here (policy.kind = 'transformers' or 'vllm')."
+            "An endpoint takes messages, so it cannot continue from token ids. Use a model that "
+            "runs in this process (policy.kind = 'transformers' or 'vllm')."
         )
     return request
 
 
 def _reached_nobody(error: BaseException | None) -> bool:
-    """Whether a fault of the transport means that there was no connection to send anything on."""
+    """Return True if a transport fault means that no connection was made."""
     while error is not None:
         if isinstance(error, ConnectionRefusedError | socket.gaierror):
             return True
@@ -481,7 +480,7 @@ def _reached_nobody(error: BaseException | None) -> bool:
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
-    """Wait for an event, at most so long."""
+    """Wait for an event, at most for some seconds."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

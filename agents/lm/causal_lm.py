@@ -1,6 +1,6 @@
-"""Loading, adapting, checking and saving a transformers model for :class:`LanguageModel`.
+"""Loading, adapting, checking and saving of a transformers model for :class:`LanguageModel`.
 
-Import it lazily: this module needs PyTorch, transformers and peft.
+Import this module lazily: it requires PyTorch, transformers and peft.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOGIT_SETTINGS = (
 
 
 class Loaded(NamedTuple):
-    """A model with its tokenizer; ``adapter`` holds ``model`` if it has one."""
+    """A model with its tokenizer; ``adapter`` contains ``model`` if there is one."""
 
     model: PreTrainedModel
     tokenizer: Any
@@ -41,10 +41,10 @@ class Loaded(NamedTuple):
 
 
 def pick_device(name: str) -> torch.device:
-    """The device of a setting: ``auto`` is the GPU if there is one.
+    """Return the device for a setting; ``auto`` is the GPU if there is one.
 
     Raises:
-        ConfigError: if it is ``cuda`` and PyTorch finds none.
+        ConfigError: if the setting is ``cuda`` and PyTorch finds no GPU.
     """
     found = torch.cuda.is_available()
     if name == "cuda" and not found:
@@ -59,7 +59,7 @@ def load(path: str, device: torch.device, dtype: torch.dtype) -> Loaded:
     """Load a model without dropout, in evaluation mode, and its tokenizer.
 
     Raises:
-        ModelError: if there is none.
+        ModelError: if the model cannot be loaded.
     """
     source = resolve_model(path)
     try:
@@ -72,16 +72,16 @@ def load(path: str, device: torch.device, dtype: torch.dtype) -> Loaded:
             )
     except (OSError, ValueError) as error:
         raise ModelError(
-            f"No language model could be loaded from {path!r}: {error}\nGive a folder with "
-            "config.json, weights and tokenizer, or the hub id of a model that can be reached; "
-            "`coevo model fetch smollm2` gets a small one."
+            f"Could not load a language model from {path!r}: {error}\nPass a folder with "
+            "config.json, weights and tokenizer, or a reachable hub id, or run "
+            "`coevo model fetch smollm2` for a small model."
         ) from error
     return Loaded(model.to(device).eval(), tokenizer, None)
 
 
 @contextmanager
 def _no_progress_bars() -> Iterator[None]:
-    """A scope in which transformers draws none: they would tear a command's own live line."""
+    """Hide transformers' progress bars within a context, as they would break the live line."""
     shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
@@ -92,7 +92,7 @@ def _no_progress_bars() -> Iterator[None]:
 
 
 def _no_dropout(config: Any) -> None:
-    """Set all dropout to 0: a ratio of two draws of noise would be trained on."""
+    """Set all dropout to 0, because noise in the ratio of probabilities would be trained on."""
     for name, value in list(vars(config).items()):
         if isinstance(value, float) and ("dropout" in name or name.endswith("pdrop")):
             setattr(config, name, 0.0)
@@ -101,15 +101,15 @@ def _no_dropout(config: Any) -> None:
 
 
 def add_adapter(loaded: Loaded, *, rank: int, alpha: int, seed: int) -> Loaded:
-    """Freeze the model and add a LoRA adapter in fp32 to all of its linear layers but the head.
+    """Freeze the model and add a LoRA adapter in fp32 to all linear layers except the head.
 
-    The experts of a mixture, which transformers keeps in one tensor a layer, and its routers are no
-    linear layers: they stay frozen, without an adapter. PEFT's "all-linear" would take them too.
+    The experts of a mixture, which transformers stores in one tensor per layer, and its routers are
+    not linear layers: they stay frozen, without an adapter. PEFT's "all-linear" would adapt them.
 
     Source: LoRA (Hu et al., 2021).
 
     Raises:
-        ModelError: if PEFT adapts something else, whose weights could not be merged.
+        ModelError: if PEFT adapts other modules, whose weights could not be merged.
     """
     head = head_of(loaded.model)
     settings = LoraConfig(
@@ -131,19 +131,19 @@ def add_adapter(loaded: Loaded, *, rank: int, alpha: int, seed: int) -> Loaded:
     for name, module in loaded.model.named_modules():
         if isinstance(module, LoraLayer) and not isinstance(module, Linear):
             raise ModelError(
-                f"{type(loaded.model).__name__} cannot have a LoRA adapter: PEFT puts one on "
-                f"{name}, which is no linear layer. Set lora_rank to 0, or use a model whose MLPs "
-                "are all dense or all mixtures of experts, such as Qwen3-4B or Qwen3-30B-A3B."
+                f"{type(loaded.model).__name__} does not support a LoRA adapter: PEFT adapts "
+                f"{name}, which is not a linear layer. Set lora_rank to 0, or use a model whose "
+                "MLPs are all dense or all mixtures of experts (Qwen3-4B, Qwen3-30B-A3B)."
             )
     return loaded._replace(adapter=adapter.eval())
 
 
 @contextmanager
 def adapter_as(adapter: PeftModel, weights: Mapping[str, Tensor]) -> Iterator[None]:
-    """Run with other weights in the adapter, or with no adapter if there are none.
+    """Use other adapter weights within a context, or no adapter if there are none.
 
-    The parameters stay the same objects, and what is kept of a forward pass for its backward pass
-    is left alone, so that gradients that are still to be computed come out as they would have.
+    The parameters stay the same objects, and activations kept for a backward pass are not touched,
+    so that pending gradients are computed correctly.
     """
     if not weights:
         with adapter.disable_adapter():
@@ -161,10 +161,10 @@ def adapter_as(adapter: PeftModel, weights: Mapping[str, Tensor]) -> Iterator[No
 
 
 def head_of(model: PreTrainedModel) -> torch.nn.Linear:
-    """The LM head.
+    """Return the LM head.
 
     Raises:
-        ModelError: if it is not a linear layer, or something is done to the logits after it.
+        ModelError: if the head is not a linear layer, or the model changes the logits after it.
     """
     head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
     config = model.config.get_text_config()
@@ -172,22 +172,22 @@ def head_of(model: PreTrainedModel) -> torch.nn.Linear:
     if not isinstance(head, torch.nn.Linear) or changed:
         why = f"its config sets {', '.join(changed)}" if changed else "it has no linear LM head"
         raise ModelError(
-            f"{type(model).__name__} cannot be trained: {why}, and log-probabilities are computed "
-            "from the head's own logits. Use a model such as Llama, Qwen2, Qwen3 or Mistral."
+            f"{type(model).__name__} cannot be trained: {why}, but log-probabilities are computed "
+            "from the head's logits. Use a model such as Llama, Qwen2, Qwen3 or Mistral."
         )
     return head
 
 
 @torch.no_grad()
 def check_model(model: PreTrainedModel) -> None:
-    """Try packing and the head on a few tokens, against the model's own logits.
+    """Compare packing and the head with the model's own logits on a few tokens.
 
     Raises:
-        ModelError: if they differ, so that what would be trained is not what the model does.
+        ModelError: if they differ, because training would then differ from the model's behaviour.
     """
     head = head_of(model)
     ids = [token % head.out_features for token in range(3, 100, 4)]
-    before, alone = ids[:19], ids[19:]  # enough tokens for them to be read once
+    before, alone = ids[:19], ids[19:]  # long enough to be computed once for both sequences
     together = [before, alone, ids]
     inputs = [torch.tensor([one], device=model.device) for one in together[1:]]
     own = torch.cat([model(input_ids=one).logits[0] for one in inputs])
@@ -195,14 +195,14 @@ def check_model(model: PreTrainedModel) -> None:
     gap = (own.float() - packed.float()).norm() / own.float().norm()
     if not gap.item() < (1e-3 if own.dtype == torch.float32 else 0.1):
         raise ModelError(
-            f"{type(model).__name__} gives other logits to a sequence that shares its row with "
-            f"others (relative difference {gap.item():.1e}), so it cannot be trained on packed "
-            "sequences. Use a model with plain attention, such as Llama, Qwen2, Qwen3 or Mistral."
+            f"{type(model).__name__} gives different logits when sequences share a row (relative "
+            f"difference {gap.item():.1e}), so it cannot be trained on packed sequences. Use a "
+            "model with plain attention, such as Llama, Qwen2, Qwen3 or Mistral."
         )
 
 
 def own_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    """Each parameter and persistent buffer once, under its first name: tied ones are shared."""
+    """Yield each parameter and persistent buffer once, tied ones under their first name."""
     seen = set()
     for name, tensor in model.state_dict(keep_vars=True).items():
         if id(tensor) not in seen:
@@ -212,7 +212,7 @@ def own_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
 
 @torch.no_grad()
 def merged_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    """All weights under the model's own names, adapters merged in fp32; not copied if unchanged."""
+    """Yield all weights under the model's names with adapters merged in fp32, without copies."""
     adapted = {
         f"{name}.base_layer.weight": module
         for name, module in model.named_modules()
@@ -229,16 +229,16 @@ def merged_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
 
 
 def checkpoint_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    """The same under the names and in the shapes of the Hugging Face checkpoint.
+    """Yield :func:`merged_weights` with the names and shapes of the Hugging Face checkpoint.
 
-    Where transformers keeps weights in another shape, as of some mixtures of experts, they are
-    converted one layer at a time, so that a copy of all of them never exists.
+    If transformers stores weights in another shape, as for some mixtures of experts, they are
+    converted one layer at a time, so that the weights are never all copied at once.
     """
     for _, layer in groupby(merged_weights(model), key=lambda named: _layer_of(named[0])):
         yield from revert_weight_conversion(model, dict(layer)).items()
 
 
 def _layer_of(name: str) -> str:
-    """What comes up to a layer's number in a weight's name; the name itself if it has none."""
+    """Return a weight's name up to its layer number, or the whole name if it has none."""
     found = re.match(r".*?\.\d+\.", name)
     return found[0] if found else name

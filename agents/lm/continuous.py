@@ -1,6 +1,6 @@
-"""Sampling from a transformers model by the library's own continuous batching.
+"""Sampling with the continuous batching of transformers.
 
-Import it lazily: this module needs PyTorch and transformers.
+Import this module lazily: it requires PyTorch and transformers.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from transformers import PreTrainedModel, generation
 from coevo_gym.agents.lm.padded import Ask, Sampled
 from coevo_gym.core.errors import ModelError
 
-_STEP_S = 600.0  # patience with the engine's thread; it answers, or dies and says so, long before
+_STEP_S = 600.0  # timeout for the engine's thread; it answers, or dies with an error, much earlier
 _PAGE = 256
 _NEEDED = {"num_blocks", "return_logprobs"}
 
 
 def why_not(model: PreTrainedModel) -> str:
-    """Why padded batches are the better choice for this model here; "" if they are not.
+    """Return the reason to use padded batches for this model instead; "" if there is none.
 
-    Without flash attention the library computes the attention of each request over the tokens of
-    all: work that grows with the square of the batch.
+    Without flash attention, transformers computes each request's attention over the tokens of all
+    requests, which grows with the square of the batch size.
     """
     if not _settings() >= _NEEDED:
         return f"transformers {transformers.__version__} does not give log-probabilities with it"
@@ -46,7 +46,7 @@ def sample_continuous(
 ) -> list[Sampled]:
     """Sample an answer to each prompt; arguments and result are those of ``sample_padded``.
 
-    The engine draws from PyTorch's global generators, which are put back as they were.
+    The engine draws from PyTorch's global generators, whose state is restored afterwards.
 
     Raises:
         ModelError: if the engine fails.
@@ -64,7 +64,7 @@ def sample_continuous(
 def _run(
     model: Any, asks: Sequence[Ask], group: Sequence[int], stop_ids: Sequence[int], seed: int
 ) -> dict[int, Sampled]:
-    """Answers to asks of one temperature."""
+    """Sample the answers to prompts with one temperature."""
     temperature = asks[group[0]].temperature
     draw: dict[str, Any] = (
         {"do_sample": True, "temperature": temperature} if temperature else {"do_sample": False}
@@ -74,7 +74,7 @@ def _run(
         generation_config=transformers.GenerationConfig(**draw),  # type: ignore[no-untyped-call]
         continuous_batching_config=_config(model, [asks[i] for i in group], seed),
     )
-    # All requests come before the start: how they are batched must not depend on the thread.
+    # Add all requests before the start, so that batching does not depend on thread timing.
     for i in group:
         manager.add_request(
             list(asks[i].prompt),
@@ -93,7 +93,7 @@ def _next(manager: Any, temperature: float) -> tuple[int, Sampled]:
     result = manager.get_result(timeout=_STEP_S)
     if result is None or result.error is not None:
         why = "it stopped" if result is None else result.error
-        raise ModelError(f"The continuous batching of transformers failed: {why}")
+        raise ModelError(f"Continuous batching in transformers failed: {why}")
     ids = tuple(result.generated_tokens)
     logprobs = tuple(result.logprobs) if temperature else (0.0,) * len(ids)
     return int(result.request_id), Sampled(ids, logprobs)
@@ -103,7 +103,7 @@ def _config(model: PreTrainedModel, asks: Sequence[Ask], seed: int) -> Any:
     settings: dict[str, Any] = {"return_logprobs": True}
     if "seed" in _settings():
         settings["seed"] = seed
-    if model.device.type != "cuda":  # nothing tells it how much memory there is
+    if model.device.type != "cuda":  # the library cannot find out how much memory there is
         tokens = (len(ask.prompt) + ask.max_tokens for ask in asks)
         settings["num_blocks"] = sum(n // _PAGE + 2 for n in tokens)
         settings["max_batch_tokens"] = max(512, len(asks))

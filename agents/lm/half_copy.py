@@ -1,4 +1,4 @@
-"""Copies of models in bf16, to sample with or to refer to. Import it lazily: it needs PyTorch."""
+"""Copies of models in bf16, for sampling or as a reference. Requires PyTorch; import it lazily."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 def half_copy(model: ModuleT) -> ModuleT:
     """Copy a model with parameters in bf16 and without gradients; buffers keep their precision.
 
-    No copy in the model's own precision is made on the way.
+    No intermediate copy in the model's own precision is made.
     """
     half = {
         id(parameter): nn.Parameter(parameter.detach().to(torch.bfloat16, copy=True), False)
@@ -25,6 +25,6 @@ def half_copy(model: ModuleT) -> ModuleT:
 
 @torch.no_grad()
 def renew(half: nn.Module, model: nn.Module) -> None:
-    """Copy the weights of the model, as they are now, into its :func:`half_copy`."""
+    """Copy the current weights of the model into its :func:`half_copy`."""
     for mine, theirs in zip(half.parameters(), model.parameters(), strict=True):
         mine.copy_(theirs)

@@ -1,4 +1,4 @@
-"""A causal language model as a learner needs it: log-probabilities, weights, a frozen copy."""
+"""A causal language model for training: log-probabilities, weights, a frozen copy."""
 
 from __future__ import annotations
 
@@ -23,33 +23,34 @@ if TYPE_CHECKING:
     from coevo_gym.agents.value_head import ValueHead
 
 HALF_ON = "cuda"
-"""The kind of device that computes in bf16 unless told otherwise."""
+"""Type of device that computes in bf16 by default."""
 
 
 class ModelConfig(FrozenModel):
-    """Which language model, and how it is trained.
+    """Settings of a language model and its training.
 
     Attributes:
-        path: folder or hub id of a transformers model, or the name of a fetched one.
-        device: where it runs; ``auto`` is the GPU if there is one.
-        dtype: ``bfloat16`` computes in bf16 with fp32 weights, or with LoRA with bf16 weights and
-            an adapter in fp32; on a CPU it pays where the processor has instructions for bf16
+        path: folder or hub id of a transformers model, or the name of a fetched model.
+        device: device of the model; ``auto`` is the GPU if there is one.
+        dtype: precision. ``bfloat16`` computes in bf16 with fp32 weights, or with LoRA with bf16
+            weights and an fp32 adapter. On a CPU it is faster only with bf16 instructions
             (``avx512_bf16`` or ``amx_bf16``). There, log-probabilities of SmolLM2-135M's sampled
             tokens differ from those in fp32 by 0.03 nat on average and 0.3 at most, those of
             sampler and learner by as much, and gradients have a cosine of 0.98 or more.
             ``float32`` computes in fp32. ``auto`` is ``bfloat16`` on a GPU and ``float32`` on a
             CPU.
-        lora_rank: rank of a LoRA adapter on all linear layers but the head; 0 trains all weights.
-            In a mixture of experts that is attention: experts and routers stay as they are.
+        lora_rank: rank of a LoRA adapter on all linear layers except the head; 0 trains all
+            weights. In a mixture of experts only attention is adapted; experts and routers are
+            frozen.
         lora_alpha: the adapter is scaled by ``lora_alpha / lora_rank``.
-        gradient_checkpointing: keep only each layer's input of a forward pass in training and
-            compute the rest again in the backward pass: about a third slower, a fraction of the
+        gradient_checkpointing: store only the input of each layer in a training forward pass and
+            recompute the rest in the backward pass: about a third slower, with a fraction of the
             memory.
-        max_context: most tokens in a sequence; None for the model's own limit.
-        pack_tokens: most tokens in one forward pass; a longer sequence has a pass of its own.
+        max_context: maximum number of tokens in a sequence; None for the model's own limit.
+        pack_tokens: maximum number of tokens per forward pass; a longer sequence gets its own pass.
         prefix_cache_gib: memory for keys and values of past conversations when sampling with
-            transformers, so that only new tokens are read. The least recently used are dropped
-            first; 0 reads whole conversations at every turn.
+            transformers, so that only new tokens are computed. The least recently used
+            conversations are dropped first; 0 computes whole conversations at every turn.
     """
 
     path: str = Field(default="smollm2", min_length=1)
@@ -64,29 +65,28 @@ class ModelConfig(FrozenModel):
 
 
 class LanguageModel:
-    """A transformers model with its tokenizer and, if asked for, a LoRA adapter.
+    """A transformers model with its tokenizer and, if configured, a LoRA adapter.
 
-    There is no dropout, whatever the model's config says: noise in the ratio of new to old
-    probabilities would be trained on. Code that comes with a model is never run.
-    What differs on a GPU (bf16, attention in one kernel) is not run by the tests.
+    Dropout is disabled, whatever the model's config says, because noise in the ratio of new to old
+    probabilities would be trained on. Code that comes with a model is never run. GPU-specific paths
+    (bf16, attention in one kernel) are not covered by the tests.
 
     Args:
-        config: which model, and how it is trained.
-        seed: seed of a new adapter.
+        config: settings of the model and its training.
+        seed: seed for a new adapter.
 
     Attributes:
-        value_lr: learning rate that suits a value head.
-        config: the settings.
-        model: the transformers model; an adapter sits inside of it, so that it generates as the
-            policy does. In evaluation mode outside of an update.
-        tokenizer: its tokenizer.
-        version: updates so far; the learner counts.
+        value_lr: suitable learning rate for a value head.
+        config: settings.
+        model: transformers model, including the adapter, so that it generates as the policy does.
+            In evaluation mode outside updates.
+        tokenizer: tokenizer of the model.
+        version: number of updates so far, set by the learner.
 
     Raises:
         ConfigError: if the settings do not fit this machine or this model.
-        ImportError: if PyTorch, transformers or peft is missing.
-        ModelError: if there is no such model, or it is one that cannot be trained on packed
-            sequences.
+        ImportError: if PyTorch, transformers or peft is not installed.
+        ModelError: if the model does not exist, or cannot be trained on packed sequences.
     """
 
     value_lr = 1e-5
@@ -122,47 +122,47 @@ class LanguageModel:
 
     @property
     def device(self) -> torch.device:
-        """Where the model runs."""
+        """Device of the model."""
         device: torch.device = self.model.device
         return device
 
     @property
     def n_parameters(self) -> int:
-        """Weights of the model, an adapter's not included."""
+        """Number of weights of the model, without the adapter."""
         named = self.model.named_parameters()
         return sum(weight.numel() for name, weight in named if ".lora_" not in name)
 
     def logprobs(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
-        """Log-probabilities of what was sampled, under the current weights.
+        """Return log-probabilities of the sampled positions under the current weights.
 
-        Segments are packed into rows of at most ``pack_tokens`` tokens, one forward pass each;
-        what comes after a segment's last sampled token is left out. On a CPU, what several
-        segments of a row begin with is read once.
+        Segments are packed into rows of at most ``pack_tokens`` tokens, with one forward pass each.
+        Tokens after a segment's last sampled token are left out. On a CPU, common beginnings of
+        several segments in a row are computed once.
 
         Args:
-            samples: segments; what was sampled of each, and at which temperature.
+            samples: segments, which record the sampled positions and the temperature.
 
         Returns:
-            (B, T) fp32 log-probabilities of the sampled positions of each segment, one after the
-            other and padded with 0 to the longest, and a (B, T) bool mask of what counts. Both
-            are on the CPU, wherever the model is; gradients flow back to it.
+            (B, T) fp32 log-probabilities of the sampled positions of each segment, padded with 0 to
+            the longest, and a (B, T) bool mask of valid entries. Both are on the CPU, wherever the
+            model is; gradients flow back to it.
 
         Raises:
             ConfigError: if a sample is not a segment, its first token is sampled (nothing
                 predicts it), it is longer than ``max_context``, its temperature is not above 0,
-                or an id is outside of the vocabulary.
+                or an id is outside the vocabulary.
         """
         return self._evaluated(samples, None)[:2]
 
     def spell(self, ids: Sequence[int]) -> str:
-        """The text of token ids, with special tokens as they are written."""
+        """Return the text of token ids, including special tokens."""
         text = self.tokenizer.decode(
             list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
         )
         return str(text)
 
     def value_head(self) -> ValueHead:
-        """A new head that values what is sampled next, by the hidden state before it."""
+        """Create a head that values the next token from the hidden state before it."""
         from coevo_gym.agents.value_head import ValueHead
 
         return ValueHead(self.model.config.get_text_config().hidden_size, self.device)
@@ -170,13 +170,13 @@ class LanguageModel:
     def logprobs_and_values(
         self, samples: Sequence[Sample], head: Module
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """As :meth:`logprobs`, and (B, T) fp32 values of the same positions, from one pass."""
+        """Return the results of :meth:`logprobs` and (B, T) fp32 values, from one forward pass."""
         return self._evaluated(samples, head)
 
     def _evaluated(
         self, samples: Sequence[Sample], head: Module | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """(B, T) log-probabilities, their mask, and the values a head gives; without one 0."""
+        """Return (B, T) log-probabilities, their mask, and values of a head (0 without one)."""
         from torch import ones
         from torch.nn.utils.rnn import pad_sequence
 
@@ -203,23 +203,23 @@ class LanguageModel:
         return logps, mask, values
 
     def parameters(self) -> list[Parameter]:
-        """The weights to train: all of them, or those of the adapter."""
+        """Return the trainable weights: all, or those of the adapter."""
         return [weight for weight in self.model.parameters() if weight.requires_grad]
 
     def train(self, mode: bool = True) -> None:
-        """Switch gradient checkpointing on or off, if the config asks for it."""
+        """Switch gradient checkpointing on or off, if configured."""
         self.model.train(mode)
 
     def frozen_copy(self) -> LanguageModel | FrozenAdapter:
-        """Return the model as it is now, without gradients.
+        """Return a copy of the current model without gradients.
 
-        With an adapter it holds no weights of the model: it runs this one with the adapter as it
-        is now, or with none if that is still untrained.
+        With an adapter, the copy stores no model weights: it runs this model with the current
+        adapter, or with none if the adapter is still untrained.
 
-        A model that computes in bf16 is copied in bf16. If its weights are bf16 numbers, as
-        published ones mostly are, the copy's log-probabilities are those of a copy in fp32. If not,
-        they differ by less than 0.1 nats a token on average: by 0.044 with SmolLM2-135M on a CPU,
-        where computing in bf16 at all makes a difference of 0.041.
+        A model that computes in bf16 is copied in bf16. If its weights are bf16 numbers, as in most
+        published models, the copy's log-probabilities equal those of an fp32 copy. Otherwise they
+        differ by less than 0.1 nats per token on average: by 0.044 for SmolLM2-135M on a CPU, where
+        computing in bf16 at all makes a difference of 0.041.
         """
         if self._adapter is not None:
             return FrozenAdapter(self)
@@ -235,7 +235,7 @@ class LanguageModel:
         return frozen
 
     def state_dict(self) -> dict[str, Any]:
-        """Version and trained weights, those of the adapter alone if there is one, on the CPU."""
+        """Return version and trained weights (only the adapter's, if there is one), on the CPU."""
         weights = {n: w.detach().to("cpu", copy=True) for n, w in self._trained().items()}
         return {"version": self.version, "lora_rank": self.config.lora_rank, "weights": weights}
 
@@ -243,7 +243,7 @@ class LanguageModel:
         """Restore :meth:`state_dict`.
 
         Raises:
-            ConfigError: if the state is that of another model or adapter.
+            ConfigError: if the state belongs to another model or adapter.
         """
         import torch
 
@@ -253,7 +253,7 @@ class LanguageModel:
             raise ConfigError(
                 f"The saved weights (lora_rank {state['lora_rank']}) do not fit "
                 f"{self.config.path!r} with lora_rank {self.config.lora_rank}: {len(wrong)} "
-                f"weights differ{', the first ' + min(wrong) if wrong else ''}. Load them into "
+                f"weights differ{', the first is ' + min(wrong) if wrong else ''}. Load them into "
                 "the model that they were saved from."
             )
         with torch.no_grad():
@@ -263,37 +263,37 @@ class LanguageModel:
         return self
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """All weights under the names of the Hugging Face checkpoint, an adapter merged.
+        """Yield all weights under the names of the Hugging Face checkpoint, with a merged adapter.
 
-        For a sampler that keeps weights of its own. ``lm_head.weight`` is among them also where
-        it is tied to the embedding. Those that no adapter changes are not copied.
+        Intended for a sampler with its own weights. ``lm_head.weight`` is included even if it is
+        tied to the embedding. Weights not changed by an adapter are not copied.
         """
         from coevo_gym.agents.lm.causal_lm import checkpoint_weights
 
         return checkpoint_weights(self.model)
 
     def save_pretrained(self, folder: Path) -> None:
-        """Save model and tokenizer as transformers loads them, an adapter merged."""
+        """Save model and tokenizer in transformers' format, with a merged adapter."""
         from coevo_gym.agents.lm.causal_lm import merged_weights
 
         self.model.save_pretrained(folder, state_dict=dict(merged_weights(self.model)))
         self.tokenizer.save_pretrained(folder)
 
     def save_adapter(self, folder: Path) -> None:
-        """Save the adapter as PEFT loads it, with the name of its model, and the tokenizer.
+        """Save the adapter in PEFT's format, with its model's name, and the tokenizer.
 
         Raises:
-            ConfigError: if there is none, because all weights are trained.
+            ConfigError: if there is no adapter, because all weights are trained.
         """
         if self._adapter is None:
-            raise ConfigError("All weights were trained, so there is no adapter to be saved alone.")
+            raise ConfigError("There is no adapter to save, because all weights were trained.")
         self._adapter.save_pretrained(str(folder))
         self.tokenizer.save_pretrained(folder)
 
     def _row(
         self, segments: Sequence[Segment], inputs: Sequence[Sequence[int]], head: Module | None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Log-probabilities and values of the sampled positions of each segment of one row."""
+        """Return log-probabilities and values of the sampled positions, for segments of a row."""
         import torch
 
         from coevo_gym.agents.lm.causal_lm import head_of
@@ -304,7 +304,7 @@ class LanguageModel:
         places, targets, start = [], [], 0
         for segment, ids in zip(segments, inputs, strict=True):
             sampled = [p for p, taken in enumerate(segment.sampled) if taken]
-            places += [start + p - 1 for p in sampled]  # the token before a token predicts it
+            places += [start + p - 1 for p in sampled]  # each token is predicted by the one before
             targets += [segment.ids[p] for p in sampled]
             start += len(ids)
         temperatures = torch.tensor([segment.temperature for segment in segments])
@@ -342,18 +342,19 @@ class LanguageModel:
         wanted = self.config.max_context or own
         if wanted is None:
             raise ConfigError(
-                f"{self.config.path!r} does not say how many tokens it can read. Set max_context."
+                f"{self.config.path!r} does not specify its context length. Set max_context."
             )
         if own is not None and wanted > own:
             raise ConfigError(
-                f"max_context is {wanted}, but {self.config.path!r} reads at most {own} tokens."
+                f"max_context is {wanted}, but {self.config.path!r} supports only {own} tokens."
             )
         return wanted
 
     def _checked(self, sample: Sample) -> Segment:
         if not isinstance(sample, Segment):
             raise ConfigError(
-                f"A language model learns from segments of tokens, actual: {type(sample).__name__}."
+                "A language model learns only from token segments, actual: "
+                f"{type(sample).__name__}."
             )
         if not sample.ids or not any(sample.sampled):
             return sample
@@ -361,32 +362,32 @@ class LanguageModel:
         if min(sample.ids) < 0 or max(sample.ids) >= vocabulary:
             wrong = next(i for i in sample.ids if not 0 <= i < vocabulary)
             raise ConfigError(
-                f"Token {wrong} is outside of the vocabulary of {self.config.path!r}, which has "
-                f"{vocabulary}. Were the tokens sampled by another model?"
+                f"Token {wrong} is outside the vocabulary of {self.config.path!r}, which has "
+                f"{vocabulary} tokens. Were the tokens sampled by another model?"
             )
         if sample.sampled[0]:
             raise ConfigError(
-                "The first token of a segment is sampled, and nothing before it predicts it: "
-                "a prompt of one token at least comes first."
+                "The first token of a segment is sampled, but no token before it predicts it. "
+                "Start the segment with a prompt of at least one token."
             )
         if len(sample.ids) > self.max_context:
             raise ConfigError(
-                f"A segment has {len(sample.ids)} tokens; the model reads at most "
+                f"A segment has {len(sample.ids)} tokens, but the model supports at most "
                 f"{self.max_context}."
             )
         if not sample.temperature > 0:
             raise ConfigError(
-                f"A segment was sampled at temperature {sample.temperature}; only above 0 do "
-                "samples have log-probabilities to learn from."
+                f"A segment was sampled at temperature {sample.temperature}. Learning needs "
+                "samples with a temperature above 0."
             )
         return sample
 
 
 class FrozenAdapter:
-    """A :class:`LanguageModel` with its adapter as it was, run on the model that goes on learning.
+    """A frozen copy of an adapter that shares the base model with a :class:`LanguageModel`.
 
     Args:
-        of: the model. Until its adapter has been trained, the copy runs without one.
+        of: the model. If its adapter is untrained, the copy runs without one.
     """
 
     def __init__(self, of: LanguageModel) -> None:
@@ -397,7 +398,7 @@ class FrozenAdapter:
             self._weights = {}
 
     def logprobs(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
-        """As :meth:`LanguageModel.logprobs`, without gradients."""
+        """Return log-probabilities as in :meth:`LanguageModel.logprobs`, without gradients."""
         from torch import no_grad
 
         from coevo_gym.agents.lm.causal_lm import adapter_as
@@ -407,18 +408,18 @@ class FrozenAdapter:
             return self._of.logprobs(samples)
 
     def parameters(self) -> list[Parameter]:
-        """None to train."""
+        """Return no parameters, because nothing is trained."""
         return []
 
     def train(self, mode: bool = True) -> None:
-        """Do nothing: there is no dropout."""
+        """Do nothing, because there is no dropout."""
 
     def frozen_copy(self) -> FrozenAdapter:
-        """Itself: it does not change."""
+        """Return this object, because it does not change."""
         return self
 
     def state_dict(self) -> dict[str, Any]:
-        """The adapter as it was, on the CPU; empty if it was untrained."""
+        """Return the frozen adapter weights, on the CPU; empty if it was untrained."""
         return {name: weight.to("cpu", copy=True) for name, weight in self._weights.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
@@ -432,7 +433,7 @@ def _in_fp32(module: Module, inputs: object, output: Tensor) -> Tensor:
 
 
 def _predicting(segment: Segment) -> tuple[int, ...]:
-    """The ids up to the last that predicts a sampled one; () if none is sampled."""
+    """Return the ids up to the last one that predicts a sampled token; () if none is sampled."""
     last = max((place for place, taken in enumerate(segment.sampled) if taken), default=0)
     return segment.ids[:last]
 

@@ -1,4 +1,4 @@
-"""Size of a language model from its shape: parameters, memory and work, without its weights."""
+"""Estimates of a language model's size from its shape: parameters, memory and compute."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class ModelShape(NamedTuple):
     """The shape of a decoder-only transformer of the Llama family, dense or mixture of experts.
 
     Attributes:
-        layers: transformer blocks.
+        layers: number of transformer blocks.
         hidden: width of the residual stream.
-        heads: query heads.
-        kv_heads: key and value heads.
+        heads: number of query heads.
+        kv_heads: number of key and value heads.
         head_dim: width of a head.
-        intermediate: width of the MLP, of one expert's in a mixture.
-        vocabulary: rows of the embedding.
-        tied: whether the LM head is the embedding.
-        experts: experts a layer has; 1 for a dense model.
-        active_experts: experts that a token passes through.
+        intermediate: width of the MLP; in a mixture, of one expert.
+        vocabulary: number of rows of the embedding.
+        tied: True if the LM head is the embedding.
+        experts: number of experts per layer; 1 for a dense model.
+        active_experts: number of experts that a token passes through.
     """
 
     layers: int
@@ -39,36 +39,36 @@ class ModelShape(NamedTuple):
 
     @property
     def n_parameters(self) -> int:
-        """Weights of the matrices; norms and biases, well below 0.1 %, are left out."""
+        """Number of matrix weights, without norms and biases (well below 0.1 %)."""
         return self._count(self.experts)
 
     @property
     def n_active(self) -> int:
-        """Weights that a token passes through."""
+        """Number of weights that a token passes through."""
         return self._count(self.active_experts)
 
     @property
     def kv_values_per_token(self) -> int:
-        """Numbers that a token leaves in the key-value cache."""
+        """Number of values per token in the key-value cache."""
         return 2 * self.layers * self.kv_heads * self.head_dim
 
     @property
     def kept_per_token(self) -> int:
-        """Bytes that a layer keeps of a token for its backward pass in bf16, or up to twice that.
+        """Bytes per token and layer kept for the backward pass in bf16, within a factor of two.
 
-        The widths are the model's; what they are multiplied by was read off small models.
+        The widths are the model's; their factors were measured on small models.
         """
         expert = 8 * self.intermediate + 4 * self.hidden * (self.experts > 1)
         attention = 28 * self.hidden + 14 * (self.heads + self.kv_heads) * self.head_dim
         return attention + expert * self.active_experts
 
     def lora_parameters(self, rank: int) -> int:
-        """Weights of adapters of this rank on all linear layers; experts have none."""
+        """Return the number of adapter weights of this rank on all linear layers, not experts."""
         adapted = self._replace(experts=0) if self.experts > 1 else self
         return self.layers * rank * sum(rows + columns for rows, columns in adapted._matrices())
 
     def _matrices(self) -> list[tuple[int, int]]:
-        """Inputs and outputs of a block's matrices, those of all experts included."""
+        """Return inputs and outputs of a block's matrices, including those of all experts."""
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
         attention = [(self.hidden, query), *[(self.hidden, key)] * 2, (query, self.hidden)]
         mlp = [*[(self.hidden, self.intermediate)] * 2, (self.intermediate, self.hidden)]
@@ -97,17 +97,17 @@ KNOWN = {
     "Team-ACE/ToolACE-2-Llama-3.1-8B": ModelShape(32, 4096, 32, 8, 128, 14336, 128256, False),
     "smollm2": _SMOLLM2_135M,
 }
-"""Shapes by hub id, or by the name of a model that can be fetched: from public ``config.json``."""
+"""Shapes by hub id, or by the name of a model that can be fetched; from public ``config.json``."""
 
 
 def shape_of(path: str) -> ModelShape | None:
     """Return the shape of a model on this machine, or of a known one; None for any other.
 
     Args:
-        path: a folder, the name of a fetched model, or a hub id.
+        path: folder, name of a fetched model, or hub id.
 
     Raises:
-        ModelError: if the model's ``config.json`` cannot be read, or is not that of a model of
+        ModelError: if the model's ``config.json`` cannot be read, or describes a model outside
             this family.
     """
     try:
@@ -144,10 +144,10 @@ def shape_of(path: str) -> ModelShape | None:
     except (AttributeError, TypeError, ArithmeticError) as error:
         raise ModelError(f"{file} is not the config of a language model: {error}.") from error
     if wrong := [name for name, size in shape._asdict().items() if not _is_size(size)]:
-        raise ModelError(f"{file} is not the config of a language model: {wrong[0]} is no size.")
+        raise ModelError(f"{file} is not the config of a language model: invalid {wrong[0]}.")
     return shape
 
 
 def _is_size(value: object) -> bool:
-    """Whether a value is a positive int of any use, or a flag."""
+    """Return True if a value is a positive int of plausible size, or a flag."""
     return isinstance(value, int) and (isinstance(value, bool) or 0 < value < 1 << 40)

@@ -1,7 +1,7 @@
-"""Language models on this machine, by name: fetched and made ready once.
+"""Language models on this machine by name, fetched and converted once.
 
-A model lives in ``$COEVO_HOME/models/<name>`` as ``from_pretrained`` reads it: safetensors,
-tokenizer and chat template. A folder that is put there by hand has a name just the same.
+A model is stored in ``$COEVO_HOME/models/<name>`` in the format of ``from_pretrained``:
+safetensors, tokenizer and chat template. A folder put there by hand can also be used by its name.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from coevo_gym.reading import check_plain
 logger = logging.getLogger(__name__)
 
 ORIGIN = "coevo-model.json"
-"""The file of a fetched model that says where it comes from."""
+"""File name for the origin of a fetched model."""
 _PATIENCE_S = 1800.0
 
 
 class Source(NamedTuple):
-    """Where a model comes from.
+    """The source of a model.
 
     Attributes:
-        title: its full name.
-        package: the registry's package that carries it.
-        version: of that package.
-        file: the GGUF file inside.
-        sha256: digest of that file.
+        title: full name of the model.
+        package: registry package that contains it.
+        version: version of the package.
+        file: GGUF file in the package.
+        sha256: digest of the file.
         license: SPDX identifier.
-        download_mb: size of the download.
+        download_mb: size of the download in MB.
     """
 
     title: str
@@ -61,11 +61,11 @@ KNOWN = {
         download_mb=93,
     )
 }
-"""The models that ``coevo model fetch`` knows."""
+"""Models that ``coevo model fetch`` can fetch."""
 
 
 class ModelRow(NamedTuple):
-    """What ``coevo model list`` says of a model; "" where there is nothing to say."""
+    """A row of ``coevo model list``; "" for unknown values."""
 
     name: str
     ready: bool
@@ -75,12 +75,12 @@ class ModelRow(NamedTuple):
 
 
 def models_home() -> Path:
-    """The folder of all models; it need not exist."""
+    """Return the folder of all models, which may not exist."""
     return home() / "models"
 
 
 def list_models() -> list[ModelRow]:
-    """The models that can be fetched, and those that are there under another name."""
+    """Return the models that can be fetched, and other models that are installed."""
     root = models_home()
     found = {path.name for path in root.glob("[!.]*") if _is_model(path)}
     rows = []
@@ -93,15 +93,15 @@ def list_models() -> list[ModelRow]:
 
 
 def resolve_model(path: str | Path) -> str:
-    """What ``from_pretrained`` takes for a model's name or path.
+    """Convert a model's name or path to an argument for ``from_pretrained``.
 
     Args:
-        path: a folder, a name under ``$COEVO_HOME/models``, or an id of the Hugging Face Hub such
-            as ``org/name``, which is returned as it is.
+        path: folder, name under ``$COEVO_HOME/models``, or an id of the Hugging Face Hub such as
+            ``org/name``, which is returned unchanged.
 
     Raises:
-        ModelNotFetched: if it is a model that can be fetched, and was not.
-        ModelNotFound: if it is none of these, or a folder without a model.
+        ModelNotFetched: if the model can be fetched, but was not.
+        ModelNotFound: if the path is none of these, or a folder without a model.
     """
     text = str(path)
     for folder in (Path(text).expanduser(), models_home() / text):
@@ -114,22 +114,23 @@ def resolve_model(path: str | Path) -> str:
         )
     if Path(text).expanduser().exists():
         raise ModelNotFound(
-            f"No language model is in {text}: there is no config.json. Give a folder that "
-            "`save_pretrained` wrote, or fetch a small model with `coevo model fetch smollm2`."
+            f"{text} contains no language model: config.json is missing. Pass a folder written by "
+            "`save_pretrained`, or fetch a small model with `coevo model fetch smollm2`."
         )
     if isinstance(path, str) and text.count("/") == 1 and not text.startswith((".", "/", "~")):
         return text
     raise ModelNotFound(
-        f"No language model is at {text}. Give a folder that `save_pretrained` wrote, an id of the "
-        f"Hugging Face Hub (org/name), or a name such as smollm2 (`coevo model fetch smollm2`)."
+        f"There is no language model at {text}. Pass a folder written by `save_pretrained`, an id "
+        f"of the Hugging Face Hub (org/name), or a name such as smollm2 (`coevo model fetch "
+        "smollm2`)."
     )
 
 
 def known_model(name: str) -> Source:
-    """Where the model of this name is fetched from.
+    """Return the source of a fetchable model.
 
     Raises:
-        ConfigError: if it is none that can be.
+        ConfigError: if no such model can be fetched.
     """
     if name not in KNOWN:
         raise ConfigError(f"There is no model {name!r} to fetch. Choose one of: {_names()}.")
@@ -139,23 +140,23 @@ def known_model(name: str) -> Source:
 def fetch_model(
     name: str, source: Path | None = None, *, tell: Callable[[str], None] = logger.info
 ) -> Path:
-    """Fetch a model and make it ready for ``from_pretrained``; does nothing if it is there.
+    """Fetch a model and convert it for ``from_pretrained``; do nothing if it is installed.
 
-    A kill at any time leaves either no model or a whole one.
+    If the process is killed, there is either no model or a complete one.
 
     Args:
         name: one of :data:`KNOWN`.
         source: the package's wheel, or the GGUF file in it; None to download.
-        tell: is called with what is being done.
+        tell: function called with progress messages.
 
     Returns:
         The model's folder.
 
     Raises:
         ConfigError: if the name is not known.
-        DataError: if the file is not the one that is pinned.
-        EnvBackendError: if it cannot be downloaded.
-        ImportError: if what converts it is not installed.
+        DataError: if the file is not the pinned one.
+        EnvBackendError: if the download fails.
+        ImportError: if a dependency for the conversion is not installed.
     """
     known, target = known_model(name), models_home() / name
     with locked("models"):
@@ -177,7 +178,7 @@ def fetch_model(
 def _obtain(
     known: Source, source: Path | None, work: Path, name: str, tell: Callable[[str], None]
 ) -> None:
-    """Put the GGUF file, verified, into a folder."""
+    """Put the verified GGUF file into a folder."""
     file = work / known.file
     if source is not None:
         try:
@@ -218,20 +219,20 @@ def _obtain(
 
 
 def _convert(source: Path, file: str, target: Path) -> None:
-    """Save a GGUF file's model, in float32, and tokenizer as ``from_pretrained`` reads them."""
+    """Convert a GGUF file to a float32 model and a tokenizer for ``from_pretrained``."""
     try:
         import gguf  # noqa: F401 (transformers reads such a file only where it is installed)
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
     except ModuleNotFoundError as error:
         raise ImportError(
-            f"Making a model ready needs {error.name}. {extra_advice('train')}."
+            f"Converting a model needs {error.name}. {extra_advice('train')}."
         ) from error
-    with redirect_stderr(StringIO()):  # for its progress bars
+    with redirect_stderr(StringIO()):  # hide progress bars
         options: dict[str, Any] = {"gguf_file": file, "local_files_only": True}
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
         model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, **options)
-        # Its weights are plain numbers by now, but it would still be saved as quantised.
+        # The weights are no longer quantised, but would still be saved as if they were.
         del model.config.quantization_config
         model.hf_quantizer = None  # type: ignore[assignment]
         model.save_pretrained(target)

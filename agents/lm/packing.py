@@ -1,11 +1,11 @@
-"""Sequences laid one after the other in a row, with attention that does not cross between them.
+"""Packing of sequences into rows, with attention restricted to each sequence.
 
-Nothing is padded: a row costs what its tokens cost. On a CPU, tokens with which several sequences
-of a row begin, such as the prompt of a group, are computed once for all of them. Positions restart
-with each sequence, and the attention function is told where each begins, through the keyword
-arguments that transformers' models hand on to it. It is in use during :func:`packed_hidden` only:
-everything else that runs the model, generation with a cache above all, finds the model as it was.
-Import it lazily: this module needs PyTorch and transformers.
+Rows are not padded, so they cost only their tokens. On a CPU, common beginnings of sequences in a
+row, such as the prompt of a group, are computed once. Positions restart with each sequence, and the
+attention function learns where each sequence begins through keyword arguments that transformers'
+models pass on. It is active only during :func:`packed_hidden`; other uses of the model, especially
+generation with a cache, are not affected. Import this module lazily: it requires PyTorch and
+transformers.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _UNSUPPORTED = ("softcap", "s_aux", "position_bias")
 
 
 def pack(lengths: Sequence[int], limit: int) -> list[list[int]]:
-    """Share sequences out to rows, the longest first, each to the first row with room.
+    """Distribute sequences to rows, longest first, each to the first row with enough room.
 
     Args:
-        lengths: tokens of each sequence.
-        limit: most tokens in a row; a longer sequence has a row of its own.
+        lengths: number of tokens of each sequence.
+        limit: maximum number of tokens in a row; a longer sequence gets its own row.
 
     Returns:
         Indices of the sequences in each row.
@@ -60,16 +60,16 @@ def pack(lengths: Sequence[int], limit: int) -> list[list[int]]:
 
 
 Path = Sequence[tuple[int, int]]
-"""Where a sequence's tokens are: numbers of parts of the row, and how many each begins with."""
+"""Location of a sequence's tokens: pairs of a part's number and the tokens taken from its start."""
 
 
 class Part(NamedTuple):
-    """Part of a row: what a sequence adds to it.
+    """A part of a row: the tokens that a sequence adds to it.
 
     Attributes:
-        sequence: place of the sequence among those of the row.
-        ids: its tokens that no part before computes.
-        path: where all of its tokens are, the part's own last.
+        sequence: index of the sequence in the row.
+        ids: token ids not computed by an earlier part.
+        path: location of all tokens of the sequence; the last entry is this part.
     """
 
     sequence: int
@@ -78,16 +78,16 @@ class Part(NamedTuple):
 
 
 def lay_out(sequences: Sequence[Sequence[int]], *, share: bool) -> list[Part]:
-    """Lay sequences one after the other.
+    """Lay out sequences one after the other.
 
     Args:
         sequences: token ids.
-        share: whether tokens that several sequences begin with are computed once, if these are
-            :data:`~coevo_gym.agents.lm.prefix_cache.LEAST_SHARED` or more. The sequences are
-            sorted for that: of those before, the last has most tokens in common with the next.
+        share: True to compute common beginnings of several sequences once, if they have at least
+            :data:`~coevo_gym.agents.lm.prefix_cache.LEAST_SHARED` tokens. Sequences are sorted for
+            this, so that each one shares the most tokens with its predecessor.
 
     Returns:
-        A part for each sequence, in the order of the row.
+        One part per sequence, in the order of the row.
     """
     if not share:
         return [Part(i, ids, [(i, len(ids))]) for i, ids in enumerate(sequences)]
@@ -117,17 +117,17 @@ def _first(path: Path, n: int) -> Path:
 
 
 def packed_hidden(model: PreTrainedModel, sequences: Sequence[Sequence[int]]) -> Tensor:
-    """Last hidden states of sequences, from one forward pass over one row of them.
+    """Compute the last hidden states of sequences in one forward pass over one packed row.
 
     Args:
         model: a causal language model.
-        sequences: token ids, at least one in each.
+        sequences: token ids, at least one per sequence.
 
     Returns:
         (N, H) hidden states of all tokens, sequence after sequence.
     """
     device = model.device
-    # On a GPU one kernel serves the whole row, and shares nothing.
+    # On a GPU, one kernel computes the whole row, without sharing.
     parts = lay_out(sequences, share=device.type == "cpu")
     lengths = [len(part.ids) for part in parts]
     ids = torch.tensor([token for part in parts for token in part.ids], device=device)
@@ -156,10 +156,10 @@ def packed_hidden(model: PreTrainedModel, sequences: Sequence[Sequence[int]]) ->
 
 @contextmanager
 def attention_within_sequences(model: PreTrainedModel) -> Iterator[None]:
-    """The model's attention keeps to the sequences of a packed row, for as long as this lasts.
+    """Restrict the model's attention to the sequences of a packed row within a context.
 
-    What is computed again for gradient checkpointing is computed in the backward pass, where it
-    has to be entered again: see :func:`enable_checkpointing`.
+    Gradient checkpointing recomputes in the backward pass, where the context must be entered again;
+    see :func:`enable_checkpointing`.
     """
     before = model.config._attn_implementation
     model.config._attn_implementation = ATTENTION
@@ -170,10 +170,10 @@ def attention_within_sequences(model: PreTrainedModel) -> Iterator[None]:
 
 
 def enable_checkpointing(model: PreTrainedModel) -> None:
-    """Keep only each layer's input of a packed forward pass in training mode.
+    """Enable gradient checkpointing for packed forward passes in training mode.
 
     Raises:
-        ModelError: if the model has no gradient checkpointing.
+        ModelError: if the model does not support gradient checkpointing.
     """
 
     def contexts() -> tuple[Any, Any]:
@@ -181,11 +181,11 @@ def enable_checkpointing(model: PreTrainedModel) -> None:
 
     if not model.supports_gradient_checkpointing:
         raise ModelError(
-            f"{type(model).__name__} has no gradient checkpointing. Set gradient_checkpointing "
-            "to false."
+            f"{type(model).__name__} does not support gradient checkpointing. Set "
+            "gradient_checkpointing to false."
         )
     model.gradient_checkpointing_enable({"use_reentrant": False, "context_fn": contexts})
-    # Inputs with gradients are for reentrant checkpointing; here they would be work for nothing.
+    # Inputs with gradients are only needed for reentrant checkpointing.
     model.disable_input_require_grads()  # type: ignore[no-untyped-call]
 
 
@@ -204,30 +204,30 @@ def sequence_attention(
     paths: Sequence[Path] = (),
     **settings: Any,
 ) -> tuple[Tensor, None]:
-    """Causal attention within each sequence of a row; the signature is transformers'.
+    """Compute causal attention within each sequence of a row; the signature is transformers'.
 
-    On a GPU in half precision it is PyTorch's variable-length attention, one kernel for the row
-    (not run by the tests, which need no GPU); else a loop over the sequences.
+    On a GPU in half precision, this uses PyTorch's variable-length attention, one kernel per row
+    (not covered by the tests, which need no GPU). Otherwise it loops over the sequences.
 
     Args:
-        module: the attention layer that asks.
+        module: the calling attention layer.
         query: (1, heads, N, D).
         key: (1, key heads, N, D).
         value: (1, key heads, N, D).
-        attention_mask: not used: where sequences begin says it all.
-        scaling: what scores are multiplied by; default: 1 / sqrt(D).
+        attention_mask: ignored, because the starts of sequences define the mask.
+        scaling: factor on the scores; default: 1 / sqrt(D).
         dropout: share of attention weights zeroed.
-        sliding_window: tokens that a token sees, itself included; None for all before it.
-        cu_seq_lens_q: (S + 1,) int32, where each of the S sequences begins, and N.
+        sliding_window: number of tokens that a token sees, including itself; None for all.
+        cu_seq_lens_q: (S + 1,) int32, start of each of the S sequences, and N.
         max_length_q: length of the longest sequence.
-        paths: where the keys of each sequence are; () if all are its own.
+        paths: location of each sequence's keys; () if no keys are shared.
         settings: other settings of models; those that would change the result are refused.
 
     Returns:
-        (1, N, heads, D) and None, in the place of attention weights.
+        (1, N, heads, D), and None in place of attention weights.
 
     Raises:
-        ModelError: if the layer's attention is of another kind, or the model does not hand on
+        ModelError: if the layer needs another kind of attention, or the model does not pass on
             where sequences begin.
     """
     unsupported = [name for name in _UNSUPPORTED if settings.get(name) is not None]
@@ -268,13 +268,13 @@ def sequence_attention(
 
 
 def _along(path: Path, parts: Sequence[Tensor]) -> Tensor:
-    """(1, heads, T, D) of a sequence's tokens, from those of the row's parts."""
+    """Collect (1, heads, T, D) of a sequence's tokens from the parts of the row."""
     found = [parts[number][:, :, :n] for number, n in path]
     return found[0] if len(found) == 1 else torch.cat(found, dim=2)
 
 
 def _mask(own: int, length: int, width: int | None, device: torch.device) -> Tensor | None:
-    """(own, length) which of a sequence's tokens its last ``own`` see; None if plainly causal."""
+    """Return the (own, length) mask of a sequence's last ``own`` tokens; None if plain causal."""
     if own == length and (width is None or length <= width):
         return None
     place = torch.arange(length, device=device)
@@ -302,7 +302,7 @@ def _varlen(
     scaling: float | None,
     window: int | None,
 ) -> tuple[Tensor, None]:
-    """The same by PyTorch's kernel, which shares key heads in newer versions only."""
+    """Compute attention with PyTorch's kernel; older versions need repeated key heads."""
     before = -1 if window is None else window - 1
     settings: dict[str, Any] = {"scale": scaling, "window_size": (before, 0)}
     groups = query.shape[1] // key.shape[1]

@@ -1,6 +1,6 @@
-"""Sampling from a transformers model in batches of prompts that are padded to the left.
+"""Sampling from a transformers model in batches of left-padded prompts.
 
-Import it lazily: this module needs PyTorch and transformers.
+Import this module lazily: it requires PyTorch and transformers.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from coevo_gym.agents.lm.prefix_cache import (
 
 _CPU_CACHE_BYTES = 2**30
 _GPU_SHARE = 0.5  # of the memory that is free
-_COMPACT = 0.75  # rows that are over are dropped when at most this share is live
+_COMPACT = 0.75  # finished rows are dropped when at most this share is live
 _ATTENTION = "coevo_shared_heads"
 
 
 class Ask(NamedTuple):
-    """A prompt to go on with.
+    """A prompt to continue.
 
     Attributes:
-        prompt: its token ids, at least one.
-        temperature: what logits are divided by; 0 is greedy.
-        max_tokens: most tokens to sample, at least 1.
+        prompt: token ids, at least one.
+        temperature: divisor of the logits; 0 is greedy.
+        max_tokens: maximum number of tokens to sample, at least 1.
     """
 
     prompt: Ids
@@ -50,11 +50,11 @@ class Ask(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """What was sampled.
+    """A sampled answer.
 
     Attributes:
-        ids: token ids, the one that ended it included.
-        logprobs: of each, under softmax(logits / temperature); 0 if greedy.
+        ids: token ids, including the stop token.
+        logprobs: log-probability of each token under softmax(logits / temperature); 0 if greedy.
     """
 
     ids: Ids
@@ -66,8 +66,8 @@ class _Row(NamedTuple):
 
     Attributes:
         ask: the prompt.
-        start: where its reading begins.
-        seed: of its draws.
+        start: cached beginning of the prompt.
+        seed: seed of its draws.
     """
 
     ask: Ask
@@ -76,7 +76,7 @@ class _Row(NamedTuple):
 
     @property
     def rest(self) -> Ids:
-        """Return the tokens of the prompt that are not read yet."""
+        """Tokens of the prompt that are not yet in the cache."""
         return self.ask.prompt[self.start.n :]
 
 
@@ -91,23 +91,22 @@ def sample_padded(
 ) -> list[Sampled]:
     """Sample an answer to each prompt.
 
-    A prompt is read from where a stored sequence leaves it, and what several prompts begin with is
-    read once. Each answer has its own generator, seeded by ``seed`` and the place of its prompt, so
-    draws do not depend on how prompts are batched. Nothing of the model's ``generation_config`` is
-    used, and no global generator.
+    Prompts continue from cached sequences, and common beginnings are computed once. Each answer has
+    its own generator, seeded by ``seed`` and the index of its prompt, so draws do not depend on
+    batching. The model's ``generation_config`` and global generators are not used.
 
     Args:
-        model: in evaluation mode.
-        asks: prompts and how to draw.
+        model: model in evaluation mode.
+        asks: prompts with their sampling settings.
         stop_ids: ids that end an answer.
-        seed: of the draws.
-        max_prompt_tokens: most tokens to read at once, padding included; a longer prompt has a
-            batch of its own.
-        prefixes: sequences that the model has read with these weights. Those that it reads now are
-            added, unless its cache cannot be cut back.
+        seed: seed of the draws.
+        max_prompt_tokens: maximum number of tokens to process at once, including padding; a longer
+            prompt gets its own batch.
+        prefixes: cache of sequences computed with these weights. New sequences are added unless the
+            model's cache cannot be cut back.
 
     Returns:
-        One for each prompt, in order.
+        One answer per prompt, in order.
     """
     limits = max_prompt_tokens, _cache_tokens(model)
     stored = prefixes if prefixes.max_bytes and can_be_cut_back(model) else None
@@ -132,7 +131,7 @@ def sample_padded(
 def _read(
     model: PreTrainedModel, sequences: Sequence[Ids], limits: tuple[int, int], stored: PrefixCache
 ) -> None:
-    """Read and store sequences, except where only a few tokens are not stored yet."""
+    """Process and cache sequences, except those with only a few new tokens."""
     rows = [_Row(Ask(ids, 0.0, 0), stored.find(ids)) for ids in sequences]
     rows = [row for row in rows if len(row.rest) >= LEAST_SHARED]
     stored.read += sum(len(row.rest) for row in rows)
@@ -153,7 +152,7 @@ def _sample_batch(
     batch = _Batch(model, rows)
     ids: list[list[int]] = [[] for _ in rows]
     logprobs: list[list[float]] = [[] for _ in rows]
-    places = list(range(len(rows)))  # of the rows that are still in the batch
+    places = list(range(len(rows)))  # indices of the rows that are still in the batch
     live = [True] * len(rows)
     while True:
         for number, (token, logprob) in enumerate(zip(*batch.draw(), strict=True)):
@@ -165,7 +164,7 @@ def _sample_batch(
             logprobs[place].append(logprob)
             if token in stops or len(answer) == ask.max_tokens:
                 live[number] = False
-                if stored is not None:  # the last token is not read any more
+                if stored is not None:  # the last token is never processed
                     batch.store(number, ask.prompt + tuple(answer[:-1]), stored)
         if not any(live):
             return [Sampled(tuple(i), tuple(p)) for i, p in zip(ids, logprobs, strict=True)]
@@ -177,10 +176,10 @@ def _sample_batch(
 
 
 class _Batch:
-    """Rows that are read and drawn together.
+    """Rows that are processed and sampled together.
 
-    Shorter ones are padded to the left, both in what is read already and in what is still to be
-    read of the prompt.
+    Shorter rows are left-padded, both in the cached part and in the part of the prompt that is
+    still to be processed.
     """
 
     def __init__(self, model: PreTrainedModel, rows: Sequence[_Row]) -> None:
@@ -198,7 +197,7 @@ class _Batch:
         self._ids, self._seen, self._temperatures, self._uniforms = (
             torch.tensor(part, device=model.device)
             for part in (
-                [_padded(ids, longest) for ids in rest],  # (B, tokens to be read next)
+                [_padded(ids, longest) for ids in rest],  # (B, tokens to be processed next)
                 seen,  # (B, tokens in the cache)
                 [ask.temperature for ask in asks],  # (B,)
                 uniforms,  # (B, tokens still to be drawn)
@@ -208,7 +207,7 @@ class _Batch:
         self._cache = batch_cache(model, starts, room=longest + most)
 
     def read(self) -> Tensor:
-        """Read what is to be read next; return the logits (B, V) of what follows."""
+        """Process the next tokens; return the logits (B, V) of the tokens that follow."""
         with _sharing_key_heads(self._model):
             output: Any = self._model.base_model(
                 input_ids=self._ids,
@@ -217,14 +216,14 @@ class _Batch:
                 past_key_values=self._cache,
                 use_cache=True,
             )
-        # Two dimensions: with three PyTorch copies a frozen head for each row.
+        # Use two dimensions: with three, PyTorch copies a frozen head for each row.
         logits: Tensor = head_of(self._model)(output.last_hidden_state[:, -1])
         return logits
 
     def draw(self) -> tuple[list[int], list[float]]:
-        """Read on; return a token for each row, and its log-probability.
+        """Process the next tokens and sample one token per row, with its log-probability.
 
-        At temperature 0 it is the likeliest token, and 0.
+        At temperature 0, return the likeliest token and log-probability 0.
         """
         logits = self.read()
         greedy = self._temperatures == 0
@@ -241,7 +240,7 @@ class _Batch:
         return tokens.tolist(), torch.where(greedy, 0.0, picked).tolist()
 
     def go_on(self, rows: Sequence[int]) -> None:
-        """Have what was drawn read next; keep these rows alone."""
+        """Queue the sampled tokens for processing, and keep only the given rows."""
         self._seen = torch.cat([self._seen, self._seen.new_ones(len(self._seen), 1)], dim=1)
         self._positions = self._positions[:, -1:] + 1
         if len(rows) < len(self._seen):
@@ -251,7 +250,7 @@ class _Batch:
             self._cache.batch_select_indices(kept)
 
     def store(self, row: int, ids: Ids, stored: PrefixCache) -> None:
-        """Store what was read of a row: these ids."""
+        """Cache the processed tokens of a row, which are these ids."""
         slots = self._seen[row].nonzero().squeeze(1)
         layers = [layer for layer in self._cache.layers if isinstance(layer, BatchLayer)]
         stored.put(ids, [layer.of_row(row, slots) for layer in layers])
@@ -259,7 +258,7 @@ class _Batch:
 
 @contextmanager
 def _sharing_key_heads(model: PreTrainedModel) -> Iterator[None]:
-    """Compute attention on a CPU without copying each key head for the query heads that share it.
+    """Compute attention on a CPU without copying key heads for the query heads that share them.
 
     On other devices, and for models with another attention than PyTorch's, nothing changes.
     """
@@ -283,24 +282,24 @@ def _attention(
     position_bias: Tensor | None = None,
     **settings: Any,
 ) -> tuple[Tensor, None]:
-    """Compute attention as transformers' own function does; the signature is transformers'.
+    """Compute attention like transformers' own function, with the same signature.
 
-    For one new token per row, query heads that share a key head are queries of it. transformers
-    copies keys and values for each of them, which took a CPU 8 times as long for 12 rows of 600
-    tokens with SmolLM2's heads.
+    For one new token per row, query heads that share a key head are treated as several queries.
+    transformers copies keys and values for each query head instead, which took 8 times as long on a
+    CPU for 12 rows of 600 tokens with SmolLM2's heads.
 
     Args:
-        module: the attention layer that asks.
+        module: the calling attention layer.
         query: (B, heads, Q, D).
         key: (B, key heads, K, D).
         value: (B, key heads, K, D).
         attention_mask: (B, 1, Q, K) bool; None if each query sees all keys up to its own.
-        scaling: what scores are multiplied by; default: 1 / sqrt(D).
-        position_bias: (B, heads, Q, K) added to scores by some models.
+        scaling: factor on the scores; default: 1 / sqrt(D).
+        position_bias: (B, heads, Q, K) added to the scores by some models.
         settings: other settings of models.
 
     Returns:
-        (B, Q, heads, D) and None, in the place of attention weights.
+        (B, Q, heads, D), and None in place of attention weights.
     """
     batch, heads, new, width = query.shape
     if new > 1 or position_bias is not None:
@@ -322,12 +321,12 @@ def _padded(ids: Sequence[int], length: int) -> list[int]:
 
 
 def _batches(rows: Sequence[_Row], max_read: int, max_cache: int) -> Iterator[list[int]]:
-    """Places of the rows of each batch: about as much to be read, within both limits.
+    """Yield the row indices of each batch, with similar prompt lengths and within both limits.
 
     Args:
         rows: prompts.
-        max_read: most tokens that a batch reads at once, padding included.
-        max_cache: most tokens in its cache in the end, padding included.
+        max_read: maximum number of tokens a batch processes at once, including padding.
+        max_cache: maximum number of tokens in its cache at the end, including padding.
     """
     batch: list[int] = []
     begun = longest = most = 0
@@ -345,7 +344,7 @@ def _batches(rows: Sequence[_Row], max_read: int, max_cache: int) -> Iterator[li
 
 
 def _cache_tokens(model: PreTrainedModel) -> int:
-    """Tokens whose keys and values there is memory for."""
+    """Return the number of tokens whose keys and values fit into memory."""
     config = model.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

@@ -1,6 +1,6 @@
-"""Keys and values of what a model has read, so that no token is read twice.
+"""A cache of keys and values, with which no token is computed twice.
 
-Import it lazily: this module needs PyTorch and transformers.
+Import this module lazily: it requires PyTorch and transformers.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ Ids = tuple[int, ...]
 KeysAndValues = Sequence[tuple[Tensor, Tensor]]
 """Keys and values of each layer, (heads, tokens, width) each."""
 LEAST_SHARED = 16
-"""Tokens that prompts must share at least to be read once for all."""
-_ROOM = 64  # tokens that a batch has memory for at first; it grows
+"""Minimum number of common tokens to be computed once for several prompts."""
+_ROOM = 64  # tokens for which a batch initially allocates memory; it grows
 
 
 class Stored(NamedTuple):
-    """Keys and values of one sequence.
+    """Cached keys and values of one sequence.
 
     Attributes:
-        ids: (T,) its token ids.
-        layers: keys and values of these, by layer.
-        n_bytes: memory that those take.
+        ids: (T,) token ids.
+        layers: keys and values of the tokens, by layer.
+        n_bytes: memory of the keys and values.
     """
 
     ids: NDArray[np.int64]
@@ -39,10 +39,10 @@ class Stored(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Where to begin to read a prompt.
+    """The cached beginning of a prompt.
 
     Attributes:
-        n: tokens at its beginning that need not be read.
+        n: number of tokens that need not be computed.
         stored: a sequence that begins with them; None if there is none.
     """
 
@@ -50,7 +50,7 @@ class Start(NamedTuple):
     stored: Stored | None = None
 
     def layer(self, number: int) -> tuple[Tensor, Tensor] | None:
-        """Return keys and values, in a layer, of what need not be read; None if that is nothing."""
+        """Return cached keys and values in a layer; None if nothing is cached."""
         if self.stored is None:
             return None
         keys, values = self.stored.layers[number]
@@ -58,35 +58,35 @@ class Start(NamedTuple):
 
 
 class PrefixCache:
-    """Keep the keys and values of sequences, those used last, within a bound of memory.
+    """A memory-bounded cache of keys and values of the most recently used sequences.
 
-    A prompt goes on from the stored sequence with which it shares the longest beginning, also where
-    that sequence went on otherwise.
+    A prompt continues from the cached sequence with the longest common beginning, even if that
+    sequence continues differently.
 
     Args:
-        max_bytes: memory for keys and values; 0 keeps none.
+        max_bytes: memory for keys and values; 0 disables the cache.
 
     Attributes:
-        read: tokens of prompts read so far.
-        reused: tokens of prompts that did not have to be read.
+        read: number of prompt tokens computed so far.
+        reused: number of prompt tokens that were taken from the cache.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.read = self.reused = 0
-        self._stored: dict[Ids, Stored] = {}  # the one used last stands last
+        self._stored: dict[Ids, Stored] = {}  # most recently used last
 
     @property
     def n_bytes(self) -> int:
-        """Memory that the keys and values take."""
+        """Memory of the keys and values, in bytes."""
         return sum(stored.n_bytes for stored in self._stored.values())
 
     def clear(self) -> None:
-        """Forget all sequences, as new weights require."""
+        """Drop all sequences, as new weights require."""
         self._stored.clear()
 
     def find(self, prompt: Ids) -> Start:
-        """Return where to begin to read a prompt: at its last token at the latest."""
+        """Return the cached beginning of a prompt, without its last token."""
         ids, best, key = np.asarray(prompt[:-1]), Start(), None
         for name, stored in self._stored.items():
             n = n_shared(ids, stored.ids)
@@ -97,7 +97,7 @@ class PrefixCache:
         return best
 
     def put(self, ids: Ids, layers: KeysAndValues) -> None:
-        """Store a sequence in place of those that are its beginnings."""
+        """Cache a sequence, replacing sequences that are its beginnings."""
         array = np.asarray(ids)
         n_bytes = sum(part.nbytes for pair in layers for part in pair)
         if n_bytes > self.max_bytes:
@@ -114,26 +114,26 @@ class PrefixCache:
 
 
 def can_be_cut_back(model: PreTrainedModel) -> bool:
-    """Return whether the model's cache can be cut back to any beginning of what it has read.
+    """Return True if the model's cache can be cut back to any beginning of a sequence.
 
-    A sliding window and a recurrent state have forgotten what they would need for that.
+    A sliding window or a recurrent state lacks the information to do so.
     """
     return all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers)
 
 
 def shared_beginnings(prompts: Sequence[Ids]) -> Iterator[list[Ids]]:
-    """Return what some prompts have in common, to be read once, in batches.
+    """Yield common beginnings of prompts in batches, so that each is computed once.
 
-    The beginning that all prompts share comes first, then longer ones that some of them share, so
-    that each batch goes on from the ones before it. The last token of each prompt is left over.
+    The beginning shared by all prompts comes first, then longer ones shared by some of them, so
+    that each batch continues from previous ones. The last token of each prompt is excluded.
     """
     levels: dict[int, list[Ids]] = {}
 
     def divide(group: Sequence[Ids], read: int, level: int) -> None:
-        """Note what the sorted prompts of a group share beyond the ``read`` tokens they do."""
+        """Collect common beginnings of a sorted group whose first ``read`` tokens are shared."""
         if len(group) < 2:
             return
-        # Of sorted sequences, the first and the last differ the earliest.
+        # In a sorted group, the first and the last sequence have the shortest common beginning.
         n = min(n_shared(np.asarray(group[0]), np.asarray(group[-1])), len(group[0]) - 1)
         if n - read >= LEAST_SHARED:
             levels.setdefault(level, []).append(group[0][:n])
@@ -149,12 +149,12 @@ def shared_beginnings(prompts: Sequence[Ids]) -> Iterator[list[Ids]]:
 
 
 class BatchLayer(DynamicLayer):
-    """Keys and values of a batch, written in place into memory with room for more.
+    """Keys and values of a batch, written in place into preallocated memory.
 
     Args:
-        beginnings: keys and values of what is read already of each row; None where that is nothing.
-        begun: tokens read of the longest; others are padded to the left.
-        room: tokens that will be added at most.
+        beginnings: cached keys and values of each row; None if there are none.
+        begun: number of cached tokens of the longest row; other rows are left-padded.
+        room: maximum number of tokens to be added.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class BatchLayer(DynamicLayer):
         self._beginnings, self._length, self._room = beginnings, begun, room
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Make room for keys and values like these, and fill in what is read already."""
+        """Allocate memory for keys and values, and copy the cached ones."""
         self.dtype, self.device = key_states.dtype, key_states.device
         ready = self._length + min(self._room, key_states.shape[-2] + _ROOM)
         self.keys = self._filled(key_states, ready, 0)
@@ -175,7 +175,7 @@ class BatchLayer(DynamicLayer):
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Add the next keys and values, (B, heads, tokens, width) each; return all."""
+        """Append keys and values, (B, heads, tokens, width) each, and return all of them."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         assert self.keys is not None
@@ -191,18 +191,18 @@ class BatchLayer(DynamicLayer):
         return self.keys[:, :, : self._length], self.values[:, :, : self._length]
 
     def get_seq_length(self) -> int:
-        """Return how many tokens a row holds, padding included."""
+        """Return the number of tokens per row, including padding."""
         return self._length
 
     def of_row(self, row: int, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a copy of a row's keys and values at these places."""
+        """Return a copy of a row's keys and values at the given positions."""
         assert self.keys is not None
         assert self.values is not None
         return self.keys[row][:, slots], self.values[row][:, slots]
 
     def _filled(self, like: Tensor, ready: int, part: int) -> Tensor:
         rows, heads, _, width = like.shape
-        made = like.new_zeros(rows, heads, ready, width)  # what pads hold must be finite
+        made = like.new_zeros(rows, heads, ready, width)  # padding must be finite
         for row, beginning in zip(made, self._beginnings, strict=True):
             if beginning is not None:
                 row[:, self._length - beginning[part].shape[-2] : self._length] = beginning[part]
@@ -210,12 +210,12 @@ class BatchLayer(DynamicLayer):
 
 
 def batch_cache(model: PreTrainedModel, starts: Sequence[Start], *, room: int) -> Cache:
-    """Return a cache for a batch whose rows go on from stored sequences.
+    """Create a cache for a batch whose rows continue from cached sequences.
 
     Args:
-        model: whose cache it is to be.
-        starts: (B) where each row goes on from.
-        room: tokens that will be added to a row at most.
+        model: model that uses the cache.
+        starts: (B) cached beginning of each row.
+        room: maximum number of tokens to be added per row.
     """
     plain = DynamicCache(config=model.config)
     if not can_be_cut_back(model):
@@ -230,7 +230,7 @@ def batch_cache(model: PreTrainedModel, starts: Sequence[Start], *, room: int) -
 
 
 def n_shared(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
-    """Return how many ids two sequences have in common at their beginning."""
+    """Return the number of common ids at the beginning of two sequences."""
     n = min(len(one), len(other))
     differing = np.flatnonzero(one[:n] != other[:n])
     return int(differing[0]) if len(differing) else n

@@ -1,9 +1,9 @@
-"""Log-probabilities of tokens, without the logits of all of them at once.
+"""Log-probabilities of tokens, computed in chunks to save memory.
 
 Logits of n tokens are n x vocabulary numbers: 5 GB for 8 thousand tokens of a vocabulary of
-150 thousand. Here they exist for a chunk of tokens at a time and are computed again in the
-backward pass, so that what is kept between the passes does not grow with the vocabulary.
-Import it lazily: this module needs PyTorch.
+150 thousand. Here, logits exist only for one chunk of tokens at a time and are recomputed in the
+backward pass, so that the memory kept between the passes does not grow with the vocabulary.
+Import this module lazily: it requires PyTorch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 CHUNK_LOGITS = 2**26
-"""Most logits that exist at once."""
+"""Maximum number of logits in memory at once."""
 
 
 def token_logprobs(
@@ -28,17 +28,18 @@ def token_logprobs(
     *,
     chunk: int | None = None,
 ) -> Tensor:
-    """Log-probability of each id under softmax((hidden W^T + b) / temperature), in fp32 or better.
+    """Compute log-probabilities of ids under softmax((hidden W^T + b) / temperature).
 
-    The products are computed in the dtype of ``hidden``, or under autocast in autocast's.
+    The result is in fp32 or better. Products are computed in the dtype of ``hidden``, or in
+    autocast's dtype under autocast.
 
     Args:
         hidden: (N, H) last hidden states.
         weight: (V, H) weight of the LM head.
-        bias: (V,) its bias, if it has one.
-        ids: (N,) the token that came after each.
-        temperature: (N,) what the logits are divided by; above 0.
-        chunk: tokens at a time; default: as many as make :data:`CHUNK_LOGITS` logits.
+        bias: (V,) bias of the LM head, or None.
+        ids: (N,) token that follows each hidden state.
+        temperature: (N,) divisor of the logits; above 0.
+        chunk: tokens per chunk; default: as many as make :data:`CHUNK_LOGITS` logits.
 
     Returns:
         (N,) log-probabilities, with gradients to ``hidden``, ``weight`` and ``bias``.
@@ -86,7 +87,7 @@ class _ChunkedHead(torch.autograd.Function):
         weight_grad = torch.zeros_like(weight) if wants_weight else None
         bias_grad = torch.zeros_like(bias) if wants_bias else None
         for part in _chunks(len(hidden), ctx.size):
-            # d logp / d score is 1 at the token less the softmax everywhere.
+            # d logp / d score is 1 at the token, minus the softmax everywhere.
             scores = _scores(hidden[part], head, bias, temperature[part])
             share = scores.sub_(normaliser[part].unsqueeze(1)).exp_().neg_()
             share.scatter_add_(1, ids[part].unsqueeze(1), torch.ones_like(share[:, :1]))
@@ -101,7 +102,7 @@ class _ChunkedHead(torch.autograd.Function):
 
 
 def _scores(hidden: Tensor, head: Tensor, bias: Tensor | None, temperature: Tensor) -> Tensor:
-    """(n, V) logits over temperature, in fp32 or better; a fresh tensor."""
+    """Return (n, V) logits over temperature, in fp32 or better, as a new tensor."""
     logits = hidden @ head.T
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if bias is not None:

@@ -23,41 +23,41 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_PROMPT_PASSES = 4  # a prompt's forward pass keeps nothing for a backward pass
+_PROMPT_PASSES = 4  # a prompt's forward pass stores no activations, so it may be larger
 
 
 class TransformersPolicy(LanguageModel):
-    """Samples with the weights that are trained: there is nothing to keep in step.
+    """A policy that samples with the same weights that are trained.
 
-    It draws from softmax(logits / temperature) and nothing else: top-p, top-k, penalties and
-    whatever else the model's ``generation_config`` asks for are left out, since log-probabilities
-    would not be those of the trainer.
+    It samples from softmax(logits / temperature). Top-p, top-k, penalties and other settings in
+    the model's ``generation_config`` are ignored, because they would make the log-probabilities
+    differ from the trainer's.
 
-    Two engines. Batches of prompts padded to the left, whose rows leave when they are over, serve
-    everywhere; on a CPU they took less processor time than transformers' continuous batching with
-    a tiny model, and about as much with SmolLM2. Continuous batching serves on a GPU with flash
-    attention. Which one, and why, is logged once.
+    There are two engines. Left-padded batches, from which finished rows are removed, work
+    everywhere; on a CPU they took less processor time than transformers' continuous batching with a
+    tiny model, and about as much with SmolLM2. Continuous batching is used on a GPU with flash
+    attention. The selected engine and the reason are logged once.
 
-    Left-padded batches read each token of a conversation once, see
+    Left-padded batches compute each token of a conversation once, see
     :class:`coevo_gym.agents.lm.prefix_cache.PrefixCache`.
 
-    On a GPU where fp32 weights are trained, answers are sampled with a copy of them in bf16 that
-    is renewed when ``version`` has changed. The trainer's log-probabilities then differ a little
-    from the sampler's, and importance weights correct for it. Neither this nor continuous
-    batching on a GPU has been run on a GPU.
+    If fp32 weights are trained on a GPU, answers are sampled with a bf16 copy, which is updated
+    when ``version`` changes. The trainer's log-probabilities then differ slightly from the
+    sampler's, and importance weights correct for this. Neither this nor continuous batching has
+    been run on a GPU.
 
     Args:
-        config: which model, and how it is trained.
+        config: settings of the model and its training.
         thinking: see :class:`coevo_gym.agents.chat.format.ChatFormat`.
-        seed: seed of the draws, and of a new adapter.
+        seed: seed for the draws and for a new adapter.
 
     Attributes:
-        format: how messages become token ids.
+        format: conversion of messages to token ids.
 
     Raises:
         ConfigError: if the settings do not fit this machine or this model.
-        ImportError: if PyTorch, transformers or peft is missing.
-        ModelError: if there is no such model, or none that can be chatted with.
+        ImportError: if PyTorch, transformers or peft is not installed.
+        ModelError: if the model does not exist, or is not a chat model.
 
     Example:
         >>> policy = TransformersPolicy(ModelConfig(path="smollm2"), seed=0)  # doctest: +SKIP
@@ -75,16 +75,16 @@ class TransformersPolicy(LanguageModel):
         self._prefixes_of = (-1, -1)
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Answer prompts; the decision has the temperature of its request.
+        """Answer prompts; each decision records the temperature of its request.
 
-        Gradients that the last update has left are dropped: sampling has a use for their memory.
+        Gradients left over from the last update are dropped to free their memory.
 
-        At temperature 0 log-probabilities are 0, those of a sure thing. An answer is cut where
-        the model's context ends (``Finish.LENGTH``); a prompt that fills it is not answered
-        (``Finish.OVERFLOW``). What is trained on must have room in it, too.
+        At temperature 0, log-probabilities are 0. An answer is cut off at the end of the model's
+        context (``Finish.LENGTH``); a prompt that fills the context is not answered
+        (``Finish.OVERFLOW``). Prompts for training must fit, too.
 
         Raises:
-            ConfigError: if a request is not a prompt, or its sampling makes no sense.
+            ConfigError: if a request is not a prompt, or its sampling settings are invalid.
             ModelError: if the chat template refuses its messages.
         """
         from coevo_gym.agents.lm.padded import Ask
@@ -131,9 +131,9 @@ class TransformersPolicy(LanguageModel):
         return self.format.ids_after(prompt.after, prompt.messages)
 
     def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision | None:
-        """An answer that somebody else gave, as a decision to learn from; None if it has no room.
+        """Convert an answer from elsewhere to a decision to learn from; None if it does not fit.
 
-        Its log-probabilities are 0: nobody sampled it.
+        Its log-probabilities are 0, because it was not sampled.
         """
         prompt_ids, ids = self.format.prompt_ids(messages), self.format.answer_ids(text)
         if len(prompt_ids) + len(ids) > self.max_context:
@@ -141,13 +141,13 @@ class TransformersPolicy(LanguageModel):
         return TokenDecision(prompt_ids, ids, (0.0,) * len(ids))
 
     def train(self, mode: bool = True) -> None:
-        """Prepare for an update, or end it; an update needs the memory of what was read."""
+        """Prepare for an update, freeing the prefix cache, or end it."""
         super().train(mode)
         if mode and self._prefixes is not None:
             self._prefixes.clear()
 
     def frozen_copy(self) -> LanguageModel | FrozenAdapter:
-        """The model as it is now, without gradients; see :meth:`LanguageModel.frozen_copy`."""
+        """Return a frozen copy of the current model; see :meth:`LanguageModel.frozen_copy`."""
         frozen = super().frozen_copy()
         if isinstance(frozen, TransformersPolicy):
             frozen._rng = copy.deepcopy(self._rng)
@@ -156,10 +156,10 @@ class TransformersPolicy(LanguageModel):
 
     @contextmanager
     def drawing(self, seed: int) -> Iterator[None]:
-        """A scope in which it draws by a seed; after it, its own draws go on as before.
+        """Draw with another seed within a context; afterwards, continue the previous draws.
 
-        What is read in the scope is kept apart: a prefix that was read in another batch has other
-        last bits.
+        The context uses a separate prefix cache, because a prefix computed in another batch differs
+        in its last bits.
         """
         before = self._rng, self._prefixes, self._prefixes_of
         self._rng, self._prefixes = np.random.default_rng(seed), None
@@ -169,14 +169,14 @@ class TransformersPolicy(LanguageModel):
             self._rng, self._prefixes, self._prefixes_of = before
 
     def state_dict(self) -> dict[str, Any]:
-        """Version, trained weights, and the state of the draws."""
+        """Return version, trained weights and the state of the draws."""
         return {**super().state_dict(), "rng": self._rng.bit_generator.state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore :meth:`state_dict`; the draws go on as if they had never stopped.
+        """Restore :meth:`state_dict`; the draws continue as if uninterrupted.
 
         Raises:
-            ConfigError: if the state is that of another model or adapter.
+            ConfigError: if the state belongs to another model or adapter.
         """
         super().load_state_dict(state)
         self._rng.bit_generator.state = state["rng"]
@@ -215,7 +215,7 @@ class TransformersPolicy(LanguageModel):
         """Return the prefix cache, emptied if the weights have changed since it was filled."""
         from coevo_gym.agents.lm.prefix_cache import PrefixCache
 
-        # In-place changes of weights are counted by PyTorch, whoever makes them.
+        # PyTorch counts in-place changes of weights, so this detects changes by any code.
         state = self.version, sum(weight._version for weight in self.parameters())
         if self._prefixes is None:
             self._prefixes = PrefixCache(int(self.config.prefix_cache_gib * 2**30))
@@ -225,10 +225,10 @@ class TransformersPolicy(LanguageModel):
         return self._prefixes
 
     def _sampler(self) -> Any:
-        """Return the model to sample with: a copy in bf16 where a GPU trains fp32 weights in bf16.
+        """Return the model to sample with: a bf16 copy if a GPU trains fp32 weights in bf16.
 
-        On a CPU the copy would add the rounding of its residual stream to what is between sampler
-        and learner, and save no time: under autocast weights are cast once a call.
+        On a CPU, the copy would add a rounding difference between sampler and learner without
+        saving time, because autocast converts the weights once per call.
         """
         import torch
 
@@ -252,8 +252,7 @@ def _engine(continuous: bool) -> str:
 def _as_prompt(request: Request) -> Prompt:
     if not isinstance(request, Prompt):
         raise ConfigError(
-            "A language model goes on with a chat: it needs a Prompt, actual: "
-            f"{type(request).__name__}. Use a ChatAgent."
+            f"A language model needs a Prompt, actual: {type(request).__name__}. Use a ChatAgent."
         )
     temperature, most = request.sampling
     if not temperature >= 0 or temperature == float("inf") or most < 1:

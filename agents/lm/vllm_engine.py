@@ -1,12 +1,12 @@
-"""vLLM in this process: token ids in, sampled ids and their log-probabilities out.
+"""vLLM in this process: token ids in, sampled ids with log-probabilities out.
 
 The engine shares the process with the learner, so that new weights reach it as tensors and not
-over the network. What building it changes in the process is put back: environment variables and
-the random generators of Python, numpy and PyTorch. What stays: ``torch.distributed`` is
-initialised, vLLM configures its own logger (errors, to stderr, unless ``VLLM_LOGGING_LEVEL`` and
+over the network. Environment variables and the random generators of Python, numpy and PyTorch are
+restored after the engine is built. Some changes remain: ``torch.distributed`` is initialised, vLLM
+configures its own logger (errors, to stderr, unless ``VLLM_LOGGING_LEVEL`` and
 ``VLLM_LOGGING_STREAM`` say otherwise), and the CPU build binds the process to cores (those of
-``VLLM_CPU_OMP_THREADS_BIND``) and turns ``torch.set_num_threads`` into a no-op. One engine at a
-time. Nothing is asked of the network: the model is a folder.
+``VLLM_CPU_OMP_THREADS_BIND``) and turns ``torch.set_num_threads`` into a no-op. Only one engine can
+exist at a time. The network is not used: the model is a folder.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 LM_HEAD = "lm_head.weight"
 COLDEST = 0.01
-"""vLLM samples at no temperature between 0 and this."""
+"""Lowest temperature above 0 at which vLLM samples."""
 _SETTINGS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 _DEFAULTS = {
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
@@ -43,31 +43,31 @@ _DEFAULTS = {
 
 
 class VLLMConfig(FrozenModel):
-    """How the engine shares the machine with the learner."""
+    """Settings for sharing the machine between the engine and the learner."""
 
     gpu_memory_utilization: float = Field(default=0.45, gt=0, le=1)
-    """Share of the device's memory for weights and key-value cache; the learner has the rest."""
+    """Share of the device's memory for weights and key-value cache; the rest is for the learner."""
     kv_cache_gib: float | None = Field(default=None, gt=0)
-    """Size of the key-value cache; none for what ``gpu_memory_utilization`` leaves. Set it on a
-    CPU, where that is a share of the machine's memory."""
+    """Size of the key-value cache; None to use the memory left by ``gpu_memory_utilization``. Set
+    it on a CPU, where that setting is a share of the machine's memory."""
     enforce_eager: bool = False
-    """Start at once, without compiled kernels and CUDA graphs; decoding is slower then."""
+    """Start at once, without compiled kernels and CUDA graphs; decoding is slower."""
 
 
 class VLLMEngine:
     """A causal language model that vLLM runs in this process.
 
     Args:
-        folder: a folder with a model's ``config.json`` and safetensors.
-        config: how it shares the machine.
-        max_context: most tokens of prompt and answer together.
-        dtype: what it computes in.
+        folder: folder with a model's ``config.json`` and safetensors.
+        config: settings for sharing the machine.
+        max_context: maximum number of tokens of prompt and answer together.
+        dtype: data type of the computation.
 
     Attributes:
-        holds: whose weights it has, for those who load them to compare; None at first.
+        holds: identifies the loaded weights, set by the caller for comparison; initially None.
 
     Raises:
-        ImportError: if vLLM is missing.
+        ImportError: if vLLM is not installed.
         ModelError: if the folder has no weights, or vLLM cannot run the model.
     """
 
@@ -92,7 +92,7 @@ class VLLMEngine:
                     max_model_len=max_context,
                     skip_tokenizer_init=True,
                     generation_config="vllm",
-                    # The default would be that of the logits before the temperature.
+                    # The default would be the log-probabilities before temperature scaling.
                     logprobs_mode="processed_logprobs",
                     gpu_memory_utilization=config.gpu_memory_utilization,
                     kv_cache_memory_bytes=None if cache is None else int(cache * 2**30),
@@ -101,28 +101,29 @@ class VLLMEngine:
                 )
             except (ValueError, RuntimeError, OSError) as error:
                 raise ModelError(
-                    f"vLLM could not start with {folder}: {error}\nIf memory is short, lower "
-                    f"max_context (it is {max_context:,}, and the cache must hold one such "
+                    f"vLLM could not start with {folder}: {error}\nIf memory is insufficient, "
+                    f"lower max_context (now {max_context:,}; the cache must fit one such "
                     "context) or gpu_memory_utilization, or set kv_cache_gib."
                 ) from error
 
     def generate(
         self, asks: Sequence[Ask], seeds: Sequence[int], *, stop_ids: Sequence[int]
     ) -> list[Sampled]:
-        """Sample an answer to each prompt, all of them in one batch.
+        """Sample an answer to each prompt in one batch.
 
         Args:
-            asks: prompts and how to draw; prompt and answer fit into ``max_context``.
-            seeds: seed of each draw. With the same weights, prompt and seed it is the same draw
-                up to rounding, which may differ with what else is in the batch.
+            asks: prompts with their sampling settings; prompt and answer must fit into
+                ``max_context``.
+            seeds: seed of each draw. The same weights, prompt and seed give the same draw up to
+                rounding, which may depend on the rest of the batch.
             stop_ids: ids that end an answer.
 
         Returns:
-            One for each prompt, in order. Log-probabilities are of the distribution that was
-            sampled from, 0 if greedy.
+            One answer per prompt, in order. Log-probabilities refer to the distribution that was
+            sampled from; 0 if greedy.
 
         Raises:
-            ConfigError: if a temperature is one that vLLM does not sample at.
+            ConfigError: if vLLM does not support a temperature.
             ModelError: if the engine fails, or gives up on a prompt.
         """
         params = [self._params(ask, seed, stop_ids) for ask, seed in zip(asks, seeds, strict=True)]
@@ -137,16 +138,16 @@ class VLLMEngine:
         return [_sampled(output.outputs[0], ask) for output, ask in zip(outputs, asks, strict=True)]
 
     def load(self, weights: Callable[[], Iterable[tuple[str, Tensor]]]) -> None:
-        """Replace all weights, and forget what the cache holds of the old ones.
+        """Replace all weights, and clear the prefix cache of the old ones.
 
         Args:
-            weights: gives each with its name in the checkpoint, the LM head too where it is tied
-                to the embedding. It is called twice, to look at the names first, so that what it
-                makes on the way, such as merged adapters, is never held all at once.
+            weights: function that yields each weight with its name in the checkpoint, including the
+                LM head even if it is tied to the embedding. It is called twice, first to check the
+                names, so that temporary tensors such as merged adapters never exist all at once.
 
         Raises:
-            ModelError: if names or shapes are not those of the model, before anything is changed;
-                or if the engine fails, which then has to be loaded again.
+            ModelError: if names or shapes do not match the model, before anything is changed; or if
+                the engine fails, which then must be loaded again.
         """
         self.holds = None
         check_names({name: tuple(value.shape) for name, value in weights()}, self._shapes)
@@ -154,20 +155,22 @@ class VLLMEngine:
             self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights())})
             forgotten = self._llm.reset_prefix_cache()
         except (ValueError, RuntimeError, KeyError, AssertionError) as error:
-            raise ModelError(f"vLLM could not take new weights: {error}") from error
+            raise ModelError(f"vLLM could not load the new weights: {error}") from error
         if not forgotten:
-            raise ModelError("vLLM kept its prefix cache of the old weights: requests are running.")
+            raise ModelError(
+                "vLLM did not clear its prefix cache of the old weights: requests are running."
+            )
 
     def _params(self, ask: Ask, seed: int, stop_ids: Sequence[int]) -> Any:
         if 0 < ask.temperature < COLDEST:
             raise ConfigError(
-                f"vLLM samples at temperature 0 or from {COLDEST} on, actual: {ask.temperature}. "
+                f"vLLM samples at temperature 0 or at least {COLDEST}, actual: {ask.temperature}. "
                 "Set 0 for greedy answers."
             )
         return self._vllm.SamplingParams(
             temperature=ask.temperature,
             max_tokens=ask.max_tokens,
-            # Log-probabilities are renormalised over what top_p and top_k leave, so leave all.
+            # Log-probabilities are renormalised over the tokens in top_p and top_k, so keep all.
             top_p=1.0,
             top_k=0,
             seed=seed,
@@ -178,10 +181,10 @@ class VLLMEngine:
 
 
 def checkpoint_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the weights in a folder.
+    """Return names and shapes of the weights in a folder.
 
     Raises:
-        ModelError: if it has no safetensors.
+        ModelError: if the folder has no safetensors.
     """
     from safetensors import safe_open
 
@@ -194,7 +197,7 @@ def checkpoint_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     for name in sorted(files):
         if not (folder / name).is_file():
             raise ModelError(
-                f"{folder} has no {name}: vLLM starts from a folder with a model's safetensors. "
+                f"{folder} has no {name}, but vLLM needs a folder with a model's safetensors. "
                 "Save the model there with save_pretrained."
             )
         with safe_open(folder / name, "np") as file:
@@ -205,13 +208,13 @@ def checkpoint_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 def check_names(
     given: Mapping[str, tuple[int, ...]], checkpoint: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """Check that these are all the weights of a checkpoint, and the LM head even if it is tied.
+    """Check that the weights are complete, including the LM head even if it is tied.
 
-    vLLM only warns of a weight that is missing and goes on with the old one; a name or shape that
-    it does not know breaks it in mid-way.
+    vLLM only warns about a missing weight and continues with the old one; an unknown name or shape
+    breaks it halfway through loading.
 
     Raises:
-        ModelError: naming what is missing, unknown or of another shape.
+        ModelError: naming missing, unknown or mismatched weights.
     """
     expected = {name: shape for name, shape in checkpoint.items() if ".rotary_emb." not in name}
     missing = sorted((expected.keys() | {LM_HEAD}) - given.keys())
@@ -224,7 +227,7 @@ def check_names(
             for what, names in problems.items()
             if names
         )
-        raise ModelError(f"The weights are not those that vLLM was started with. {said}.")
+        raise ModelError(f"The weights do not match those that vLLM was started with. {said}.")
 
 
 def _sampled(output: Any, ask: Ask) -> Sampled:
@@ -244,7 +247,7 @@ def _import_vllm() -> Any:
         import vllm
     except ModuleNotFoundError as error:
         raise ImportError(
-            f"This policy samples with vLLM. {extra_advice('vllm')} (Linux with an NVIDIA GPU, "
+            f"This policy needs vLLM. {extra_advice('vllm')} (Linux with an NVIDIA GPU, "
             "several GB), or set policy.kind to transformers."
         ) from error
     return vllm
@@ -252,10 +255,10 @@ def _import_vllm() -> Any:
 
 @contextmanager
 def _process_kept() -> Iterator[None]:
-    """Settings that vLLM reads while it starts; afterwards the process is as it was before.
+    """Set the environment for vLLM's start within a context, then restore the process state.
 
-    vLLM writes to the environment (LD_PRELOAD too, which would reach every child process) and
-    seeds all global random generators.
+    vLLM writes to the environment (including LD_PRELOAD, which would affect every child process)
+    and seeds all global random generators.
     """
     environment = dict(os.environ)
     python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
@@ -272,7 +275,7 @@ def _process_kept() -> Iterator[None]:
 
 
 def _torch_generators_kept() -> AbstractContextManager[None]:
-    """PyTorch's global generators are as they were when this ends; vLLM draws from them."""
+    """Restore PyTorch's global generators after a context, because vLLM draws from them."""
     import torch
 
     return torch.random.fork_rng(devices=range(torch.cuda.device_count()))

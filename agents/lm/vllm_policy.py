@@ -1,4 +1,4 @@
-"""A language model that learns here and is sampled by vLLM, in one process."""
+"""A language model that is trained in this process and sampled by vLLM."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from coevo_gym.agents.lm.padded import Ask, Sampled
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
-"""Largest mean difference in nats between vLLM's log-probabilities and the learner's, by dtype.
+"""Maximum mean difference in nats between vLLM's log-probabilities and the learner's, by dtype.
 
-Right weights give 1e-5 in float32 and 0.03 to 0.08 in bfloat16; weights that were changed by 2 %
-of their size and not loaded give 0.4 to 0.6 (SmolLM2-135M on a CPU). In bfloat16 the probe
-therefore finds wrong weights, but not those of one small step ago.
+Correct weights give 1e-5 in float32 and 0.03 to 0.08 in bfloat16; weights that were changed by 2 %
+of their size and not loaded give 0.4 to 0.6 (SmolLM2-135M on a CPU). In bfloat16, the probe
+therefore detects wrong weights, but not weights that are one small step old.
 """
 _PROBED = 8
 
@@ -28,32 +28,32 @@ _PROBED = 8
 class VLLMPolicy(TransformersPolicy):
     """The learner of :class:`TransformersPolicy`, sampled by a :class:`VLLMEngine`.
 
-    Whenever ``version`` has changed, the next answer is sampled with the weights as they are
-    then, LoRA adapters merged. Each time a few tokens are sampled, and their log-probabilities
-    compared with the learner's.
+    When ``version`` has changed, the next answer is sampled with the current weights, with LoRA
+    adapters merged. Each time, a few tokens are sampled and their log-probabilities compared with
+    the learner's.
 
-    On a GPU log-probabilities differ from the learner's by the rounding of bfloat16. That, like
-    the rest of what is done on a GPU, is not run by the tests. Weights are rounded as they are
-    handed over, and most steps of a small learning rate are below half of bfloat16's last digit:
-    of what 1, 10 and 50 steps in one direction change, 3 %, 33 % and 92 % arrive with an adapter
-    (rank 64, alpha 64, learning rate 1e-5), 3 %, 19 % and 65 % without (1e-6); for weights that
-    were in bfloat16 and have a standard deviation of 0.02. The learner loses nothing, answers
-    come from a policy that lags behind: see ``learner.old_logprobs``.
+    On a GPU, log-probabilities differ from the learner's by the rounding of bfloat16. GPU-specific
+    paths are not covered by the tests. Weights are rounded when they are transferred, and most
+    steps with a small learning rate are below half of bfloat16's last digit. Of the change made by
+    1, 10 and 50 steps in one direction, 3 %, 33 % and 92 % arrive with an adapter (rank 64, alpha
+    64, learning rate 1e-5), and 3 %, 19 % and 65 % without (1e-6); for weights that were in
+    bfloat16 and have a standard deviation of 0.02. The learner loses nothing, but answers come from
+    a policy that lags behind: see ``learner.old_logprobs``.
 
     Args:
-        config: which model, and how it is trained.
-        vllm: how the engine shares the machine with the learner.
+        config: settings of the model and its training.
+        vllm: settings for sharing the machine between the engine and the learner.
         thinking: see :class:`coevo_gym.agents.chat.format.ChatFormat`.
-        seed: seed of the draws, and of a new adapter.
+        seed: seed for the draws and for a new adapter.
 
     Attributes:
-        engine: vLLM.
+        engine: the vLLM engine.
 
     Raises:
         ConfigError: if the settings do not fit this machine or this model.
-        ImportError: if vLLM, PyTorch, transformers or peft is missing.
-        ModelError: if there is no such model, none that can be chatted with, or none that vLLM
-            can run.
+        ImportError: if vLLM, PyTorch, transformers or peft is not installed.
+        ModelError: if the model does not exist, is not a chat model, or is not supported by
+            vLLM.
 
     Example:
         >>> policy = VLLMPolicy(ModelConfig(path="smollm2"), VLLMConfig())   # doctest: +SKIP
@@ -75,10 +75,10 @@ class VLLMPolicy(TransformersPolicy):
         self._tolerance = TOLERANCE[dtype]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore :meth:`state_dict`; the draws go on as if they had never stopped.
+        """Restore :meth:`state_dict`; the draws continue as if uninterrupted.
 
         Raises:
-            ConfigError: if the state is that of another model or adapter.
+            ConfigError: if the state belongs to another model or adapter.
         """
         self.engine.holds = None
         return super().load_state_dict(state)
@@ -89,7 +89,7 @@ class VLLMPolicy(TransformersPolicy):
         return self.engine.generate(asks, seeds, stop_ids=self.format.stop_ids)
 
     def _sync(self) -> None:
-        """Give the engine this policy's weights if it holds others; frozen copies share it."""
+        """Load this policy's weights into the engine if it has others; frozen copies share it."""
         if self.engine.holds == (self, self.version):
             return
         self.engine.load(self.weights)
@@ -97,7 +97,7 @@ class VLLMPolicy(TransformersPolicy):
         self.engine.holds = (self, self.version)
 
     def _probe(self) -> None:
-        """Compare what the engine says of a few tokens that it samples with what the learner says.
+        """Compare the engine's log-probabilities of a few sampled tokens with the learner's.
 
         Raises:
             ModelError: if they differ by more than :data:`TOLERANCE`.
@@ -116,14 +116,14 @@ class VLLMPolicy(TransformersPolicy):
         gap = (own[0] - torch.tensor(answer.logprobs)).abs().mean().item()
         if not gap <= self._tolerance:
             raise ModelError(
-                f"vLLM's log-probabilities are {gap:.2g} nats from the learner's on average, more "
-                f"than {self._tolerance}: its weights or its arithmetic are not the learner's. "
+                f"vLLM's log-probabilities differ from the learner's by {gap:.2g} nats on average, "
+                f"more than {self._tolerance}: its weights or its arithmetic differ. "
                 "Sample this model with policy.kind = 'transformers'."
             )
 
 
 def _folder(source: str) -> Path:
-    """The folder of a model that transformers has loaded; from its cache, if it has a hub id."""
+    """Return the folder of a loaded model, from transformers' cache if it has a hub id."""
     from transformers.utils.hub import cached_file
 
     if Path(source).is_dir():

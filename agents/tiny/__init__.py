@@ -1,4 +1,4 @@
-"""A small policy, trained from scratch."""
+"""A small policy that is trained from scratch."""
 
 from coevo_gym.agents.tiny.policy import TinyConfig, TinyPolicy
 

@@ -1,10 +1,10 @@
-"""What the tiny policy sees of a choice: words and text overlaps, as numbers.
+"""Features of the tiny policy: words and text overlaps of a choice, as numbers.
 
-Nothing here knows a benchmark. A candidate is a leading word and the rest of its text (its
-argument). Where the argument stands in the observation, the words from there to the next
-candidate's argument are its context: a hit's title and price in a shop, what lies on a shelf in a
-kitchen. Argument and context are compared with the instruction, and every comparison is repeated
-relative to the best of the other candidates.
+The features are independent of the benchmark. A candidate consists of a leading word and the rest
+of its text (its argument). If the argument occurs in the observation, its context is the text from
+there to the next candidate's argument, such as the title and price of a search hit in a shop, or
+the objects on a shelf in a kitchen. Argument and context are compared with the instruction. Every
+comparison is repeated relative to the best other candidate.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Ints = NDArray[np.int64]
 
 
 class Text(NamedTuple):
-    """A text, taken apart."""
+    """A parsed text."""
 
     words: tuple[str, ...]
     distinct: frozenset[str]
@@ -44,7 +44,7 @@ class Text(NamedTuple):
 
 @lru_cache(maxsize=65536)
 def parse(text: str) -> Text:
-    """Words (lower case, without plural s), neighbouring pairs and numbers of a text.
+    """Parse a text into words (lower case, without plural s), neighbouring pairs and numbers.
 
     Example:
         >>> parse("2 red mugs, under $9.50").words
@@ -60,16 +60,16 @@ def parse(text: str) -> Text:
 
 @lru_cache(maxsize=65536)
 def bucket(word: str, buckets: int) -> int:
-    """The word's row in the embedding table, the same in every process."""
+    """Return the word's row in the embedding table, the same in every process."""
     return zlib.crc32(word.encode()) % buckets
 
 
 class WordWeights:
-    """Inverse document frequencies: a word that many texts share says little.
+    """Inverse document frequencies, which give common words a low weight.
 
     Args:
-        counts: texts that each word occurs in.
-        n: texts in all; 0 gives every word the weight 1.
+        counts: number of texts that each word occurs in.
+        n: total number of texts; 0 gives every word the weight 1.
     """
 
     def __init__(self, counts: Mapping[str, int] | None = None, n: int = 0) -> None:
@@ -79,13 +79,13 @@ class WordWeights:
 
     @classmethod
     def fit(cls, texts: Iterable[str]) -> WordWeights:
-        """Count words in texts, each distinct text once."""
+        """Count words in texts, using each distinct text once."""
         distinct = set(texts)
         counts = Counter(word for text in distinct for word in parse(text).distinct)
         return cls(dict(sorted(counts.items())), len(distinct))
 
     def total(self, words: Iterable[str]) -> float:
-        """Sum of the words' weights, whatever their order (a set's differs between processes)."""
+        """Return the sum of the words' weights, independent of their order."""
         weights, unseen = self._weights, self._unseen
         return math.fsum([weights.get(word, unseen) for word in words])
 
@@ -101,9 +101,9 @@ class WordWeights:
 
 
 class Encoded(NamedTuple):
-    """A choice as arrays; n candidates."""
+    """A choice among n candidates, encoded as arrays."""
 
-    words: Ints  # word rows of all candidates, one after the other
+    words: Ints  # word rows of all candidates, concatenated
     n_words: Ints  # (n,)
     leading: Ints  # (n,) row of each candidate's leading word
     page: Ints  # distinct word rows of the observation
@@ -112,7 +112,7 @@ class Encoded(NamedTuple):
 
 
 class _Page(NamedTuple):
-    """The part of an encoding that does not depend on the history."""
+    """The part of an encoding that is independent of the history."""
 
     words: Ints
     n_words: Ints
@@ -124,12 +124,12 @@ class _Page(NamedTuple):
 
 
 class Encoder:
-    """Encodes choices, and remembers the latest ones.
+    """An encoder of choices with a cache.
 
     Args:
         weights: word weights.
-        buckets: rows of the embedding table.
-        max_cached: encodings kept; the oldest are dropped.
+        buckets: number of rows of the embedding table.
+        max_cached: maximum number of cached encodings; the oldest are dropped.
     """
 
     def __init__(self, weights: WordWeights, *, buckets: int, max_cached: int = 8_000) -> None:
@@ -138,7 +138,7 @@ class Encoder:
         self._whole: OrderedDict[Any, Encoded] = OrderedDict()
 
     def encode(self, view: View, choices: tuple[str, ...]) -> Encoded:
-        """The arrays of one choice."""
+        """Return the arrays of one choice."""
         past_steps = tuple((turn.observation, turn.action) for turn in view.history)
         key = (view.instruction, view.observation, choices, past_steps)
         found = self._whole.get(key)
@@ -186,7 +186,7 @@ class Encoder:
         split: Sequence[tuple[str, str]],
         spans: Sequence[tuple[float, str]],
     ) -> Floats:
-        """What each candidate has in common with the instruction, (n, _N_PAGE)."""
+        """Compare each candidate with the instruction, (n, _N_PAGE)."""
         around = [parse(context) for _, context in spans]
         local = _local_weights(wanted, around)
         share = Counter(leading for leading, _ in split)
@@ -218,7 +218,7 @@ class Encoder:
     def _overlaps(
         self, arg: Text, context: Text, wanted: Text, want: float, local: Mapping[str, float]
     ) -> tuple[float, ...]:
-        """The _N_COMPARED comparisons of an argument and its context with the instruction."""
+        """Compare an argument and its context with the instruction in _N_COMPARED ways."""
         total = self.weights.total
         near = context.distinct & wanted.distinct
         in_arg, in_context = total(arg.distinct & wanted.distinct), total(near)
@@ -236,7 +236,7 @@ class Encoder:
 
 @lru_cache(maxsize=65536)
 def split_candidate(candidate: str) -> tuple[str, str]:
-    """A candidate's leading word and the rest of its text.
+    """Split a candidate into its leading word and the rest of its text.
 
     Example:
         >>> split_candidate("click[Buy Now]"), split_candidate("go to drawer 1")
@@ -250,9 +250,9 @@ def split_candidate(candidate: str) -> tuple[str, str]:
 
 
 def contexts(arguments: Sequence[str], observation: str) -> list[tuple[float, str]]:
-    """Where each argument stands in an observation, and the text from there to the next one.
+    """Find each argument in an observation, and the text from there to the next argument.
 
-    Of an argument that does not occur, leading words are dropped until it does ("to drawer 1",
+    If an argument does not occur, leading words are dropped until it does ("to drawer 1",
     "drawer 1").
 
     Returns:
@@ -285,7 +285,7 @@ def _find(text: str, argument: str) -> tuple[int, int]:
 
 
 def _word_start(text: str, argument: str, start: int = 0) -> int:
-    """Index of the first occurrence from ``start`` on that does not cut a word; -1."""
+    """Return the first occurrence from ``start`` on at word boundaries; -1 if there is none."""
     if not argument:
         return -1
     start = text.find(argument, start)
@@ -300,14 +300,14 @@ def _word_start(text: str, argument: str, start: int = 0) -> int:
 
 
 def _local_weights(wanted: Text, around: Sequence[Text]) -> dict[str, float]:
-    """Weights of the wanted words by how few of the candidates' contexts share them."""
+    """Weigh the instruction's words by the number of candidate contexts that share them."""
     n = sum(bool(text.words) for text in around)
     counts = Counter(word for text in around for word in text.distinct & wanted.distinct)
     return {word: math.log((n + 1) / count) for word, count in counts.items()}
 
 
 def _numbers(text: Text, wanted: Text) -> tuple[float, float, float, float]:
-    """How the last number of a text compares with the last number that the instruction names."""
+    """Compare the last number of a text with the last number in the instruction."""
     if not text.numbers or not wanted.numbers:
         return (float(bool(text.numbers)), 0.0, 0.0, 0.0)
     here, there = text.numbers[-1], wanted.numbers[-1]
@@ -316,7 +316,7 @@ def _numbers(text: Text, wanted: Text) -> tuple[float, float, float, float]:
 
 
 def _history_rows(view: View, choices: tuple[str, ...], leading: Sequence[str]) -> Floats:
-    """What the agent did before, seen from each candidate."""
+    """Return features of the agent's past actions, relative to each candidate."""
     past: tuple[PastStep, ...] = view.history
     here = {turn.action for turn in past if turn.observation == view.observation}
     taken = Counter(turn.action for turn in past)
@@ -341,13 +341,13 @@ def _history_rows(view: View, choices: tuple[str, ...], leading: Sequence[str]) 
 
 
 def _ahead(told: str, past: Sequence[PastStep], choices: Sequence[str]) -> list[int]:
-    """How far ahead each candidate's argument is in an instruction that is carried out in order.
+    """Return each candidate's distance in an instruction whose steps are done in order.
 
-    Each past action moves a pointer behind its argument, if the instruction names it from there
-    on; one whose argument is most of the instruction names nothing in particular.
+    Each past action moves a pointer behind its argument, if the instruction contains it from there
+    on. An argument that makes up most of the instruction is ignored as unspecific.
 
     Returns:
-        Characters from the pointer to the argument; -1 if it is not named from there on.
+        Number of characters from the pointer to the argument; -1 if it does not occur after it.
     """
     pointer = 0
     for turn in past:
@@ -359,7 +359,7 @@ def _ahead(told: str, past: Sequence[PastStep], choices: Sequence[str]) -> list[
 
 
 def _with_relative(rows: Floats) -> Floats:
-    """Repeat the comparisons relative to the best candidate, and say who is best."""
+    """Repeat the comparisons relative to the best candidate, and mark the best."""
     compared = rows[:, :_N_COMPARED]
     gap = compared - compared.max(axis=0, keepdims=True)
     fresh = compared[:, :3] * (1.0 - rows[:, _N_PAGE : _N_PAGE + 1])  # 0 where taken here before

@@ -1,4 +1,4 @@
-"""The tiny policy's network. Import it through ``TinyPolicy``: this module needs PyTorch."""
+"""The network of the tiny policy. Requires PyTorch; import it through ``TinyPolicy``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coevo_gym.agents.tiny.features import N_DENSE, Encoded, Ints
 
 
 class Batch(NamedTuple):
-    """Choices, flattened: B of them, with N candidates in all."""
+    """B flattened choices with N candidates in total."""
 
     words: Tensor
     word_offsets: Tensor  # (N,)
@@ -24,7 +24,7 @@ class Batch(NamedTuple):
     instruction: Tensor
     instruction_offsets: Tensor  # (B,)
     dense: Tensor  # (N, N_DENSE)
-    owner: Tensor  # (N,) which choice a candidate belongs to
+    owner: Tensor  # (N,) index of the choice that a candidate belongs to
     sizes: Tensor  # (B,) candidates of each choice
 
 
@@ -57,14 +57,14 @@ def _offsets(lengths: Ints) -> Tensor:
 
 
 class Scorer(nn.Module):
-    """Scores candidates from hashed word embeddings, dense features and the other candidates.
+    """A network that scores candidates by hashed words, dense features and the other candidates.
 
     Args:
-        buckets: rows of the embedding table.
+        buckets: number of rows of the embedding table.
         dim: width of an embedding.
         hidden: width of both layers.
         dropout: share of embedding values zeroed in training.
-        seed: seed of the initial weights and of dropout.
+        seed: seed for the initial weights and for dropout.
     """
 
     def __init__(self, *, buckets: int, dim: int, hidden: int, dropout: float, seed: int) -> None:
@@ -74,22 +74,22 @@ class Scorer(nn.Module):
             self.embedding = nn.Parameter(torch.randn(buckets, dim) * 0.3)
             self.first = nn.Linear(4 * dim + N_DENSE, hidden)
             self.second = nn.Linear(3 * hidden, hidden)
-            self.score = nn.Linear(hidden, 1, bias=False)  # a softmax ignores it
+            self.score = nn.Linear(hidden, 1, bias=False)  # a softmax ignores a bias
             nn.init.zeros_(self.score.weight)
         self.dropout = dropout
         self.noise = torch.Generator().manual_seed(seed)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Scores of all candidates, (N,)."""
+        """Return the scores of all candidates, (N,)."""
         return self.scores(self.hidden(batch))
 
     def scores(self, hidden: Tensor) -> Tensor:
-        """Scores (N,) of candidates with these hidden rows, (N, hidden)."""
+        """Return the scores (N,) of candidates with the given hidden rows, (N, hidden)."""
         scores: Tensor = self.score(hidden).squeeze(1)
         return scores
 
     def hidden(self, batch: Batch) -> Tensor:
-        """The hidden rows of all candidates, (N, hidden)."""
+        """Return the hidden rows of all candidates, (N, hidden)."""
         candidates = embedding_bag(batch.words, self.embedding, batch.word_offsets, mode="mean")
         page = embedding_bag(batch.page, self.embedding, batch.page_offsets, mode="mean")
         wanted = embedding_bag(
@@ -102,12 +102,12 @@ class Scorer(nn.Module):
         return relu(self.second(torch.cat([hidden, pooled], dim=1)))
 
     def mean(self, hidden: Tensor, batch: Batch) -> Tensor:
-        """Mean over the candidates of each choice, (B, hidden)."""
+        """Return the mean over the candidates of each choice, (B, hidden)."""
         zeros = hidden.new_zeros(len(batch.sizes), hidden.shape[1])
         return zeros.index_add(0, batch.owner, hidden) / batch.sizes.unsqueeze(1)
 
     def log_softmax(self, scores: Tensor, batch: Batch) -> Tensor:
-        """Log-probabilities within each choice, (N,)."""
+        """Return log-probabilities within each choice, (N,)."""
         n = len(batch.sizes)
         highest = scores.detach().new_full((n,), -torch.inf)
         highest = highest.scatter_reduce(0, batch.owner, scores.detach(), "amax")
@@ -116,7 +116,7 @@ class Scorer(nn.Module):
         return shifted - total.log()[batch.owner]
 
     def _pool(self, hidden: Tensor, batch: Batch) -> list[Tensor]:
-        """Maximum and mean over the candidates of each choice, (B, hidden) each."""
+        """Return maximum and mean over the candidates of each choice, (B, hidden) each."""
         zeros = hidden.new_zeros(len(batch.sizes), hidden.shape[1])
         owner = batch.owner.unsqueeze(1).expand_as(hidden)
         # Values after relu are >= 0, so starting from 0 changes no maximum.

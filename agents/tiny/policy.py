@@ -1,4 +1,4 @@
-"""A small policy from scratch that scores a benchmark's candidate actions."""
+"""A small policy, trained from scratch, that scores a benchmark's candidate actions."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class TinyConfig(FrozenModel):
     """Size of the tiny policy.
 
     Attributes:
-        buckets: rows of the table of hashed word embeddings.
+        buckets: number of rows of the hashed word embedding table.
         dim: width of an embedding.
         hidden: width of both layers.
         dropout: share of embedding values zeroed in training.
-        max_cached: encoded choices kept in memory.
+        max_cached: maximum number of encoded choices kept in memory.
     """
 
     buckets: int = Field(default=4096, ge=1)
@@ -43,20 +43,20 @@ class TinyConfig(FrozenModel):
 
 
 class TinyPolicy:
-    """Scores candidates by hashed words and text overlaps; trains in seconds on one core.
+    """A policy that scores candidates by hashed words and text overlaps.
 
-    It sees instruction, observation, history and candidate text, and knows no benchmark. It
-    answers :class:`~coevo_gym.core.seams.Choice` requests only.
+    It trains in seconds on one core. It sees instruction, observation, history and candidate text,
+    works with any benchmark, and answers only :class:`~coevo_gym.core.seams.Choice` requests.
 
     Args:
-        config: its size.
-        seed: seed of its weights, its draws and its dropout.
+        config: size of the policy.
+        seed: seed for its weights, draws and dropout.
 
     Attributes:
-        value_lr: learning rate that suits a value head.
+        value_lr: suitable learning rate for a value head.
 
     Raises:
-        ImportError: if PyTorch is missing.
+        ImportError: if PyTorch is not installed.
     """
 
     value_lr = 1e-2
@@ -83,11 +83,11 @@ class TinyPolicy:
         self._use(WordWeights())
 
     def fit_words(self, texts: Iterable[str]) -> None:
-        """Weigh words by how rare they are in these texts: training texts only."""
+        """Compute word weights from training texts; rare words get a higher weight."""
         self._use(WordWeights.fit(texts))
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Choose; at temperature 0 the best, with the log-probability 0 of a sure thing.
+        """Choose a candidate for each request; at temperature 0 the best, with log-probability 0.
 
         Raises:
             ConfigError: if a request is not a choice among at least one candidate.
@@ -121,12 +121,12 @@ class TinyPolicy:
         return completions
 
     def logprobs(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
-        """Log-probabilities of decisions at temperature 1, (B, 1), and a mask of ones."""
+        """Return log-probabilities of decisions at temperature 1, (B, 1), and a mask of ones."""
         taken, batch = self._batch(samples)
         return self._picked(taken, batch, self._net(batch))
 
     def value_head(self) -> ValueHead:
-        """A new head that values what can be chosen, by the mean of the candidates."""
+        """Create a head that values a choice from the mean over its candidates."""
         from coevo_gym.agents.value_head import ValueHead
 
         return ValueHead(self.config.hidden)
@@ -134,7 +134,7 @@ class TinyPolicy:
     def logprobs_and_values(
         self, samples: Sequence[Sample], head: Module
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """As :meth:`logprobs`, and (B, 1) values of the choices, from one pass."""
+        """Return the results of :meth:`logprobs` and (B, 1) values, from one forward pass."""
         taken, batch = self._batch(samples)
         hidden = self._net.hidden(batch)
         values: Tensor = head(self._net.mean(hidden, batch)).unsqueeze(1)
@@ -147,7 +147,7 @@ class TinyPolicy:
     def _picked(
         self, taken: Sequence[ChoiceDecision], batch: Batch, scores: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Log-probabilities of the candidates that were taken, (B, 1), and a mask of ones."""
+        """Return log-probabilities of the chosen candidates, (B, 1), and a mask of ones."""
         logps = self._net.log_softmax(scores, batch)
         starts = batch.sizes.cumsum(0) - batch.sizes
         index = self._torch.tensor([decision.index for decision in taken])
@@ -155,15 +155,15 @@ class TinyPolicy:
         return picked, self._torch.ones_like(picked, dtype=self._torch.bool)
 
     def parameters(self) -> list[Parameter]:
-        """The weights to train."""
+        """Return the trainable weights."""
         return list(self._net.parameters())
 
     def train(self, mode: bool = True) -> None:
-        """Switch dropout on or off; it is off outside of an update."""
+        """Switch dropout on or off; it is off outside updates."""
         self._net.train(mode)
 
     def frozen_copy(self) -> TinyPolicy:
-        """The policy as it is now, without gradients."""
+        """Return a copy of the current policy without gradients."""
         copy = TinyPolicy(self.config)
         copy.load_state_dict(self.state_dict())
         copy._encoder = self._encoder
@@ -173,7 +173,7 @@ class TinyPolicy:
 
     @contextmanager
     def drawing(self, seed: int) -> Iterator[None]:
-        """A scope in which it draws by a seed; after it, its own draws go on as before."""
+        """Draw with another seed within a context; afterwards, continue the previous draws."""
         before, self._rng = self._rng, np.random.default_rng(seed)
         try:
             yield
@@ -181,7 +181,7 @@ class TinyPolicy:
             self._rng = before
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights, word weights, generators and version."""
+        """Return weights, word weights, generators and version."""
         net = {name: value.detach().clone() for name, value in self._net.state_dict().items()}
         return {
             "config": self.config.model_dump(),
@@ -193,15 +193,15 @@ class TinyPolicy:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`; the draws go on as if they had never stopped.
+        """Restore :meth:`state_dict`; the draws continue as if uninterrupted.
 
         Raises:
-            ConfigError: if the state is that of a policy of another size.
+            ConfigError: if the state belongs to a policy of another size.
         """
         if TinyConfig(**state["config"]) != self.config:
             raise ConfigError(
-                f"The saved policy has {state['config']}, this one {self.config.model_dump()}. "
-                "Make it with the saved config."
+                f"The saved policy has {state['config']}, but this policy has "
+                f"{self.config.model_dump()}. Create it with the saved config."
             )
         self._net.load_state_dict(state["net"])
         self._rng.bit_generator.state = state["rng"]
@@ -220,13 +220,14 @@ class TinyPolicy:
 def _as_choice(request: Request) -> Choice:
     if not isinstance(request, Choice) or not request.choices:
         raise ConfigError(
-            "The tiny policy chooses among candidates; it needs a Choice with at least one, "
-            f"actual: {request!r:.200}"
+            f"The tiny policy needs a Choice with at least one candidate, actual: {request!r:.200}"
         )
     return request
 
 
 def _as_choice_decision(sample: Sample) -> ChoiceDecision:
     if not isinstance(sample, ChoiceDecision):
-        raise ConfigError(f"The tiny policy learns from choices, actual: {type(sample).__name__}.")
+        raise ConfigError(
+            f"The tiny policy learns only from choices, actual: {type(sample).__name__}."
+        )
     return sample

@@ -1,1 +1,1 @@
-"""A curriculum and its envs for trainers of other processes, machines and venvs."""
+"""Servers that share a curriculum and its envs with trainers in other processes and machines."""

@@ -1,4 +1,4 @@
-"""The server: both faces behind one guard."""
+"""The server's ASGI app: the tickets API and the envs API behind one guard."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def make_app(
     hosts: Collection[str] = (),
     limits: Limits = Limits(),  # noqa: B008 (frozen)
 ) -> ASGIApp:
-    """The ASGI app that serves a session.
+    """Create the ASGI app that serves a session.
 
     Args:
-        session: gives out tickets and takes episodes in; the app closes it in the end.
-        envs: the face for agents.
-        tokens: what opens it.
-        hosts: names that it is reached by.
-        limits: what clients may take up.
+        session: session to serve; the app closes it on shutdown.
+        envs: API for agents.
+        tokens: secrets that grant access.
+        hosts: host names of the server.
+        limits: limits on the resources of clients.
     """
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        await checkpoint()  # imports what threads need, while files can still be opened
+        await checkpoint()  # import what threads need while files can still be opened
         sweeping = asyncio.create_task(_sweep(session))
         try:
             yield
@@ -69,18 +69,18 @@ def make_app(
 
 
 async def _sweep(session: JournaledSession) -> None:
-    """Take in what has lapsed, also while nobody calls."""
+    """Regularly take back lapsed tickets, even if no client calls."""
     while True:
         await asyncio.sleep(SWEEP_S)
         try:
             await run_in_threadpool(session.take_in_lapsed)
         except StoreError as error:
             logger.error("%s", error)
-            return  # every call says so from now on
+            return  # every call reports this error from now on
 
 
 async def _told(request: Request, error: Exception) -> Any:
-    """An HTTP error in the form of all others."""
+    """Return an HTTP error in the same form as all other errors."""
     assert isinstance(error, HTTPException)
     what = {404: f"There is no {request.url.path} here.", 405: "Send a POST."}
     message = what.get(error.status_code, error.detail)

@@ -1,4 +1,4 @@
-"""The env of one client: what it asks for and what it is shown, whatever it is connected by."""
+"""An env for one client, independent of the transport that connects it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _Text = Annotated[str, Field(min_length=1, max_length=255)]
 
 
 class ResetOrder(BaseModel):
-    """What a client may say when it begins an episode.
+    """A client's request to start an episode.
 
     Attributes:
-        split: which tasks: ``train`` (those of the curriculum, recorded), ``val`` or ``test``.
-        seed: of the env, where the task is not the curriculum's; it picks the task.
-        task: name or id of a task to run, unrecorded.
-        slot: row of a trainer of which this is a copy; the copies of a slot share a task.
-        policy_version: version of the policy that is about to act.
-        choices: how many of the actions to choose from are to be shown; 0 for none.
-        episode_id: a name for the episode, for the client's own use.
+        split: split of the tasks: ``train`` (curriculum tasks, recorded), ``val`` or ``test``.
+        seed: env seed, which selects the task unless the curriculum does.
+        task: name or id of a task to run without recording.
+        slot: row of a trainer that this episode is a copy of; copies in a slot share a task.
+        policy_version: version of the policy that will act.
+        choices: maximum number of candidate actions to show; 0 for none.
+        episode_id: client-defined name for the episode.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -58,15 +58,15 @@ class ActionOrder(BaseModel):
 
 
 class ClientEnv:
-    """An env as one client uses it: its messages in, frames out. For one thread at a time.
+    """An env as used by one client: messages in, frames out; for one thread at a time.
 
-    A frame is made of what an agent may see (:class:`~coevo_gym.core.trajectory.View`), and of the
-    outcome once the episode is over. So no task, verifier or solution can be in it.
+    A frame consists of what an agent may see (:class:`~coevo_gym.core.trajectory.View`), and of
+    the outcome once the episode is over. It can never contain a task, verifier or solution.
 
     Args:
-        benchmark: says what may be chosen from.
-        shelf: where envs are taken from.
-        session: what is practised on the training split.
+        benchmark: benchmark that provides the candidate actions.
+        shelf: shelf to take envs from.
+        session: session to practise on the training split.
     """
 
     def __init__(self, benchmark: Benchmark, shelf: EnvShelf, session: SessionFace) -> None:
@@ -77,12 +77,12 @@ class ClientEnv:
         self._over, self._episode = True, ""
 
     def reset(self, order: ResetOrder) -> dict[str, Any]:
-        """Begin an episode; returns its first frame.
+        """Start an episode and return its first frame.
 
         Raises:
-            EnvBackendError: if the engine fails, or there is no ticket in time.
-            TaskError: if there is no such task.
-            SplitLeakError: if a copy of a held-out task is asked for as a training task.
+            EnvBackendError: if the engine fails, or no ticket is available in time.
+            TaskError: if the requested task does not exist.
+            SplitLeakError: if a copy of a held-out task is requested as a training task.
         """
         self._over = True
         if self._env is None or order.split is not self._order.split:
@@ -109,18 +109,18 @@ class ClientEnv:
         return self._frame(None, terminated=False, truncated=False)
 
     def step(self, order: ActionOrder) -> dict[str, Any]:
-        """Carry out an action; returns the next frame.
+        """Execute an action and return the next frame.
 
         Raises:
             ResetNeeded: if no episode is running.
-            EnvBackendError: if the engine fails. The episode is lost then, its ticket given back.
+            EnvBackendError: if the engine fails; the episode is then lost and its ticket returned.
         """
         if self._over or self._env is None:
             raise ResetNeeded("No episode is running. Send a reset first.")
         env = self._env if self._sampler is None else self._sampler
         try:
             _, reward, terminated, truncated, _ = env.step(order.action)
-        except Exception:  # whatever it is, nobody knows what state the engine is in
+        except Exception:  # after any exception, the state of the engine is unknown
             self._over = True
             self._discard()
             raise
@@ -128,12 +128,12 @@ class ClientEnv:
         return self._frame(float(reward), terminated=terminated, truncated=truncated)
 
     def state(self) -> dict[str, Any]:
-        """Which episode it is, and how far it has come."""
+        """Return the id of the episode and its number of steps."""
         steps = 0 if self._env is None or not self._episode else self._bare.info["step"]
         return {"episode_id": self._episode or None, "step_count": steps}
 
     def close(self) -> None:
-        """Give the running episode and the env back; twice is fine."""
+        """Return the running episode's ticket and the env; may be called repeatedly."""
         env, self._env = self._env, None
         sampler, self._sampler = self._sampler, None
         self._over = True
@@ -143,7 +143,7 @@ class ClientEnv:
             self._shelf.put(str(self._order.split), env)
 
     def _discard(self) -> None:
-        """Close an env whose engine has failed, and give its ticket back."""
+        """Close an env whose engine has failed, and return its ticket."""
         env, self._env = self._env, None
         sampler, self._sampler = self._sampler, None
         try:

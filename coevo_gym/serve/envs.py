@@ -1,8 +1,8 @@
-"""The envs face: envs for anybody's agents, in OpenEnv's wire protocol.
+"""The envs API: envs for third-party agents, in OpenEnv's wire protocol.
 
-One WebSocket is one env. A client sends ``{"type": "reset" | "step" | "state" | "close", "data":
-{…}}`` and is answered by one message of type ``observation``, ``state`` or ``error``. A client that
-goes away gives its ticket back at once.
+Each WebSocket connection has one env. A client sends
+``{"type": "reset" | "step" | "state" | "close", "data": {…}}`` and receives one message of type
+``observation``, ``state`` or ``error``. When a client disconnects, its ticket is returned at once.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ STATE: dict[str, Any] = {
 
 
 class EnvsFace:
-    """The routes of the envs face, and how many clients it has.
+    """Routes and client count of the envs API.
 
     Args:
-        benchmark: whose envs they are.
-        shelf: where envs are taken from.
-        session: what is practised on the training split.
-        limits: what clients may take up.
-        about: name, description and version of it, for ``/metadata``.
+        benchmark: benchmark of the envs.
+        shelf: shelf to take envs from.
+        session: session to practise on the training split.
+        limits: limits on the resources of clients.
+        about: name, description and version of the server, for ``/metadata``.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class EnvsFace:
 
     @property
     def routes(self) -> list[BaseRoute]:
-        """``/ws`` for clients, and what tells them how to speak to it."""
+        """``/ws`` for clients, and endpoints that describe the protocol."""
         schema = {
             "action": ActionOrder.model_json_schema(mode="serialization"),
             "observation": OBSERVATION,
@@ -109,11 +109,11 @@ class EnvsFace:
         ]
 
     def close(self) -> None:
-        """End what clients wait for; their sessions end with their connections."""
+        """Cancel pending waits of clients; their sessions end with their connections."""
         self._stop.set()
 
     async def serve(self, socket: WebSocket) -> None:
-        """Serve one client until it goes, says nothing for too long, or the server stops."""
+        """Serve one client until it disconnects, is idle for too long, or the server stops."""
         await socket.accept()
         most = self._limits.sessions
         if self.n_sessions >= most:
@@ -127,7 +127,7 @@ class EnvsFace:
         try:
             await self._converse(socket, env)
         except (WebSocketDisconnect, RuntimeError) as error:
-            logger.debug("client has gone: %r", error)
+            logger.debug("client disconnected: %r", error)
         finally:
             try:
                 await asyncio.shield(to_thread.run_sync(env.close, limiter=self._threads))
@@ -159,7 +159,7 @@ class EnvsFace:
             await socket.send_text(answer)
 
     def _answer(self, client: ClientEnv, kind: str, data: dict[str, Any]) -> str:
-        """In a thread: the answer to a message."""
+        """Return the answer to a message; runs in a thread."""
         try:
             if kind == "reset":
                 return _dump("observation", client.reset(ResetOrder.model_validate(data)))
@@ -182,7 +182,7 @@ class EnvsFace:
 
 
 def _parse(text: str) -> tuple[str, dict[str, Any], str | None]:
-    """Type and data of a message; or the answer to what is none."""
+    """Return type and data of a message, and an error answer if the message is invalid."""
     try:
         message = json.loads(text)
     except (ValueError, RecursionError) as error:

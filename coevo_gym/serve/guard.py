@@ -1,4 +1,4 @@
-"""Who may speak to a server: hosts, origins, tokens and sizes, checked before anything is read."""
+"""Access control for a server: hosts, origins, tokens and sizes, checked before a body is read."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from coevo_gym.serve.tokens import Tokens
 
 PUBLIC = frozenset({"/health", "/schema", "/metadata"})
-"""What tells nothing but how to speak to this server."""
+"""Paths that only describe how to use the server and need no token."""
 TICKETS = "/tickets/"
 _REFUSED = 1008
 
 
 class Guard:
-    """An ASGI app that lets through what may pass to another.
+    """An ASGI app that forwards permitted requests to another app.
 
-    A page that a person has open in a browser can make it send requests to this machine, and the
-    name of its site may be made to lead here. So a request must name a host that is known, or an
-    address; and one that says where it comes from (``Origin``) must come from here.
+    A web page open in the user's browser can send requests to this machine, and its site's name may
+    resolve to this machine. Therefore a request must name a known host or an address; a request
+    with an ``Origin`` header must come from this server's own pages.
 
     Args:
-        app: the other.
-        tokens: what opens it.
-        hosts: names that it is reached by, beside localhost and this machine's own.
-        body_bytes: largest body of a request.
-        advice: what somebody can do who names another host.
+        app: app to protect.
+        tokens: secrets that grant access.
+        hosts: host names of the server, in addition to localhost and this machine's own names.
+        body_bytes: maximum size of a request body.
+        advice: hint for users whose host name is refused.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Guard:
         self.hosts = {name.lower() for name in (*own, *hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or have it answered."""
+        """Answer a refused request, or forward the request to the app."""
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
@@ -62,7 +62,7 @@ class Guard:
             status, why = refused
             answer = JSONResponse({"error": "Refused", "message": why}, status)
             await answer(scope, receive, send)
-        else:  # a handshake that is not accepted is answered by 403
+        else:  # a handshake that is not accepted is answered with 403
             await send({"type": "websocket.close", "code": _REFUSED, "reason": refused[1]})
 
     def _refusal(self, path: str, headers: Headers) -> tuple[int, str] | None:
@@ -89,7 +89,7 @@ class Guard:
         return name is None or name in self.hosts  # no site can have an address as its name
 
     def _bounded(self, scope: Scope, receive: Receive) -> Receive:
-        """Reads a body up to its bound, also if it does not say how long it is."""
+        """Return a ``receive`` that limits the body, even if its length is not declared."""
         if scope["type"] != "http":
             return receive
         read = 0
@@ -112,7 +112,7 @@ class Guard:
 
 @lru_cache(maxsize=64)
 def _name_of(host: str) -> str | None:
-    """The name in a Host header, without its port; None for an address, "" for nonsense."""
+    """Return the name in a Host header without its port; None for an address, "" if invalid."""
     try:
         name = (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a served session has done since its last snapshot, in one SQLite file."""
+"""Journal of a served session's calls since its last snapshot, in one SQLite file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from coevo_gym.core.task import canonical_json
 from coevo_gym.store.folder import storing, transaction
 
 FORMAT = 2
-"""2 added a checksum to each row; journals of format 1 are upgraded when they are opened."""
+"""Version of the file format; 2 added a checksum per row. Format 1 is upgraded on opening."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, body TEXT);
 CREATE TABLE IF NOT EXISTS snapshot
@@ -31,9 +31,9 @@ class Call(NamedTuple):
     """One change of a session.
 
     Attributes:
-        at: when, in seconds of the session's clock.
-        what: its name.
-        body: its arguments, and what it answered, as JSON.
+        at: time of the call, in seconds of the session's clock.
+        what: name of the call.
+        body: arguments and answer of the call, as JSON.
     """
 
     at: float
@@ -42,15 +42,15 @@ class Call(NamedTuple):
 
 
 class Journal:
-    """The calls of a session in order, and the snapshot that the first of them follows.
+    """The calls of a session in order, and the snapshot before the first of them.
 
-    A call that :meth:`add` has returned from outlives its process. One process at a time may have
+    A call survives the process once :meth:`add` has returned. Only one process at a time may have
     the file open. Every row has a checksum.
 
     Args:
-        path: the file; created if it does not exist.
-        about: what the session was made with. It is stored in a new file, and must be equal in an
-            old one.
+        path: path of the file; created if missing.
+        about: settings of the session. They are stored in a new file and must equal those in an
+            existing one.
 
     Raises:
         StoreError: if the file cannot be used, is damaged, belongs to another session, or is in
@@ -68,7 +68,7 @@ class Journal:
             )
             self._db.text_factory = _text
             try:
-                # Whoever has the file open keeps it locked: two servers would share no memory.
+                # Keep the file locked while it is open, because two servers would share no memory.
                 self._db.executescript("PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;")
                 self._db.executescript(
                     f"PRAGMA synchronous=FULL; BEGIN EXCLUSIVE; {_SCHEMA} COMMIT;"
@@ -79,8 +79,8 @@ class Journal:
                 self._db.close()
                 if "locked" in str(error):
                     raise StoreError(
-                        f"{path} is in use: another server has it open. Stop that one first, or "
-                        "pass another --db."
+                        f"{path} is in use by another server. Stop that server, or pass another "
+                        "--db."
                     ) from error
                 raise
 
@@ -92,16 +92,16 @@ class Journal:
         known = dict(self._db.execute("SELECT name, body FROM about"))
         if version not in (0, 1, FORMAT) or (version == 0 and known):
             raise StoreError(
-                f"{self.path} has format {version}, and this version of coevo_gym reads formats "
-                f"1 to {FORMAT}. Pass another --db, or use the version that made it."
+                f"{self.path} has format {version}, but this version of coevo_gym reads formats "
+                f"1 to {FORMAT}. Pass another --db, or use the version that created it."
             )
         mine = {name: canonical_json(value) for name, value in about.items()}
         if version and known != mine:
             other = [n for n in sorted({*known, *mine}) if known.get(n) != mine.get(n)]
             said = ", ".join(f"{n}={known.get(n)} (now {mine.get(n)})" for n in other)
             raise StoreError(
-                f"{self.path} is of a session that was made with {said}. Go on with the same "
-                "settings, or pass another --db."
+                f"{self.path} belongs to a session made with {said}. Use the same settings, or "
+                "pass another --db."
             )
         if version != FORMAT:
             with transaction(self._db):
@@ -112,7 +112,7 @@ class Journal:
                 self._db.execute(f"PRAGMA user_version={FORMAT}")
 
     def _add_checksums(self) -> None:
-        """Upgrade format 1."""
+        """Upgrade a file from format 1."""
         db = self._db
         db.create_function("checksum", 4, _checksum)
         db.execute("ALTER TABLE snapshot ADD COLUMN checksum INTEGER")
@@ -121,17 +121,17 @@ class Journal:
         db.execute("UPDATE calls SET checksum = checksum(number, at, what, body)")
 
     def _count(self) -> int:
-        """Return how many calls there are; they are numbered from 1 without a gap."""
+        """Return the number of calls, which are numbered from 1 without gaps."""
         n, last = self._db.execute("SELECT count(*), max(number) FROM calls").fetchone()
         if n != (last or 0):
             raise self._damaged(f"of {last} calls, {n} are left")
         return int(n)
 
     def snapshot(self) -> tuple[float, dict[str, Any]] | None:
-        """Return when the latest snapshot was made and the state in it; None if there is none.
+        """Return the time and state of the latest snapshot; None if there is none.
 
         Raises:
-            StoreError: if it is damaged.
+            StoreError: if the snapshot is damaged.
         """
         with self._lock, self._using():
             row = self._db.execute("SELECT one, at, '', body, checksum FROM snapshot").fetchone()
@@ -157,23 +157,23 @@ class Journal:
             yield call
 
     def count(self, what: str, first: int) -> int:
-        """Return how many calls of a name there are from a number on."""
+        """Return the number of calls with a name, starting at call number ``first``."""
         query = "SELECT count(*) FROM calls WHERE number >= ? AND what = ?"
         with self._lock, self._using():
             return int(self._db.execute(query, (first, what)).fetchone()[0])
 
     @property
     def bytes_since_snapshot(self) -> int:
-        """Bytes that have been added since the latest snapshot."""
+        """Number of bytes added since the latest snapshot."""
         return self._since
 
     def add(self, calls: Sequence[Call], *, synced: bool = True) -> None:
-        """Store calls, all or none.
+        """Store calls atomically.
 
         Args:
-            calls: what happened, in order.
-            synced: whether they are on disk when it returns. Otherwise they outlive this process,
-                but not a power cut that comes before the next ones that are.
+            calls: calls to store, in order.
+            synced: True to sync them to disk before returning. Otherwise they survive a crash of
+                this process, but not a power failure before the next synced calls.
         """
         rows = []
         for number, call in enumerate(calls, self.n_calls + 1):
@@ -189,7 +189,7 @@ class Journal:
             self._since += sum(len(row[3]) for row in rows)
 
     def put_snapshot(self, at: float, state: Mapping[str, Any]) -> int:
-        """Replace the snapshot and all calls so far by a state; returns its size in bytes."""
+        """Replace the snapshot and all calls by a state; return its size in bytes."""
         body = _pack(state)
         row = (1, at, body, _checksum(1, at, "", body))
         with self._lock, self._using():
@@ -200,7 +200,7 @@ class Journal:
         return len(body)
 
     def copy(self) -> Path:
-        """Copy the whole file to a new one beside it, and return that."""
+        """Copy the file to a new file beside it and return the new path."""
         names = (self.path.with_name(f"{self.path.name}.copy-{n}") for n in count(1))
         path = next(name for name in names if not name.exists())
         with self._lock, self._using(), closing(sqlite3.connect(path)) as other:
@@ -208,18 +208,18 @@ class Journal:
         return path
 
     def close(self) -> None:
-        """Close the file; twice is fine."""
+        """Close the file; may be called repeatedly."""
         with self._lock:
             self._db.close()
 
     @contextmanager
     def _using(self) -> Iterator[None]:
-        """Turn whatever a file that cannot be used or read leads to into a StoreError."""
+        """Convert any error caused by an unusable or damaged file to a StoreError."""
         with storing(self.path):
             try:
                 yield
             except sqlite3.DatabaseError as error:
-                broken = type(error) is sqlite3.DatabaseError  # not one of its kinds
+                broken = type(error) is sqlite3.DatabaseError  # not one of its subclasses
                 if broken or "malformed" in str(error):
                     raise self._damaged(error) from error
                 raise
@@ -229,7 +229,7 @@ class Journal:
     def _read(
         self, name: str, number: Any, at: Any, what: Any, body: Any, checksum: Any
     ) -> tuple[float, str, Any]:
-        """Return time, name and content of a row that is as it was written."""
+        """Return time, name and content of a row after checking its checksum."""
         if not isinstance(body, bytes) or checksum != _checksum(number, at, what, body):
             raise self._damaged(f"{name} is not as it was written")
         try:
@@ -248,7 +248,7 @@ class Journal:
 
 
 def _text(data: bytes) -> str:
-    """Decode a text column; one with flipped bytes fails its checksum, not here."""
+    """Decode a text column; corrupted bytes are detected later by the checksum."""
     return data.decode(errors="replace")
 
 

@@ -1,4 +1,4 @@
-"""What a server allows its clients."""
+"""Limits on the resources that clients of a server may use."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Any
 from coevo_gym.core.errors import ConfigError
 
 HEAD_S = 10.0
-"""Seconds in which the head of a request must arrive."""
+"""Maximum seconds for the head of a request to arrive."""
 HEAD_BYTES = 64 << 10
-"""Largest head of a request."""
+"""Maximum size of the head of a request."""
 _FILES = 8192
-"""Files that a server wants to be able to open."""
+"""Number of open files that a server tries to allow."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on what clients may take up; a client beyond one is told so, and nobody else suffers.
+    """Limits on clients; a client that exceeds one gets an error and no other client is affected.
 
     Attributes:
-        sessions: most envs that clients may have open at a time.
-        idle_s: seconds without a message after which an env is closed and its ticket given back.
-        body_mb: largest request of the tickets face, in MiB; a trajectory or a state has to fit.
-        message_kb: largest message of the envs face, in KiB; an action has to fit.
+        sessions: maximum number of envs open at a time.
+        idle_s: seconds without a message after which an env is closed and its ticket returned.
+        body_mb: maximum request size of the tickets API, in MiB; must fit a trajectory or a state.
+        message_kb: maximum message size of the envs API, in KiB; must fit an action.
 
     Raises:
-        ConfigError: if one is not positive.
+        ConfigError: if a limit is not positive.
     """
 
     sessions: int = 64
@@ -56,11 +56,11 @@ class Limits:
 def connection_bounds(sessions: int = 0) -> dict[str, Any]:
     """Return settings for ``uvicorn.Config`` that keep idle connections from blocking a server.
 
-    Each connection takes a file descriptor, even if no request is ever sent on it. This raises the
-    process's soft limit on open files and lets connections use half of them.
+    Each connection takes a file descriptor, even if it never sends a request. This function raises
+    the process's soft limit on open files and lets connections use half of them.
 
     Args:
-        sessions: clients that must be able to connect at the same time.
+        sessions: number of clients that must be able to connect at the same time.
     """
     files = _raise_file_limit(max(_FILES, 4 * sessions))
     return {
@@ -74,13 +74,13 @@ def bounded_protocol(most: int, head_s: float = HEAD_S) -> type[asyncio.Protocol
     """Create a uvicorn HTTP protocol that limits idle connections.
 
     A connection is idle from its start, and again from the end of each response, until the head
-    of a request has arrived. It is closed when it has been idle for ``head_s``. When there are
-    more than ``most`` connections, the one that has been idle longest is closed, which is the new
-    one if all others are being answered.
+    of a request has arrived. It is closed after being idle for ``head_s``. If there are more than
+    ``most`` connections, the one idle for longest is closed; this is the new connection if all
+    others are being answered.
 
     Args:
-        most: connections at a time, WebSockets included.
-        head_s: seconds that a connection may be idle.
+        most: maximum number of connections, including WebSockets.
+        head_s: maximum seconds that a connection may be idle.
     """
     uvicorn: Any = import_module("uvicorn.protocols.http.auto")
     idle: dict[Any, asyncio.TimerHandle] = {}  # connections, longest idle first
@@ -105,7 +105,7 @@ def bounded_protocol(most: int, head_s: float = HEAD_S) -> type[asyncio.Protocol
             self._set_busy()
 
         def _update(self, n_bytes: int = 0) -> None:
-            """Note whether it is idle; ``n_bytes`` have just arrived."""
+            """Update the idle state after ``n_bytes`` have arrived."""
             answering = self.cycle is not None and not self.cycle.response_complete
             if answering or self not in self.connections:  # a WebSocket has its own protocol
                 self._set_busy()
@@ -137,6 +137,6 @@ def _raise_file_limit(wanted: int) -> int:
     raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
-    except (ValueError, OSError):  # the system may allow less than it says
+    except (ValueError, OSError):  # the system may allow less than it reports
         return soft
     return raised

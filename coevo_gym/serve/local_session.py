@@ -1,4 +1,4 @@
-"""A kept session, as envs that run in its own process practise it."""
+"""Interface of a journaled session for envs in the same process."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from coevo_gym.core.trajectory import EndReason, Trajectory
 from coevo_gym.serve.session import JournaledSession
 
 PATIENCE_S = 3600.0
-"""Longest wait for a ticket, while the first tasks are still looked for."""
+"""Maximum seconds to wait for a ticket while a round looks for the first tasks."""
 POLL_S = 0.5
 
 
 class LocalSession:
-    """The :class:`~coevo_gym.curricula.session.face.SessionFace` of a session of this process.
+    """A :class:`~coevo_gym.curricula.session.face.SessionFace` for a session in this process.
 
-    Its episodes end with the process, so that their tickets are given back when the session is
-    opened again. The session runs its rounds by itself: :meth:`take` waits for the first tasks.
+    Its episodes end with the process, so their tickets are returned when the session is opened
+    again. The session runs its rounds by itself; :meth:`take` waits for the first tasks.
 
     Args:
-        session: what is practised.
-        stop: ends such a wait when it is set.
+        session: session to practise.
+        stop: event that ends such a wait.
     """
 
     def __init__(self, session: JournaledSession, stop: threading.Event) -> None:
@@ -33,39 +33,39 @@ class LocalSession:
 
     @property
     def lease_s(self) -> float:
-        """Seconds that a ticket may be out without a word."""
+        """Seconds after which a ticket without a renewal lapses."""
         return self._session.lease_s
 
     @property
     def evolving(self) -> bool:
-        """Whether a round is being run, or waits to be tried again."""
+        """True while a round is running or waiting for a retry."""
         return self._session.evolving
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many tickets were taken, and what became of them."""
+        """Number of tickets taken, and number of tickets by outcome."""
         return self._session.counts
 
     @property
     def outstanding(self) -> tuple[Ticket, ...]:
-        """Tickets that are neither reported nor given back, oldest first."""
+        """Tickets that are neither reported nor returned, oldest first."""
         return self._session.outstanding
 
     def metrics(self) -> dict[str, float]:
-        """The curriculum's numbers."""
+        """Return the curriculum's metrics."""
         return self._session.metrics()
 
     def seed_of(self, ticket: Ticket) -> int:
-        """An env seed for a ticket's episode."""
+        """Return an env seed for a ticket's episode."""
         return self._session.seed_of(ticket)
 
     def take(
         self, *, policy_version: int = 0, slot: str | None = None, request: str | None = None
     ) -> Ticket:
-        """The right to run one more episode, as soon as there is one.
+        """Take a ticket for one episode, waiting until one is available.
 
         Raises:
-            EnvBackendError: if there is none in time, or the wait is stopped.
+            EnvBackendError: if no ticket is available in time, or the wait is stopped.
         """
         begun = time.monotonic()
         while True:
@@ -77,11 +77,11 @@ class LocalSession:
             waited = time.monotonic() - begun
             if waited >= PATIENCE_S or self._stop.wait(POLL_S):
                 raise EnvBackendError(
-                    f"There is no episode to begin after {waited:.0f} s. {found.reason}"
+                    f"No episode is available after {waited:.0f} s. {found.reason}"
                 )
 
     def report(self, ticket_id: str, trajectory: Trajectory) -> None:
-        """Hand in an episode; which group it closes is the session's to know."""
+        """Report an episode; the group that it closes is not returned."""
         self._session.report(ticket_id, trajectory)
 
     def give_back(self, ticket_id: str, reason: EndReason) -> None:
@@ -89,17 +89,17 @@ class LocalSession:
         self._session.give_back(ticket_id, reason)
 
     def renew(self, ticket_id: str) -> bool:
-        """Begin a ticket's lease anew; whether it is still out."""
+        """Renew a ticket's lease; return True if the ticket is still out."""
         return self._session.renew(ticket_id)
 
     def close_spent_step(self) -> None:
-        """Nothing: the next take closes it."""
+        """Do nothing; the next take closes the step."""
 
     def evolve(self) -> None:
-        """Nothing: rounds run in a thread of the session."""
+        """Do nothing; rounds run in a thread of the session."""
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the stream depends on, as JSON."""
+        """Return the complete state of the task stream as JSON."""
         return self._session.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

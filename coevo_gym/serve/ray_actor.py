@@ -1,11 +1,11 @@
-"""A curriculum session as a named Ray actor: one for all workers of a cluster.
+"""A curriculum session as a named Ray actor, shared by all workers of a cluster.
 
     session = start_session(make_session, name="shop")      # once, in the driver
     session = RaySession("shop")                            # in any worker of the cluster
     env = EvolvingTaskSampler(gym.make("CoEvolve-WebShop-v0"), session=session)
 
-The actor stays on the node it is started from, so a node that is lost takes none of the curriculum
-with it: with leases, the tickets of its workers are given to others.
+The actor stays on the node that starts it, so losing another node does not affect the curriculum.
+With leases, the tickets of lost workers are given to others.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.provision import extra_advice
 
 NAME = "coevo-session"
-_CALLS_AT_ONCE = 64  # a round of evolution takes one for as long as it runs
-_started: dict[str, Any] = {}  # Ray ends an actor that nobody holds
+_CALLS_AT_ONCE = 64  # an evolution round occupies one call while it runs
+_started: dict[str, Any] = {}  # Ray ends an actor without references
 
 
 class RaySession:
-    """Passes each call on to a session in a named actor; :class:`SessionFace` says which.
+    """A client that forwards each call to a session in a named actor, see :class:`SessionFace`.
 
-    It may be pickled, and made in any process of the cluster.
+    It can be pickled, and created in any process of the cluster.
 
     Args:
-        name: the actor's.
-        namespace: the actor's; None for that of this process.
+        name: name of the actor.
+        namespace: namespace of the actor; None for the namespace of this process.
 
     Raises:
         ImportError: if Ray is not installed.
-        ValueError: if there is no such actor.
+        ValueError: if the actor does not exist.
     """
 
     def __init__(self, name: str = NAME, namespace: str | None = None) -> None:
@@ -48,58 +48,58 @@ class RaySession:
 
     @property
     def evolving(self) -> bool:
-        """Whether a round is being run, or waits to be applied."""
+        """True while a round is running or waiting to be applied."""
         return cast(bool, self._read("evolving"))
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many tickets were taken, and what became of them."""
+        """Number of tickets taken, and number of tickets by outcome."""
         return cast("dict[str, int]", self._read("counts"))
 
     @property
     def outstanding(self) -> tuple[Ticket, ...]:
-        """Tickets that are neither reported nor given back, oldest first."""
+        """Tickets that are neither reported nor returned, oldest first."""
         return cast("tuple[Ticket, ...]", self._read("outstanding"))
 
     def metrics(self) -> dict[str, float]:
-        """The curriculum's numbers."""
+        """Return the curriculum's metrics."""
         return cast("dict[str, float]", self._call("metrics"))
 
     def seed_of(self, ticket: Ticket) -> int:
-        """An env seed for a ticket's episode."""
+        """Return an env seed for a ticket's episode."""
         return cast(int, self._call("seed_of", ticket))
 
     def take(
         self, *, policy_version: int = 0, slot: str | None = None, request: str | None = None
     ) -> Ticket | Later:
-        """The right to run one more episode."""
+        """Take a ticket for one episode."""
         return cast(
             "Ticket | Later",
             self._call("take", policy_version=policy_version, slot=slot, request=request),
         )
 
     def report(self, ticket_id: str, trajectory: Trajectory) -> Group | None:
-        """Hand in an episode; the group, if this closes it."""
+        """Report an episode; return the group if this closes it."""
         return cast("Group | None", self._call("report", ticket_id, trajectory))
 
     def give_back(self, ticket_id: str, reason: EndReason) -> Group | None:
-        """Return a ticket whose episode will not be finished; the group, if this closes it."""
+        """Return the ticket of an unfinished episode; return the group if this closes it."""
         return cast("Group | None", self._call("give_back", ticket_id, reason))
 
     def renew(self, ticket_id: str) -> bool:
-        """Begin a ticket's lease anew; whether it is still out."""
+        """Renew a ticket's lease; return True if the ticket is still out."""
         return cast(bool, self._call("renew", ticket_id))
 
     def close_spent_step(self) -> None:
-        """Close a step that opened by itself if no ticket of it is left."""
+        """Close an automatically opened step if it has no tickets left."""
         self._call("close_spent_step")
 
     def evolve(self) -> RoundResult | None:
-        """Run the round that is due, or wait for the one under way; None if there is none."""
+        """Run the due round, or wait for the running one; return None if there is none."""
         return cast("RoundResult | None", self._call("evolve"))
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the stream depends on, as JSON."""
+        """Return the complete state of the task stream as JSON."""
         return cast("dict[str, Any]", self._call("state_dict"))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -117,10 +117,10 @@ class RaySession:
 
 
 class SessionActor:
-    """What runs in the actor.
+    """The actor's implementation.
 
     Args:
-        make: makes the session; called there.
+        make: function that creates the session; called in the actor.
     """
 
     def __init__(self, make: Callable[[], CurriculumSession]) -> None:
@@ -136,18 +136,18 @@ class SessionActor:
 
 
 def start_session(make: Callable[[], CurriculumSession], name: str = NAME) -> RaySession:
-    """Start a session as a named actor on this node; Ray has to be initialised.
+    """Start a session as a named actor on this node; Ray must be initialised.
 
-    It ends with :func:`stop_session`, or with this process.
+    The actor ends with :func:`stop_session`, or with this process.
 
     Args:
-        make: makes the session, in the actor. Workers that may be lost need one with
-            ``lease_s`` and ``clock=time.monotonic``.
-        name: what others find it by.
+        make: function that creates the session in the actor. If workers may be lost, the session
+            needs ``lease_s`` and ``clock=time.monotonic``.
+        name: name of the actor.
 
     Raises:
         ImportError: if Ray is not installed.
-        ValueError: if there is an actor of this name.
+        ValueError: if an actor of this name exists.
     """
     ray = _imported("ray")
     placing = _imported("ray.util.scheduling_strategies")
@@ -165,7 +165,7 @@ def start_session(make: Callable[[], CurriculumSession], name: str = NAME) -> Ra
 
 
 def stop_session(name: str = NAME) -> None:
-    """End a session's actor."""
+    """Stop a session's actor."""
     ray = _imported("ray")
     ray.kill(ray.get_actor(name))
     _started.pop(name, None)
@@ -177,5 +177,5 @@ def _imported(module: str) -> ModuleType:
     except ImportError as error:
         raise ImportError(
             f"Ray is not installed here ({error}). {extra_advice('rllib')}, or run `coevo install "
-            "rllib` and use the Python of the environment that it makes."
+            "rllib` and use the Python of the environment that it creates."
         ) from error

@@ -1,7 +1,7 @@
-"""A curriculum session together with the journal of all that was done to it.
+"""A curriculum session with a journal of all its calls.
 
-A call is carried out, written down and answered, in that order. What changes the session is in
-:meth:`Recorded._carry_out` alone, now and when it is replayed.
+Each call is executed, recorded and answered, in that order. All changes of the session are made in
+:meth:`Recorded._carry_out`, both live and during replay.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from coevo_gym.serve.journal import Call, Journal
 logger = logging.getLogger(__name__)
 
 SNAPSHOT_BYTES = 16 * 2**20
-"""Fewest bytes of calls after which a snapshot takes their place."""
+"""Minimum size of the journal's calls, in bytes, before a snapshot replaces them."""
 _UNSYNCED = frozenset({"take", "renew", "sweep"})
-"""Calls that a power cut may take back: a ticket that nobody knows of is given out again."""
-_RESTART = "Restart the server to go on from its journal; everything it acknowledged is kept."
+"""Calls that a power failure may undo; an unknown ticket is then issued again."""
+_RESTART = "Restart the server to continue from its journal; everything it acknowledged is kept."
 
 
 class Recorded:
-    """A session whose calls are in a journal before they are answered; for one thread at a time.
+    """A session that records each call in a journal before answering it; for one thread at a time.
 
-    A call is either refused before it changes anything, or carried out and written down. After
-    anything else, such as an exception in the curriculum or a full disk, the session in memory may
-    differ from its journal: it is broken, and every later call says so.
+    A call is either refused before it changes anything, or executed and recorded. After anything
+    else, such as an exception in the curriculum or a full disk, the session in memory may differ
+    from its journal. The session is then broken, and every later call raises an error.
 
     Args:
-        make: creates a session with a new curriculum, the given evolver, and the given clock.
-        journal: stores the calls.
+        make: function that creates a session with a new curriculum, given an evolver and a clock.
+        journal: journal that stores the calls.
         recover: if a call cannot be replayed, continue from the state before it.
 
     Attributes:
         session: the session.
-        epoch: a name that changes with every state that is loaded.
+        epoch: a name that changes whenever a state is loaded.
         mine: tickets whose episodes run in this process.
-        now: the time of the current call, in seconds.
-        broken: why no more calls are carried out; None as long as they are.
-        recovered: what was dropped to recover, and where the copy is; "" if nothing was.
+        now: time of the current call, in seconds.
+        broken: error that stopped the session; None while it works.
+        recovered: description of what recovery dropped and where the copy is; "" if nothing.
 
     Raises:
         StoreError: if the journal is damaged or has a call that cannot be replayed.
@@ -88,19 +88,21 @@ class Recorded:
         given: Any = None,
         mark: Callable[[], object] = object,
     ) -> Any:
-        """Carry out a call, and have it on disk before it is answered.
+        """Execute a call, and sync it to disk before it is answered.
 
         Args:
-            what: its name.
-            body: its arguments, as they are stored.
-            changes: whether a call with this answer has changed anything, and is to be stored.
+            what: name of the call.
+            body: arguments of the call, as they are stored.
+            changes: function that returns True if a call with the given answer has changed
+                anything and must be stored.
             given: an argument that need not be read from the body.
-            mark: returns a value that differs as soon as the call has changed anything. A
-                :class:`CoevoError` that leaves it alone is a refusal. By default, none is.
+            mark: function whose value differs once the call has changed anything. A
+                :class:`CoevoError` that leaves the value unchanged is a refusal. By default, no
+                error is.
 
         Raises:
             CoevoError: if the call is refused.
-            StoreError: if it failed in any other way, which breaks the session.
+            StoreError: if the call failed in any other way, which breaks the session.
         """
         self.check_sound()
         calls: list[Call] = []
@@ -117,7 +119,7 @@ class Recorded:
                     raise
                 refusal = error
             else:
-                self.session.plan()  # when chance is asked is part of what is replayed
+                self.session.plan()  # the order of random draws is part of what is replayed
                 if changes(answer):
                     if what == "take":
                         body = {**body, "ticket": answer.id, "task": answer.task.id}
@@ -128,20 +130,20 @@ class Recorded:
         return answer
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Replace the session by a new one with this state, as soon as that is on disk.
+        """Replace the session by a new one with this state, once the state is on disk.
 
         Raises:
-            ConfigError: if it is not the state of a session. Nothing has changed then.
-            StoreError: if it cannot be written, which breaks the session.
+            ConfigError: if this is not the state of a session; nothing has changed then.
+            StoreError: if the state cannot be written, which breaks the session.
         """
         self.check_sound()
         try:
             if "callers" in state or "out" in state.get("ledger", ()):
                 raise ConfigError("it has tickets that are out. Use a state that `save` returned")
             session, kept = self._loaded(state)
-        except Exception as error:  # whatever it does to a session that nobody uses
+        except Exception as error:  # any effect is on a session that is discarded
             raise ConfigError(
-                f"This state cannot be loaded: {_said(error)}. The session goes on without it."
+                f"This state cannot be loaded: {_said(error)}. The session continues without it."
             ) from error
         with self.breaking("load"):
             self._switch(session, kept)
@@ -152,25 +154,25 @@ class Recorded:
             if self.broken is None:
                 with self.breaking("close"):
                     self._snapshot()
-                self.broken = StoreError("It has been closed.")
+                self.broken = StoreError("The session has been closed.")
         finally:
             self._journal.close()
 
     def check_sound(self) -> None:
-        """Refuse to go on once the session is broken.
+        """Raise an error if the session is broken.
 
         Raises:
-            StoreError: if it is.
+            StoreError: if the session is broken.
         """
         if self.broken is not None:
             raise StoreError(f"This session has stopped. {self.broken} {_RESTART}") from self.broken
 
     @contextmanager
     def breaking(self, what: str) -> Iterator[None]:
-        """Break the session if anything is raised: it may differ from its journal by then.
+        """Mark the session as broken on any exception, because it may differ from its journal.
 
         Args:
-            what: what is done, for the message.
+            what: name of the call, for the message.
 
         Raises:
             StoreError: for any exception.
@@ -188,7 +190,7 @@ class Recorded:
             raise StoreError(f"{self.broken} {_RESTART}") from error
 
     def _carry_out(self, what: str, body: Mapping[str, Any], given: Any = None) -> Any:
-        """Change the session by one call; the same calls in order give the same session."""
+        """Change the session by one call; replaying the same calls gives the same session."""
         session = self.session
         answer: Any = None
         if what == "take":
@@ -210,16 +212,16 @@ class Recorded:
         elif what == "sweep":
             session.take_in_lapsed()
         else:
-            raise StoreError(f"there is no call {what!r}")
+            raise StoreError(f"the call {what!r} does not exist")
         return answer
 
     # Opening a journal.
 
     def _replay(self, at: float, state: dict[str, Any], *, recover: bool) -> None:
-        """Go on from a snapshot and the calls after it.
+        """Restore a snapshot and replay the calls after it.
 
         Raises:
-            StoreError: if a call cannot be carried out, and ``recover`` is not set.
+            StoreError: if a call cannot be replayed, and ``recover`` is not set.
         """
         done, problem = self._play(at, state)
         if problem is None:
@@ -245,15 +247,15 @@ class Recorded:
     def _play(
         self, at: float, state: Mapping[str, Any], n_calls: int | None = None
     ) -> tuple[int, str | None]:
-        """Load a snapshot into the new session and carry out calls.
+        """Load a snapshot into the new session and replay calls.
 
         Args:
-            at: when the snapshot was made.
-            state: the snapshot.
-            n_calls: how many calls to carry out; None for all.
+            at: time of the snapshot.
+            state: state in the snapshot.
+            n_calls: number of calls to replay; None for all.
 
         Returns:
-            How many calls were carried out, and why the next one could not be.
+            The number of replayed calls, and the reason why the next one failed.
 
         Raises:
             StoreError: if the snapshot itself cannot be loaded.
@@ -283,7 +285,7 @@ class Recorded:
         return done, None
 
     def _loaded(self, state: Mapping[str, Any]) -> tuple[CurriculumSession, dict[str, Any]]:
-        """Load a state into a new session, and that into another one, as a restart would.
+        """Load a state into a new session, then reload that session's state, as a restart would.
 
         Returns:
             The second session, and its state for a snapshot.
@@ -299,7 +301,7 @@ class Recorded:
         return second, kept
 
     def _switch(self, session: CurriculumSession, kept: dict[str, Any]) -> None:
-        """Put a loaded session in the place of this one, with tickets of its own epoch."""
+        """Replace this session by a loaded one, whose tickets belong to a new epoch."""
         epoch = secrets.token_hex(3)
         self._put(kept, (), epoch)
         self.session, self.epoch, self.mine = session, epoch, set()
@@ -323,29 +325,29 @@ class Recorded:
 
 
 class _Found:
-    """An evolver whose round has been carried out already.
+    """An evolver that returns the result of a round that has already run.
 
     Attributes:
-        result: what it found.
+        result: result of the round.
     """
 
     def __init__(self) -> None:
         self.result: RoundResult | None = None
 
     def run(self, round: Round) -> RoundResult:
-        """Return what it found."""
+        """Return the stored result."""
         assert self.result is not None
         return self.result
 
 
 def _check_ticket(answer: object, body: Mapping[str, Any]) -> None:
-    """Refuse another answer to a take than the one in the journal."""
+    """Check that replaying a take gives the ticket recorded in the journal."""
     mine = isinstance(answer, Ticket) and (answer.id, answer.task.id)
     if mine != (body["ticket"], body["task"]):
-        raise StoreError("it was for another task, so other code wrote this journal")
+        raise StoreError("it was for another task, so another code version wrote this journal")
 
 
 def _said(error: BaseException) -> str:
-    """An error in words, without the stop at its end."""
+    """Format an error without its final full stop."""
     words = str(error).strip().removesuffix(".")
     return words if isinstance(error, CoevoError) else f"{type(error).__name__}: {words}"

@@ -1,4 +1,4 @@
-"""Checks of reported episodes, before they are acknowledged."""
+"""Checks of reported episodes before they are acknowledged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read_trajectory(data: dict[str, Any]) -> Trajectory:
     """Read an episode from its JSON.
 
     Raises:
-        TaskError: if it is not one.
+        TaskError: if the JSON does not describe an episode.
     """
     try:
         return trajectory_from_json(data)
@@ -29,18 +29,18 @@ def read_trajectory(data: dict[str, Any]) -> Trajectory:
 
 
 def check_report(episode: Trajectory, body: Mapping[str, Any], task: Task) -> None:
-    """Refuse an episode that could not be recorded or saved after it was acknowledged.
+    """Check that an episode can be recorded and saved before it is acknowledged.
 
     Groups are recorded when their last episode arrives, and recording reads the benchmark's symbol
     of every step.
 
     Args:
-        episode: what happened.
-        body: its JSON.
-        task: the task of its ticket.
+        episode: reported episode.
+        body: JSON of the episode.
+        task: task of its ticket.
 
     Raises:
-        TaskError: saying what is wrong.
+        TaskError: if the episode cannot be recorded or saved.
     """
     try:
         json.dumps(body, allow_nan=False)

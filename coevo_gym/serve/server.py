@@ -1,4 +1,4 @@
-"""A whole server, from the name of a benchmark: session, envs, and the socket it listens on."""
+"""The complete server for a benchmark: session, envs and listening socket."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Practice:
-    """What is practised at a server.
+    """Settings of the curriculum that a server offers.
 
     Attributes:
         benchmark: name of the benchmark.
-        curriculum: name of the method whose curriculum it is.
-        group_size: K, episodes a group.
+        curriculum: name of the method that provides the curriculum.
+        group_size: K, episodes per group.
         groups_per_step: groups that the trainer learns from at once.
-        evolve_every_groups: groups between two rounds of evolution.
-        initial_size: tasks that the first round looks for.
-        seed: seed of the whole stream.
-        lease_s: seconds that a ticket may be out without a word.
-        max_staleness: most versions of the policy that a group may span and still show a boundary.
-        max_steps: most steps of an episode; None for the benchmark's default.
+        evolve_every_groups: groups between two evolution rounds.
+        initial_size: number of tasks that the first round looks for.
+        seed: seed of the whole task stream.
+        lease_s: seconds after which a ticket without a renewal lapses.
+        max_staleness: maximum number of policy versions that a group may span and still show a
+            boundary.
+        max_steps: maximum steps per episode; None for the benchmark's default.
     """
 
     benchmark: str
@@ -59,24 +60,24 @@ class Practice:
 
     @property
     def bench(self) -> Benchmark:
-        """The benchmark itself."""
+        """The benchmark object."""
         return get_benchmark(self.benchmark)
 
     def make_env(self, split: str) -> gym.Env[str, str]:
-        """An env on a split."""
+        """Create an env on a split."""
         more = {} if self.max_steps is None else {"max_steps": self.max_steps}
         return gym.make(self.bench.env_id, split=split, disable_env_checker=True, **more)
 
     def open(self, path: Path, *, recover: bool = False) -> JournaledSession:
-        """Open the session in a file; a new one if the file does not exist.
+        """Open the session in a file, creating the file if it is missing.
 
         Args:
-            path: the file.
-            recover: if a call in it cannot be replayed, continue from the state before it.
+            path: path of the file.
+            recover: if a call in the file cannot be replayed, continue from the state before it.
 
         Raises:
-            ConfigError: if a setting is not usable.
-            StoreError: if the file cannot be used or replayed, or is of another session.
+            ConfigError: if a setting is invalid.
+            StoreError: if the file cannot be used or replayed, or belongs to another session.
         """
         with closing(self.make_env("train")) as env:
             bare = cast(TaskEnv, env.unwrapped)
@@ -109,10 +110,10 @@ class Practice:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens; port 0 takes one that is free.
+    """Create a listening socket; port 0 selects a free port.
 
     Raises:
-        ConfigError: if that cannot be.
+        ConfigError: if the address is not available.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -135,22 +136,22 @@ def serve(
     ready: Callable[[JournaledSession], None] = lambda _: None,
     recover: bool = False,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; what clients are being answered is finished first.
+    """Serve until SIGINT or SIGTERM; requests in progress are finished first.
 
     Args:
-        practice: what is practised.
-        path: where the session is kept.
-        listening: where to listen.
-        tokens: what opens it.
-        hosts: names that it is reached by, beside localhost and this machine's own.
-        limits: what clients may take up.
-        ready: called when clients may come.
+        practice: settings of the curriculum.
+        path: file of the session.
+        listening: listening socket.
+        tokens: secrets that grant access.
+        hosts: host names of the server, in addition to localhost and this machine's own names.
+        limits: limits on the resources of clients.
+        ready: function called when the server is ready for clients.
         recover: if a call in the file cannot be replayed, continue from the state before it.
 
     Raises:
         ImportError: if the extra ``serve`` is not installed.
-        ConfigError: if a setting is not usable.
-        StoreError: if the file cannot be used or replayed, or is of another session.
+        ConfigError: if a setting is invalid.
+        StoreError: if the file cannot be used or replayed, or belongs to another session.
     """
     uvicorn = _uvicorn()
     from coevo_gym import __version__
@@ -174,7 +175,7 @@ def serve(
             lifespan="on",
             ws="websockets-sansio",
             ws_max_size=limits.message_bytes,
-            ws_ping_interval=None,  # a client that learns for minutes answers no pings
+            ws_ping_interval=None,  # a client that trains for minutes answers no pings
             ws_per_message_deflate=False,
             timeout_graceful_shutdown=10,
             server_header=False,
@@ -190,5 +191,7 @@ def _uvicorn() -> Any:
         import uvicorn
         import websockets  # noqa: F401
     except ImportError as error:
-        raise ImportError(f"`coevo serve` needs more: {error}. {extra_advice('serve')}.") from error
+        raise ImportError(
+            f"`coevo serve` has a missing dependency: {error}. {extra_advice('serve')}."
+        ) from error
     return uvicorn

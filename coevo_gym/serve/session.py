@@ -1,10 +1,10 @@
-"""A curriculum session that loses nothing it has acknowledged, whatever happens to its process.
+"""A curriculum session whose acknowledged calls survive any crash of its process.
 
     with JournaledSession(make, evolver, Path("curriculum.db"), lease_s=600) as session:
         ticket = session.take(request="worker-3/17")
         session.report(ticket.id, trajectory)      # on disk when it returns
 
-It holds no env and no network: a server and an actor are faces of it.
+It contains no env and no network code; a server and an actor expose it to clients.
 """
 
 from __future__ import annotations
@@ -35,40 +35,40 @@ LONGEST_PAUSE_S = 60.0
 
 
 class JournaledSession:
-    """A :class:`~coevo_gym.curricula.session.session.CurriculumSession` that outlives its process.
+    """A :class:`~coevo_gym.curricula.session.session.CurriculumSession` that survives crashes.
 
-    Each call that changes something is written to a journal, with the time it was made at, before
-    it is answered. Opening the journal again replays the calls in order, which restores the
-    session: tickets that are out stay out, with what was left of their leases, and a report that
-    was acknowledged is neither lost nor counted again. The time in between does not count.
+    Each call that changes something is written to a journal with its time before it is answered.
+    Reopening the journal replays the calls in order, which restores the session: issued tickets
+    stay valid for the rest of their leases, and an acknowledged report is neither lost nor counted
+    twice. Time while the session is closed does not count.
 
-    A call is either refused before it changes anything, or carried out and written down. If
-    anything else happens, such as an exception in the curriculum or a full disk, the session in
-    memory may differ from its journal. It then answers every call with a :class:`StoreError` until
-    it is opened again.
+    A call is either refused before it changes anything, or executed and recorded. If anything else
+    happens, such as an exception in the curriculum or a full disk, the session in memory may differ
+    from its journal. Every call then raises a :class:`StoreError` until the session is reopened.
 
-    Rounds that are due are carried out in a thread of their own; what they find is in the journal
-    before it is applied. A round that fails is tried again, after growing pauses.
+    Due rounds run in a separate thread; their results are written to the journal before they are
+    applied. A failed round is retried after growing pauses.
 
     Args:
-        make: creates the curriculum. It is called when the journal is opened and for every state
-            that is loaded, and must return a new one each time.
-        evolver: carries out its rounds.
-        path: the journal; created if it does not exist.
-        about: what the session is made with, such as the names of benchmark and method; a journal
-            is for a session that was made with the same. The numbers below are part of it.
-        group_size: K, episodes a group.
+        make: function that creates the curriculum. It is called when the journal is opened and
+            for every state that is loaded, and must return a new curriculum each time.
+        evolver: evolver that runs the rounds.
+        path: path of the journal; created if missing.
+        about: settings of the session, such as the names of benchmark and method. A journal can
+            only be opened with the same settings; the numbers below are included.
+        group_size: K, episodes per group.
         groups_per_step: groups that the trainer learns from at once.
-        seed: seed of the whole stream.
-        max_reissues: how often one place of a group is tried again.
-        max_staleness: most versions of the policy that a group may span and still show a boundary.
-        lease_s: seconds that a ticket may be out without a word.
-        monotonic: tells the time in seconds, within this process.
+        seed: seed of the whole task stream.
+        max_reissues: maximum number of retries for one place in a group.
+        max_staleness: maximum number of policy versions that a group may span and still show a
+            boundary.
+        lease_s: seconds after which a ticket without a renewal lapses.
+        monotonic: clock of this process, in seconds.
         recover: if a call cannot be replayed, continue from the state before it. A copy of the
-            whole journal is kept, and all tickets that were out are void.
+            whole journal is kept, and all issued tickets become void.
 
     Attributes:
-        recovered: what was dropped to recover, and where the copy is; "" if nothing was.
+        recovered: description of what recovery dropped and where the copy is; "" if nothing.
 
     Raises:
         StoreError: if the journal cannot be used, belongs to another session, or has a call that
@@ -96,9 +96,9 @@ class JournaledSession:
             "groups_per_step": groups_per_step,
             "seed": seed,
             "max_reissues": max_reissues,
-            "lease_s": lease_s,  # what lapsed in the journal lapses again
+            "lease_s": lease_s,  # needed to replay lapses
         }
-        if max_staleness:  # journals of older versions do not name it
+        if max_staleness:  # absent in journals of older versions
             made_with["max_staleness"] = max_staleness
         self._evolver = evolver
         self._lock = threading.RLock()
@@ -120,7 +120,7 @@ class JournaledSession:
         self.recovered = self._kept.recovered
         self._base = self._kept.now - monotonic()
         self.replayed = self._session.counts["taken"] > 0
-        for id in list(self._kept.mine):  # those who ran them are gone
+        for id in list(self._kept.mine):  # the processes that ran these episodes have ended
             self.give_back(self._named(id), EndReason.WORKER_LOST)
         self._begin_due()
 
@@ -128,30 +128,30 @@ class JournaledSession:
     def _session(self) -> CurriculumSession:
         return self._kept.session
 
-    # What a face asks for.
+    # Interface for servers and actors.
 
     @property
     def curriculum(self) -> Curriculum:
-        """What decides on the tasks."""
+        """The curriculum that selects the tasks."""
         return self._session.curriculum
 
     @property
     def outstanding(self) -> tuple[Ticket, ...]:
-        """Tickets that are neither reported nor given back, oldest first."""
+        """Tickets that are neither reported nor returned, oldest first."""
         return tuple(self._out(ticket) for ticket in self._session.outstanding)
 
     @property
     def counts(self) -> dict[str, int]:
-        """See :attr:`CurriculumSession.counts`; they count on after a restart."""
+        """Counts as in :attr:`CurriculumSession.counts`; they continue after a restart."""
         return self._session.counts
 
     @property
     def evolving(self) -> bool:
-        """Whether a round is being carried out, or waits to be tried again."""
+        """True while a round is running or waiting for a retry."""
         return self._round is not None
 
     def metrics(self) -> dict[str, float]:
-        """The curriculum's numbers; ``tickets_out``, ``tickets_taken`` and the like beside them."""
+        """Return the curriculum's metrics, with ticket counts such as ``tickets_out``."""
         with self._lock:
             self._kept.check_sound()
             counts = {f"tickets_{name}": float(n) for name, n in self._session.counts.items()}
@@ -160,7 +160,7 @@ class JournaledSession:
             return {**self._session.metrics(), **counts, "tickets_out": out, **rounds}
 
     def seed_of(self, ticket: Ticket) -> int:
-        """An env seed for a ticket's episode: a function of stream, group and place alone."""
+        """Return an env seed for a ticket's episode, computed from stream, group and place."""
         return self._session.seed_of(ticket)
 
     def take(
@@ -171,24 +171,24 @@ class JournaledSession:
         request: str | None = None,
         mine: bool = False,
     ) -> Ticket | Later:
-        """The right to run one more episode; see :meth:`CurriculumSession.take`.
+        """Take a ticket for one episode; see :meth:`CurriculumSession.take`.
 
         Args:
-            policy_version: version of the policy that is about to act.
-            slot: where the copies of one row meet.
-            request: a name for this call, so that it may be repeated.
-            mine: whether its episode runs in this very process: when that is gone, so is the
-                episode, and the ticket is given back as soon as the journal is opened again.
+            policy_version: version of the policy that will act.
+            slot: id shared by the copies of one row.
+            request: a unique name for this call, so that it can be retried safely.
+            mine: True if the episode runs in this process. If the process ends, the episode is
+                lost, and the ticket is returned as soon as the journal is opened again.
         """
         body = {"version": policy_version, "slot": slot, "request": request, "mine": mine}
         with self._lock:
-            taken = self.counts["taken"]  # a call that is repeated takes nothing
+            taken = self.counts["taken"]  # a retried call takes no new ticket
             try:
                 found = self._do(
                     "take",
                     body,
                     changes=lambda _: self.counts["taken"] > taken,
-                    # Within a step, a take only fails after it has begun to close that step.
+                    # Within a step, a take can only fail after it has started to close that step.
                     mark=lambda: object() if self._session.in_step else None,
                 )
             except ConfigError:
@@ -198,42 +198,41 @@ class JournaledSession:
             return self._out(found) if isinstance(found, Ticket) else found
 
     def report(self, ticket_id: str, trajectory: Trajectory | dict[str, Any]) -> str:
-        """Hand in an episode; see :meth:`CurriculumSession.report`.
+        """Report an episode; see :meth:`CurriculumSession.report`.
 
         Args:
-            ticket_id: id of the ticket it was run for.
-            trajectory: what happened; or the JSON of it, as ``trajectory_to_json`` writes it.
+            ticket_id: id of the episode's ticket.
+            trajectory: the episode, or its JSON as written by ``trajectory_to_json``.
 
         Returns:
-            How the ticket has ended, the same however often it is reported: ``"reported"``;
-            ``"given back"`` or ``"lapsed"`` where the episode came too late and is dropped; or
-            "" if no such ticket is known.
+            The end of the ticket, the same for repeated reports: ``"reported"``; ``"given back"``
+            or ``"lapsed"`` if the episode came too late and was dropped; "" for an unknown ticket.
 
         Raises:
-            TaskError: if it is not a trajectory, does not fit the ticket, or could not be
+            TaskError: if the trajectory is invalid, does not match the ticket, or could not be
                 recorded with its group. The ticket stays out.
         """
         id = self._own(ticket_id)
         episode: Trajectory | None = None
         body: dict[str, Any] = {}
         ticket = self._ticket(id)
-        if ticket is not None:  # otherwise it is dropped, whatever it is
+        if ticket is not None:  # otherwise the report is dropped without reading it
             if isinstance(trajectory, Trajectory):
                 trajectory = trajectory_to_json(trajectory)
             body = trajectory
-            episode = read_trajectory(body)  # as a restart will read it
+            episode = read_trajectory(body)  # in the form in which a restart reads it
             check_report(episode, body, ticket.task)
         with self._lock:
             self._do(
                 "report",
                 {"ticket": id, "trajectory": body},
                 given=episode,
-                mark=lambda: self._ticket(id),  # it is taken in before anything else happens
+                mark=lambda: self._ticket(id),  # the ticket is removed first
             )
             return self._session.ended(id)
 
     def give_back(self, ticket_id: str, reason: EndReason) -> str:
-        """Return a ticket whose episode will not be finished; says how it has ended."""
+        """Return the ticket of an unfinished episode, and return how the ticket ended."""
         id = self._own(ticket_id)
         with self._lock:
             out = self._ticket(id) is not None
@@ -241,30 +240,29 @@ class JournaledSession:
             return self._session.ended(id)
 
     def renew(self, ticket_id: str) -> bool:
-        """Begin a ticket's lease anew; False if its episode need not be finished any more."""
+        """Renew a ticket's lease; return False if its episode is no longer needed."""
         with self._lock:
             return bool(self._do("renew", {"ticket": self._own(ticket_id)}, changes=bool))
 
     def take_in_lapsed(self) -> None:
-        """Give back what nobody has been heard of in time; to be called now and then."""
+        """Take back tickets whose lease has lapsed; call this regularly."""
         with self._lock:
             self._do("sweep", {}, changes=lambda _: False)
 
     def state_dict(self) -> dict[str, Any]:
-        """The session's state for a trainer's checkpoint; tickets that are out are void in it."""
+        """Return the session's state for a checkpoint, in which issued tickets are void."""
         with self._lock:
             self._kept.check_sound()
             return self._session.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go back to :meth:`state_dict`; all tickets given out before are void for ever.
+        """Restore :meth:`state_dict`; all tickets issued before become void.
 
-        The state is loaded into a new session, which takes the place of this one when it is on
-        disk.
+        The state is loaded into a new session, which replaces this one once it is on disk.
 
         Raises:
-            ConfigError: if it is not the state of a session, or was saved with other sizes. This
-                session goes on as if nothing had happened.
+            ConfigError: if this is not the state of a session, or it was saved with other sizes.
+                The current session then continues unchanged.
         """
         with self._lock:
             self._kept.load(state)
@@ -272,7 +270,7 @@ class JournaledSession:
             self._begin_due()
 
     def close(self) -> None:
-        """Write a snapshot and close the journal; twice is fine. No call may follow."""
+        """Write a snapshot and close the journal; may be repeated, but no other call may follow."""
         self._stop.set()
         with self._lock:
             self._kept.close()
@@ -284,7 +282,7 @@ class JournaledSession:
         self.close()
 
     def _do(self, what: str, body: dict[str, Any], **named: Any) -> Any:
-        """Carry out a call; see :meth:`Recorded.do`."""
+        """Execute a call; see :meth:`Recorded.do`."""
         kept = self._kept
         kept.now = max(kept.now, self._base + self._monotonic())
         try:
@@ -292,7 +290,7 @@ class JournaledSession:
         finally:
             self._begin_due()
 
-    # Names of tickets: those of before a load must not be taken for later ones.
+    # Ticket names: tickets from before a load must not be confused with later ones.
 
     def _named(self, id: str) -> str:
         return f"{id}@{self._kept.epoch}"
@@ -301,7 +299,7 @@ class JournaledSession:
         return replace(ticket, id=self._named(ticket.id))
 
     def _own(self, ticket_id: str) -> str:
-        """The session's own id of a ticket; what is of another epoch stays unknown to it."""
+        """Return the session's own id of a ticket; tickets of other epochs stay unknown."""
         id, _, epoch = ticket_id.rpartition("@")
         return id if epoch == self._kept.epoch else f"{id}@{epoch or 'nowhere'}"
 
@@ -319,7 +317,7 @@ class JournaledSession:
         return "A round of evolution that looks for tasks is under way."
 
     def _begin_due(self) -> None:
-        """Carry out the round that is due in a thread of its own, if there is one."""
+        """Run the due round in a separate thread, if there is one."""
         if self._round is not None or self._stop.is_set() or self._kept.broken is not None:
             return
         with self._kept.breaking("plan"):
@@ -333,13 +331,13 @@ class JournaledSession:
             ).start()
 
     def _explore(self, round: Round, epoch: str) -> None:
-        """Carry a round out until it is applied, or is wanted no more."""
+        """Run a round until it is applied or no longer needed."""
         pause = 1.0
         while not self._stop.is_set() and self._kept.broken is None and epoch == self._kept.epoch:
             try:
                 self._land(self._evolver.run(round), epoch)
                 return
-            except Exception as error:  # told to whoever asks, and tried again
+            except Exception as error:  # reported to clients, and retried
                 self._failures, self._why_failed = self._failures + 1, str(error)
                 logger.exception("round failed round=%s pause_s=%.0f", round.id, pause)
                 self._stop.wait(pause)
@@ -348,7 +346,7 @@ class JournaledSession:
     def _land(self, result: RoundResult, epoch: str) -> None:
         with self._lock:
             if self._stop.is_set() or self._kept.broken is not None or epoch != self._kept.epoch:
-                return  # it is due again where the journal is opened, or was called off by a load
+                return  # due again when the journal is opened, or cancelled by a load
             for task in result.accepted:
                 require_practised(task, "add to the pool")
             self._do("landed", {"result": result.model_dump(mode="json")})

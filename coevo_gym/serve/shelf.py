@@ -1,4 +1,4 @@
-"""Envs that are lent to one client after another."""
+"""A shelf of envs that clients use one after another."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from coevo_gym.envs.workers.pool import WorkerPool, cores
 from coevo_gym.envs.workers.starting import can_run
 
 MakeEnv = Callable[[str], gym.Env[str, str]]
-"""Makes an env on a split, by its name."""
+"""Function that creates an env on a split, given the split's name."""
 
 
 class EnvShelf:
-    """Envs by split, for any thread: reset, not rebuilt, from client to client.
+    """A thread-safe pool of envs by split, which are reset rather than rebuilt between clients.
 
-    Engines run in this process, and begin their episodes one at a
-    time where they share what they read then. Those of a benchmark whose
-    ``vector_mode`` is ``"process"`` run in worker processes, one for each processor, on systems
-    that can have some.
+    Engines run in this process. If engines share data while an episode starts, their episodes start
+    one at a time. Envs of a benchmark whose ``vector_mode`` is ``"process"`` run in worker
+    processes, one per processor, on systems that support them.
 
     Args:
-        make_env: makes an env on a split.
+        make_env: function that creates an env on a split.
 
     Attributes:
-        workers: the worker processes; None before the first env that needs some.
+        workers: pool of worker processes; None before the first env that needs one.
     """
 
     def __init__(self, make_env: MakeEnv) -> None:
@@ -40,10 +39,10 @@ class EnvShelf:
         self._closed = False
 
     def take(self, split: str) -> gym.Env[str, str]:
-        """An env that nobody else has.
+        """Take an env for exclusive use.
 
         Raises:
-            TaskError: if there is no such split.
+            TaskError: if the split does not exist.
         """
         with self._lock:
             if self._idle[split]:
@@ -57,7 +56,7 @@ class EnvShelf:
         return _BeginsAlone(env, self._beginning) if bare.begins_alone else env
 
     def put(self, split: str, env: gym.Env[str, str]) -> None:
-        """Give an env back; one whose engine has failed is closed instead."""
+        """Return an env to the shelf; close an env whose engine has failed instead."""
         with self._lock:
             if not self._closed:
                 self._idle[split].append(env)
@@ -65,7 +64,7 @@ class EnvShelf:
         env.close()
 
     def close(self) -> None:
-        """Close all idle envs, and those that come back later; end the workers. Twice is fine."""
+        """Close idle envs, envs returned later, and the workers; may be called repeatedly."""
         with self._lock:
             self._closed = True
             idle = [env for envs in self._idle.values() for env in envs]
@@ -77,7 +76,7 @@ class EnvShelf:
 
 
 class _BeginsAlone(gym.Wrapper[str, str, str, str]):
-    """Begins no episode while another one of its kind does."""
+    """A wrapper that starts no episode while another env with the same lock starts one."""
 
     def __init__(self, env: gym.Env[str, str], beginning: threading.Lock) -> None:
         super().__init__(env)

@@ -1,4 +1,4 @@
-"""The tickets face: tasks for trusted workers, which run them and report what happened."""
+"""The tickets API: tasks for trusted workers, which run them and report the episodes."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class _Message(BaseModel):
 
 
 class Nothing(_Message):
-    """A message without anything in it."""
+    """A message without content."""
 
 
 class Take(_Message):
-    """Ask for a ticket.
+    """A request for a ticket.
 
     Attributes:
-        request: a name that is used once, so that the call may be repeated.
-        policy_version: version of the policy that is about to act.
-        slot: where the copies of one row meet; None for the next place of any group.
+        request: a unique name, so that the call can be retried safely.
+        policy_version: version of the policy that will act.
+        slot: id shared by the copies of one row; None for the next place in any group.
     """
 
     request: Name
@@ -46,11 +46,11 @@ class Take(_Message):
 
 
 class Report(_Message):
-    """Hand in an episode.
+    """A report of an episode.
 
     Attributes:
         ticket: id of the ticket.
-        trajectory: the episode, as ``trajectory_to_json`` writes it.
+        trajectory: the episode, as written by ``trajectory_to_json``.
     """
 
     ticket: Name
@@ -58,11 +58,11 @@ class Report(_Message):
 
 
 class GiveBack(_Message):
-    """Return a ticket whose episode will not be finished.
+    """A return of a ticket whose episode will not be finished.
 
     Attributes:
         ticket: id of the ticket.
-        reason: why.
+        reason: reason for the return.
     """
 
     ticket: Name
@@ -70,7 +70,7 @@ class GiveBack(_Message):
 
 
 class Renew(_Message):
-    """Begin a ticket's lease anew.
+    """A renewal of a ticket's lease.
 
     Attributes:
         ticket: id of the ticket.
@@ -80,7 +80,7 @@ class Renew(_Message):
 
 
 class Load(_Message):
-    """Go back to a state that ``save`` gave.
+    """A request to restore a state returned by ``save``.
 
     Attributes:
         state: the state.
@@ -90,7 +90,7 @@ class Load(_Message):
 
 
 def tickets_face(session: JournaledSession) -> list[Route]:
-    """The routes of the tickets face; see docs/serve.md for its messages."""
+    """Return the routes of the tickets API; see docs/serve.md for its messages."""
 
     def take(message: Take) -> dict[str, Any]:
         found = session.take(
@@ -128,7 +128,7 @@ def tickets_face(session: JournaledSession) -> list[Route]:
         "load": (Load, load),
         "metrics": (Nothing, metrics),
     }
-    # One thread: calls come one after the other anyhow, and it is the cheapest to hand them to.
+    # One thread is enough and cheapest, because the session handles calls one after the other.
     thread = ThreadPoolExecutor(1, thread_name_prefix="tickets")
     return [
         Route(f"/tickets/{name}", _endpoint(message, call, thread), methods=["POST"])
@@ -137,7 +137,7 @@ def tickets_face(session: JournaledSession) -> list[Route]:
 
 
 def ticket_to_json(ticket: Ticket, seed: int) -> dict[str, Any]:
-    """A ticket as it is sent, with the seed of its episode's env."""
+    """Convert a ticket to its JSON message, with the seed of its episode's env."""
     return {
         "id": ticket.id,
         "group_id": ticket.group_id,
@@ -153,7 +153,7 @@ def _endpoint(
     message: type[_Message], call: Callable[[Any], Mapping[str, Any]], thread: Executor
 ) -> Callable[[Request], Any]:
     def answer(body: bytes) -> Response:
-        """In a thread: it reads JSON, waits for the session and for the disk."""
+        """Return the answer; runs in a thread, because it waits for the session and the disk."""
         try:
             return JSONResponse(call(message.model_validate_json(body or b"{}")))
         except ValidationError as error:

@@ -1,4 +1,4 @@
-"""The secrets that open a server, and where it may listen without one."""
+"""Secrets that grant access to a server, and the addresses that need none."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _SHORTEST = 16
 
 @dataclass(frozen=True)
 class Tokens:
-    """The secrets that open a server's faces.
+    """The secrets that grant access to a server's APIs.
 
     Attributes:
-        trusted: opens both faces; "" where nobody needs one.
-        agents: each opens the envs face only.
+        trusted: grants access to both APIs; "" if no token is needed.
+        agents: each grants access to the envs API only.
     """
 
     trusted: str = field(default="", repr=False)
@@ -27,10 +27,10 @@ class Tokens:
 
     @classmethod
     def read(cls, path: Path) -> Tokens:
-        """Tokens of a file: the first line opens both faces, each further one the envs face.
+        """Read tokens from a file: the first line grants access to both APIs, others to envs only.
 
         Raises:
-            ConfigError: if it cannot be read, may be read by others, or a token is too short.
+            ConfigError: if the file cannot be read, is readable by others, or has a short token.
         """
         try:
             text, mode = read_file(path).decode(), path.stat().st_mode
@@ -38,45 +38,45 @@ class Tokens:
             raise ConfigError(f"Cannot read the token file {path}: {error}") from error
         if mode & 0o077:
             raise ConfigError(
-                f"The token file {path} may be read by other users of this machine. "
+                f"The token file {path} is readable by other users of this machine. "
                 f"Run `chmod 600 {path}`."
             )
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         if not lines or any(len(line) < _SHORTEST or not line.isascii() for line in lines):
             raise ConfigError(
                 f"The token file {path} needs a token of at least {_SHORTEST} ASCII characters on "
-                "each line: the first opens both faces, others the envs face only. "
-                "`openssl rand -hex 32` makes one."
+                "each line. The first opens both APIs, the others only the envs API. Create a "
+                "token with `openssl rand -hex 32`."
             )
         return cls(lines[0], tuple(lines[1:]))
 
     def admits(self, header: str, *, to_tickets: bool) -> bool:
-        """Whether an Authorization header opens a face."""
+        """Return True if an Authorization header grants access to an API."""
         if not self.trusted:
             return True
         scheme, _, said = header.partition(" ")
         known = (self.trusted,) if to_tickets else (self.trusted, *self.agents)
-        # All are compared, each in constant time.
+        # Compare with all tokens, each in constant time.
         same = [hmac.compare_digest(said.strip().encode(), token.encode()) for token in known]
         return scheme.lower() == "bearer" and any(same)
 
 
 def require_safe(host: str, tokens: Tokens) -> None:
-    """Refuse to listen where strangers could reach a server that asks for no token.
+    """Check that a server without a token listens only on this machine.
 
     Raises:
-        ConfigError: if ``host`` is not this machine alone, and there is no token.
+        ConfigError: if ``host`` is not a loopback address, and there is no token.
     """
     if not is_loopback(host) and not tokens.trusted:
         raise ConfigError(
-            f"Others could reach a server on {host}, so it needs a token: write one into a file "
-            "that only you can read (`openssl rand -hex 32 > token; chmod 600 token`) and pass "
-            "--token-file token. Or leave --host at 127.0.0.1."
+            f"A server on {host} is reachable from other machines, so it needs a token: run "
+            "`openssl rand -hex 32 > token; chmod 600 token` and pass --token-file token. "
+            "Or leave --host at 127.0.0.1."
         )
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine alone."""
+    """Return True if a host is a loopback address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,1 +1,1 @@
-"""What a run keeps on disk: its folder, its database, its checkpoints."""
+"""Files that a run stores on disk: its folder, its database and its checkpoints."""

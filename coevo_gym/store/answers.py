@@ -1,4 +1,4 @@
-"""Where tapes keep answers: a table of the run's database, or a file of JSON lines."""
+"""Storage for tapes of model answers: a table of the run's database, or a JSON lines file."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, scope TEXT, template TEXT, body BLOB);
 """
 _AT_ONCE = 500
-"""Keys in one query; SQLite takes a thousand at least."""
+"""Number of keys per query; SQLite supports at least a thousand."""
 
 
 class AnswerTable:
-    """Answers in the table ``answers`` of a run's database; any thread may use it.
+    """A store of answers in the table ``answers`` of a run's database; thread-safe.
 
-    A database from before there were tapes gets the table when it is opened for writing, and is
-    without answers where it is only read. What is there of the run is left alone.
+    A database created before tapes existed gets the table when opened for writing, and has no
+    answers when opened read-only. Other tables are left unchanged.
 
     Args:
-        path: the database; made if it is not there.
-        read_only: never write, as where the tape of another run is replayed.
+        path: path of the database; created if missing.
+        read_only: True to never write, for example when replaying the tape of another run.
 
     Raises:
-        StoreError: if it cannot be opened, or is no database.
+        StoreError: if the file cannot be opened, or is not a database.
     """
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
@@ -47,7 +47,7 @@ class AnswerTable:
         self._lock = threading.Lock()
         with storing(path):
             if read_only:
-                # A file that nobody writes to has no log, and its folder may not take one.
+                # A file without a writer has no log, and its folder may be read-only.
                 written = path.with_name(f"{path.name}-wal").exists()
                 how = "mode=ro" if written else "mode=ro&immutable=1"
                 uri = f"{path.absolute().as_uri()}?{how}"
@@ -56,14 +56,14 @@ class AnswerTable:
                 self._db = sqlite3.connect(
                     path, timeout=30, isolation_level=None, check_same_thread=False
                 )
-                # FULL: a commit is on disk, also after a power cut.
+                # FULL: commits survive a power failure.
                 self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")
                 self._db.executescript(_SCHEMA)
             there = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'answers'"
             self._there = bool(self._db.execute(there).fetchone()[0])
 
     def get(self, keys: Sequence[str]) -> dict[str, StoredAnswer]:
-        """Those of the answers that are there, by key."""
+        """Return the stored answers by key; missing keys are left out."""
         found: dict[str, StoredAnswer] = {}
         for first in range(0, len(keys) if self._there else 0, _AT_ONCE):
             some = keys[first : first + _AT_ONCE]
@@ -76,7 +76,7 @@ class AnswerTable:
         return found
 
     def put(self, answers: Sequence[StoredAnswer]) -> None:
-        """Keep answers, in place of what has their keys; on disk when this returns."""
+        """Store answers, replacing those with the same keys; synced to disk on return."""
         if not answers:
             return
         rows = [
@@ -94,7 +94,7 @@ class AnswerTable:
                 raise
 
     def close(self) -> None:
-        """Close the file; twice is fine."""
+        """Close the file; may be called repeatedly."""
         self._db.close()
 
     def _unpack(self, body: bytes) -> Completion:
@@ -103,12 +103,12 @@ class AnswerTable:
 
 
 class AnswerFile:
-    """Answers in a file of JSON lines, one each; of lines with one key the last counts.
+    """A store of answers in a JSON lines file; the last line with a key counts.
 
-    Lines are only added. One that was cut short by the end of a process is passed over.
+    Lines are only appended. A line cut short by a crash is skipped.
 
     Args:
-        path: the file; made when the first answer is kept.
+        path: path of the file; created with the first answer.
     """
 
     def __init__(self, path: Path) -> None:
@@ -125,17 +125,18 @@ class AnswerFile:
                 key, scope, template = line["key"], line["scope"], line["template"]
             except (ValueError, KeyError, TypeError) as error:
                 raise StoreError(
-                    f"{path} is no tape: the line {str(line)[:100]!r} is no answer ({error!r})."
+                    f"{path} is not a tape: the line {str(line)[:100]!r} is not an answer "
+                    f"({error!r})."
                 ) from error
             self._kept[key] = StoredAnswer(key, scope, template, said)
 
     def get(self, keys: Sequence[str]) -> dict[str, StoredAnswer]:
-        """Those of the answers that are there, by key."""
+        """Return the stored answers by key; missing keys are left out."""
         with self._lock:
             return {key: self._kept[key] for key in keys if key in self._kept}
 
     def put(self, answers: Sequence[StoredAnswer]) -> None:
-        """Keep answers, in place of what has their keys; on disk when this returns."""
+        """Store answers, replacing those with the same keys; synced to disk on return."""
         if not answers:
             return
         lines = [
@@ -148,7 +149,7 @@ class AnswerFile:
 
 
 def completion_to_json(said: Completion) -> dict[str, Any]:
-    """A completion as a JSON object; of decisions, those over tokens are kept."""
+    """Convert a completion to a JSON object; only decisions over tokens are included."""
     found: dict[str, Any] = {"text": said.text, "finish": str(said.finish)}
     if usage := said.usage.model_dump(exclude_defaults=True):
         found["usage"] = usage
@@ -158,10 +159,10 @@ def completion_to_json(said: Completion) -> dict[str, Any]:
 
 
 def completion_from_json(data: Mapping[str, Any]) -> Completion:
-    """Inverse of :func:`completion_to_json`.
+    """Convert the result of :func:`completion_to_json` back to a completion.
 
     Raises:
-        ValueError: if the data are not those of a completion.
+        ValueError: if the data do not describe a completion.
         KeyError: if a part is missing.
     """
     decision = _decisions().validate_python(data["decision"]) if "decision" in data else None

@@ -1,4 +1,4 @@
-"""Checkpoints: all that a phase needs to go on, whole or not there at all."""
+"""Checkpoints: the complete state needed to resume a phase, written atomically."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _NAME = re.compile(r"step-(\d+)\.([0-9a-f]{16})\.pt")
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint as read.
+    """A loaded checkpoint.
 
     Attributes:
-        step: the step it was saved after.
-        state: what was saved.
-        path: its file.
+        step: step after which it was saved.
+        state: saved state.
+        path: path of the file.
     """
 
     step: int
@@ -35,12 +35,12 @@ class Checkpoint(NamedTuple):
 class Checkpoints:
     """The checkpoints of one phase of a run.
 
-    The name of each file holds a hash of its content, so that a damaged one is noticed, named and
-    passed over in favour of the one before.
+    Each file name contains a hash of the content. A damaged file is therefore detected, logged and
+    skipped in favour of the previous one.
 
     Args:
-        folder: where they are.
-        keep: how many of the latest stay.
+        folder: folder of the checkpoints.
+        keep: number of latest checkpoints to keep.
     """
 
     def __init__(self, folder: Path, *, keep: int = 2) -> None:
@@ -48,14 +48,14 @@ class Checkpoints:
         self.keep = keep
 
     def save(self, step: int, state: Mapping[str, Any]) -> Path:
-        """Save a state after a step, in place of one of that step, and keep the last few steps'.
+        """Save a state after a step, replacing that step's checkpoint, and delete the oldest ones.
 
         Args:
-            step: counts what the phase has done.
+            step: step counter of the phase.
             state: JSON values and tensors.
 
         Raises:
-            StoreError: if it cannot be written; earlier checkpoints stay.
+            StoreError: if the checkpoint cannot be written; earlier checkpoints are kept.
         """
         with storing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -69,12 +69,12 @@ class Checkpoints:
                 if at == step and old != path:
                     old.unlink()
             for _, old in self._found()[self.keep :]:
-                if old != path:  # later ones may lie there that cannot be read
+                if old != path:  # there may be later files that cannot be read
                     old.unlink()
         return path
 
     def latest(self) -> Checkpoint | None:
-        """The latest checkpoint that is whole, or None; damaged ones are logged by name."""
+        """Return the latest intact checkpoint, or None; damaged ones are logged by name."""
         for step, path in self._found():
             try:
                 found = _hash(path)
@@ -82,7 +82,7 @@ class Checkpoints:
                 logger.warning("checkpoint=%s cannot be read: %s", path, error.strerror)
                 continue
             if found != _hash_in_name(path):
-                logger.warning("checkpoint=%s is damaged; going back to the one before", path)
+                logger.warning("checkpoint=%s is damaged; using the previous one", path)
                 with storing(path):
                     path.rename(path.with_suffix(".damaged"))
                 continue
@@ -90,10 +90,10 @@ class Checkpoints:
         return None
 
     def at(self, step: int) -> Checkpoint:
-        """The checkpoint of a step.
+        """Return the checkpoint of a step.
 
         Raises:
-            StoreError: if there is none, or it is damaged.
+            StoreError: if it does not exist or is damaged.
         """
         for found, path in self._found():
             if found == step:
@@ -101,14 +101,14 @@ class Checkpoints:
                     raise StoreError(f"{path} is damaged. Choose another step.")
                 return _load(step, path)
         there = ", ".join(map(str, self.steps())) or "none"
-        raise StoreError(f"{self.folder} has no checkpoint of step {step}. Steps there: {there}.")
+        raise StoreError(f"{self.folder} has no checkpoint of step {step}. Available: {there}.")
 
     def steps(self) -> list[int]:
-        """The steps that there are checkpoints of, the latest first; damaged ones may be there."""
+        """Return the steps with a checkpoint, latest first, including damaged ones."""
         return [step for step, _ in self._found()]
 
     def older(self) -> list[Path]:
-        """The checkpoints before the latest one that is whole."""
+        """Return the checkpoints before the latest intact one."""
         found = [path for _, path in self._found()]
         for number, path in enumerate(found[:-1]):
             if _hash(path) == _hash_in_name(path):
@@ -116,18 +116,18 @@ class Checkpoints:
         return []
 
     def _found(self) -> list[tuple[int, Path]]:
-        """Steps and files, the latest first."""
+        """Return steps and files, latest first."""
         matches = [(_NAME.fullmatch(path.name), path) for path in self.folder.glob("step-*.pt")]
         return sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)
 
 
 class _Writer:
-    """A binary stream that remembers why writing to it failed.
+    """A binary stream that records why writing to it failed.
 
-    ``torch.save`` reports a failed write as a ``RuntimeError`` about the positions in its archive.
+    ``torch.save`` reports a failed write as a ``RuntimeError`` about positions in its archive.
 
     Attributes:
-        error: the first error of a write; None if there was none.
+        error: first error of a write; None if there was none.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -136,10 +136,10 @@ class _Writer:
         self.error: OSError | None = None
 
     def write(self, data: bytes) -> int:
-        """Write bytes; return how many were written.
+        """Write bytes and return their number.
 
         Raises:
-            OSError: if they cannot be written.
+            OSError: if the bytes cannot be written.
         """
         try:
             return self._file.write(data)
@@ -166,15 +166,15 @@ def _write(state: Mapping[str, Any], file: BinaryIO) -> None:
 def _load(step: int, path: Path) -> Checkpoint:
     import torch
 
-    # Nothing but tensors and plain values is ever unpickled.
+    # Only tensors and plain values are ever unpickled.
     try:
         state = torch.load(path, weights_only=True, map_location="cpu")
     except (pickle.UnpicklingError, RuntimeError, EOFError, LookupError, ValueError) as error:
         raise StoreError(
-            f"{path} is whole but cannot be loaded: {error}. Was it written by another version?"
+            f"{path} is intact but cannot be loaded: {error}. Was it written by another version?"
         ) from error
     if not isinstance(state, dict):
-        raise StoreError(f"{path} is no checkpoint: it holds a {type(state).__name__}.")
+        raise StoreError(f"{path} is not a checkpoint: it contains a {type(state).__name__}.")
     return Checkpoint(step, state, path)
 
 

@@ -1,9 +1,9 @@
 """The run store: tasks with their lineage, signals, rounds and episodes, in one SQLite file.
 
-It is written at step boundaries, and by rounds that run beside training; one transaction for each
-event, and what a method has returned from is on disk. It only listens: nothing in training reads
-it, except that a round whose result is there is not carried out twice (:meth:`RunStore.result`),
-and is applied at the step that it was applied at before (:meth:`RunStore.landing`).
+It is written at step boundaries, and by rounds that run beside training. Each event is one
+transaction, and data is on disk when a method returns. Training never reads from the store, with
+two exceptions: a round with a stored result is not run again (:meth:`RunStore.result`), and is
+applied at the same step as before (:meth:`RunStore.landing`).
 """
 
 from __future__ import annotations
@@ -93,19 +93,20 @@ _OF_A_STEP = (
 
 
 class RunStore(RunReader):
-    """The database of a run, opened for writing. Any thread may call.
+    """The database of a run, opened for writing; thread-safe.
 
     Args:
-        path: the file; made if it is not there.
-        record: episodes to keep: those of groups that fired a signal, all, or none. ``none``
-            keeps no signals and no notes either; what rounds and reports need is always kept.
+        path: path of the file; created if missing.
+        record: episodes to store: those of groups that fired a signal, all, or none. With ``none``,
+            signals and notes are not stored either; data that rounds and reports need is always
+            stored.
 
     Attributes:
-        spell: the text of sampled tokens; None where the policy samples none. With it, what a
-            language model was told is stored, and the texts of its tokens.
+        spell: function that returns the text of sampled tokens; None if the policy samples none.
+            With it, the prompts of a language model and the texts of its tokens are stored.
 
     Raises:
-        StoreError: if it cannot be opened or is no run store.
+        StoreError: if the file cannot be opened or is not a run store.
     """
 
     def __init__(self, path: Path, *, record: Record = "signals") -> None:
@@ -118,26 +119,26 @@ class RunStore(RunReader):
             self._db = sqlite3.connect(
                 path, timeout=30, isolation_level=None, check_same_thread=False
             )
-            # FULL: a commit is on disk, also after a power cut.
+            # FULL: commits survive a power failure.
             self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             if version != 0:
                 self._check_version(version)
-            self._db.executescript(_SCHEMA)  # gives an older run the tables that it lacks
+            self._db.executescript(_SCHEMA)  # adds missing tables to the database of an older run
             if version == 0:
                 self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
     def close(self) -> None:
-        """Close the file; twice is fine."""
+        """Close the file; may be called repeatedly."""
         with self._lock:
             self._db.close()
 
-    # What happened.
+    # Recording of events.
 
     def add_groups(
         self, arm: str, step: int, groups: Sequence[Group], signals: Sequence[Signal]
     ) -> None:
-        """Store the groups of a step, and the signals that they fired."""
+        """Store the groups of a step and the signals that they fired."""
         fired = {signal.group_id for signal in signals}
         with self._transaction():
             self._add_tasks(group.task for group in groups)
@@ -158,7 +159,7 @@ class RunStore(RunReader):
         groups: Sequence[Group],
         advantages: Sequence[Sequence[Advantage]],
     ) -> None:
-        """Store with what the stored episodes of a step's groups are learned from."""
+        """Store the advantages of the stored episodes of a step's groups."""
         if self.record == "none":
             return
         query = (
@@ -172,20 +173,20 @@ class RunStore(RunReader):
                     self._db.execute(query, (step, mean, body, arm, group.id, position))
 
     def add_notes(self, arm: str, step: int, notes: Iterable[Note]) -> None:
-        """Store what studies have found in the groups of a step, in place of what was there."""
+        """Store the notes that studies wrote on a step's groups, replacing earlier ones."""
         with self._transaction():
             self._db.execute("DELETE FROM notes WHERE arm = ? AND step = ?", (arm, step))
             for number, note in enumerate(notes if self.record != "none" else ()):
                 self._insert("notes", arm, step, number, *note_to_row(note))
 
     def add_result(self, round: Round, result: RoundResult, *, by: str = "") -> None:
-        """Store what carrying out a round gave, before anything is made of it."""
+        """Store the result of a round before it is applied."""
         with self._transaction():
             body = _pack(result.model_dump(mode="json"))
             self._insert("results", _key(round, by), round.id, body)
 
     def add_results_of(self, other: Path, round_id: str) -> None:
-        """Take over what rounds of this id gave in another run; equal rounds find it here.
+        """Copy the results of rounds with this id from another run, for reuse by equal rounds.
 
         Raises:
             StoreError: if the other database cannot be read.
@@ -222,12 +223,12 @@ class RunStore(RunReader):
                 self._insert("verdicts", arm, round.id, position, *row, *end)
 
     def add_tasks(self, tasks: Iterable[Task]) -> None:
-        """Store tasks; those that are there stay as they are."""
+        """Store tasks; existing ones are left unchanged."""
         with self._transaction():
             self._add_tasks(tasks)
 
     def add_evaluated_tasks(self, tasks: Iterable[EvaluatedTask]) -> None:
-        """Store what evaluated tasks ask for. They lie apart from those that are practised."""
+        """Store the instructions of evaluated tasks, separate from practised tasks."""
         with self._transaction():
             for task in tasks:
                 self._insert("evaluated_tasks", *task[:-1], json.dumps(task.tags), new_only=True)
@@ -239,13 +240,13 @@ class RunStore(RunReader):
         episodes: Sequence[Evaluated],
         trajectories: Sequence[EvalTrajectory] = (),
     ) -> None:
-        """Store how the episodes of an evaluation ended, in place of an earlier one at that step.
+        """Store how the episodes of an evaluation ended, replacing an earlier one at that step.
 
         Args:
-            arm: what was evaluated.
-            step: the arm's step at which it was.
-            episodes: the finished episodes.
-            trajectories: what happened in each, stored with ``record = "all"`` only; or none.
+            arm: arm that was evaluated.
+            step: step of the arm at which it was evaluated.
+            episodes: finished episodes.
+            trajectories: trajectory of each episode, stored only with ``record = "all"``; or ().
         """
         bodies: Iterable[bytes | None] = (None,) * len(episodes)
         if trajectories and self.record == "all":
@@ -258,12 +259,12 @@ class RunStore(RunReader):
     def add_eval_episode(
         self, arm: str, step: int, episode: Evaluated, trajectory: EvalTrajectory
     ) -> None:
-        """Store one evaluation episode with what happened in it, in place of the same one."""
+        """Store one evaluation episode with its trajectory, replacing an earlier version."""
         with self._transaction():
             self._add_evaluated(arm, step, episode, self._eval_body(trajectory))
 
     def add_decisions(self, decisions: Iterable[Decision], tasks: Iterable[Task] = ()) -> None:
-        """Store what people decided, and the tasks that they brought along."""
+        """Store user decisions, and the tasks imported with them."""
         with self._transaction():
             self._add_tasks(tasks)
             for decision in decisions:
@@ -271,20 +272,20 @@ class RunStore(RunReader):
                 self._insert("decisions", None, *decision[:-1], verdict)
 
     def add_landing(self, arm: str, round: Round, step: int, *, by: str = "") -> None:
-        """Store that a round which ran beside training is about to be applied at this step."""
+        """Store the step at which a round that ran beside training is about to be applied."""
         with self._transaction():
             self._insert("landings", arm, _key(round, by), step)
 
     def landing(self, arm: str, round: Round, *, by: str = "") -> int | None:
-        """The step at which a round was applied in an arm, also if that was rewound since."""
+        """Return the step at which a round was applied in an arm, even if since rewound."""
         query = "SELECT step FROM landings WHERE arm = ? AND key = ?"
         rows = self._rows(query, arm, _key(round, by))
         return rows[0][0] if rows else None
 
     def rewind(self, arm: str, step: int) -> None:
-        """Forget what an arm did after a step.
+        """Delete everything an arm did after a step.
 
-        Results of rounds stay, to be used again, and so does when they were applied.
+        Results of rounds, and the steps at which they were applied, are kept for reuse.
         """
         with self._transaction():
             for table in ("verdicts", "lineage"):
@@ -300,20 +301,20 @@ class RunStore(RunReader):
                 )
 
     def result(self, round: Round, *, by: str = "") -> RoundResult | None:
-        """The result of exactly this round, if it was carried out before, in any arm.
+        """Return the result of exactly this round, if it was run before in any arm.
 
         Args:
             round: the round.
-            by: what tells who carried it out, where that makes a difference.
+            by: identifies the explorer that ran it, where that makes a difference.
         """
         rows = self._rows("SELECT body FROM results WHERE key = ?", _key(round, by))
         return RoundResult.model_validate(self._unpack(rows[0][0])) if rows else None
 
-    # How it works.
+    # Helpers.
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Write all or nothing; it is on disk when the block ends."""
+        """Write atomically; the data is on disk when the block ends."""
         with self._lock, storing(self.path), transaction(self._db):
             yield
 
@@ -365,14 +366,14 @@ class RunStore(RunReader):
         )
 
     def _without_texts(self, trajectory: dict[str, Any]) -> dict[str, Any]:
-        """The trajectory with a hash in place of each long text, which is stored once."""
+        """Replace each long text in the trajectory by a hash; each text is stored once."""
         for step in trajectory["steps"]:
             for field in ("observation", "shown"):
                 step[field] = self._kept(step[field])
         return trajectory
 
     def _kept(self, text: str) -> str | dict[str, str]:
-        """A short text as it is, and what stands for a long one, which is stored once."""
+        """Return a short text unchanged, or a reference to a long text, which is stored once."""
         if len(text) <= _LONG:
             return text
         hash = hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -389,7 +390,7 @@ class RunStore(RunReader):
 
 
 def _key(round: Round, by: str) -> str:
-    """What a round is a function of: its order, the tasks it must not find again, and who goes."""
+    """Return a key for all inputs of a round: its order, tasks to avoid, and the explorer."""
     order = [round.model_dump(mode="json"), [task.id for task in round.known]]
     return digest([*order, by] if by else order)
 

@@ -1,4 +1,4 @@
-"""Deletion of runs, evaluations and their files, which never goes through a symbolic link."""
+"""Deletion of runs, evaluations and their files, without following symbolic links."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def delete(path: Path) -> None:
     """Delete a file, a link, or a folder with its contents; links are removed, not followed.
 
     Raises:
-        OSError: if it cannot be deleted.
+        OSError: if the path cannot be deleted.
     """
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
@@ -23,10 +23,10 @@ def delete(path: Path) -> None:
 
 
 def through_link(path: Path, *roots: Path) -> Path | None:
-    """Return where a path leads if it is a symbolic link, or has one on its way; else None.
+    """Return the target of a path that is or contains a symbolic link; else None.
 
     Args:
-        path: the path to check.
+        path: path to check.
         *roots: folders that may themselves be links, for example to a larger disk.
     """
     named = Path(os.path.abspath(path))
@@ -40,27 +40,27 @@ def through_link(path: Path, *roots: Path) -> Path | None:
 
 
 def check_deletable(path: Path, *roots: Path) -> None:
-    """Refuse to delete anything through a symbolic link.
+    """Check that a folder can be deleted without going through a symbolic link.
 
     Args:
-        path: the folder to delete or to empty.
+        path: folder to delete or to empty.
         *roots: folders that may themselves be links, as in :func:`through_link`.
 
     Raises:
-        ConfigError: if the path is a link, or has one on its way.
+        ConfigError: if the path is or contains a link.
     """
     found = through_link(path, *roots)
     if found is not None:
         raise ConfigError(
-            f"{path} is a link, or lies behind one: it leads to {found}. Nothing was deleted. "
-            "Name that folder itself, or remove the link."
+            f"{path} is a symbolic link, or is reached through one: it points to {found}. Nothing "
+            "was deleted. Use the path of that folder itself, or remove the link."
         )
 
 
 def written_by_us(file: Path, *keys: str) -> bool:
-    """Return whether a JSON file holds an object with these keys.
+    """Return True if a JSON file contains an object with these keys.
 
-    A name such as ``config.json`` alone does not show that a folder is ours to delete.
+    A name such as ``config.json`` alone does not prove that coevo_gym created a folder.
     """
     try:
         value = json.loads(file.read_bytes())

@@ -1,4 +1,4 @@
-"""What is stored of evaluations: how each episode ended, and what its task asked for."""
+"""Rows of stored evaluations: the result of each episode, and the instruction of its task."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 
 class Evaluated(NamedTuple):
-    """How an evaluation episode ended.
+    """The result of an evaluation episode.
 
     Attributes:
         task_id: id of its task.
-        success: the binary outcome.
+        success: binary outcome.
         score: the benchmark's own score, in [0, 1].
-        end_reason: why it ended.
-        steps: env steps taken.
-        sample: which of the task's episodes it is, from 0.
+        end_reason: reason why it ended.
+        steps: number of env steps taken.
+        sample: index of the episode among those of its task, from 0.
     """
 
     task_id: str
@@ -26,16 +26,16 @@ class Evaluated(NamedTuple):
 
 
 class EvaluatedTask(NamedTuple):
-    """What is kept of a task that was evaluated: nothing of what judges or solves it.
+    """The stored fields of an evaluated task, without its verifier or solution.
 
     Attributes:
-        id: its id.
-        name: its name.
-        split: side of the train / validation / test border.
+        id: id of the task.
+        name: name of the task.
+        split: split of the task: train, validation or test.
         subset: the benchmark's own name for a part, or "".
-        scenario: the unit that stays on one side of a split.
-        instruction: what it asks for.
-        tags: what it is about, ``"kind:value"`` each.
+        scenario: unit that belongs entirely to one split.
+        instruction: instruction of the task.
+        tags: topics of the task, each as ``"kind:value"``.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""The folder of a run, and how files in it are written so that none is ever half there."""
+"""The folder of a run, and functions that write its files atomically."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ NAME_RULE = "takes letters, digits and . _ -, and begins with a letter or a digi
 
 
 def check_name(name: str) -> None:
-    """Check a name that a user gave a folder.
+    """Check a folder name given by the user.
 
     Raises:
-        ConfigError: if it cannot be the name of a folder.
+        ConfigError: if the name is not allowed.
     """
     if not re.fullmatch(NAME, name):
         raise ConfigError(f"--name {NAME_RULE}; actual: {name!r}.")
@@ -40,79 +40,79 @@ def check_name(name: str) -> None:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Where the files of a run are.
+    """The paths of a run's files.
 
     Attributes:
-        path: the folder itself.
+        path: path of the folder.
     """
 
     path: Path
 
     @property
     def manifest(self) -> Path:
-        """What was run, with what."""
+        """File with the run's settings and versions."""
         return self.path / "manifest.json"
 
     @property
     def database(self) -> Path:
-        """Tasks, rounds, signals and trajectories."""
+        """Database of tasks, rounds, signals and trajectories."""
         return self.path / "run.db"
 
     @property
     def metrics(self) -> Path:
-        """Numbers over time, one JSON object a line."""
+        """File with metrics over time, one JSON object per line."""
         return self.path / "metrics.jsonl"
 
     @property
     def summary(self) -> Path:
-        """The final table."""
+        """File with the final table."""
         return self.path / "summary.json"
 
     @property
     def report(self) -> Path:
-        """The report for people."""
+        """HTML report."""
         return self.path / "report.html"
 
     @property
     def sinks(self) -> Path:
-        """What was sent to sinks."""
+        """File that records the data sent to sinks."""
         return self.path / "sinks.json"
 
     @property
     def checkpoints(self) -> Path:
-        """Checkpoints, one folder a phase."""
+        """Folder of checkpoints, with one subfolder per phase."""
         return self.path / "checkpoints"
 
     @classmethod
     def of(cls, run: str) -> RunFolder:
-        """The folder of an existing run.
+        """Return the folder of an existing run.
 
         Args:
-            run: its name under ``runs/``, or its path.
+            run: name under ``runs/``, or path of the run.
 
         Raises:
-            ConfigError: if there is none.
+            ConfigError: if the run does not exist.
         """
         found = cls.find(run)
         if found is None:
             for path in (RUNS / run, Path(run)):
                 if run and path.is_dir():
                     raise ConfigError(
-                        f"{path} is no run: {path / 'manifest.json'} is missing, which says what "
-                        "was run. Put it back, or train anew."
+                        f"{path} is not a run: {path / 'manifest.json'}, which records its "
+                        "settings, is missing. Restore it, or train again."
                     )
             names = cls.names()
             close = get_close_matches(run, names, n=1)
             meant = f"Did you mean {close[0]!r}? " if close else ""
             raise ConfigError(
-                f"There is no run {run!r}, in {RUNS}/ or as a path. {meant}"
+                f"There is no run {run!r} in {RUNS}/ or at that path. {meant}"
                 f"Runs here: {', '.join(names) or 'none'}."
             )
         return found
 
     @classmethod
     def find(cls, run: str) -> RunFolder | None:
-        """The folder of the run with this name or path; None if there is none."""
+        """Return the folder of the run with this name or path; None if it does not exist."""
         for path in (RUNS / run, Path(run)):
             if (path / "manifest.json").is_file():
                 return cls(path)
@@ -120,57 +120,59 @@ class RunFolder:
 
     @staticmethod
     def names() -> list[str]:
-        """Names of the runs under ``runs/``, those of tables not among them."""
+        """Return the names of the runs under ``runs/``, without runs in tables."""
         return sorted(path.parent.name for path in RUNS.glob("*/manifest.json"))
 
     @staticmethod
     def tables() -> list[Path]:
-        """The folders under ``runs/`` whose folders are runs, by name."""
+        """Return the folders under ``runs/`` that contain runs, sorted by name."""
         return sorted({path.parents[1] for path in RUNS.glob("*/*/manifest.json")})
 
     @classmethod
     def of_table(cls, table: Path) -> list[RunFolder]:
-        """The runs of a table, by name; none if it is no table."""
+        """Return the runs of a table, sorted by name; empty if it is not a table."""
         return [cls(path.parent) for path in sorted(table.glob("*/manifest.json"))]
 
     def is_run(self) -> bool:
-        """Return whether the folder holds a run, damaged or not."""
+        """Return True if the folder contains a run, damaged or not."""
         if not self.manifest.is_file():
             return False
         return self.database.is_file() or written_by_us(self.manifest, "config")
 
     def check_free(self, *, overwrite: bool = False) -> list[str]:
-        """Make sure that a new run may use the folder; return the names of what it replaces.
+        """Check that a new run may use the folder; return the names of the files it replaces.
 
         Raises:
-            ConfigError: if the folder holds something else, or a run that may not be overwritten,
-                or if it is reached through a link.
+            ConfigError: if the folder contains something else or a run that may not be
+                overwritten, or is reached through a link.
         """
         if not self.path.is_dir():
             return []
         there = sorted(item.name for item in self.path.iterdir() if item.name != LOCK)
         if there and not self.is_run():
             raise ConfigError(
-                f"{self.path} is not empty and holds no run ({there[0]}, …). Choose another --name."
+                f"{self.path} is not empty and contains no run ({there[0]}, …). Choose another "
+                "--name."
             )
         if there and not overwrite:
             raise ConfigError(
-                f"{self.path} holds a run already. Go on with `coevo resume {self.path.name}`, "
-                "choose another --name, or pass --overwrite to delete it."
+                f"{self.path} already contains a run. Continue it with "
+                f"`coevo resume {self.path.name}`, choose another --name, or pass --overwrite to "
+                "delete it."
             )
         if there:
             check_deletable(self.path, RUNS)
         return there
 
     def create(self, *, overwrite: bool = False) -> None:
-        """Make the folder for a new run, or empty that of an earlier one.
+        """Create the folder for a new run, or empty the folder of an earlier one.
 
         Args:
-            overwrite: delete an earlier run of this name.
+            overwrite: True to delete an earlier run of this name.
 
         Raises:
-            ConfigError: if the folder is taken, see :meth:`check_free`.
-            StoreError: if it cannot be made or emptied.
+            ConfigError: if the folder is in use, see :meth:`check_free`.
+            StoreError: if the folder cannot be created or emptied.
         """
         with storing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -178,16 +180,16 @@ class RunFolder:
                 delete(self.path / name)
 
     def locked(self) -> AbstractContextManager[None]:
-        """A scope in which no other process writes to this run; see :func:`locked`."""
+        """Prevent other processes from writing to this run within a context; see :func:`locked`."""
         return locked(self.path)
 
 
 def in_use(path: Path) -> bool:
-    """Whether some process writes to a folder, see :func:`locked`; the folder is left alone."""
+    """Return True if a process is writing to a folder (see :func:`locked`); changes nothing."""
     try:
         handle = os.open(path / LOCK, os.O_RDONLY)
     except OSError:
-        return False  # nobody has ever written to it, or nobody may look
+        return False  # the folder was never written to, or is not readable
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -199,10 +201,10 @@ def in_use(path: Path) -> bool:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """A scope in which no other process writes to a folder, which is made if it is not there.
+    """Lock a folder within a context, creating it if missing.
 
     Raises:
-        StoreError: if one does.
+        StoreError: if another process holds the lock.
     """
     with storing(path):
         path.mkdir(parents=True, exist_ok=True)
@@ -220,7 +222,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _lock(handle: int) -> None:
-    """Lock an open file; whoever looks with :func:`in_use` holds it for a moment, too."""
+    """Lock an open file, retrying because :func:`in_use` also locks it for a moment."""
     for tries_left in range(_TRIES - 1, -1, -1):
         try:
             return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -237,7 +239,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Commit what the block writes, all or nothing."""
+    """Commit the writes of a context, all or none."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -250,7 +252,7 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def storing(path: Path) -> Iterator[None]:
-    """Turn a failure to read or write ``path`` into a :class:`StoreError` that says what to do."""
+    """Convert a failure to read or write ``path`` to a :class:`StoreError` with advice."""
     try:
         yield
     except OSError as error:
@@ -258,17 +260,17 @@ def storing(path: Path) -> Iterator[None]:
         reason = error.strerror or str(error)
         raise StoreError(f"Cannot write {path}: {reason}. {_ADVICE[full]}") from error
     except sqlite3.Error as error:
-        # Damage is no kind of error of its own, or text that is not UTF-8.
+        # Damage has no error class of its own; it may also show as text that is not UTF-8.
         damaged = type(error) is sqlite3.DatabaseError or "decode" in str(error)
         advice = DAMAGED if damaged else _ADVICE["full" in str(error)]
         raise StoreError(f"Cannot use {path}: {error}. {advice}") from error
-    except UnicodeDecodeError as error:  # an error of SQLite that quotes damaged text
+    except UnicodeDecodeError as error:  # an SQLite error that quotes damaged text
         raise StoreError(f"Cannot use {path}: {error}. {DAMAGED}") from error
 
 
 @contextmanager
 def decoding(path: Path) -> Iterator[None]:
-    """Turn a failure to decode a row of a database into a :class:`StoreError`."""
+    """Convert a failure to decode a database row to a :class:`StoreError`."""
     try:
         yield
     except (zlib.error, ValueError, LookupError, TypeError) as error:
@@ -276,18 +278,18 @@ def decoding(path: Path) -> Iterator[None]:
         raise StoreError(f"A row of {path} cannot be read: {reason}. {DAMAGED}") from error
 
 
-DAMAGED = "The file is damaged. Put back a copy of it, or begin anew with --overwrite."
+DAMAGED = "The file is damaged. Restore a copy of it, or start over with --overwrite."
 _ADVICE = {
-    True: "The disk is full; what was reported as saved is safe. Free some space and resume.",
-    False: "Check the folder's permissions, or choose another one.",
+    True: "The disk is full; data reported as saved is safe. Free some space, then resume.",
+    False: "Check the folder's permissions, or choose another folder.",
 }
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file so that it is, at any moment, the old one or the new one as a whole.
+    """Write a file atomically: at any moment, it is entirely the old or the new one.
 
     Raises:
-        StoreError: if it cannot be written; what was there before stays.
+        StoreError: if the file cannot be written; the old file is kept.
     """
 
     def write(file: BinaryIO) -> None:
@@ -300,18 +302,18 @@ def write_atomic(path: Path, data: bytes) -> None:
 def write_then_name(
     temporary: Path, write: Callable[[BinaryIO], None], name: Callable[[Path], str]
 ) -> Path:
-    """Write a file that gets its name when it is whole, in place of what has that name.
+    """Write a temporary file, then rename it to its final name.
 
     Args:
-        temporary: where the content lies until then; what a killed process left there goes.
-        write: writes the content, as a stream.
-        name: the file's name, from the written ``temporary``.
+        temporary: path of the temporary file; one left by a killed process is overwritten.
+        write: function that writes the content to a stream.
+        name: function that returns the final name from the written ``temporary``.
 
     Returns:
-        The file.
+        The final path.
 
     Raises:
-        OSError: if it cannot be written; what was there before stays.
+        OSError: if the file cannot be written; an existing file is kept.
     """
     try:
         with open(temporary, "wb") as file:
@@ -328,7 +330,7 @@ def write_then_name(
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file, see :func:`write_atomic`; numbers that are not finite become null."""
+    """Write a JSON file atomically; non-finite numbers become null."""
     text = json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False)
     write_atomic(path, f"{text}\n".encode())
 
@@ -337,7 +339,7 @@ def read_json(path: Path) -> Any:
     """Read a JSON file.
 
     Raises:
-        StoreError: if it is missing or damaged.
+        StoreError: if the file is missing or damaged.
     """
     try:
         return json.loads(path.read_bytes())
@@ -348,21 +350,21 @@ def read_json(path: Path) -> Any:
 
 
 def append_line(path: Path, value: Mapping[str, Any]) -> None:
-    """Append one JSON object as a line, see :func:`append_lines`."""
+    """Append one JSON object as a line; see :func:`append_lines`."""
     append_lines(path, [value])
 
 
 def append_lines(path: Path, values: Sequence[Mapping[str, Any]]) -> None:
-    """Append JSON objects, each as a line; all are on disk when this returns.
+    """Append JSON objects, one per line; synced to disk on return.
 
     Raises:
-        StoreError: if they cannot be written; a torn line may stay, which readers pass over.
+        StoreError: if the lines cannot be written; a torn line may remain, which readers skip.
     """
     lines = b"".join(_json_of(value) + b"\n" for value in values)
     with storing(path), open(path, "ab+") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
-            # A torn line before this one must not swallow it.
+            # A torn line before the new lines must not absorb the first of them.
             lines = lines if file.read(1) == b"\n" else b"\n" + lines
         file.write(lines)
         file.flush()
@@ -372,12 +374,12 @@ def append_lines(path: Path, values: Sequence[Mapping[str, Any]]) -> None:
 def _json_of(value: Mapping[str, Any]) -> bytes:
     try:
         return json.dumps(finite(value), ensure_ascii=False, allow_nan=False).encode()
-    except UnicodeEncodeError:  # a lone surrogate, which JSON can hold as an escape
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can represent as an escape
         return json.dumps(finite(value), allow_nan=False).encode()
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The JSON objects of a file, one a line; a torn line is passed over."""
+    """Return the JSON objects of a file with one per line; torn lines are skipped."""
     if not path.exists():
         return []
     found = []
@@ -385,21 +387,21 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
-            continue  # the write of this line was cut short; what it said is done again
+            continue  # writing this line was interrupted; its work is done again
         if isinstance(value, dict):
             found.append(value)
     return found
 
 
 def keep_lines(path: Path, keep: Callable[[Mapping[str, Any]], bool]) -> None:
-    """Rewrite a file of JSON lines with those that ``keep`` accepts."""
+    """Rewrite a JSON lines file, keeping only lines that ``keep`` accepts."""
     kept = [line for line in read_lines(path) if keep(line)]
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
     write_atomic(path, text.encode())
 
 
 def finite(value: Any) -> Any:
-    """The JSON value with null for every number that JSON does not have."""
+    """Replace every non-finite number in a JSON value by null."""
     if isinstance(value, Mapping):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Notes as rows of the run store."""
+"""Conversion between notes and rows of the run store."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from coevo_gym.core.notes import Note
 from coevo_gym.core.task import canonical_json
 
 COLUMNS = "task_id, group_id, position, step_of_episode, kind, label, value, source, evidence"
-"""The columns of a note itself, in the order of :func:`note_to_row`."""
+"""Column names of a note, in the order of :func:`note_to_row`."""
 
 
 class NoteCount(NamedTuple):
-    """How many notes of a kind and label an arm had at a step."""
+    """The number of notes of a kind and label in an arm at a step."""
 
     arm: str
     step: int
@@ -23,7 +23,7 @@ class NoteCount(NamedTuple):
 
 
 class TurnCount(NamedTuple):
-    """How many notes of a kind and label an arm had about a turn of episodes with so many turns."""
+    """The number of notes of a kind and label about a turn, by the episode's number of turns."""
 
     arm: str
     kind: str
@@ -34,21 +34,21 @@ class TurnCount(NamedTuple):
 
 
 class StoredNote(NamedTuple):
-    """A note with the learner's step at which it was written."""
+    """A note with the learner step at which it was written."""
 
     at: int
     note: Note
 
 
 def note_to_row(note: Note) -> tuple[Any, ...]:
-    """A note as what is stored of it."""
+    """Convert a note to a row."""
     place = (note.task_id, note.group_id, note.index, note.step)
     evidence = canonical_json(note.model_dump(mode="json")["evidence"])
     return (*place, note.kind, note.label, note.value, note.source, evidence)
 
 
 def note_from_row(row: tuple[Any, ...]) -> Note:
-    """Inverse of :func:`note_to_row`."""
+    """Convert a row of :func:`note_to_row` back to a note."""
     task_id, group_id, index, step, kind, label, value, source, evidence = row
     return Note(
         kind=kind,

@@ -1,7 +1,7 @@
-"""``progress.json``: what a long piece of work is doing, how far it is, and what it has cost.
+"""``progress.json``: the current phase, progress and cost of a long-running command.
 
-It lies in the folder that the work writes to: that of a run, of an evaluation, of a table, or of
-what is being installed. Whoever reads it needs nothing of the work itself.
+The file is in the folder that the command writes to: the folder of a run, an evaluation, a table or
+an installation. Readers need no access to the command itself.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ WorkState = Literal["running", "finished", "stopped", "failed"]
 
 
 class PastPhase(FrozenModel):
-    """A phase that is over.
+    """A finished phase.
 
     Attributes:
-        name: what was done.
-        total: how much there was of it; 0 where that was not known.
-        seconds: how long it took.
+        name: name of the phase.
+        total: amount of work in it; 0 if unknown.
+        seconds: duration in seconds.
     """
 
     name: str
@@ -39,33 +39,32 @@ class PastPhase(FrozenModel):
 
 
 class WorkProgress(FrozenModel):
-    """How far a piece of work is.
+    """The progress of a long-running command.
 
     Attributes:
-        version: of this format.
-        work: what sort of work it is: ``train``, ``eval``, ``experiment`` or ``install``.
-        name: what is trained, evaluated or installed.
-        state: ``running``; ``finished``; ``stopped`` by somebody, or killed; or ``failed``.
-        error: of what failed, the kind of error; the command has printed the rest of it.
-        part: number of the part that is under way, from 1: the cell of a table.
-        parts: how many there are; 1 of what has no parts.
-        part_name: name of the part.
-        phase: what is being done; "" before the first phase.
-        done: how much of the phase is done.
-        total: how much there is of it; 0 where that is not known.
-        steps: env steps that agents took in the phase, those of episodes under way included.
-        tokens: tokens that models read and wrote so far, those of the policy and of episodes under
-            way included; a run that is resumed counts the policy's anew.
-        facts: what else is told of it, in words: ``{"success": "31 %"}``.
-        rate: how much of it is done in a second; None before anything is.
-        left_s: seconds that the phase still takes, as estimated at ``updated``; None where nobody
-            knows.
-        all_left_s: seconds that all of the work still takes; likewise.
-        phases: the phases that are over, in order; of many the last ones.
-        cost: what all of the work has cost so far.
-        started: when this process began with it, in UTC (ISO 8601).
-        updated: when this was written, in UTC.
-        pid: id of the process that wrote it, on its own machine.
+        version: version of this format.
+        work: kind of work: ``train``, ``eval``, ``experiment`` or ``install``.
+        name: name of the run, evaluation or installation.
+        state: ``running``, ``finished``, ``stopped`` (by the user, or killed) or ``failed``.
+        error: kind of the error after a failure; the command prints the details.
+        part: number of the current part, such as the cell of a table, from 1.
+        parts: number of parts; 1 for work without parts.
+        part_name: name of the current part.
+        phase: name of the current phase; "" before the first one.
+        done: amount of the phase that is done.
+        total: amount of work in the phase; 0 if unknown.
+        steps: env steps that agents took in the phase, including running episodes.
+        tokens: tokens that models read and wrote so far, including the policy and running
+            episodes; a resumed run counts the policy's tokens from 0.
+        facts: further information as text, such as ``{"success": "31 %"}``.
+        rate: amount done per second; None before any is done.
+        left_s: estimated remaining seconds of the phase at ``updated``; None if unknown.
+        all_left_s: estimated remaining seconds of all work; None if unknown.
+        phases: finished phases, in order; only the last ones if there are many.
+        cost: total cost so far.
+        started: start time of this process's work, in UTC (ISO 8601).
+        updated: time of this update, in UTC.
+        pid: id of the writing process, on its own machine.
     """
 
     version: Literal[1] = 1
@@ -93,31 +92,31 @@ class WorkProgress(FrozenModel):
 
 
 def read_progress(folder: Path) -> WorkProgress | None:
-    """How far the work in a folder is; None where nothing is told of it.
+    """Read the progress of the work in a folder; return None if there is none.
 
-    The file of work that was killed still says that it is running. Nobody holds it open then, and
-    it is told as ``stopped``.
+    The file of killed work still says ``running``. Since no process holds its lock, the state is
+    reported as ``stopped``.
     """
     try:
         with open(folder / PROGRESS, "rb") as file:
             alive = _held(file.fileno())
             told = WorkProgress.model_validate_json(file.read())
     except (OSError, ValidationError):
-        return None  # not there, or cut short by a power cut: the next one is whole
+        return None  # missing, or torn by a power failure; the next write repairs it
     if told.state == "running" and not alive:
         return told.model_copy(update={"state": "stopped", "left_s": None, "all_left_s": None})
     return told
 
 
 class ProgressWriter:
-    """Writes the file, and holds it open while the work goes on.
+    """A writer of the progress file that holds it open while the work continues.
 
-    Whoever reads it sees a whole one at any moment. It is locked before it gets its name and until
-    another one has it, so that a reader can tell work that goes on from work that was killed. It
-    is not synced: it tells nothing that a power cut could make dear.
+    Readers always see a complete file. The file is locked before it gets its name, and until its
+    successor has the name, so that readers can distinguish running work from killed work. The file
+    is not synced to disk, because losing it in a power failure does no harm.
 
     Args:
-        folder: where; made if it is not there.
+        folder: folder of the file; created if missing.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -125,17 +124,17 @@ class ProgressWriter:
         self._handle: int | None = None
 
     def write(self, told: WorkProgress) -> None:
-        """Put it in the place of what was told before.
+        """Replace the file with new progress.
 
         Raises:
-            OSError: if it cannot be written.
+            OSError: if the file cannot be written.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self._path.with_name(f".{PROGRESS}.{os.getpid()}.part")
         handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
             os.write(handle, told.model_dump_json(indent=2).encode() + b"\n")
-            with suppress(OSError):  # a file system without locks: its work looks stopped
+            with suppress(OSError):  # on a file system without locks, work appears stopped
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.replace(temporary, self._path)
         except BaseException:
@@ -146,19 +145,19 @@ class ProgressWriter:
         self._handle = handle
 
     def close(self) -> None:
-        """Hold it no longer; twice is fine."""
+        """Release the file; may be called repeatedly."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
 
 
 def now() -> str:
-    """This moment in UTC, as it stands in the file."""
+    """Return the current time in UTC, in the format of the file."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _held(handle: int) -> bool:
-    """Whether somebody holds a lock on an open file."""
+    """Return True if a process holds a lock on an open file."""
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

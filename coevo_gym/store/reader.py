@@ -1,4 +1,4 @@
-"""What a run has stored, opened for reading only."""
+"""Read-only access to the data that a run has stored."""
 
 from __future__ import annotations
 
@@ -30,28 +30,29 @@ from coevo_gym.store.rows import (
 
 SCHEMA_VERSION = 1
 HOLD = "hold"
-"""The gate that puts tasks aside until a person has looked at them."""
+"""Name of the gate that holds tasks until the user has reviewed them."""
 
 
 class RunReader:
-    """Reads the database of a run. Nothing in the run's folder is made or changed.
+    """A reader of a run's database, which never changes the run's folder.
 
-    A run may write to it meanwhile. Each query opens the file anew, so none holds a writer up.
+    A run may write to the database at the same time. Each query opens the file again, so that no
+    query blocks a writer.
 
     Args:
-        path: the file.
+        path: path of the file.
 
     Raises:
-        StoreError: if it is missing or damaged, or is no run store.
+        StoreError: if the file is missing, damaged or not a run store.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         if not path.is_file():
             raise StoreError(
-                f"{path} is missing: it holds the run's tasks and rounds. A run makes it after its "
-                "warm-up. If this run was further than that, put the file back, or train anew "
-                "with --overwrite."
+                f"{path}, which contains the run's tasks and rounds, is missing. A run creates it "
+                "after its warm-up. If this run had finished its warm-up, restore the file, or "
+                "train again with --overwrite."
             )
         self._check_version(self._rows("PRAGMA user_version")[0][0])
 
@@ -59,54 +60,54 @@ class RunReader:
         """Read the whole file and check its structure.
 
         Raises:
-            StoreError: if it is damaged.
+            StoreError: if the file is damaged.
         """
         found = self._rows("PRAGMA quick_check(1)")[0][0]
         if found != "ok":
             raise StoreError(f"Cannot use {self.path}: {shorten(found, 300)}. {DAMAGED}")
 
     def tasks(self, *, origin: str | None = None) -> list[Task]:
-        """All stored tasks in the order they came, or those of one origin."""
+        """Return all stored tasks in order of arrival, or those with one origin."""
         query = "SELECT body FROM tasks WHERE ? IS NULL OR origin = ? ORDER BY rowid"
         return [
             Task.from_json(self._decompress(row[0])) for row in self._rows(query, origin, origin)
         ]
 
     def rounds(self, arm: str | None = None) -> list[StoredRound]:
-        """Rounds that were applied, in order, of one arm or all."""
+        """Return the applied rounds in order, for one arm or all."""
         return self._rounds("? IS NULL OR arm = ?", arm, arm)
 
     def results(self, round_id: str) -> list[tuple[str, bytes]]:
-        """What rounds of this id gave, as it is stored: by key, packed."""
+        """Return keys and packed results of the rounds with this id, as they are stored."""
         return self._rows("SELECT key, body FROM results WHERE round_id = ?", round_id)
 
     def round(self, arm: str, round_id: str) -> StoredRound:
-        """One round of an arm.
+        """Return one round of an arm.
 
         Raises:
-            StoreError: if the arm has none of that id.
+            StoreError: if the arm has no round with this id.
         """
         for found in self._rounds("arm = ? AND rounds.round_id = ?", arm, round_id):
             return found
-        raise StoreError(f"{self.path} has no {round_id} of {arm}.")
+        raise StoreError(f"{self.path} has no round {round_id} of arm {arm}.")
 
     def task(self, id: str) -> Task | None:
-        """The stored task with this id; None if there is none."""
+        """Return the stored task with this id; None if there is none."""
         rows = self._rows("SELECT body FROM tasks WHERE id = ?", id)
         return Task.from_json(self._decompress(rows[0][0])) if rows else None
 
     def task_id(self, name_or_id: str) -> str | None:
-        """The id of the stored task with this name or id; None if there is none."""
+        """Return the id of the stored task with this name or id; None if there is none."""
         rows = self._rows("SELECT id FROM tasks WHERE ? IN (name, id) ORDER BY rowid", name_or_id)
         return rows[0][0] if rows else None
 
     def task_names(self, begins: str) -> dict[str, str]:
-        """Names, by id, of the stored tasks whose id begins so."""
+        """Return names by id for the stored tasks whose id starts with a prefix."""
         query = "SELECT id, name FROM tasks WHERE substr(id, 1, ?) = ? ORDER BY rowid"
         return dict(self._rows(query, len(begins), begins))
 
     def verdict_places(self, begins: str) -> list[VerdictPlace]:
-        """Where the verdicts are whose draft, or whose built task, has an id that begins so."""
+        """Return the places of verdicts whose draft or built task has an id with this prefix."""
         query = (
             "SELECT draft_id, task_id, accepted, gate, round_id, position, key, arm, step "
             "FROM verdicts JOIN rounds USING (arm, round_id) WHERE substr(draft_id, 1, ?) = ? "
@@ -119,17 +120,17 @@ class RunReader:
         ]
 
     def pooled(self) -> list[Task]:
-        """The tasks that rounds have brought into some arm's pool, in the order they came."""
+        """Return the tasks that rounds added to some arm's pool, in order of arrival."""
         query = "SELECT body FROM tasks WHERE id IN (SELECT task_id FROM lineage) ORDER BY rowid"
         return [Task.from_json(self._decompress(row[0])) for row in self._rows(query)]
 
     def rounds_of(self, task_id: str) -> list[tuple[str, str]]:
-        """The arms whose pool a task joined, each with the round in which it did."""
+        """Return the arms whose pool a task joined, each with the round in which it did."""
         query = "SELECT DISTINCT arm, round_id FROM lineage WHERE task_id = ? ORDER BY rowid"
         return self._rows(query, task_id)
 
     def held(self, arm: str | None = None) -> list[HeldTask]:
-        """Tasks that were held, of one arm or all, in the order of the rounds that found them."""
+        """Return held tasks of one arm or all, in order of the rounds that found them."""
         query = (
             "SELECT arm, rounds.round_id, step, results.body FROM rounds JOIN results USING (key) "
             "WHERE ? IS NULL OR arm = ? ORDER BY rounds.rowid"
@@ -146,9 +147,9 @@ class RunReader:
         return found
 
     def decisions(self) -> dict[str, Decision]:
-        """The latest decision about each task, by its id, in the order in which they were made."""
+        """Return the latest decision about each task by task id, in order of decisions."""
         if not self._has("decisions"):
-            return {}  # a run of before there were any
+            return {}  # the run is older than decisions
         query = (
             "SELECT task_id, what, reason, at, body FROM decisions WHERE number IN "
             "(SELECT max(number) FROM decisions GROUP BY task_id) ORDER BY number"
@@ -161,10 +162,10 @@ class RunReader:
         }
 
     def joining(self, arm: str) -> list[tuple[Task, Verdict | None]]:
-        """Tasks that people let into an arm, and that are not in it yet, in the order they did.
+        """Return tasks that the user admitted to an arm but that have not joined it yet, in order.
 
         Returns:
-            Each task, with its verdict where it was imported.
+            Each task, with its verdict if it was imported.
         """
         let_in = [found for found in self.decisions().values() if found.what != "rejected"]
         if not let_in:
@@ -184,7 +185,7 @@ class RunReader:
         return waiting
 
     def signals(self, arm: str) -> list[Signal]:
-        """An arm's signals, in order."""
+        """Return the signals of an arm, in order."""
         query = (
             "SELECT kind, task_id, group_id, position, evidence FROM signals WHERE arm = ? "
             "ORDER BY rowid"
@@ -192,15 +193,15 @@ class RunReader:
         return [self._signal(row) for row in self._rows(query, arm)]
 
     def signal_behind(self, arm: str, context: Context, step: int) -> Signal | None:
-        """The signal that a context comes from; None if it was not kept, or there is none.
+        """Return the signal behind a context; None if there is none or it was not stored.
 
-        It is the latest of the context's kind and task. Where more fired at once, the context is
-        that of the first rollout that failed, if one did.
+        This is the latest signal of the context's kind and task. If several fired at once, the
+        context belongs to the first failed rollout, if any.
 
         Args:
             arm: name of the arm.
-            context: of one of its rounds.
-            step: the arm's step at which that round was applied.
+            context: a context of one of the arm's rounds.
+            step: step of the arm at which that round was applied.
         """
         query = (
             "SELECT kind, signals.task_id, group_id, position, evidence FROM signals "
@@ -212,9 +213,9 @@ class RunReader:
         return self._signal(rows[0]) if rows else None
 
     def notes(self, arm: str, kind: str | None = None) -> Notes:
-        """What studies have noted about an arm's episodes, in order, of one kind or all."""
+        """Return the notes on an arm's episodes, in order, of one kind or all."""
         if not self._has("notes"):
-            return Notes()  # a run of before there were any
+            return Notes()  # the run is older than notes
         query = (
             f"SELECT {COLUMNS} FROM notes WHERE arm = ? AND (? IS NULL OR kind = ?) "  # noqa: S608 (constants)
             "ORDER BY step, number"
@@ -222,7 +223,7 @@ class RunReader:
         return Notes(map(self._note, self._rows(query, arm, kind, kind)))
 
     def notes_when(self, arm: str, kind: str) -> list[StoredNote]:
-        """An arm's notes of one kind in order, each with the step at which it was written."""
+        """Return an arm's notes of one kind in order, each with the step of its writing."""
         if not self._has("notes"):
             return []
         query = (
@@ -233,7 +234,7 @@ class RunReader:
         return [StoredNote(row[-1], self._note(row[:-1])) for row in rows]
 
     def note_counts(self, arm: str | None = None) -> list[NoteCount]:
-        """Notes by arm, step, kind and label, of one arm or all."""
+        """Return the number of notes by arm, step, kind and label, for one arm or all."""
         if not self._has("notes"):
             return []
         which = "arm, step, kind, label"
@@ -244,9 +245,9 @@ class RunReader:
         return [NoteCount(*row) for row in self._rows(query, arm, arm)]
 
     def turn_counts(self) -> list[TurnCount]:
-        """Notes about turns by arm, kind, label and turn.
+        """Return the number of notes on turns by arm, kind, label and turn.
 
-        A note is about a turn if its evidence says how many ``turns`` its episode has.
+        A note is about a turn if its evidence includes the number of ``turns`` of its episode.
         """
         if not self._has("notes"):
             return []
@@ -269,10 +270,10 @@ class RunReader:
         return [TaskCount(*row) for row in self._rows(query, task_id, task_id)]
 
     def trajectories(self, arm: str, task_id: str | None = None) -> list[Trajectory]:
-        """Stored episodes of an arm in order, of one task or all.
+        """Return the stored episodes of an arm in order, for one task or all.
 
-        They are as they were but for what choices a policy had: of a decision over choices only
-        the outcome is kept, and that is the step's action.
+        They are complete except for decisions over choices, of which only the outcome, which is
+        the step's action, is stored.
         """
         query = (
             "SELECT body FROM trajectories WHERE arm = ? AND (? IS NULL OR task_id = ?) "
@@ -282,7 +283,7 @@ class RunReader:
         return [trajectory_from_json(self._with_texts(self._unpack(row[0]))) for row in rows]
 
     def evaluated_tasks(self) -> list[EvaluatedTask]:
-        """The tasks that were evaluated, in the order they came."""
+        """Return the evaluated tasks, in order of arrival."""
         if not self._has("evaluated_tasks"):
             return []
         query = (
@@ -297,14 +298,14 @@ class RunReader:
             ]
 
     def evaluation_steps(self, arm: str) -> list[int]:
-        """The steps at which an arm was evaluated, and each episode's end stored; in order."""
+        """Return the steps of an arm with a stored evaluation, in order."""
         if not self._has("evaluations"):
-            return []  # a run of before these were stored
+            return []  # the run is older than stored evaluations
         query = "SELECT DISTINCT step FROM evaluations WHERE arm = ? ORDER BY step"
         return [row[0] for row in self._rows(query, arm)]
 
     def evaluation(self, arm: str, step: int) -> list[Evaluated]:
-        """How each episode of an evaluation ended, in order."""
+        """Return the results of an evaluation's episodes, in order."""
         query = (
             "SELECT task_id, success, score, end_reason, steps, sample FROM evaluations "
             "WHERE arm = ? AND step = ? ORDER BY rowid"
@@ -317,7 +318,7 @@ class RunReader:
     def eval_trajectory(
         self, arm: str, step: int, task_id: str, sample: int = 0
     ) -> EvalTrajectory | None:
-        """What happened in an evaluation episode; None if that was not kept."""
+        """Return the trajectory of an evaluation episode; None if it was not stored."""
         query = (
             "SELECT body FROM evaluations WHERE arm = ? AND step = ? AND task_id = ? "
             "AND sample = ? AND body IS NOT NULL"
@@ -347,12 +348,12 @@ class RunReader:
     def _check_version(self, version: int) -> None:
         if version != SCHEMA_VERSION:
             raise StoreError(
-                f"{self.path} has schema {version}; this version of coevo_gym reads "
-                f"{SCHEMA_VERSION}."
+                f"{self.path} has schema version {version}, but this version of coevo_gym reads "
+                f"{SCHEMA_VERSION}. Use the version of coevo_gym that created it."
             )
 
     def _has(self, table: str) -> bool:
-        """Whether a table is there, which a run of before there was one lacks."""
+        """Return True if a table exists; older runs lack some tables."""
         return bool(self._rows("SELECT 1 FROM sqlite_master WHERE name = ?", table))
 
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -360,8 +361,8 @@ class RunReader:
             return connection.execute(query, values).fetchall()
 
     def _open(self) -> sqlite3.Connection:
-        # A file that nobody writes to has no log beside it. To open it as one that may change would
-        # make such a log, which a folder that is read-only cannot hold.
+        # A file without a writer has no log beside it. Opening it as writable would create a log,
+        # which fails in a read-only folder.
         written = self.path.with_name(f"{self.path.name}-wal").exists()
         how = "mode=ro" if written else "mode=ro&immutable=1"
         uri = f"{self.path.absolute().as_uri()}?{how}"
@@ -374,7 +375,9 @@ class RunReader:
                     query = "SELECT body FROM texts WHERE hash = ?"
                     rows = self._rows(query, step[field]["text"])
                     if not rows:
-                        raise StoreError(f"{self.path} has lost the text {step[field]['text']}.")
+                        raise StoreError(
+                            f"The text {step[field]['text']} is missing in {self.path}. {DAMAGED}"
+                        )
                     step[field] = self._decompress(rows[0][0]).decode()
         whole: dict[str, Any] = trajectory
         return whole

@@ -1,4 +1,4 @@
-"""What a run store tells of rounds, verdicts and tasks, a row at a time."""
+"""Rows of the run store for rounds, verdicts, tasks and decisions."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from coevo_gym.core.task import Task
 
 
 class StoredRound(NamedTuple):
-    """A round as it was applied in an arm.
+    """A round that was applied in an arm.
 
     Attributes:
         arm: name of the arm.
-        step: the arm's step at which it was applied.
-        arm_env_steps: env steps that the arm had spent then, the round's own included.
-        pool_size: tasks in the arm's pool after it.
-        round: the order.
-        result: what came of it.
+        step: step of the arm at which the round was applied.
+        arm_env_steps: env steps the arm had spent by then, including the round's own.
+        pool_size: number of tasks in the arm's pool after the round.
+        round: order of the round.
+        result: result of the round.
     """
 
     arm: str
@@ -29,12 +29,12 @@ class StoredRound(NamedTuple):
 
     @property
     def is_first(self) -> bool:
-        """Whether it is the round that found the tasks that the arm began with (D_0)."""
+        """True if the round found the arm's initial tasks (D_0)."""
         return self.step == 0 and (self.round.n_enough > 0 or not self.round.contexts)
 
 
 class TaskCount(NamedTuple):
-    """How often an arm practised a task."""
+    """The number of an arm's episodes and successes on a task."""
 
     arm: str
     task_id: str
@@ -43,14 +43,14 @@ class TaskCount(NamedTuple):
 
 
 class HeldTask(NamedTuple):
-    """A task that passed every gate of a round, but waited there for a person.
+    """A task that passed every gate of a round and is held for review by the user.
 
     Attributes:
         arm: name of the arm.
-        round_id: the round that found it.
-        step: the arm's step at which that round was applied.
+        round_id: id of the round that found it.
+        step: step of the arm at which that round was applied.
         task: the task.
-        verdict: why it was held, and the gates that it had passed.
+        verdict: reason for holding it, and the gates that it passed.
     """
 
     arm: str
@@ -61,18 +61,18 @@ class HeldTask(NamedTuple):
 
 
 class VerdictPlace(NamedTuple):
-    """Where a verdict is kept.
+    """The place of a stored verdict.
 
     Attributes:
-        draft_id: the draft that it is about; "" for a context that was left out.
-        task_id: the task that was built from it; "" if none was.
-        accepted: whether it passed every gate.
-        gate: the gate that rejected it.
-        round_id: the round.
-        position: its place among the round's verdicts.
-        key: equal for arms that share the round's result.
+        draft_id: id of the draft; "" for a context that was left out.
+        task_id: id of the task built from the draft; "" if none was built.
+        accepted: True if the draft passed every gate.
+        gate: name of the gate that rejected it.
+        round_id: id of the round.
+        position: index among the round's verdicts.
+        key: key of the round's result; equal for arms that share the result.
         arm: name of the arm.
-        step: the arm's step at which the round was applied.
+        step: step of the arm at which the round was applied.
     """
 
     draft_id: str
@@ -87,14 +87,14 @@ class VerdictPlace(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What a person decided about a task.
+    """A user decision about a task.
 
     Attributes:
-        task_id: the task.
-        what: ``released`` or ``rejected`` after it was held, or ``imported`` from a file.
-        reason: why, in the person's words; or "".
-        at: when, in UTC.
-        verdict: of an imported task: that of the gates it went through.
+        task_id: id of the task.
+        what: ``released`` or ``rejected`` after the task was held, or ``imported`` from a file.
+        reason: reason in the user's words, or "".
+        at: time of the decision, in UTC.
+        verdict: verdict of the gates, for an imported task.
     """
 
     task_id: str

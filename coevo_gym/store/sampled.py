@@ -1,7 +1,7 @@
-"""What a policy had to choose from or sampled in stored episodes, and what they were learned with.
+"""Stored choices and tokens of a policy's decisions, with the advantages used in training.
 
-It is for people to look at: nothing reads it back into training, so numbers are rounded. Lists of
-choices and prompts are stored once, as other long texts are.
+The data is for inspection only and never read back into training, so numbers are rounded. Lists of
+choices and prompts are stored once, like other long texts.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from coevo_gym.core.seams import Advantage
 from coevo_gym.core.trajectory import ChoiceDecision, TokenDecision, Trajectory
 
 DIGITS = 4
-"""Decimals of stored log-probabilities."""
+"""Number of decimals of stored log-probabilities."""
 
 Spell = Callable[[Sequence[int]], str]
-"""The text of token ids, special ones included."""
+"""Function that returns the text of token ids, including special tokens."""
 Keep = Callable[[str], Any]
-"""Stores a text, and gives what stands for it in JSON."""
+"""Function that stores a text and returns its JSON reference."""
 
 
 class ChoicesMade(NamedTuple):
     """A choice among candidates.
 
     Attributes:
-        choices: the candidates.
-        taken: place of the one that was taken.
-        logprobs: log-probability of each; of the one that was taken alone, where no more is known.
-        policy_version: of the weights that chose.
+        choices: candidates.
+        taken: index of the chosen candidate.
+        logprobs: log-probability of each candidate, or only of the chosen one if the others are
+            unknown.
+        policy_version: version of the weights that chose.
     """
 
     choices: tuple[str, ...]
@@ -40,14 +41,14 @@ class ChoicesMade(NamedTuple):
 
 
 class TokensSampled(NamedTuple):
-    """Tokens of an answer.
+    """Sampled tokens of an answer.
 
     Attributes:
-        ids: the tokens.
-        logprobs: log-probability of each as it was sampled.
-        told: what was added to the prompt before them, with the marks of the chat template; None
-            if nobody could spell it.
-        policy_version: of the weights that sampled.
+        ids: token ids.
+        logprobs: log-probability of each token at sampling.
+        told: text added to the prompt before the tokens, including chat template markers; None if
+            it could not be decoded.
+        policy_version: version of the weights that sampled.
     """
 
     ids: tuple[int, ...]
@@ -60,12 +61,12 @@ Sampled = ChoicesMade | TokensSampled
 
 
 def sampled_to_json(trajectory: Trajectory, keep: Keep, spell: Spell | None) -> list[Any] | None:
-    """What was chosen or sampled in each step, as JSON; None if no step has a decision.
+    """Convert a trajectory's decisions to JSON; return None if no step has a decision.
 
     Args:
         trajectory: the episode.
-        keep: stores long texts.
-        spell: spells tokens; None where nobody can.
+        keep: function that stores long texts.
+        spell: function that decodes tokens; None if not available.
     """
     found: list[Any] = []
     before: tuple[int, ...] = ()
@@ -90,23 +91,23 @@ def sampled_to_json(trajectory: Trajectory, keep: Keep, spell: Spell | None) -> 
 
 
 def sampled_from_json(steps: Sequence[Any], text: Callable[[Any], str]) -> list[Sampled | None]:
-    """Inverse of :func:`sampled_to_json`.
+    """Convert the result of :func:`sampled_to_json` back to decisions.
 
     Args:
-        steps: what it gave.
-        text: the text that a JSON value stands for.
+        steps: result of :func:`sampled_to_json`.
+        text: function that returns the text for a JSON reference.
     """
     return [_step(step, text) if step is not None else None for step in steps]
 
 
 def sampled_ids(trajectory: Trajectory) -> set[int]:
-    """The tokens that were sampled in an episode."""
+    """Return the ids of all tokens sampled in an episode."""
     decisions = (step.decision for step in trajectory.steps)
     return {id for one in decisions if isinstance(one, TokenDecision) for id in one.ids}
 
 
 def advantage_to_json(advantage: Advantage) -> tuple[float, str]:
-    """The mean of a trajectory's advantage, and it as JSON: a number, or one for each step."""
+    """Return the mean of a trajectory's advantage, and its JSON: one number, or one per step."""
     if not isinstance(advantage, Sequence):
         return float(advantage), json.dumps(round(advantage, DIGITS))
     steps = [fmean(one) if isinstance(one, Sequence) else float(one) for one in advantage]
@@ -115,7 +116,7 @@ def advantage_to_json(advantage: Advantage) -> tuple[float, str]:
 
 
 def encodable_text(text: str) -> str:
-    """A text with a question mark for each half of a character, which no file can hold."""
+    """Replace each lone surrogate, which files cannot contain, by a question mark."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -129,7 +130,7 @@ def _choice(decision: ChoiceDecision, keep: Keep) -> Mapping[str, Any]:
 
 
 def _told(decision: TokenDecision, before: tuple[int, ...], spell: Spell | None) -> str | None:
-    """What a prompt has that was not there before."""
+    """Return the new text at the end of a prompt."""
     if spell is None:
         return None
     goes_on = decision.prompt_ids[: len(before)] == before

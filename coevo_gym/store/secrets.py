@@ -1,4 +1,4 @@
-"""Settings that are kept, shown or compared hold no secrets: what a key is named tells one."""
+"""Redaction of secrets in settings that are stored, shown or compared, based on key names."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SECRET_NAMES = frozenset(
 
 
 def names_secret(name: str) -> bool:
-    """Whether a setting, header or variable of that name holds a secret."""
+    """Return True if a setting, header or variable with this name is a secret."""
     return bool(_SECRET_NAMES & set(re.split(r"[^a-z0-9]+", name.lower())))
 
 
 def without_secrets(settings: Any, *, secret: bool = False) -> Any:
-    """Settings as JSON, with nothing under keys that name a secret."""
+    """Convert settings to JSON, redacting values under keys that name a secret."""
     if isinstance(settings, Mapping):
         return {
             str(key): without_secrets(value, secret=secret or names_secret(str(key)))

@@ -1,7 +1,7 @@
 """Helpers for tests that use the envs as deterministic fixtures.
 
-With coevo_gym comes a pytest plugin: the fixture ``coevo_env`` makes envs and
-closes them.
+The package includes a pytest plugin whose fixture ``coevo_env`` creates envs and closes them after
+the test.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What every benchmark keeps towards curricula, agents and trainers, as checks over its name.
+"""Contract checks for benchmarks, which curricula, agents and trainers rely on.
 
-They go beside those of :mod:`coevo_gym.testing.contract`, which run over its env.
+Each check takes the name of a benchmark. :mod:`coevo_gym.testing.contract` checks its env.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ _WANTED, _MOST_DRAFTS = 3, 120
 
 
 def check_splits(name: str) -> None:
-    """Each native task lies where it says, in a scenario of its split alone, and can be found."""
+    """Check that each native task can be found and its scenario is in only one split."""
     benchmark, seen = get_benchmark(name), dict[str, Split]()
     ids, names = set[str](), set[str]()
     for split in NATIVE_SPLITS:
         for task in _some(benchmark.tasks(split), 200):
-            assert task.split is split, f"{task.name} is listed as {split}, and says {task.split}"
-            assert task.benchmark == name, f"{task.name} is a task of {task.benchmark!r}"
-            assert benchmark.side_of(task) is split, f"{task.name} does not lie in {split}"
+            assert task.split is split, f"{task.name} is listed in {split} but claims {task.split}"
+            assert task.benchmark == name, f"{task.name} belongs to benchmark {task.benchmark!r}"
+            assert benchmark.side_of(task) is split, f"{task.name} is not in split {split}"
             where = seen.setdefault(task.scenario, split)
             assert where is split, f"{task.scenario} is in {where} and in {split}"
             ids.add(task.id)
             names.add(task.name)
         first = benchmark.tasks(split)[0]
         assert find_task(name, first.name) == find_task(name, first.id) == first
-    assert len(ids) == len(names), "two native tasks have one name, or one content"
+    assert len(ids) == len(names), "two native tasks have the same name or content"
 
 
 def check_copies_are_recognised(name: str) -> None:
-    """A validation or test task that claims to be a training task is known for what it is."""
+    """Check that a validation or test task is detected even if it claims to be a training task."""
     benchmark = get_benchmark(name)
     train = benchmark.tasks(Split.TRAIN)[0]
     for split in (Split.VAL, Split.TEST):
@@ -68,7 +68,7 @@ def check_copies_are_recognised(name: str) -> None:
 
 
 def check_json(name: str) -> None:
-    """Tasks go to JSON and back, with their worlds and verifiers, and keep their ids."""
+    """Check that tasks survive a JSON round trip with their worlds, verifiers and ids."""
     for task in _sample(get_benchmark(name)):
         again = Task.model_validate_json(task.model_dump_json())
         assert again == task
@@ -78,47 +78,47 @@ def check_json(name: str) -> None:
 
 
 def check_replay(name: str) -> None:
-    """The reference solves its task at the last action; replaying it twice is the same twice."""
+    """Check that the reference solves its task at the last action, and replays identically."""
     benchmark = get_benchmark(name)
     for task in _sample(benchmark):
         played = benchmark.replay(task, task.solution)
-        assert played.solves, f"{task.name}: its reference does not solve it: {played}"
+        assert played.solves, f"{task.name}: the reference does not solve it: {played}"
         assert played == benchmark.replay(task, task.solution)
         n = len(played.errors)
         assert len(played.effects) == len(played.shown) == n
         assert len(played.scores) == len(played.states) == n + 1
         assert len(played.listed) in (0, n + 1)
-        assert benchmark.replay(task, ()).scores[-1] < 1.0, f"{task.name}: nothing solves it"
+        assert benchmark.replay(task, ()).scores[-1] < 1.0, f"{task.name}: no action solves it"
 
 
 def check_demonstration(name: str) -> None:
-    """The demonstration solves the task in the env, and every step, also a bare one, has a symbol.
+    """Check that the demonstration solves the task in the env and every step has a symbol.
 
-    A benchmark that says why an episode failed finds nothing in it that did.
+    If the benchmark diagnoses failures, it must find none in the demonstration.
     """
     benchmark = get_benchmark(name)
     for task in _sample(benchmark):
         played = replay(task, benchmark.demonstration(task))
-        assert played.success, f"{task.name}: its demonstration does not solve it"
+        assert played.success, f"{task.name}: the demonstration does not solve it"
         for step in played.steps:
             for seen in (step, changed(step, calls=(), extras=FrozenDict(), error_kind="")):
                 assert isinstance(benchmark.symbol(seen), str)
         if hasattr(benchmark, "diagnose"):
             labels = diagnosable(benchmark).diagnose(played).turns
-            assert set(labels) <= NO_FAILURES, f"{task.name}: its demonstration is {labels}"
+            assert set(labels) <= NO_FAILURES, f"{task.name}: demonstration diagnosed as {labels}"
 
 
 def check_choices(name: str) -> None:
-    """There is something to choose from at the start, all of it text."""
+    """Check that there are choices at the start, and that all are strings."""
     env = make_env(name)
     choices = get_benchmark(name).choices(env.view)
     env.close()
-    assert choices, "there is nothing to choose from at the start"
+    assert choices, "no choices at the start"
     assert all(isinstance(choice, str) for choice in choices)
 
 
 def check_evolution(name: str) -> None:
-    """Exploring from training tasks finds tasks that pass every gate, and the same ones twice."""
+    """Check that exploring from training tasks reproducibly finds tasks that pass every gate."""
     found, again = _evolved(name), _evolved(name)
     assert found.accepted == again.accepted
     reasons = [f"{verdict.gate}: {verdict.reason}" for verdict in found.verdicts]
@@ -129,10 +129,10 @@ def check_evolution(name: str) -> None:
 
 
 def check_tags(name: str) -> None:
-    """Tags are sorted and of one shape, and come from what a task says, not from its solution.
+    """Check that tags are sorted and well-formed, and do not depend on the solution.
 
-    Those of a draft are those of the task that it may become; an open task has no more of them
-    than the task that was opened.
+    A draft must have the tags of the task that is built from it. An open task must have no tags
+    that the original task lacks.
     """
     benchmark = get_benchmark(name)
     for split in NATIVE_SPLITS:
@@ -143,17 +143,17 @@ def check_tags(name: str) -> None:
         return
     for task in _some(benchmark.tasks(Split.TRAIN), _OPENED):
         free = opening.open(task)
-        assert {*tags_of(free)} <= {*tags_of(task)}, f"opened, {task.name} has other tags"
+        assert {*tags_of(free)} <= {*tags_of(task)}, f"opening {task.name} adds tags"
 
 
 def _check_tagged(task: Task) -> None:
     tags = tags_of(task)
     assert tags, f"{task.name} has no tags"
-    assert all(TAG.fullmatch(tag) for tag in tags), f"tags are kind:value, actual: {tags}"
-    assert list(tags) == sorted(set(tags)), f"tags are sorted, each once, actual: {tags}"
-    assert tags == tags_of(Task.from_json(task.to_json())), f"{task.name}: tags change from JSON"
+    assert all(TAG.fullmatch(tag) for tag in tags), f"tags must be kind:value, actual: {tags}"
+    assert list(tags) == sorted(set(tags)), f"tags must be sorted and unique, actual: {tags}"
+    assert tags == tags_of(Task.from_json(task.to_json())), f"{task.name}: tags change in JSON"
     secretless = task.model_copy(update={"solution": (), "provenance": {}})
-    assert tags == tags_of(secretless), f"{task.name}: its tags tell of its solution"
+    assert tags == tags_of(secretless), f"{task.name}: tags depend on its solution"
     draft = Draft(
         benchmark=task.benchmark,
         scenario=task.scenario,
@@ -161,14 +161,14 @@ def _check_tagged(task: Task) -> None:
         world=task.world,
         solution=(),
     )
-    assert tags == tags_of(draft), f"{task.name}: a draft of it has other tags"
+    assert tags == tags_of(draft), f"{task.name}: its draft has other tags"
 
 
 def check_open_tasks(name: str) -> None:
-    """An opened task shows nothing of what it asked for, cannot be solved, and is only explored.
+    """Check that an open task hides its original instruction, is unsolvable and only explored.
 
-    A benchmark without :class:`~coevo_gym.core.benchmark.Proposable`'s members passes: models
-    cannot explore it.
+    A benchmark without the members of :class:`~coevo_gym.core.benchmark.Proposable` passes,
+    because models cannot explore it.
     """
     benchmark = _proposable(name)
     if benchmark is None:
@@ -180,20 +180,20 @@ def check_open_tasks(name: str) -> None:
             assert (free.origin, free.split, free.solution) == ("open", split, ())
             assert (free.scenario, free.parents) == (task.scenario, (task.id,))
             relabelled = free.model_copy(update={"split": Split.TRAIN})
-            assert benchmark.side_of(relabelled) is split, f"{task.name} is lost when it is opened"
+            assert benchmark.side_of(relabelled) is split, f"opening {task.name} loses its split"
     train = benchmark.tasks(Split.TRAIN)
     sentence = benchmark.open(train[0]).instruction
     for task in _some(train, _OPENED):
         free = benchmark.open(task)
-        assert free.instruction == sentence != task.instruction, "opened tasks say different things"
+        assert free.instruction == sentence != task.instruction, "open tasks must share one text"
         _check_refused(free)
         walked, shown = _walk(free, task.solution)
-        assert (walked.success, walked.score) == (False, 0.0), f"{task.name} can be solved opened"
-        assert not _holds(shown, task.instruction), f"opened, {task.name} still says what it asks"
+        assert (walked.success, walked.score) == (False, 0.0), f"opened, {task.name} is solvable"
+        assert not _holds(shown, task.instruction), f"opened, {task.name} shows its instruction"
 
 
 def check_drafts_from_proposals(name: str) -> None:
-    """Whatever a model proposes becomes a draft of the context's lineage, or a ``BuildError``."""
+    """Check that any proposal becomes a draft with the context's lineage, or a ``BuildError``."""
     benchmark = _proposable(name)
     if benchmark is None:
         return
@@ -212,7 +212,7 @@ def check_drafts_from_proposals(name: str) -> None:
 
 
 def check_prompt(name: str) -> None:
-    """The benchmark's prompt can be written for the first view of an episode."""
+    """Check that the benchmark's prompt renders for the first view of an episode."""
     spec = find_spec(name)
     if spec is None:
         raise TaskError(f"Unknown benchmark {name!r}.")
@@ -243,17 +243,17 @@ BENCHMARK_CHECKS = (
 
 
 def assert_benchmark_contract(name: str) -> None:
-    """Run every check over a registered benchmark.
+    """Run every check for a registered benchmark.
 
     Raises:
-        AssertionError: at the first promise that is broken.
+        AssertionError: at the first check that fails.
     """
     for check in BENCHMARK_CHECKS:
         check(name)
 
 
 def _proposable(name: str) -> Proposable | None:
-    """The benchmark, if models can explore it; None if it knows nothing of that."""
+    """Return the benchmark if models can explore it, else None."""
     benchmark = get_benchmark(name)
     if hasattr(benchmark, "open") or hasattr(benchmark, "draft"):
         return proposable(benchmark)
@@ -261,7 +261,7 @@ def _proposable(name: str) -> Proposable | None:
 
 
 def _check_refused(free: Task) -> None:
-    """An open task is neither practised nor evaluated."""
+    """Check that an open task can be neither practised nor evaluated."""
     for use in (lambda: TaskPool([free]), lambda: EvalEpisode(free, 0)):
         _assert_raises(TaskError, use)
 
@@ -271,11 +271,11 @@ def _assert_raises(error: type[Exception], act: Callable[[], object]) -> None:
         act()
     except error:
         return
-    raise AssertionError(f"no {error.__name__} is raised")
+    raise AssertionError(f"{error.__name__} not raised")
 
 
 def _walk(task: Task, actions: Sequence[str]) -> tuple[Trajectory, list[str]]:
-    """What comes of actions, and all that their agent was shown."""
+    """Play actions; return the trajectory and all texts shown to the agent."""
     env = make_env(task.benchmark, task)
     shown = _texts(env.view)
     for action in actions:
@@ -291,7 +291,7 @@ def _walk(task: Task, actions: Sequence[str]) -> tuple[Trajectory, list[str]]:
 
 
 def _texts(view: View) -> list[str]:
-    """All texts of a view."""
+    """Return all texts of a view."""
     told = [
         v if isinstance(v, str) else " ".join(map(str, v))
         for v in view.info.values()
@@ -301,13 +301,13 @@ def _texts(view: View) -> list[str]:
 
 
 def _holds(shown: Sequence[str], said: str) -> bool:
-    """Whether what was said stands in what was shown, whatever its spacing and letter case."""
+    """Return True if a text was shown, ignoring spacing and letter case."""
     wanted = " ".join(said.casefold().split())
     return any(wanted in " ".join(text.casefold().split()) for text in shown)
 
 
 def _proposals(task: Task) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Turns and actions as a model might say them: sensible, odd and hostile."""
+    """Yield turns and actions that a model might propose: sensible, odd and hostile ones."""
     yield (task.instruction,), task.solution
     yield (task.instruction, task.instruction), task.solution
     yield (task.instruction,), task.solution[:1]

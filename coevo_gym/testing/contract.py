@@ -1,4 +1,4 @@
-"""What every registered env must keep, as checks that run over any env id."""
+"""Contract checks that every registered env must pass, for any env id."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ HOSTILE_ACTIONS = {
 
 
 def check_gymnasium(env_id: str) -> None:
-    """Gymnasium's own checker passes, with warnings as errors."""
+    """Check that Gymnasium's own checker passes, with warnings as errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(gym.make(env_id, render_mode="ansi", disable_env_checker=True).unwrapped)
 
 
 def check_spec_round_trip(env_id: str) -> None:
-    """A spec survives JSON and pickle, and makes an env that behaves the same."""
+    """Check that a spec survives JSON and pickle, and creates an equivalent env."""
     env = gym.make(env_id, split="val", max_steps=3)
     assert env.spec is not None
     for spec in (
@@ -79,7 +79,7 @@ def check_spec_round_trip(env_id: str) -> None:
 
 
 def check_copies(env_id: str) -> None:
-    """Task lists and fresh envs can be pickled and copied; an env that runs says that it cannot."""
+    """Check that task lists and fresh envs can be copied, and that running envs refuse."""
     tasks = get_benchmark(_spec(env_id).name).tasks(Split.TRAIN)
     fresh, envs = gym.make(env_id), gym.make_vec(env_id, num_envs=2)
     copies: tuple[Callable[[Any], Any], ...] = (copy.deepcopy, copy.copy, _unpickled)
@@ -106,7 +106,7 @@ def check_copies(env_id: str) -> None:
 
 
 def check_same_in_another_process(env_id: str) -> None:
-    """Same seed and actions give the same bytes in a fresh process, which closes its files."""
+    """Check that a fresh process gives identical episodes and closes its files."""
     spec = json.dumps(dataclasses.asdict(_spec(env_id)))
     code = f"from coevo_gym.testing.contract import _print_digest; _print_digest({spec!r})"
     done = subprocess.run(  # noqa: S603 (our own interpreter and code)
@@ -122,7 +122,7 @@ def check_same_in_another_process(env_id: str) -> None:
 
 
 def check_vector(env_id: str) -> None:
-    """``make_vec``, in this process, in workers and by Gymnasium, gives what stepping one gives."""
+    """Check that vector envs give the same results as single envs, in every mode."""
     singles = [gym.make(env_id) for _ in range(2)]
     expected = [env.reset(seed=7 + i) for i, env in enumerate(singles)]
     modes = ("in_process", "process") if can_run() else ("in_process",)
@@ -148,7 +148,7 @@ def check_vector(env_id: str) -> None:
 
 
 def check_observation_wrappers(env_id: str) -> None:
-    """Gymnasium's wrappers that have to make up observations find one to begin with."""
+    """Check that Gymnasium's wrappers that fill in observations find an initial one."""
     plain = gym.make(env_id)
     first, second = plain.reset(seed=5)[0], plain.step("")[0]
     plain.close()
@@ -165,7 +165,7 @@ def check_observation_wrappers(env_id: str) -> None:
 
 
 def check_hostile_actions(env_id: str) -> None:
-    """Bad model output is an observation; the types of info never change."""
+    """Check that bad model output gives an observation, and the types in info never change."""
     env = gym.make(env_id, disable_env_checker=True)
     _, info = env.reset(seed=0)
     types = {key: type(value) for key, value in info.items()}
@@ -181,7 +181,7 @@ def check_hostile_actions(env_id: str) -> None:
 
 
 def check_end(env_id: str) -> None:
-    """Stepping before a reset, after the end or when closed raises; closing twice does not."""
+    """Check that steps before a reset, after the end or after closing raise; closing twice not."""
     env = gym.make(env_id, max_steps=1, disable_env_checker=True)
     _raises(ResetNeeded, lambda: env.step(""))
     env.reset(seed=0)
@@ -201,7 +201,7 @@ def check_end(env_id: str) -> None:
 
 
 def check_failed_reset(env_id: str) -> None:
-    """After a reset that fails there is no episode, also not the one before."""
+    """Check that no episode is running after a failed reset, not even the previous one."""
     env = gym.make(env_id, disable_env_checker=True)
     bare = env.unwrapped
     assert isinstance(bare, TaskEnv)
@@ -216,7 +216,7 @@ def check_failed_reset(env_id: str) -> None:
 
 
 def check_reference_and_empty_agent(env_id: str, tasks: Sequence[Task] | None = None) -> None:
-    """The reference solution scores 1 with reward 1, and doing nothing scores below 1."""
+    """Check that the reference solution scores 1 with reward 1, and the empty agent less."""
     for task in tasks or _sample_tasks(env_id):
         solved, idle = replay(task), replay(task, ())
         assert solved.success, f"{task.name}: the reference failed: {solved.report}"
@@ -228,7 +228,7 @@ def check_reference_and_empty_agent(env_id: str, tasks: Sequence[Task] | None = 
 
 
 def check_ground_truth_is_hidden(env_id: str) -> None:
-    """Swapping verifier and solution changes nothing that a policy sees until the end."""
+    """Check that swapping verifier and solution changes nothing a policy sees before the end."""
     env = gym.make(env_id, disable_env_checker=True).unwrapped
     assert isinstance(env, TaskEnv)
     for task, other in itertools.pairwise(_sample_tasks(env_id)):
@@ -238,7 +238,7 @@ def check_ground_truth_is_hidden(env_id: str) -> None:
 
 
 def check_engine_reads_no_ground_truth(env_id: str) -> None:
-    """Nothing that starts or runs an engine reads the verifier or the solution."""
+    """Check that starting and running an engine never reads the verifier or the solution."""
     for task in _sample_tasks(env_id, 2):
         env = gym.make(env_id, disable_env_checker=True).unwrapped
         assert isinstance(env, TaskEnv)
@@ -269,20 +269,20 @@ CHECKS = (
 
 
 def assert_env_contract(env_id: str) -> None:
-    """Run every check of the contract over an env.
+    """Run every check for an env.
 
     Args:
         env_id: Gymnasium id of a registered :class:`~coevo_gym.envs.base.TaskEnv`.
 
     Raises:
-        AssertionError: at the first promise that is broken.
+        AssertionError: at the first check that fails.
     """
     for check in CHECKS:
         check(env_id)
 
 
 def episode_digest(env_id: str) -> str:
-    """Hash of all that a few seeded random episodes show."""
+    """Return a hash of the observations, rewards and infos of some seeded random episodes."""
     benchmark = get_benchmark(_spec(env_id).name)
     env = gym.make(env_id, disable_env_checker=True)
     assert isinstance(env.unwrapped, TaskEnv)
@@ -327,11 +327,11 @@ def _raises(error: type[Exception], use: Callable[[], object], words: str = "") 
         if words in str(raised):
             return
         raise
-    raise AssertionError(f"what cannot be done must raise {error.__name__}")
+    raise AssertionError(f"an invalid use must raise {error.__name__}")
 
 
 def _seen(task: Task, actions: Sequence[str], private: Set[str]) -> list[Any]:
-    """All that a policy could see of an episode, without its last frame."""
+    """Return everything a policy could see in an episode, without its last frame."""
     onlooker = _Onlooker(get_benchmark(task.benchmark).choices, actions, private)
     outcome = run_fresh(task, onlooker)
     assert isinstance(outcome, Finished) or outcome.reason is EndReason.ABANDONED, outcome
@@ -339,7 +339,7 @@ def _seen(task: Task, actions: Sequence[str], private: Set[str]) -> list[Any]:
 
 
 class _Onlooker:
-    """An agent that plays actions, keeps all that it sees, and gives up when they are over."""
+    """An agent that plays given actions, records what it sees, and abandons the episode then."""
 
     def __init__(
         self,
@@ -356,6 +356,6 @@ class _Onlooker:
         (view,) = views
         if len(view.history) == len(self._actions):
             return [Act("", end=EndReason.ABANDONED)]
-        assert not self._private & set(view.info), "a view holds private info"
+        assert not self._private & set(view.info), "a view contains private info"
         self.seen.append((view.observation, view.info, self._choices(view)))
         return [Act(self._actions[len(view.history)])]

@@ -1,4 +1,4 @@
-"""What every curriculum keeps, as a check over a maker of fresh ones."""
+"""Contract check for curricula, given a function that creates fresh ones."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _STEPS, _GROUPS, _SIZE = 12, 3, 4
 def assert_curriculum_contract(
     make: Callable[[], Curriculum], *, benchmark: str = "webshop"
 ) -> None:
-    """Check that a curriculum keeps its promises.
+    """Check that a curriculum follows its contract.
 
-    It gives training tasks and takes no others in; the same draws follow from the same seed and the
-    same groups; saved as JSON and restored at any step, it goes on as if nothing had happened; a
-    round is applied once; its metrics are numbers.
+    It must hand out only training tasks and accept no others. The same seed and groups must give
+    the same draws. Saved as JSON and restored at any step, it must continue unchanged. A round must
+    be applied only once, and metrics must be numbers.
 
     Args:
-        make: makes a fresh curriculum that has tasks; every time the same.
-        benchmark: name of the benchmark that its tasks are of.
+        make: function that creates a fresh curriculum with tasks, identical on every call.
+        benchmark: name of the benchmark of its tasks.
 
     Raises:
-        AssertionError: at the first promise that is broken.
+        AssertionError: at the first check that fails.
     """
     whole = _drawn(make(), range(_STEPS))
-    assert whole == _drawn(make(), range(_STEPS)), "two that are made alike draw differently"
+    assert whole == _drawn(make(), range(_STEPS)), "two identical curricula draw differently"
     for cut in (0, 1, _STEPS // 2):
         first, second = make(), make()
         begun = _drawn(first, range(cut))
@@ -50,13 +50,13 @@ def assert_curriculum_contract(
 
 
 def _drawn(curriculum: Curriculum, steps: Sequence[int]) -> list[list[str]]:
-    """The ids of the tasks that are drawn in some steps, with outcomes that depend on the step."""
+    """Return the ids of the tasks drawn in some steps, with outcomes that depend on the step."""
     drawn = []
     for step in steps:
         rng = np.random.default_rng(step)
         tasks = curriculum.next(_GROUPS, rng)
         assert len(tasks) == _GROUPS, f"next({_GROUPS}) gives {len(tasks)} tasks"
-        assert all(task.split is Split.TRAIN for task in tasks), "a task is no training task"
+        assert all(task.split is Split.TRAIN for task in tasks), "a task is not a training task"
         groups = [_group(task, f"group-{step}-{i}", rng) for i, task in enumerate(tasks)]
         curriculum.record(groups)
         curriculum.note(Notes())
@@ -83,7 +83,7 @@ def _episode(task: Task, success: bool) -> Trajectory:
 def _check_metrics(curriculum: Curriculum) -> None:
     for _ in range(2):
         for name, value in curriculum.metrics().items():
-            assert isinstance(value, float), f"metric {name} is no float, but {value!r}"
+            assert isinstance(value, float), f"metric {name} is not a float: {value!r}"
             assert not math.isinf(value), f"metric {name} is {value}"
         _drawn(curriculum, range(3))
 
@@ -108,6 +108,6 @@ def _check_split(curriculum: Curriculum, benchmark: str) -> None:
         try:
             use()
         except SplitLeakError:
-            assert curriculum.state_dict() == before, f"{what} refuses a test task half-way"
+            assert curriculum.state_dict() == before, f"{what} refuses a test task too late"
         else:
-            raise AssertionError(f"{what} takes in a test task")
+            raise AssertionError(f"{what} accepts a test task")

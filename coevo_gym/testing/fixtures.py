@@ -20,11 +20,11 @@ from coevo_gym.episodes.episode import Outcome
 
 
 def make_env(benchmark: str, task: Task | str | None = None, **kwargs: Any) -> TaskEnv:
-    """A bare env (no wrappers), already reset to ``task``.
+    """Create a bare env (without wrappers) and reset it to ``task``.
 
     Args:
         benchmark: name of the benchmark.
-        task: a Task, or the name or id of a native one; None for the first training task.
+        task: a Task, or the name or id of a native task; None for the first training task.
         **kwargs: arguments of the env.
 
     Example:
@@ -42,15 +42,15 @@ def make_env(benchmark: str, task: Task | str | None = None, **kwargs: Any) -> T
 
 
 def replay(task: Task, actions: Sequence[str] | None = None) -> EvalTrajectory:
-    """Play actions in a fresh env until it ends.
+    """Play actions in a fresh env until the episode ends.
 
     Args:
-        task: what to play.
-        actions: None for the task's own reference solution.
+        task: task to play.
+        actions: actions to play; None for the task's reference solution.
 
     Returns:
-        The record of the episode. Actions left over are not played; if the actions run out
-        first, empty ones follow until the env's own limit cuts the episode.
+        The record of the episode. Actions after its end are not played. If the actions run out
+        first, empty actions follow until the env truncates the episode.
     """
     agent = ScriptedAgent(task.solution if actions is None else actions, after="")
     found = run_fresh(task, agent)
@@ -60,13 +60,13 @@ def replay(task: Task, actions: Sequence[str] | None = None) -> EvalTrajectory:
 
 
 def run_fresh(task: Task, agent: Agent) -> Outcome[EvalTrajectory]:
-    """Run one episode of a task in an env of its own; what comes of it."""
+    """Run one episode of a task in a new env and return its outcome."""
     with closing(EnvPool(lambda: _made(task.benchmark, split=str(task.split)))) as envs:
         return run_one(EvalEpisode(task, seed=0), agent, envs)
 
 
 def _made(benchmark: str, **kwargs: Any) -> TaskEnv:
-    """A bare env that has not been reset."""
+    """Create a bare env that has not been reset."""
     env = gym.make(_env_id(benchmark), disable_env_checker=True, **kwargs).unwrapped
     assert isinstance(env, TaskEnv)
     return env

@@ -1,4 +1,4 @@
-"""What every gate keeps, as a check with a draft that it passes and one that it rejects."""
+"""Contract check for gates, given a draft that the gate passes and one that it rejects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coevo_gym.curricula.gates.candidate import Candidate, Gate, Rejected
 
 
 def draft_of(benchmark: str) -> Draft:
-    """A good draft: what would have become a benchmark's first training task.
+    """Create a good draft from a benchmark's first training task.
 
     Example:
         >>> draft_of("webshop").benchmark
@@ -28,7 +28,7 @@ def draft_of(benchmark: str) -> Draft:
 
 
 def candidate_of(draft: Draft) -> Candidate:
-    """A draft as a gate meets it that comes after those which build and replay it."""
+    """Create a candidate from a draft, as seen by a gate after building and replaying."""
     benchmark = get_benchmark(draft.benchmark)
     task = benchmark.build(draft)
     return Candidate(draft, draft, task, replay=benchmark.replay(task, task.solution))
@@ -37,21 +37,21 @@ def candidate_of(draft: Draft) -> Candidate:
 def assert_gate_contract(
     gate: Gate, *, passes: Draft | Candidate, fails: Draft | Candidate
 ) -> None:
-    """Check that a gate keeps its promises.
+    """Check that a gate follows its contract.
 
-    It has a name; it lets a good candidate through, and takes nothing from it; it rejects a bad one
-    with a reason in words; asked again it says the same.
+    It must have a name, let a good candidate through without removing anything from it, reject a
+    bad one with a reason in words, and give the same answer when asked again.
 
     Args:
-        gate: the gate.
-        passes: a draft that it lets through, or a candidate, for a gate that looks at what a
-            model has proposed.
-        fails: one that it rejects, or holds.
+        gate: gate to check.
+        passes: a draft that it lets through, or a candidate, for a gate that reads a model's
+            proposal.
+        fails: a draft or candidate that it rejects or holds.
 
     Raises:
-        AssertionError: at the first promise that is broken.
+        AssertionError: at the first check that fails.
     """
-    assert gate.name.isidentifier(), f"a gate's name is one word, actual: {gate.name!r}"
+    assert gate.name.isidentifier(), f"a gate's name must be one word, actual: {gate.name!r}"
     good = passes if isinstance(passes, Candidate) else candidate_of(passes)
     for _ in range(2):
         through = gate.check(good)
@@ -63,8 +63,8 @@ def assert_gate_contract(
             env_steps=good.env_steps,
             said=good.said,
         )
-        assert kept == good, "a gate may shorten the task, say something and count steps"
-        assert through.env_steps >= good.env_steps, "env steps that were spent stay spent"
+        assert kept == good, "a gate may only shorten the task, add a message and count steps"
+        assert through.env_steps >= good.env_steps, "a gate must not reduce the env steps"
     bad = fails if isinstance(fails, Candidate) else candidate_of(fails)
     reasons = {_reason(gate, bad) for _ in range(2)}
     assert len(reasons) == 1, f"the same draft is rejected for two reasons: {sorted(reasons)}"
@@ -76,6 +76,6 @@ def _reason(gate: Gate, candidate: Candidate) -> str:
     except Rejected as rejected:
         reason = str(rejected).strip()
     else:
-        raise AssertionError(f"the gate {gate.name!r} lets through what it should reject")
+        raise AssertionError(f"the gate {gate.name!r} lets through a draft that it should reject")
     assert reason, "a rejection needs a reason in words"
     return reason

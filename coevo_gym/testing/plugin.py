@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixture ``coevo_env``."""
+"""The pytest plugin with the fixture ``coevo_env``."""
 
 from __future__ import annotations
 

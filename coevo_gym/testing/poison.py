@@ -1,4 +1,4 @@
-"""Poisoned tasks: a proof that no engine reads what only the judge may know."""
+"""Poisoned tasks, which detect engines that read a task's ground truth."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ GROUND_TRUTH = frozenset({"verifier", "solution"})
 
 
 class Poison:
-    """Makes reading a task's ground truth an error while an engine of ``env`` is at work.
+    """A guard that raises an error if an engine of ``env`` reads a task's ground truth.
 
     Args:
-        env: a bare env; its ``_begin`` and ``_act`` are watched from now on.
+        env: a bare env; calls of its ``_begin`` and ``_act`` are watched from now on.
 
     Attributes:
-        n_watched: how often one of them has been called.
+        n_watched: number of watched calls.
 
     Example:
         >>> from coevo_gym.testing import make_env
@@ -34,9 +34,9 @@ class Poison:
             setattr(env, hook, self._watched(hook, getattr(env, hook)))
 
     def task(self, task: Task) -> Task:
-        """A copy of a task, with its id, that must not be read while an engine is at work."""
+        """Return a copy of a task, with its id, that engines must not read."""
         copy = task.model_copy()
-        _ = copy.id  # a hash of the verifier, too
+        _ = copy.id  # computed now, because it also hashes the verifier
         verifier = copy.verifier.model_copy()
         self._poison(verifier, frozenset(type(verifier).model_fields) | {"model_dump"})
         object.__setattr__(copy, "verifier", verifier)
@@ -54,7 +54,7 @@ class Poison:
         object.__setattr__(model, "__class__", watched)
 
     def _refuse(self, kind: str, name: str) -> NoReturn:
-        raise AssertionError(f"{self._at_work} reads {kind}.{name}, which is for the judge alone")
+        raise AssertionError(f"{self._at_work} reads {kind}.{name}, which only the judge may read")
 
     def _watched(self, name: str, hook: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:

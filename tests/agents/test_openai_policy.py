@@ -234,7 +234,7 @@ def test_a_choice_is_not_answered(server: FakeOpenAI) -> None:
 
 def test_a_chat_does_not_go_on_after_token_ids(server: FakeOpenAI) -> None:
     prompt = Prompt((Message("user", "on"),), after=TokenDecision((1,), (2,), (-0.5,)))
-    with policy_for(server) as policy, pytest.raises(ConfigError, match="a model that runs here"):
+    with policy_for(server) as policy, pytest.raises(ConfigError, match="runs in this process"):
         policy.generate([prompt])
     assert server.answered == 0
 
@@ -276,10 +276,10 @@ def test_an_account_without_credit_is_not_waited_for(server: FakeOpenAI) -> None
 @pytest.mark.parametrize(
     ("status", "advice"),
     [
-        (400, "Check model, max_tokens_field and sampling"),
+        (400, "supports model, max_tokens_field and the sampling"),
         (403, "Set OPENAI_API_KEY to a key that may use this model."),
         (404, "Check base_url and model"),
-        (422, "Check model"),
+        (422, "Check that the server supports model"),
     ],
 )
 def test_what_a_retry_cannot_mend_is_not_tried_again(
@@ -338,7 +338,7 @@ def test_the_body_of_a_redirect_is_not_read(server: FakeOpenAI) -> None:
 def test_a_charset_that_decodes_no_text_is_ignored(server: FakeOpenAI, status: int) -> None:
     odd = {"Content-Type": "application/json; charset=rot13"}
     bad = Raw(b"<html>", headers=odd) if status == 200 else Refuse(400, "Never.", headers=odd)
-    why = "no chat completion: '<html>'" if status == 200 else "status 400, Never."
+    why = "not a chat completion: '<html>'" if status == 200 else "status 400, Never."
     assert why in str(failure(server, [bad], max_attempts=1))
 
 
@@ -361,7 +361,7 @@ def test_a_server_that_never_sends_a_completion_is_an_error(
     server: FakeOpenAI, body: bytes
 ) -> None:
     error = failure(server, [Raw(body)] * 2, max_attempts=2)
-    assert "gave no answer 2 times: what it sent is no chat completion" in str(error)
+    assert "gave no answer 2 times: its response is not a chat completion" in str(error)
     assert "Check that base_url" in str(error)
 
 
@@ -592,7 +592,7 @@ def test_tokens_that_the_server_does_not_tell_are_unknown(
         assert policy.counts["unknown"] == policy.usage.calls == 2
         assert policy.usage.tokens == 0
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "no usage is sent" in caplog.text
+    assert "no usage reported" in caplog.text
 
 
 def test_what_a_server_does_not_tell_counts_the_most_it_can_be(server: FakeOpenAI) -> None:
@@ -694,7 +694,7 @@ def test_a_key_has_no_place_in_the_url() -> None:
 
 
 def test_a_cap_on_money_needs_prices() -> None:
-    with pytest.raises(ValidationError, match="caps nothing"):
+    with pytest.raises(ValidationError, match="has no effect"):
         EndpointConfig(model="fake", max_usd_total=1.0)
 
 

@@ -170,7 +170,7 @@ class TestPolicy:
 
     def test_refuses_what_it_cannot_do(self) -> None:
         policy = TinyPolicy(SMALL)
-        with pytest.raises(ConfigError, match="chooses among candidates"):
+        with pytest.raises(ConfigError, match="with at least one candidate"):
             policy.generate([Prompt(messages=())])
         with pytest.raises(ConfigError, match="at least one"):
             policy.generate([Choice(SHOP, ())])

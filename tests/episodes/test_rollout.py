@@ -113,7 +113,7 @@ class TestRollout:
         assert rollout([], ScriptedAgent([]), envs).trajectories == ()
 
     def test_an_agent_that_fails_leaves_no_env_behind(self, envs: EnvPool) -> None:
-        with pytest.raises(ConfigError, match="script of 1 actions is over"):
+        with pytest.raises(ConfigError, match="script has only 1 actions"):
             rollout(tickets(2), ScriptedAgent(["press red"]), envs)
         assert all(rollout(tickets(2), ScriptedAgent(REFERENCES), envs).trajectories)
 

@@ -83,11 +83,11 @@ def test_what_is_of_another_version_is_made_anew(little: Trainer, wheels: Path) 
     (copy,) = folder_of(little).glob("lib/python*/site-packages/coevo_waiting.py")
     copy.write_text("# of another version\n")
     assert not find_trainer(little).ready
-    assert "its copy of our modules is of another version" in str(find_trainer(little))
+    assert "its copy of coevo_gym modules is outdated" in str(find_trainer(little))
     install_trainer(little, wheels)
     assert find_trainer(little).ready
     little.pins.write_text("little-trainer==2.0\n")
-    assert "its packages are not those of this version" in str(find_trainer(little))
+    assert "its packages do not match this version" in str(find_trainer(little))
     install_trainer(little, wheels)
     assert find_trainer(little).apart == {"little-trainer": "2.0"}
 
@@ -95,18 +95,18 @@ def test_what_is_of_another_version_is_made_anew(little: Trainer, wheels: Path) 
 def test_an_installation_that_fails_is_not_complete(little: Trainer, tmp_path: Path) -> None:
     nothing = tmp_path / "nothing"
     nothing.mkdir()
-    with pytest.raises(EnvBackendError, match=r"must hold the wheels of all that .*little\.txt"):
+    with pytest.raises(EnvBackendError, match=r"must contain the wheels of all .*little\.txt"):
         install_trainer(little, nothing)
     found = find_trainer(little)
     assert not found.ready
-    assert "is not complete: run `coevo install little` again" in str(found)
+    assert "is incomplete: run `coevo install little` again" in str(found)
 
 
 def test_a_trainer_that_shares_an_environment_with_us_needs_a_checkout(
     little: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coevo_gym.trainers.plug.venvs._PACKAGE", tmp_path / "coevo_gym")
-    with pytest.raises(ValueError, match=r"there is none in .* from a checkout"):
+    with pytest.raises(ValueError, match=r"is not one. Run .* from a checkout"):
         install_trainer(replace(little, extra="sb3"))
     assert not folder_of(little).exists()
 
@@ -124,7 +124,7 @@ def test_an_environment_that_runs_another_checkout_says_so(
     origin.write_text(json.dumps({"url": ROOT.as_uri(), "dir_info": {"editable": True}}))
     assert find_trainer(shared).ready
     origin.write_text(json.dumps({"url": "file:///another/check%20out"}))
-    assert "it runs the coevo_gym of /another/check out: run" in str(find_trainer(shared))
+    assert "it uses the coevo_gym of /another/check out: run" in str(find_trainer(shared))
     assert not find_trainer(shared).ready
     asked = []
     monkeypatch.setattr(

@@ -85,7 +85,7 @@ def test_each_number_stands_before_the_token_that_it_is_about() -> None:
 def test_only_tokens_are_learned_from() -> None:
     choice = ChoiceDecision(View("", ""), ("act", "b"), 0, -0.5)
     batch = flatten([trajectory([choice])], [1.0])
-    with pytest.raises(ConfigError, match=r"segments of tokens.*ChoiceDecision"):
+    with pytest.raises(ConfigError, match=r"token segments.*ChoiceDecision"):
         rows_of(batch, torch.ones(1), 0.28)
 
 
@@ -147,7 +147,7 @@ def test_old_logprobs_of_stale_groups_are_recomputed(tmp_path: Path) -> None:
 
 
 def test_what_workers_cannot_do_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no average"):
+    with pytest.raises(ConfigError, match="averaged weights"):
         learner(tmp_path / "m", average=0.9)
     made, told = learner(tmp_path / "m")
     told.weights = {}
@@ -247,7 +247,7 @@ def test_its_checkpoints_hold_the_curriculum(tmp_path: Path) -> None:
     assert again._load_checkpoint() == "loaded"
     assert other.state_dict() == session.state_dict()
     elsewhere = with_curriculum(Trainer, other)(tmp_path / "other", 3)
-    with pytest.raises(StoreError, match="holds no curriculum"):
+    with pytest.raises(StoreError, match="contains no curriculum"):
         elsewhere._load_checkpoint()
     elsewhere.config.trainer.resume_mode = "resume_path"
     elsewhere.config.trainer.resume_from_path = str(tmp_path / "global_step_3")

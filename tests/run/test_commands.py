@@ -25,7 +25,7 @@ from tests.toy import ToyBenchmark
 
 def test_an_existing_run_is_refused(coevo: Coevo) -> None:
     text = coevo("train", TOY, code=2)
-    assert "runs/toy-run holds a run already" in text
+    assert "runs/toy-run already contains a run" in text
     assert "--overwrite" in text
 
 

@@ -79,7 +79,7 @@ def test_a_database_with_a_damaged_page_is_not_resumed(run: RunFolder) -> None:
     data[-page:] = bytes(page)
     run.database.write_bytes(data)
     RunReader(run.database)  # opens as if nothing were wrong
-    with pytest.raises(StoreError, match=r"Cannot use .*run\.db.*Put back a copy"):
+    with pytest.raises(StoreError, match=r"Cannot use .*run\.db.*Restore a copy"):
         resume(run, Silent(), StopRequest())
     assert run.database.read_bytes() == data
 
@@ -116,7 +116,7 @@ def test_an_error_that_quotes_damaged_text_is_explained(store: RunStore) -> None
     data = store.path.read_bytes()
     store.path.write_bytes(data.replace(b"CREATE TABLE tasks", b"CREATE \xffABLE tasks"))
     for use in (lambda path: RunReader(path).tasks(), RunStore):
-        with pytest.raises(StoreError, match=r"Cannot use .*run\.db.*Put back a copy"):
+        with pytest.raises(StoreError, match=r"Cannot use .*run\.db.*Restore a copy"):
             use(store.path)
 
 
@@ -132,5 +132,5 @@ def test_an_error_that_quotes_damaged_text_is_explained(store: RunStore) -> None
 )
 def test_a_column_that_cannot_be_read_is_explained(store: RunStore, damage: str) -> None:
     store._db.execute(damage)
-    with pytest.raises(StoreError, match=r"run\.db.*Put back a copy"):
+    with pytest.raises(StoreError, match=r"run\.db.*Restore a copy"):
         store.signals("a"), store.notes("a")

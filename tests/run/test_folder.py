@@ -45,7 +45,7 @@ def test_an_existing_run_is_refused_unless_overwritten(run: RunFolder) -> None:
 def test_a_folder_of_something_else_is_never_emptied(run: RunFolder) -> None:
     run.path.mkdir(parents=True)
     (run.path / "thesis.tex").write_text("years")
-    with pytest.raises(ConfigError, match=r"holds no run \(thesis.tex"):
+    with pytest.raises(ConfigError, match=r"contains no run \(thesis.tex"):
         run.create(overwrite=True)
     assert [item.read_text() for item in run.path.iterdir()] == ["years"]
 
@@ -86,7 +86,7 @@ def test_a_full_disk_leaves_the_old_file(run: RunFolder, monkeypatch: pytest.Mon
     write_json(run.summary, {"old": 1})
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(
-        StoreError, match=r"summary.json: No space left.*Free some space and resume"
+        StoreError, match=r"summary.json: No space left.*Free some space, then resume"
     ):
         write_json(run.summary, {"new": 2})
     monkeypatch.undo()

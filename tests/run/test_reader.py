@@ -86,7 +86,7 @@ def test_a_reader_cannot_write(folder: Path) -> None:
 
 
 def test_a_missing_file_is_named_and_not_made(folder: Path) -> None:
-    with pytest.raises(StoreError, match=r"run\.db is missing: .* put the file back"):
+    with pytest.raises(StoreError, match=r"run\.db, .* is missing\. .* restore the file"):
         RunReader(folder / "run.db")
     assert not files(folder)
 
@@ -95,5 +95,5 @@ def test_a_file_of_another_schema(folder: Path) -> None:
     with sqlite3.connect(folder / "run.db") as database:
         database.execute("PRAGMA user_version=99")
     database.close()
-    with pytest.raises(StoreError, match="has schema 99"):
+    with pytest.raises(StoreError, match="has schema version 99"):
         RunReader(folder / "run.db")

@@ -138,7 +138,7 @@ def test_nothing_else_can_be_deleted(coevo: Coevo, name: str) -> None:
 def test_a_link_is_not_followed(coevo: Coevo, tmp_path: Path) -> None:
     RUN.rename(tmp_path / "elsewhere")
     RUN.symlink_to(tmp_path / "elsewhere")
-    assert "is a link" in coevo("runs", "rm", "toy-run", "--yes", code=2)
+    assert "is a symbolic link" in coevo("runs", "rm", "toy-run", "--yes", code=2)
     assert (tmp_path / "elsewhere" / "run.db").is_file()
 
 

@@ -233,10 +233,10 @@ def test_a_run_whose_gradients_are_no_numbers_ends_and_says_why(
     monkeypatch.chdir(tmp_path)
     assert run_main(monkeypatch, "train", TOY, "--set=arms=static", "--set=learner.lr=1e30") == 1
     told = capsys.readouterr()
-    assert "3 steps of the optimiser in a row were not finite" in told.err
+    assert "3 optimiser steps in a row were not finite" in told.err
     assert "lower learning rate" in told.err
     assert "coevo resume" not in told.err  # it would end there again
-    assert told.out.count("warning: step of the optimiser skipped") == 3
+    assert told.out.count("warning: optimiser step skipped") == 3
 
 
 def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(

@@ -236,7 +236,7 @@ def test_a_full_disk_stops_it_before_it_answers(
     monkeypatch.setattr(first._kept._journal, "add", full)
     with pytest.raises(StoreError, match="disk is full"):
         first.report(ticket.id, played(ticket))
-    with pytest.raises(StoreError, match="Restart the server to go on"):
+    with pytest.raises(StoreError, match="Restart the server to continue"):
         first.take()
     killed(first)
     with opened(tmp_path / "a.db") as second:

@@ -118,7 +118,7 @@ def test_each_trajectory_needs_one_advantage(
 ) -> None:
     policy = TinyPolicy(SMALL)
     groups = collect(policy, envs, groups=2, size=4, seed=0)
-    with pytest.raises(ValueError, match=f"has 4 trajectories and {n} advantages"):
+    with pytest.raises(ValueError, match=f"has 4 trajectories but {n} advantages"):
         kind(policy).update(groups, [[0.5] * 4, [0.5] * n])
 
 

@@ -415,9 +415,7 @@ class TestImitateTokens:
         with pytest.raises(TrainingDiverged, match="epoch 1 is nan"):
             learn(policy, token_demonstrations(envs, 2), ImitationConfig())
         few = ImitationConfig(batch_decisions=1)
-        with pytest.raises(
-            TrainingDiverged, match=r"3 steps of the optimiser in a row .* loss=nan"
-        ):
+        with pytest.raises(TrainingDiverged, match=r"3 optimiser steps in a row .* loss=nan"):
             learn(policy, token_demonstrations(envs, 4), few)
 
     def test_one_step_that_is_not_finite_is_skipped(self, envs: EnvPool) -> None:

@@ -129,7 +129,7 @@ def test_weights_that_are_not_the_learners_are_found(
     with monkeypatch.context() as patch:
         patch.setattr(policy, "weights", lambda: iter(others))
         policy.version += 1
-        with pytest.raises(ModelError, match="nats from the learner's"):
+        with pytest.raises(ModelError, match="nats on average"):
             policy.generate([ask("look")])
     assert gap(policy, policy.generate([ask("look")])) < CLOSE
 

@@ -1,1 +1,1 @@
-"""Other people's trainers: adapters that let them practise a curriculum session."""
+"""Adapters that let third-party trainers practise a curriculum session."""

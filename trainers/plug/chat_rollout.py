@@ -1,7 +1,7 @@
-"""Episodes for a trainer that keeps the chat itself: what it is told, and what its model answered.
+"""Chat episodes for trainers that manage the conversation themselves.
 
-Trainers of language models send out rows, K copies of each, and each copy talks. This turns one
-such place into episodes of a curriculum: a copy says which row it is of, and gets a task.
+Trainers of language models send out rows, K copies of each, and run one conversation per copy. This
+module turns each row into a slot for curriculum episodes: a copy names its row and receives a task.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from coevo_gym.prompts.answers import action_of
 logger = logging.getLogger(__name__)
 
 MAX_LOST_IN_A_ROW = 3
-"""So many episodes that faults took, one after the other, end the training: nothing works here."""
+"""Number of consecutive episodes lost to faults that aborts training."""
 
 
 class ChatRollout:
-    """One episode after another, as a chat.
+    """A sequence of episodes, each run as a chat.
 
-    A training episode is one of the session's, and is reported by itself when it ends. An
-    evaluation episode plays a task of another split, and no session hears of it.
+    A training episode belongs to the session and is reported automatically when it ends. An
+    evaluation episode plays a task of another split and is not recorded in the session.
 
-    A fault of the engine ends an episode without an outcome: :attr:`lost` is then true, and the
-    trainer has to leave the rollout out. It is never a reward of 0.
+    An engine fault ends an episode without an outcome and sets :attr:`lost`; the trainer must then
+    leave the rollout out. A fault is never a reward of 0.
 
     Args:
-        env_id: the env, such as ``"CoEvolve-WebShop-v0"``.
-        session: what is practised; rounds of evolution that are due run before an episode begins.
-        prompt: the words in which a model is told about the env; default: the benchmark's.
+        env_id: env id, such as ``"CoEvolve-WebShop-v0"``.
+        session: session to practise; due evolution rounds run before an episode starts.
+        prompt: prompt template that describes the env to a model; default: the benchmark's.
         arguments: further arguments of the env, such as ``max_steps``.
 
     Attributes:
-        opening: what the model was told first.
-        over: whether nothing more can be answered.
-        lost: whether a fault has taken the episode.
-        reward: what the env has given so far.
+        opening: first messages to the model.
+        over: True if the episode accepts no further answers.
+        lost: True if a fault ended the episode.
+        reward: sum of the env rewards so far.
 
     Example:
         >>> import coevo_gym
@@ -85,7 +85,7 @@ class ChatRollout:
 
     @property
     def info(self) -> dict[str, Any]:
-        """The info of the latest reset or step, and how the episode has ended since."""
+        """Info of the latest reset or step, including how the episode ended."""
         return self._bare.info
 
     def begin(
@@ -96,25 +96,25 @@ class ChatRollout:
         slot: str | None = None,
         policy_version: int = 0,
     ) -> tuple[Message, ...]:
-        """Begin an episode; one under way counts as nothing.
+        """Start an episode; a running episode is discarded.
 
         Args:
-            split: ``"train"`` for an episode of the session, else where ``task`` is from.
-            task: name or id of an evaluation task; None for one that chance picks.
-            slot: where the copies of a row meet, as a session's ``take`` says.
-            policy_version: version of the policy that is about to answer.
+            split: ``"train"`` for an episode of the session, else the split of ``task``.
+            task: name or id of an evaluation task; None for a random one.
+            slot: id shared by the copies of a row, as for a session's ``take``.
+            policy_version: version of the policy that will answer.
 
         Returns:
-            What to tell the model, which is to answer next. () if a fault has taken the episode.
+            The messages for the model, which answers next; () if a fault ended the episode.
 
         Raises:
-            EnvBackendError: if faults have taken the last three episodes.
-            ConfigError: if the session has no task to give.
+            EnvBackendError: if the last three episodes were lost to faults.
+            ConfigError: if the session has no task.
         """
         if len(self._faults) >= MAX_LOST_IN_A_ROW:
             raise EnvBackendError(
-                f"A fault has taken {len(self._faults)} episodes of {self._env_id} in a row, the "
-                f"last one: {self._faults[-1]}"
+                f"{len(self._faults)} episodes of {self._env_id} in a row were lost to faults. "
+                f"Last fault: {self._faults[-1]}"
             ) from self._faults[-1]
         self._live, self._task = self._env_of(parse_split(split)), None
         if self._live is self._sampler:
@@ -122,26 +122,26 @@ class ChatRollout:
         return self._begin({"task_id": task} if task else {})
 
     def again(self) -> tuple[Message, ...]:
-        """Begin the task of the latest episode once more, for a trainer that needs an outcome.
+        """Run the task of the latest episode again, for a trainer that needs an outcome.
 
-        The session hears nothing of it.
+        The session does not record this episode.
 
         Raises:
-            EnvBackendError: if that episode was lost before its task was known.
+            EnvBackendError: if the latest episode was lost before its task was known.
         """
         if self._task is None:
-            raise EnvBackendError(f"An episode of {self._env_id} did not begin.") from (
+            raise EnvBackendError(f"An episode of {self._env_id} did not start.") from (
                 self._faults[-1] if self._faults else None
             )
         return self._begin({"task": self._task})
 
     def recover(self) -> str:
-        """Bring an episode that a fault has taken back to where it was, for such a trainer.
+        """Restore an episode after a fault, for a trainer that cannot leave rollouts out.
 
-        It is begun :meth:`again`, and told all that was answered, the last answer included.
+        The episode is started :meth:`again`, and all previous answers are replayed.
 
         Returns:
-            What that last answer led to.
+            The message that follows the last answer.
 
         Raises:
             EnvBackendError: if the engine fails again.
@@ -153,24 +153,24 @@ class ChatRollout:
                 page = self.answer(text)
         if self.lost:
             raise EnvBackendError(
-                f"A fault has taken an episode of {self._env_id} twice: {self._faults[-1]}"
+                f"An episode of {self._env_id} was lost to a fault twice: {self._faults[-1]}"
             ) from self._faults[-1]
         return page
 
     def answer(self, said: str) -> str:
-        """Take in what the model has answered.
+        """Process an answer of the model.
 
         Args:
-            said: any text; the action in it is found as the prompt asks for it.
+            said: any text; the action is parsed as the prompt specifies.
 
         Returns:
-            The next user message; the last page once the episode is over.
+            The next user message, or the last observation if the episode is over.
 
         Raises:
             ResetNeeded: if the episode is over.
         """
         if self.over:
-            raise ResetNeeded("The episode is over; answer() needs a begin() first.")
+            raise ResetNeeded("The episode is over. Call begin() before answer().")
         self._said.append(said)
         action = action_of(said, self._prompt.header.answer)
         try:
@@ -186,13 +186,13 @@ class ChatRollout:
         return str(observation) if self.over else self._prompt.turn(self._bare.view)
 
     def end(self, reason: EndReason = EndReason.AGENT_DONE) -> float | None:
-        """The outcome; an episode that still runs is ended and graded as it stands.
+        """End the episode if it still runs, and return its outcome.
 
         Args:
-            reason: why the model does not go on.
+            reason: end reason for an episode that still runs.
 
         Returns:
-            1.0 for success, else 0.0; None if a fault has taken the episode.
+            1.0 for success, else 0.0; None if a fault ended the episode.
         """
         if not self.over:
             try:
@@ -203,16 +203,16 @@ class ChatRollout:
         return None if self.lost else float(self.info["success"])
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The native tasks of a split that an episode may play."""
+        """Return the native tasks of a split that an episode may play."""
         return cast(TaskEnv, self._env_of(split).unwrapped).tasks
 
     def abandon(self) -> None:
-        """Give the episode back: it counts as nothing."""
+        """Return the episode to the session without recording it."""
         self._sampler.abandon()
         self.over = True
 
     def close(self) -> None:
-        """Give the episode back and close the envs; twice is fine."""
+        """Abandon the episode and close the envs; may be called repeatedly."""
         self.abandon()
         for env in (self._sampler, *self._held_out.values()):
             env.close()
@@ -236,7 +236,7 @@ class ChatRollout:
         return self.opening
 
     def _env_of(self, split: Split) -> gym.Env[Any, Any]:
-        """Where episodes of a split run."""
+        """Return the env for episodes of a split."""
         if split is Split.TRAIN:
             return self._sampler
         if split not in self._held_out:
@@ -247,7 +247,7 @@ class ChatRollout:
         return gym.make(self._env_id, split=str(split), disable_env_checker=True, **self._arguments)
 
     def _lose(self, error: Exception) -> None:
-        """The episode is over without an outcome, and its ticket is given back."""
+        """Mark the episode as lost and return its ticket to the session."""
         self._sampler.abandon()
         self.over = self.lost = True
         self._faults.append(error)
@@ -255,5 +255,5 @@ class ChatRollout:
 
 
 def chat(messages: Sequence[Message]) -> list[dict[str, str]]:
-    """Messages as the dicts that chat templates take."""
+    """Convert messages to the dicts that chat templates expect."""
     return [{"role": message.role, "content": message.content} for message in messages]

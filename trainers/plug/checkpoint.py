@@ -1,4 +1,4 @@
-"""A curriculum in the checkpoint of somebody else's trainer: one file beside the weights."""
+"""Saving of a curriculum in a third-party trainer's checkpoint, as one file beside the weights."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ FILE = "curriculum.json"
 
 
 def save_session(session: SessionFace, checkpoint: Path | str) -> Path:
-    """Write a session's state into a checkpoint's folder; whole or not at all.
+    """Write a session's state into a checkpoint's folder, atomically.
 
     Args:
-        session: what is practised.
-        checkpoint: the folder; made if it is not there.
+        session: session to save.
+        checkpoint: folder of the checkpoint; created if missing.
 
     Returns:
-        The file.
+        Path of the written file.
 
     Raises:
-        StoreError: if it cannot be written.
+        StoreError: if the file cannot be written.
     """
     path = Path(checkpoint) / FILE
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -32,16 +32,16 @@ def save_session(session: SessionFace, checkpoint: Path | str) -> Path:
 
 
 def load_session(session: SessionFace, checkpoint: Path | str) -> None:
-    """Go on from what :func:`save_session` wrote.
+    """Restore the state that :func:`save_session` wrote.
 
     Raises:
-        StoreError: if the checkpoint has no such file, or it is damaged.
+        StoreError: if the checkpoint has no such file, or the file is damaged.
         ConfigError: if it was saved by a session with other sizes.
     """
     path = Path(checkpoint) / FILE
     if not path.is_file():
         raise StoreError(
-            f"{path.parent} holds no {FILE}: it was saved without its curriculum, which would "
-            "begin anew beside weights that do not. Resume from another checkpoint."
+            f"{path.parent} contains no {FILE}: it was saved without its curriculum, which would "
+            "start over while the weights would not. Resume from another checkpoint."
         )
     session.load_state_dict(read_json(path))

@@ -1,14 +1,14 @@
-"""RLlib on a curriculum that all its env runners share, on whatever node they are.
+"""RLlib adapter: one curriculum shared by all env runners, on any node of the cluster.
 
     ray.init()
     start_session(make_session)                     # coevo_gym.serve.ray_actor
     config = on_curriculum(PPOConfig().env_runners(num_env_runners=2), "CoEvolve-WebShop-v0")
     algorithm = config.build_algo()
-    algorithm.train()["curriculum"]                 # its numbers, beside RLlib's
-    algorithm.save_to_path("checkpoint")            # with the curriculum; restored with it, too
+    algorithm.train()["curriculum"]                 # curriculum metrics, besides RLlib's
+    algorithm.save_to_path("checkpoint")            # includes the curriculum, as does restoring
 
-An agent acts by choosing among the benchmark's candidate actions, and draws none that is not
-offered. It takes the extra ``[rllib]``, and RLlib's new API stack.
+An agent acts by choosing among the benchmark's candidate actions; actions that are not offered are
+never drawn. Requires the extra ``[rllib]`` and RLlib's new API stack.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     ConfigT = TypeVar("ConfigT", bound=AlgorithmConfig)
 
 ENV = "coevo_gym"
-"""The name that RLlib knows our envs by."""
+"""Name under which the envs are registered in RLlib."""
 _STATE = "curriculum"
 
 
@@ -53,17 +53,17 @@ def on_curriculum(
     """Let an algorithm's env runners practise a session.
 
     Args:
-        config: the algorithm's; it is changed.
-        env_id: Gymnasium id of one of our envs.
+        config: config of the algorithm; modified in place.
+        env_id: Gymnasium id of a coevo_gym env.
         session: name of the session's actor.
-        max_choices: most candidate actions that are offered at once.
-        dim: size of the vectors that page and instruction are hashed to.
-        eval_split: where RLlib's own evaluation runs, greedily and unrecorded, if the config asks
-            for one.
+        max_choices: maximum number of candidate actions offered at once.
+        dim: size of the vectors into which page and instruction are hashed.
+        eval_split: split for RLlib's own evaluation, which is greedy and unrecorded; used only if
+            the config enables evaluation.
         env_kwargs: arguments of the env.
 
     Returns:
-        The config.
+        The modified config.
 
     Raises:
         ImportError: if RLlib is not installed.
@@ -91,7 +91,7 @@ def on_curriculum(
 
 
 def make_env(config: Mapping[str, Any]) -> gym.Env[Any, Any]:
-    """One env of an env runner, from the ``env_config`` that :func:`on_curriculum` has set."""
+    """Create an env for an env runner from the ``env_config`` set by :func:`on_curriculum`."""
     env = gym.make(config["env_id"], split=config["split"], **config["env_kwargs"])
     if Split(config["split"]) is Split.TRAIN:
         env = EvolvingTaskSampler(env, session=RaySession(config["session"]))
@@ -99,10 +99,10 @@ def make_env(config: Mapping[str, Any]) -> gym.Env[Any, Any]:
 
 
 class ObserveMask(gym.ObservationWrapper[Any, Any, Any]):
-    """Observe the mask of the choices beside the page, as RLlib's masking module reads it.
+    """A wrapper that adds the action mask to the observation, as RLlib's masking module expects.
 
     Args:
-        env: an env with a :class:`~coevo_gym.envs.wrappers.ChooseAction` in it.
+        env: an env wrapped in :class:`~coevo_gym.envs.wrappers.ChooseAction`.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -113,20 +113,20 @@ class ObserveMask(gym.ObservationWrapper[Any, Any, Any]):
 
     @property
     def spec(self) -> EnvSpec | None:  # type: ignore[override]
-        """The bare env's: `gym.make`, which RLlib calls, takes no env without one."""
+        """Spec of the unwrapped env; RLlib's `gym.make` rejects envs without a spec."""
         return self.unwrapped.spec
 
     def observation(self, observation: Any) -> dict[str, NDArray[np.float32]]:
-        """The page's vector, and what may be chosen now."""
+        """Return the page vector with the mask of available choices."""
         mask = self.env.get_wrapper_attr("action_masks")()
         return {"action_mask": mask.astype(np.float32), "observations": observation}
 
 
 def with_curriculum(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
-    """An algorithm whose checkpoints hold the curriculum, and whose results tell its numbers."""
+    """Return a subclass that saves the curriculum in checkpoints and adds metrics to results."""
 
     class Practising(algorithm):  # type: ignore[misc, valid-type]
-        """The algorithm, and the session that its env runners practise."""
+        """The algorithm, with access to the session that its env runners practise."""
 
         def step(self) -> dict[str, Any]:
             result: dict[str, Any] = super().step()

@@ -1,17 +1,18 @@
-r"""Sample Factory (APPO) on a curriculum that a `coevo serve` holds.
+r"""Sample Factory (APPO) adapter for a curriculum run by `coevo serve`.
 
     coevo install sample-factory
     coevo serve webshop --group-size 4 --evolve-every 20
     $COEVO_HOME/trainers/sample-factory/bin/python -m coevo_sample_factory \
         --experiment=shop --train_dir=runs --num_workers=2 --train_for_env_steps=100000
 
-Its pins fit nothing of ours. So this file and ``remote.py`` are copied into its environment, where
-they are called ``coevo_sample_factory`` and ``coevo_remote``, and import nothing else of coevo_gym.
-The same command again goes on, policy and curriculum together. ``evaluate`` before the options
-plays greedily on ``--coevo_split`` (``val``), which nothing records.
+Sample Factory's pinned versions are incompatible with coevo_gym. Therefore this file and
+``remote.py`` are copied into its environment as ``coevo_sample_factory`` and ``coevo_remote``, and
+import nothing else from coevo_gym. Running the same command again resumes policy and curriculum
+together. ``evaluate`` before the options plays greedily on ``--coevo_split`` (``val``) without
+recording.
 
-An agent scores each of the candidate actions by its words, and draws none that is not offered:
-Sample Factory itself knows no masks.
+An agent scores each candidate action by its words; actions that are not offered are never drawn.
+Sample Factory itself has no action masks.
 """
 
 from __future__ import annotations
@@ -39,23 +40,23 @@ from sample_factory.utils.utils import experiment_dir
 from torch import Tensor, nn
 
 _HIDDEN = 64
-_NOT_OFFERED = -1e4  # a logit that float16 holds, and that is never drawn
+_NOT_OFFERED = -1e4  # a logit that float16 can represent and that is never drawn
 _ALWAYS = (
     "--env=coevo",
     "--device=cpu",
     "--use_rnn=False",
     "--normalize_input=False",
-    # Both begin with random steps, which a curriculum would take for the agent's.
+    # Both start with random steps, which the curriculum would attribute to the agent.
     "--decorrelate_envs_on_one_worker=False",
     "--decorrelate_experience_max_seconds=0",
-    # A worker that waits for the curriculum's first tasks is silent for longer than the default.
+    # A worker waiting for the curriculum's first tasks is silent for longer than the default.
     "--heartbeat_reporting_interval=600",
     "--heartbeat_interval=20",
 )
 
 
 def make_env(name: str, cfg: Any, env_config: Any, render_mode: str | None = None) -> Any:
-    """One env of a worker: a reset of it begins the curriculum's next episode."""
+    """Create an env for a worker; each reset starts the curriculum's next episode."""
     return _Told(
         cfg.coevo_server,
         split=cfg.coevo_split,
@@ -65,7 +66,7 @@ def make_env(name: str, cfg: Any, env_config: Any, render_mode: str | None = Non
 
 
 class _Told(RemoteChoiceEnv):  # type: ignore[misc]
-    """Tells Sample Factory how an episode ended."""
+    """An env that reports how an episode ended to Sample Factory."""
 
     def step(self, action: Any) -> Any:
         observation, reward, terminated, truncated, info = super().step(action)
@@ -76,7 +77,7 @@ class _Told(RemoteChoiceEnv):  # type: ignore[misc]
 
 
 class ScoreChoices(Encoder):  # type: ignore[misc]
-    """(B, hidden) state of the page, and beside it (B, choices) a score for each choice."""
+    """An encoder that returns a (B, hidden) page state and (B, choices) scores, concatenated."""
 
     def __init__(self, cfg: Any, obs_space: Any) -> None:
         super().__init__(cfg)
@@ -87,11 +88,11 @@ class ScoreChoices(Encoder):  # type: ignore[misc]
         self.size: int = _HIDDEN + n_choices
 
     def get_out_size(self) -> int:
-        """Length of what comes out."""
+        """Return the length of the output."""
         return self.size
 
     def forward(self, obs: dict[str, Tensor]) -> Tensor:
-        """(B, hidden + choices) of a batch of observations."""
+        """Encode a batch of observations to (B, hidden + choices)."""
         state = self.page(obs["obs"].float())
         scores = torch.einsum("bh,bch->bc", state, self.choice(obs["choices"].float()))
         scores = scores.masked_fill(obs["action_mask"] < 0.5, _NOT_OFFERED)
@@ -99,14 +100,14 @@ class ScoreChoices(Encoder):  # type: ignore[misc]
 
 
 class ChooseAmongOffered(ActorCriticSharedWeights):  # type: ignore[misc]
-    """Takes the encoder's scores for the logits; the value comes from the page alone."""
+    """An actor-critic that uses the encoder's scores as logits and the page for the value."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.value = nn.Linear(_HIDDEN, 1)
 
     def forward_tail(self, core_output: Tensor, values_only: bool, sample_actions: bool) -> Any:
-        """Values, and unless they alone are asked for, logits and actions drawn from them."""
+        """Compute values and, unless ``values_only``, logits and actions sampled from them."""
         state, logits = core_output[:, :_HIDDEN], core_output[:, _HIDDEN:]
         result = TensorDict(values=self.value(state).squeeze())
         if not values_only:
@@ -117,41 +118,41 @@ class ChooseAmongOffered(ActorCriticSharedWeights):  # type: ignore[misc]
 
 
 def make_actor_critic(cfg: Any, obs_space: Any, action_space: Any) -> Any:
-    """The policy of this file."""
+    """Create the actor-critic defined in this file."""
     return ChooseAmongOffered(global_model_factory(), obs_space, action_space, cfg)
 
 
 class KeepCurriculum(AlgoObserver):  # type: ignore[misc]
-    """Keeps the curriculum's state beside each checkpoint of the policy.
+    """An observer that saves the curriculum's state beside each checkpoint of the policy.
 
     Args:
         server: address of the server.
-        folder: where the policy's checkpoints are.
+        folder: folder of the policy's checkpoints.
     """
 
     def __init__(self, server: str, folder: Path) -> None:
         self.tickets, self.folder = TicketClient(server, patience_s=60.0), folder
 
     def on_init(self, runner: Any) -> None:
-        """Go on with what belongs to the checkpoint that Sample Factory is about to load."""
+        """Load the curriculum that belongs to the checkpoint Sample Factory is about to load."""
         checkpoints = self._checkpoints()
         if checkpoints and (kept := _beside(checkpoints[-1])).is_file():
             self.tickets.load(json.loads(kept.read_text()))
 
     def on_training_step(self, runner: Any, training_iteration_since_resume: int) -> None:
-        """Called often; does something if there is a new checkpoint."""
+        """Save the curriculum if there is a new checkpoint; called often."""
         self.keep()
 
     def keep(self) -> None:
-        """Save the curriculum beside the newest checkpoint, and drop what is beside none."""
+        """Save the curriculum beside the newest checkpoint and delete states without one."""
         checkpoints = self._checkpoints()
         if not checkpoints or _beside(checkpoints[-1]).is_file():
             return
         try:
             state = self.tickets.save()
             told = self.tickets.metrics()
-        except RemoteError as error:  # raised in here, it leaves Sample Factory's workers running
-            print(f"The curriculum is not saved: {error}", file=sys.stderr)
+        except RemoteError as error:  # raising here would leave Sample Factory's workers running
+            print(f"Could not save the curriculum: {error}", file=sys.stderr)
             return
         target = _beside(checkpoints[-1])
         unfinished = target.with_suffix(".unfinished")
@@ -170,13 +171,13 @@ def _beside(checkpoint: Path) -> Path:
 
 
 def _now(evaluation: bool) -> list[str]:
-    """Options of this run: those not given are taken from the run that a checkpoint is of."""
+    """Return options of this run, which override those stored with a checkpoint."""
     server = os.environ.get("COEVO_SERVER", "http://127.0.0.1:8765")
     return [f"--coevo_server={server}", *(["--coevo_split=val"] if evaluation else [])]
 
 
 def main(argv: list[str]) -> int:
-    """Train, or evaluate; returns Sample Factory's status, 0 for success."""
+    """Train or evaluate; return Sample Factory's status, 0 for success."""
     evaluation = argv[:1] == ["evaluate"]
     options = [*_ALWAYS, *_now(evaluation), *argv[evaluation:]]
     if not evaluation:
@@ -186,13 +187,13 @@ def main(argv: list[str]) -> int:
     global_model_factory().register_actor_critic_factory(make_actor_critic)
     parser, _ = parse_sf_args(options, evaluation=evaluation)
     parser.add_argument("--coevo_server", help="Address of `coevo serve`.")
-    parser.add_argument("--coevo_split", help="What is evaluated on.")
-    parser.add_argument("--coevo_choices", default=32, type=int, help="Most choices at once.")
+    parser.add_argument("--coevo_split", help="Split to evaluate on.")
+    parser.add_argument("--coevo_choices", default=32, type=int, help="Maximum choices at once.")
     parser.add_argument("--coevo_dim", default=128, type=int, help="Size of a hashed text.")
     cfg = parse_full_cfg(parser, options)
     if evaluation:
         if cfg.coevo_split == "train":
-            parser.error("evaluate on val or test: on train the server records the episodes")
+            parser.error("evaluate on val or test; the server records episodes on train")
         status, reward = enjoy(cfg)
         print(json.dumps({"split": cfg.coevo_split, "reward": reward}), flush=True)
         return int(status)
@@ -202,7 +203,7 @@ def main(argv: list[str]) -> int:
     status = runner.init()
     if status == ExperimentStatus.SUCCESS:
         status = runner.run()
-        keeper.keep()  # the last checkpoint is written when all has stopped
+        keeper.keep()  # the last checkpoint is written after everything has stopped
     return int(status)
 
 

@@ -1,14 +1,14 @@
-"""Stable-Baselines3 and sb3-contrib on a curriculum: one stream of tasks for all envs.
+"""Stable-Baselines3 and sb3-contrib adapter: one stream of tasks for all envs.
 
     from sb3_contrib import MaskablePPO
     curriculum = make_curriculum("coevolve", growth={"every_groups": 100})
     envs = make_envs("CoEvolve-WebShop-v0", 8, group_size=4, curriculum=curriculum)
     model = with_curriculum(MaskablePPO)("MlpPolicy", envs)
     model.learn(100_000)
-    model.save("shop.zip")      # with the curriculum, which load() goes on with
+    model.save("shop.zip")      # includes the curriculum; load() restores both
 
-An agent acts by choosing among the benchmark's candidate actions; MaskablePPO draws none that is
-not offered. It takes the extra ``[sb3]``.
+An agent acts by choosing among the benchmark's candidate actions; MaskablePPO never draws actions
+that are not offered. Requires the extra ``[sb3]``.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ def make_envs(
     env_kwargs: dict[str, Any] | None = None,
     **stream: Any,
 ) -> VecEnv:
-    """Envs of this process for an algorithm of Stable-Baselines3.
+    """Create vectorised envs in this process for a Stable-Baselines3 algorithm.
 
     Args:
-        env_id: Gymnasium id of one of our envs.
-        n_envs: how many; all practise one session.
-        split: ``"train"`` for envs that practise; any other for evaluation, which is never
+        env_id: Gymnasium id of a coevo_gym env.
+        n_envs: number of envs; all practise one session.
+        split: ``"train"`` for practising envs; any other split for evaluation, which is never
             recorded.
-        max_choices: most candidate actions that are offered at once.
-        dim: size of the vectors that texts are hashed to.
-        observe_choices: whether observations hold the candidate actions, for a
-            ``MultiInputPolicy``; without, an ``MlpPolicy`` sees the page and what is asked.
+        max_choices: maximum number of candidate actions offered at once.
+        dim: size of the vectors into which texts are hashed.
+        observe_choices: True to include the candidate actions in observations, for a
+            ``MultiInputPolicy``. Otherwise an ``MlpPolicy`` sees the page and the instruction.
         env_kwargs: arguments of the env.
         **stream: arguments of :class:`~coevo_gym.curricula.session.sampler.EvolvingTaskSampler`,
             such as ``group_size``, ``evolve_every_groups`` or ``session``.
 
     Raises:
         ImportError: if Stable-Baselines3 is not installed.
-        ConfigError: if an argument is not usable.
-        SplitLeakError: if envs for evaluation are to practise.
+        ConfigError: if an argument is invalid.
+        SplitLeakError: if evaluation envs are given arguments for practising.
     """
     vec_env = import_trainer("stable_baselines3.common.vec_env", "sb3")
     envs: list[gym.Env[Any, Any]] = []
@@ -77,15 +77,15 @@ def make_envs(
 
 
 def with_curriculum(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
-    """An algorithm whose saved model holds the curriculum, too.
+    """Return a subclass whose saved model includes the curriculum.
 
-    ``load(path, env=make_envs(…))`` goes on with both; without an env, or with envs that practise
-    nothing, it gives the policy alone. The curriculum's numbers are logged as ``curriculum/…`` with
-    each update.
+    ``load(path, env=make_envs(…))`` restores both. Without an env, or with envs that do not
+    practise, it loads only the policy. The curriculum's metrics are logged as ``curriculum/…``
+    with each update.
     """
 
     class Practising(algorithm):  # type: ignore[misc, valid-type]
-        """The algorithm, and the session that its envs practise."""
+        """The algorithm, with access to the session that its envs practise."""
 
         def train(self) -> None:
             super().train()
@@ -104,8 +104,8 @@ def with_curriculum(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
             if (session := _session_of(model.env)) is not None:
                 if not hasattr(model, "curriculum"):
                     raise ConfigError(
-                        "This model was saved without a curriculum. Load it without an env, and "
-                        "give it one that practises with set_env()."
+                        "This model was saved without a curriculum. Load it without an env, then "
+                        "call set_env() with an env that practises."
                     )
                 session.load_state_dict(model.curriculum)
             return model
@@ -115,7 +115,7 @@ def with_curriculum(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
 
 
 def _session_of(envs: VecEnv | None) -> SessionFace | None:
-    """What some envs practise; None if they do not."""
+    """Return the session that some envs practise; None if they do not practise."""
     try:
         return None if envs is None else cast(SessionFace, envs.get_attr("session")[0])
     except AttributeError:

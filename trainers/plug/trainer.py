@@ -1,6 +1,6 @@
-"""Which trainers there are adapters for, and what each of them takes.
+"""Registry of supported third-party trainers and their requirements.
 
-What an adapter imports of its trainer it imports when it is used: knowing what there is loads none.
+An adapter imports its trainer only when used, so listing the trainers imports none of them.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _PINS = Path(__file__).with_name("pins")
 
 @dataclass(frozen=True)
 class Trainer:
-    """A trainer of somebody else's.
+    """A third-party trainer.
 
     Attributes:
-        name: what it is called on the command line.
-        title: what it is called by its users.
-        packages: the distributions whose versions are told, the trainer's own first.
-        extra: the extra of this package that brings it, where both fit into one environment; None
-            where nothing of ours is installed beside it, and ``modules`` are copied there.
-        modules: for a trainer without an extra, what is copied: names there → files of this
+        name: name on the command line.
+        title: display name.
+        packages: distributions whose versions are reported, starting with the trainer's own.
+        extra: extra of this package that installs the trainer in the same environment; None if
+            the trainer is incompatible and ``modules`` are copied into its environment instead.
+        modules: files to copy for a trainer without an extra: module names there → files of this
             package.
-        size: about how much it takes on disk.
+        size: approximate size on disk.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Trainer:
 
     @property
     def pins(self) -> Path:
-        """The versions of all that is installed with it, one a line."""
+        """File with the pinned versions of the trainer's environment, one per line."""
         return _PINS / f"{self.name}.txt"
 
 
@@ -62,18 +62,18 @@ TRAINERS: Mapping[str, Trainer] = {
         ),
     )
 }
-"""By name."""
+"""Supported trainers by name."""
 
 
 def import_trainer(module: str, trainer: str) -> ModuleType:
-    """A module of a trainer.
+    """Import a module of a trainer.
 
     Args:
-        module: what to import, such as ``"stable_baselines3"``.
-        trainer: name of the trainer that brings it.
+        module: module to import, such as ``"stable_baselines3"``.
+        trainer: name of the trainer that provides the module.
 
     Raises:
-        ImportError: if it is not installed here; it says what to run.
+        ImportError: if the module is not installed here; the message says how to install it.
     """
     try:
         return import_module(module)
@@ -81,6 +81,6 @@ def import_trainer(module: str, trainer: str) -> ModuleType:
         found = TRAINERS[trainer]
         here = f"{extra_advice(found.extra)}, or run" if found.extra else "Run"
         raise ImportError(
-            f"{found.title} is not here ({error}). {here} `coevo install {trainer}` and use the "
-            "Python of the environment that it makes."
+            f"{found.title} is not installed here ({error}). {here} `coevo install {trainer}` and "
+            "use the Python of the environment that it creates."
         ) from error

@@ -1,4 +1,4 @@
-"""TRL's ``GRPOTrainer`` practises a curriculum: its ``environment_factory`` and a callback.
+"""TRL adapter: ``GRPOTrainer`` practises a curriculum with an env factory and a callback.
 
     plug = TRLPlug("CoEvolve-WebShop-v0", session, tokenizer=tokenizer)
     trainer = GRPOTrainer(
@@ -11,8 +11,8 @@
         callbacks=[plug.callback()],
     )
 
-The trainer samples, parses tool calls and learns, the curriculum says what is practised. Written
-for TRL 1.16, whose ``environment_factory`` is experimental.
+The trainer samples, parses tool calls and learns; the curriculum selects the tasks. Written for TRL
+1.16, whose ``environment_factory`` is experimental.
 """
 
 from __future__ import annotations
@@ -45,19 +45,20 @@ BY_TOOL = (
 
 
 class TRLPlug:
-    """What of a curriculum a ``GRPOTrainer`` is given.
+    """An adapter that provides a ``GRPOTrainer`` with environments, rows and a callback.
 
-    TRL sends the K copies of a row to K environments, in whatever process they are; each row has a
-    slot of its own, so that its copies get one task. The policy's version is the trainer's step.
+    TRL sends the K copies of a row to K environments, in any process. Each row has its own slot, so
+    its copies receive the same task. The policy version is the trainer's step.
 
     Args:
-        env_id: the env, such as ``"CoEvolve-WebShop-v0"``.
-        session: what is practised. Its ``group_size`` is the trainer's ``num_generations``; its
-            ``groups_per_step`` should be ``generation_batch_size // num_generations``, the rows
-            that the trainer samples answers to at once.
-        tokenizer: the model's tokenizer or processor, to check that its chat template supports
-            tools before anything else is loaded; None leaves that to the trainer.
-        prompt: the words in which the model is told about the env; default: the benchmark's.
+        env_id: env id, such as ``"CoEvolve-WebShop-v0"``.
+        session: session to practise. Its ``group_size`` must equal the trainer's
+            ``num_generations``. Its ``groups_per_step`` should be
+            ``generation_batch_size // num_generations``, the number of rows that the trainer
+            samples answers for at once.
+        tokenizer: the model's tokenizer or processor, to check early that its chat template
+            supports tools; None to leave the check to the trainer.
+        prompt: prompt template that describes the env to the model; default: the benchmark's.
         arguments: further arguments of the env, such as ``max_steps``.
 
     Raises:
@@ -80,20 +81,20 @@ class TRLPlug:
         self._probe = self._rollout()
 
     def environment(self) -> Environment:
-        """One more environment: the trainer's ``environment_factory``."""
+        """Create an environment; pass this method as ``environment_factory``."""
         return Environment(self._rollout(), lambda: self.version)
 
     def callback(self) -> Callback:
-        """What saves the curriculum with the trainer's checkpoints, and goes on from them."""
+        """Create a callback that saves and restores the curriculum with the checkpoints."""
         return Callback(self)
 
     def rows(self, n: int, split: str = "train") -> list[dict[str, Any]]:
-        """Rows for the trainer's data set.
+        """Return rows for the trainer's dataset.
 
         Args:
-            n: how many. Rows of training are places only, which the curriculum fills; at least as
-                many as the trainer samples answers to at once.
-            split: ``"train"``; of another split each row is one of its native tasks, in order.
+            n: number of rows. Training rows are placeholders that the curriculum fills; use at
+                least as many as the trainer samples answers for at once.
+            split: ``"train"``, or another split, whose native tasks fill the rows in order.
         """
         side = parse_split(split)
         empty = {"prompt": [{"role": "user", "content": ""}], "split": str(side)}
@@ -109,24 +110,24 @@ class TRLPlug:
 
 
 def check_chat_template(tokenizer: Any) -> None:
-    """Refuse a chat template with which ``GRPOTrainer`` cannot use tools.
+    """Check that ``GRPOTrainer`` can use tools with a chat template.
 
     Args:
         tokenizer: a tokenizer or processor.
 
     Raises:
-        ConfigError: if the template drops tool calls or tool results, or TRL does not know how to
-            parse the tool calls of such a model.
+        ConfigError: if the template drops tool calls or tool results, or TRL cannot parse the
+            model's tool calls.
     """
     from trl.chat_template_utils import add_response_schema, supports_tool_calling
 
     model = getattr(tokenizer, "name_or_path", "") or "the model"
     if not supports_tool_calling(tokenizer):
         raise ConfigError(
-            f"The chat template of {model} does not support tools, and the model acts by calling "
-            "one. Choose a model whose template does: Qwen3's does, SmolLM2's does not."
+            f"The chat template of {model} does not support tools, but the model acts by calling "
+            "a tool. Choose a model with tool support, such as Qwen3 (SmolLM2 has none)."
         )
-    own = getattr(tokenizer, "tokenizer", tokenizer)  # a processor's, where TRL looks
+    own = getattr(tokenizer, "tokenizer", tokenizer)  # for a processor, TRL checks its tokenizer
     parsers = (getattr(own, name, None) for name in ("response_template", "response_schema"))
     if any(parser is not None for parser in parsers):
         return
@@ -134,22 +135,22 @@ def check_chat_template(tokenizer: Any) -> None:
         add_response_schema(deepcopy(tokenizer))
     except ValueError as error:
         raise ConfigError(
-            f"TRL does not know the chat template of {model}, so it cannot parse tool calls. Use "
-            "the template that came with the model, or set the tokenizer's response_template."
+            f"TRL does not recognise the chat template of {model}, so it cannot parse tool calls. "
+            "Use the model's original template, or set the tokenizer's response_template."
         ) from error
 
 
 class Environment:
-    """One rollout at a time, with the one tool ``act``.
+    """One rollout at a time, with the single tool ``act``.
 
-    TRL makes a tool of every public function of this class, so all else has an underscore.
+    TRL exposes every public method of this class as a tool, so helpers start with an underscore.
     """
 
     def __init__(self, rollout: ChatRollout, version: Callable[[], int]) -> None:
         self._rollout, self._version = rollout, version
 
     def reset(self, split: str = "train", slot: str = "", task: str = "", **row: Any) -> str:
-        """Begin the episode of one copy of a row; returns what the model is told."""
+        """Start the episode of one copy of a row and return the messages for the model."""
         messages = self._rollout.begin(
             split=split, slot=slot or None, task=task or None, policy_version=self._version()
         )
@@ -168,50 +169,50 @@ class Environment:
         """
         if self._rollout.over:
             return OVER
-        # A fault must not reach the trainer, which would take it for the model's: it tells the
-        # model of it, and scores what comes after. The rollout remembers it instead.
+        # A fault must not reach the trainer: it would report the fault to the model and score
+        # the rest of the episode. The rollout records the fault instead.
         seen = self._rollout.answer(str(action))
         return "\n\n".join(filter(None, [seen, OVER])) if self._rollout.over else seen
 
     def get_reward(self) -> float | None:
-        """1.0 for success, else 0.0; None, which TRL leaves out, if a fault took the episode."""
+        """Return 1.0 for success, else 0.0; None, which TRL ignores, for a lost episode."""
         return self._rollout.end()
 
 
 class Callback(TrainerCallback):  # type: ignore[misc, unused-ignore]
-    """Keeps the curriculum beside the trainer: its policy version, checkpoints and numbers.
+    """A callback that keeps the session's policy version, checkpoints and metrics in sync.
 
-    Its numbers go into ``trainer.state.log_history`` as ``curriculum/…``.
+    The curriculum's metrics go to ``trainer.state.log_history`` as ``curriculum/…``.
     """
 
     def __init__(self, plug: TRLPlug) -> None:
         self._plug, self._loaded = plug, False
 
     def load(self, checkpoint: Path | str) -> None:
-        """Go on from the curriculum of a checkpoint that is not in the trainer's ``output_dir``."""
+        """Load the curriculum of a checkpoint outside the trainer's ``output_dir``."""
         load_session(self._plug.session, checkpoint)
         self._loaded = True
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Check that both sides count alike; on resuming load the checkpoint's curriculum."""
+        """Check that session and trainer agree; when resuming, load the checkpoint's curriculum."""
         session, theirs = self._plug.session, args.num_generations
         if isinstance(session, CurriculumSession) and session.group_size != theirs:
             raise ConfigError(
-                f"The session has groups of {session.group_size}, but the trainer sends each row "
+                f"The session has groups of {session.group_size}, but the trainer copies each row "
                 f"{theirs} times. Set num_generations={session.group_size}."
             )
         if args.world_size > 1 and isinstance(session, CurriculumSession):
             raise ConfigError(
-                f"Each of the {args.world_size} processes would practise a curriculum of its own, "
-                "and the copies of a row would not meet. Train in one process, or let all of them "
-                "ask one server (`coevo serve`)."
+                f"Each of the {args.world_size} processes would practise its own curriculum, so "
+                "the copies of a row would get different tasks. Train in one process, or use a "
+                "shared server (`coevo serve`)."
             )
         if state.global_step and not self._loaded:
             self.load(_checkpoint(args, state))
         self._plug.version = state.global_step
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The policy has changed."""
+        """Update the policy version after a step."""
         self._plug.version = state.global_step
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -222,7 +223,7 @@ class Callback(TrainerCallback):  # type: ignore[misc, unused-ignore]
     def on_log(
         self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any
     ) -> None:
-        """Add the curriculum's numbers."""
+        """Add the curriculum's metrics to the log."""
         numbers = {f"curriculum/{k}": v for k, v in self._plug.session.metrics().items()}
         state.log_history[-1] |= numbers
         if logs is not None:

@@ -1,7 +1,7 @@
 """Environments of trainers under ``$COEVO_HOME/trainers``, each with pinned versions.
 
-A trainer whose pins fit ours gets an environment that holds coevo_gym, too. Into any other only
-single modules of ours are copied, which import nothing else of it.
+A trainer that is compatible with coevo_gym gets an environment that includes it. For other
+trainers, only single modules are copied, which import nothing else from coevo_gym.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ logger = logging.getLogger(__name__)
 
 
 class Found(NamedTuple):
-    """What there is of a trainer.
+    """The installations found for a trainer.
 
     Attributes:
-        here: versions of its packages that this interpreter imports, by name; empty for none.
-        apart: those in the environment that ``coevo install`` made.
-        python: the interpreter of that environment; "" where there is none that is complete.
-        stale: why that environment should be made anew; "" if it should not.
+        here: versions of its packages in this interpreter, by name; empty if not installed.
+        apart: versions of its packages in the environment created by ``coevo install``.
+        python: interpreter of that environment; "" if there is no complete one.
+        stale: reason to recreate that environment; "" if it is up to date.
     """
 
     here: dict[str, str]
@@ -46,7 +46,7 @@ class Found(NamedTuple):
 
     @property
     def ready(self) -> bool:
-        """Whether it can be used."""
+        """True if the trainer can be used."""
         return bool(self.here or (self.python and not self.stale))
 
     def __str__(self) -> str:
@@ -57,17 +57,17 @@ class Found(NamedTuple):
 
 
 def folder_of(trainer: Trainer) -> Path:
-    """Where a trainer's environment is, or would be."""
+    """Return the folder of a trainer's environment, which may not exist."""
     return home() / "trainers" / trainer.name
 
 
 def python_of(trainer: Trainer) -> Path:
-    """The interpreter of a trainer's environment, whether it is there or not."""
+    """Return the interpreter of a trainer's environment, which may not exist."""
     return folder_of(trainer) / "bin" / "python"
 
 
 def find_trainer(trainer: Trainer) -> Found:
-    """What there is of a trainer, here and in its own environment."""
+    """Find the installations of a trainer, here and in its own environment."""
     here = {} if trainer.extra is None else _versions_here(trainer)
     folder = folder_of(trainer)
     advice = f"run `coevo install {trainer.name}`"
@@ -75,33 +75,33 @@ def find_trainer(trainer: Trainer) -> Found:
         return Found(here, {}, "", "" if here else f"not installed: {advice}")
     done = folder / _DONE
     if not done.is_file() or not python_of(trainer).exists():
-        return Found(here, {}, "", f"{folder} is not complete: {advice} again")
+        return Found(here, {}, "", f"{folder} is incomplete: {advice} again")
     site = _site_packages(folder)
     apart = _named(trainer, {d.name: d.version for d in distributions(path=[str(site)])})
     stale = ""
     if done.read_bytes() != trainer.pins.read_bytes():
-        stale = f"its packages are not those of this version: {advice} again"
+        stale = f"its packages do not match this version: {advice} again"
     elif any(_differs(site / f"{name}.py", file) for name, file in trainer.modules.items()):
-        stale = f"its copy of our modules is of another version: {advice} again"
+        stale = f"its copy of coevo_gym modules is outdated: {advice} again"
     elif other := _other_checkout(trainer, site):
-        stale = f"it runs the coevo_gym of {other}: {advice} again for that of this checkout"
+        stale = f"it uses the coevo_gym of {other}: {advice} again to use this checkout"
     return Found(here, apart, str(python_of(trainer)), stale)
 
 
 def install_trainer(trainer: Trainer, source: Path | None = None) -> Path:
-    """Make a trainer's environment, unless it is there already.
+    """Create a trainer's environment, unless it is up to date.
 
-    What there was of another version, or of an installation that was ended early, goes first.
+    An environment of another version, or from an interrupted installation, is removed first.
 
     Args:
-        trainer: which.
-        source: folder with all its wheels; None to download them.
+        trainer: trainer to install.
+        source: folder with all required wheels; None to download them.
 
     Returns:
         The environment's folder.
 
     Raises:
-        ConfigError: if coevo_gym has to be installed beside it, and there is no checkout of it.
+        ConfigError: if the environment needs coevo_gym, but this is not a checkout.
         EnvBackendError: if pip fails.
     """
     folder = folder_of(trainer)
@@ -118,7 +118,7 @@ def install_trainer(trainer: Trainer, source: Path | None = None) -> Path:
             return folder
         wanted = _requirements(trainer)
         shutil.rmtree(folder, ignore_errors=True)
-        # In place, and not moved there when it is done: scripts of an environment name its path.
+        # Create it in place: scripts of an environment contain its path, so it cannot be moved.
         venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
         _install_torch(trainer, source)
         offline = () if source is None else ("--no-index", "--find-links", str(source))
@@ -136,29 +136,29 @@ def install_trainer(trainer: Trainer, source: Path | None = None) -> Path:
 
 
 def find_trainers() -> dict[str, Found]:
-    """What there is of each trainer."""
+    """Find the installations of all trainers."""
     return {name: find_trainer(trainer) for name, trainer in TRAINERS.items()}
 
 
 def _requirements(trainer: Trainer) -> list[str]:
-    """What pip is asked for."""
+    """Return the requirements to pass to pip."""
     if trainer.extra is None:
         return list(trainer.packages)
     checkout = _PACKAGE.parent
     if not (checkout / "pyproject.toml").is_file():
         raise ConfigError(
-            f"{trainer.title} runs in an environment that holds coevo_gym, which is installed from "
-            f"its checkout, and there is none in {checkout}. Run `coevo install {trainer.name}` "
-            f"from a checkout, or pip install '.[{trainer.extra}]' there."
+            f"{trainer.title} runs in an environment with coevo_gym, which must be installed from "
+            f"a checkout, but {checkout} is not one. Run `coevo install {trainer.name}` from a "
+            f"checkout, or run pip install '.[{trainer.extra}]' there."
         )
     return ["--editable", f"{checkout}[{trainer.extra}]"]
 
 
 def _install_torch(trainer: Trainer, source: Path | None) -> None:
-    """Install the build of PyTorch that fits this machine, if uv is here to choose it.
+    """Install the PyTorch build that fits this machine, if uv is available to select it.
 
-    The default one brings CUDA, also where there is no GPU, and is ten times as large. If uv is not
-    here, or does not reach where the builds are kept, pip takes the default one.
+    The default build includes CUDA even without a GPU, and is ten times as large. Without uv, or
+    if uv cannot reach the index of builds, pip installs the default build.
     """
     pins = trainer.pins.read_text(encoding="utf-8").split()
     torch = next((pin for pin in pins if pin.startswith("torch==")), None)
@@ -174,7 +174,7 @@ def _install_torch(trainer: Trainer, source: Path | None) -> None:
         check=False,
     )
     if done.returncode:
-        logger.info("uv has not installed torch: %s", done.stderr.strip().splitlines()[-1:])
+        logger.info("uv failed to install torch: %s", done.stderr.strip().splitlines()[-1:])
 
 
 def _copy_modules(trainer: Trainer, folder: Path) -> None:
@@ -183,14 +183,14 @@ def _copy_modules(trainer: Trainer, folder: Path) -> None:
 
 
 def _site_packages(folder: Path) -> Path:
-    """The folder of an environment's packages.
+    """Return the folder of an environment's packages.
 
     Raises:
         EnvBackendError: if there is none.
     """
     for found in (folder / "lib").glob("python*/site-packages"):
         return found
-    raise EnvBackendError(f"{folder} is no environment of Python. Remove it, and install again.")
+    raise EnvBackendError(f"{folder} is not a Python environment. Remove it, then install again.")
 
 
 def _pins_differ(trainer: Trainer) -> bool:
@@ -202,7 +202,7 @@ def _differs(copy: Path, file: str) -> bool:
 
 
 def _other_checkout(trainer: Trainer, site: Path) -> str:
-    """The checkout whose coevo_gym an environment runs, if it is another than this; else ""."""
+    """Return the other checkout whose coevo_gym an environment runs; "" if it runs this one."""
     if trainer.extra is None:
         return ""
     for found in distributions(name="coevo_gym", path=[str(site)]):
@@ -220,7 +220,7 @@ def _versions_here(trainer: Trainer) -> dict[str, str]:
 
 
 def _named(trainer: Trainer, versions: dict[str, str]) -> dict[str, str]:
-    """Versions of a trainer's packages, whatever marks their names are written with."""
+    """Return the versions of a trainer's packages, with normalised package names."""
     plain = {_plain(name): version for name, version in versions.items()}
     return {name: plain[_plain(name)] for name in trainer.packages if _plain(name) in plain}
 
@@ -235,9 +235,9 @@ def _listed(versions: dict[str, str]) -> str:
 
 def _advice(trainer: Trainer, source: Path | None) -> str:
     if source is not None:
-        return f"{source} must hold the wheels of all that {trainer.pins} lists."
+        return f"{source} must contain the wheels of all packages listed in {trainer.pins}."
     return (
-        f"It needs a network and about {trainer.size} of disk. Without a network, fetch the wheels "
+        f"This needs a network and about {trainer.size} of disk. Offline, download the wheels "
         f"elsewhere (`pip download -r {trainer.pins}`), and run `coevo install {trainer.name} "
-        "--from DIR` with the folder that holds them."
+        "--from DIR` with their folder."
     )

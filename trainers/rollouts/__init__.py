@@ -1,1 +1,1 @@
-"""What one step of the loop learns from: its episodes, in lock step or as a stream."""
+"""Rollouts: the episodes of a training step, run in lock step or as a stream."""

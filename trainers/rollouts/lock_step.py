@@ -1,4 +1,4 @@
-"""From tickets to groups in lock step: all episodes of a step end before anything is learned."""
+"""Lock-step rollouts: all episodes of a step finish before any learning."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Gathered(NamedTuple):
     """The groups of one step.
 
     Attributes:
-        recorded: all that the curriculum recorded, and the signals it read.
-        kept: those to learn from.
-        metrics: how many of which.
+        recorded: all groups that the curriculum recorded, and the signals it computed.
+        kept: groups to learn from.
+        metrics: counts of recorded, kept and dropped groups.
     """
 
     recorded: ClosedStep
@@ -32,13 +32,13 @@ class Gathered(NamedTuple):
 
 
 def teaching(groups: Sequence[Group], learner: Learner) -> list[Group]:
-    """Those that teach anything.
+    """Return the groups that teach anything.
 
-    Some of their episodes solved the task and some did not, or the learner's advantages are not all
-    0 before anything is noted about them.
+    A group teaches if its episodes differ in success, or if some of the learner's advantages
+    without notes are not 0.
     """
 
-    def differs(group: Group) -> bool:  # lost ones say nothing
+    def differs(group: Group) -> bool:  # lost episodes are ignored
         return len({t.success for t in group.trajectories if not t.end_reason.lost}) > 1
 
     judged = zip(groups, learner.advantages(groups), strict=True)
@@ -46,7 +46,7 @@ def teaching(groups: Sequence[Group], learner: Learner) -> list[Group]:
 
 
 def success_of(groups: Iterable[Group]) -> float:
-    """Share of their episodes that solved the task; 0 without any."""
+    """Return the share of episodes that solved their task; 0 without episodes."""
     solved = [float(t.success) for group in groups for t in group.trajectories]
     return sum(solved) / len(solved) if solved else 0.0
 
@@ -60,12 +60,12 @@ def gather(
     learner: Learner,
     guiding: Guiding,
 ) -> Gathered:
-    """Run the episodes of one step of the loop, and have the curriculum record them as one batch.
+    """Run the episodes of one loop step and let the curriculum record them as one batch.
 
-    With ``max_resamples`` (dynamic sampling, DAPO, arXiv 2503.14476) a group that teaches nothing
-    is set aside, and another is run in its place, until there are ``groups_per_step`` to learn from
-    or so many times more have been drawn. What is set aside is recorded and paid for like all
-    others.
+    With ``max_resamples`` (dynamic sampling, DAPO, arXiv 2503.14476), a group that teaches nothing
+    is set aside and replaced by another group. This repeats until there are ``groups_per_step``
+    groups to learn from, or ``max_resamples`` extra draws have been made. Groups set aside are
+    recorded and counted against the budget like all others.
 
     Raises:
         EnvBackendError: if no episode could be finished.
@@ -106,19 +106,19 @@ def collect(
     seed: int,
     guiding: Guiding,
 ) -> list[Group]:
-    """Run all tickets that are ready; episodes lost to an engine are run again, until given up.
+    """Run all ready tickets; episodes lost to a fault are retried up to the session's limit.
 
     Args:
-        session: gives them out.
-        agent: who acts.
-        envs: where.
-        state: what the episodes cost is added here.
+        session: session that hands out the tickets.
+        agent: agent that acts.
+        envs: pool of envs to run in.
+        state: loop state to add the episodes' cost to.
         policy_version: version of the policy behind ``agent``.
-        seed: seed of the episodes' envs.
-        guiding: what goes with each episode.
+        seed: seed for the episodes' envs.
+        guiding: source of the guidance for each episode.
 
     Returns:
-        The groups that closed; one that is not whole had a place that was lost too often.
+        The closed groups. A group is incomplete if one of its episodes was lost too often.
 
     Raises:
         EnvBackendError: if no episode could be finished.
@@ -154,6 +154,6 @@ def collect(
 
 
 def all_lost(n_episodes: int, first: Fault) -> EnvBackendError | ModelError:
-    """The error that ends a run in which no episode can be finished any more."""
+    """Create the error to raise when no episode can be finished any more."""
     kind = ModelError if isinstance(first, ModelError) else EnvBackendError
     return kind(f"All {n_episodes} episodes were lost, the first because: {first}")

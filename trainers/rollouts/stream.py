@@ -1,7 +1,7 @@
-"""From tickets to groups as a stream: episodes go on while the learner learns from others.
+"""Streamed rollouts: some episodes continue while the learner trains on others.
 
-Nothing of it is part of a checkpoint. The session knows which episodes are out, and where its state
-is loaded their tickets are the first to be taken again; groups keep the episodes that have arrived.
+The stream is not part of a checkpoint. The session records which episodes are running; after its
+state is loaded, their tickets are handed out first, and groups keep the episodes already reported.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from coevo_gym.trainers.rollouts.lock_step import Gathered, all_lost, success_of
 
 
 class GroupStream:
-    """Runs a session's episodes each at its own pace, over as many steps of the loop as there are.
+    """A stream that runs each episode of a session at its own pace, across loop steps.
 
-    A step takes the groups that close until it has ``groups_per_step`` to learn from. Episodes that
-    are under way then stay where they are, and go on with the weights that come next: each decision
-    knows the version that sampled it, so that a group may span several. One that spans more than
-    ``max_staleness`` is recorded and not learned from, and another is waited for.
+    A step collects closed groups until it has ``groups_per_step`` to learn from. Running episodes
+    then stay open and continue with the next weights. Each decision records the version that
+    sampled it, so a group may span several versions. A group that spans more than
+    ``max_staleness`` is recorded but not learned from, and the step waits for another one.
 
-    Beside the groups that a step still wants, at most ``max_staleness * groups_per_step`` are open:
-    were they to close in the order that they began in, none would be too stale (the bound of AReaL,
-    arXiv 2505.24298). So with 0 a step runs its own groups only, all of one version, and ends when
-    the last of them has closed. Tasks are drawn a step's worth at a time, as late as there is room
-    for them.
+    In addition to the groups that a step still needs, at most ``max_staleness * groups_per_step``
+    groups are open. If groups closed in the order they started, none would be too stale (the bound
+    of AReaL, arXiv 2505.24298). With 0, a step runs only its own groups, all from one version, and
+    ends when the last of them closes. Tasks are drawn one step's worth at a time, as late as
+    possible.
 
-    It has to be closed.
+    Call :meth:`close` when done.
 
     Args:
-        config: how many groups, how stale, and the seed of the episodes' envs.
-        session: gives out tasks and records groups.
-        agent: who acts.
-        envs: where.
-        state: what episodes cost is added here.
-        learner: says which version of the policy acts, and what teaches it anything.
-        guiding: what goes with each episode; it stays what it was when the episode began.
+        config: number of groups, maximum staleness and the seed for the episodes' envs.
+        session: session that hands out tasks and records groups.
+        agent: agent that acts.
+        envs: pool of envs to run in.
+        state: loop state to add the episodes' cost to.
+        learner: learner that provides the policy version and decides which groups teach anything.
+        guiding: source of the guidance for each episode; fixed when the episode starts.
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class GroupStream:
         self._n_begun = 0
 
     def gather(self) -> Gathered:
-        """Let episodes run until there are enough groups for a step, and have those recorded.
+        """Run episodes until there are enough groups for a step, and record those groups.
 
-        With ``max_resamples`` a group that teaches nothing is set aside and another takes its
-        place, until ``groups_per_step * (1 + max_resamples)`` have closed. It is recorded and paid
-        for like all others.
+        With ``max_resamples``, a group that teaches nothing is set aside and replaced, until
+        ``groups_per_step * (1 + max_resamples)`` groups have closed. Groups set aside are recorded
+        and counted against the budget like all others.
 
         Raises:
-            EnvBackendError: if as many groups as a step has are broken and no episode is finished.
+            EnvBackendError: if ``groups_per_step`` groups fail and no episode has finished.
         """
         version, busy_s = self._learner.version, self._stream.busy_s
         resamples = 0 if self._config.only_studies(self._state) else self._config.max_resamples
@@ -80,7 +80,7 @@ class GroupStream:
             while step.n_wanted > 0:
                 self._fill(step)
                 outcome = self._stream.next()
-                if outcome is None:  # whoever shares the session has the rest of the groups
+                if outcome is None:  # other users of the session run the remaining groups
                     break
                 group = self._take_in(outcome, step)
                 if group is not None:
@@ -96,10 +96,10 @@ class GroupStream:
         return Gathered(recorded, kept, metrics)
 
     def close(self) -> int:
-        """End the episodes under way; their places are the next to be taken. Twice is fine.
+        """Stop the running episodes; their places are handed out next. May be called repeatedly.
 
         Returns:
-            Env steps that they had taken, which nobody has counted.
+            Number of env steps these episodes had taken, which the loop has not counted.
         """
         self._stream.close()
         for ticket in self._out.values():
@@ -109,7 +109,7 @@ class GroupStream:
         return env_steps
 
     def _draw(self, step: _Step) -> bool:
-        """Draw the tasks of more groups, as far as there may be more; whether there may."""
+        """Draw tasks for more groups if the limit allows; return True if it does."""
         ahead = self._config.max_staleness * self._config.groups_per_step
         n_open = self._session.n_open - step.n_closed
         most = min(ahead + step.n_wanted - n_open, self._config.groups_per_step)
@@ -118,7 +118,7 @@ class GroupStream:
         return most > 0
 
     def _fill(self, step: _Step) -> None:
-        """Begin episodes while there is room."""
+        """Start episodes while there is room."""
         config, version = self._config, self._learner.version
         while self._stream.has_room and (self._session.n_ready or self._draw(step)):
             ticket = self._session.take(policy_version=version)
@@ -131,7 +131,7 @@ class GroupStream:
             self._n_begun += 1
 
     def _take_in(self, outcome: Outcome[Trajectory], step: _Step) -> Group | None:
-        """Hand in what came of an episode; the group that it closes."""
+        """Report the outcome of an episode and return the group that it closes, if any."""
         ticket = self._out.pop(outcome.index)
         self._state.env_steps += outcome.env_steps
         if isinstance(outcome, Lost):
@@ -144,18 +144,18 @@ class GroupStream:
 
 @dataclass
 class _Step:
-    """The groups that have closed in a step so far.
+    """The groups closed so far in a step.
 
     Attributes:
-        config: how many are wanted, and how stale they may be.
-        learner: says what teaches it anything.
-        resamples: how many times as many more may be set aside.
-        kept: ids of those that are learned from.
-        n_closed: all that have closed.
-        n_stale: those too stale to be learned from.
-        n_set_aside: those that teach nothing.
-        n_finished: episodes that came to an end.
-        lost: those that did not.
+        config: number of groups needed, and maximum staleness.
+        learner: learner that decides which groups teach anything.
+        resamples: maximum number of resampling rounds.
+        kept: ids of groups to learn from.
+        n_closed: number of closed groups.
+        n_stale: number of closed groups too stale to learn from.
+        n_set_aside: number of closed groups that teach nothing.
+        n_finished: number of finished episodes.
+        lost: episodes lost to a fault.
     """
 
     config: LoopConfig
@@ -170,15 +170,15 @@ class _Step:
 
     @property
     def n_wanted(self) -> int:
-        """How many more it takes at most, until there are enough or enough have been tried.
+        """Maximum number of further groups to wait for.
 
-        What is too stale was begun for an earlier step, and takes no place of this one.
+        Stale groups are not counted as tried, because they were started for an earlier step.
         """
         size, tried = self.config.groups_per_step, self.n_closed - self.n_stale
         return min(size - len(self.kept), size * (1 + self.resamples) - tried)
 
     def add(self, group: Group) -> None:
-        """Take in a group that has closed."""
+        """Count a closed group."""
         self.n_closed += 1
         if not group.whole:
             return
@@ -190,13 +190,13 @@ class _Step:
             self.kept.add(group.id)
 
     def check(self) -> None:
-        """Refuse to go on where nothing can be finished any more."""
+        """Raise an error if enough groups have closed without a single finished episode."""
         if not self.n_finished and self.n_closed >= self.config.groups_per_step:
             first = self.lost[0].error
             raise all_lost(len(self.lost), first) from first
 
     def metrics(self, recorded: tuple[Group, ...], kept: list[Group]) -> Metrics:
-        """How many of which."""
+        """Return the counts of the step's groups as metrics."""
         found = {
             "broken_groups": float(sum(not group.whole for group in recorded)),
             "stale_groups": float(self.n_stale),

@@ -1,1 +1,1 @@
-"""How a batch of groups changes weights: samples, the loss, the optimiser."""
+"""Weight updates from a batch of groups: samples, loss and optimiser."""

@@ -1,4 +1,4 @@
-"""A moving average of the weights under training, to evaluate and to keep."""
+"""A moving average of the trained weights, for evaluation and for saving."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ except ModuleNotFoundError as error:
 
 
 class Averageable(Protocol):
-    """A policy whose weights can be averaged; all that learners train are such."""
+    """A policy whose weights can be averaged, such as any policy a learner trains."""
 
     version: int
 
     def parameters(self) -> Iterable[torch.nn.Parameter]:
-        """The weights under training."""
+        """Return the weights under training."""
         ...
 
 
 class AveragedWeights:
     """The exponential moving average of a policy's weights over its updates.
 
-    It begins as the weights that the policy has now, and each update moves it:
+    It is initialised with the policy's current weights. Each update computes
     ``average = decay * average + (1 - decay) * weights`` (Polyak and Juditsky, 1992, here with
-    exponentially falling weights). It takes as much memory as the weights under training.
+    exponentially decreasing weights). It needs as much memory as the trained weights.
 
     Args:
-        policy: whose weights.
-        decay: share of the average that an update leaves, in (0, 1).
+        policy: policy whose weights are averaged.
+        decay: share of the old average kept in an update, in (0, 1).
     """
 
     def __init__(self, policy: Averageable, decay: float) -> None:
@@ -43,18 +43,18 @@ class AveragedWeights:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Move the average towards the weights as they are now."""
+        """Move the average towards the current weights."""
         for average, weight in zip(self._average, self._policy.parameters(), strict=True):
             average.lerp_(weight.detach(), 1.0 - self._decay)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """A scope in which the policy has the averaged weights; after it, its own again."""
+        """Load the averaged weights into the policy within a context, then restore its own."""
         version = self._policy.version
         own = [weight.detach().clone() for weight in self._policy.parameters()]
         put(self._policy, self._average)
-        # Who samples from a copy of the weights renews it where the version is another. That of a
-        # policy under training is 0 or more, and -1 stands for an unknown one.
+        # Samplers with a copy of the weights reload it when the version changes. A policy under
+        # training has a version of 0 or more, and -1 means unknown, so use values below -1.
         self._policy.version = -2 - version
         try:
             yield
@@ -63,7 +63,7 @@ class AveragedWeights:
             self._policy.version = version
 
     def state(self) -> list[Tensor]:
-        """The average, on the CPU; :meth:`load` reads it back."""
+        """Return the average, on the CPU."""
         return [average.to("cpu", copy=True) for average in self._average]
 
     def load(self, state: Sequence[Tensor]) -> None:
@@ -73,12 +73,12 @@ class AveragedWeights:
 
 
 def averaged(policy: Averageable, decay: float) -> AveragedWeights | None:
-    """The average that a learner's settings ask for; None where ``decay`` is 0."""
+    """Create the average that a learner's settings ask for; None if ``decay`` is 0."""
     return AveragedWeights(policy, decay) if decay else None
 
 
 @torch.no_grad()
 def put(policy: Averageable, weights: Sequence[Tensor]) -> None:
-    """Give a policy these weights, in the order of its parameters."""
+    """Load weights into a policy, in the order of its parameters."""
     for own, given in zip(policy.parameters(), weights, strict=True):
         own.copy_(given)

@@ -1,4 +1,4 @@
-"""The samples of a batch of groups, and the pieces in which they pass through a model."""
+"""Samples of a batch of groups, and their division into parts for forward passes."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ ValueT = TypeVar("ValueT")
 
 
 class Batch(NamedTuple):
-    """The D samples of a batch of groups; a row has one value for each sampled position."""
+    """The D samples of a batch of groups; a row has one value per sampled position."""
 
     samples: list[Sample]
-    owner: Tensor  # (D,), which trajectory a sample belongs to
+    owner: Tensor  # (D,), index of the trajectory a sample belongs to
     lengths: Tensor  # (D,), sampled positions of a sample
     tokens: NDArray[np.int64]  # (D,), tokens of its forward pass
     advantage: Sequence[Tensor]  # D rows
     recorded: Sequence[Tensor]  # D rows, log-probabilities under the sampler
     n_decisions: int
-    stripped: Tensor  # (D,) bool, whether the sampler was told cues that the sample does not hold
-    versions: Tensor  # (D,), oldest version of the weights that sampled in a sample
-    trajectories: Sequence[Trajectory]  # what was flattened
+    stripped: Tensor  # (D,) bool, True if cues seen by the sampler were stripped from the sample
+    versions: Tensor  # (D,), oldest weight version that sampled part of a sample
+    trajectories: Sequence[Trajectory]  # source trajectories
     clip_high: Tensor | None = None  # (D,), upper clip of a sample's trajectory
-    off_policy: bool = False  # whether older weights may have sampled some of it
+    off_policy: bool = False  # True if older weights may have sampled part of the batch
 
 
 def batch_of(
@@ -61,20 +61,20 @@ def batch_of(
     masked: Collection[EndReason] = (),
     clip_high: Sequence[Sequence[float]] | None = None,
 ) -> tuple[Batch, dict[str, float]]:
-    """Return the samples of all usable groups, and counts of what was left out.
+    """Return the samples of all usable groups, and counts of skipped groups and trajectories.
 
     Args:
-        groups: those that are not whole, or too stale, are left out.
-        advantages: one for each trajectory of each group, or of each usable group; None to judge
-            the usable groups.
-        config: says which outcome is learned from, and the upper clip of cued trajectories.
-        judge: judges groups.
-        masked: ends of the trajectories that are left out, beside lost ones.
-        clip_high: upper clip of each trajectory, of the same groups as ``advantages``; default:
-            as the settings say; one for all is not held by the batch.
+        groups: groups; incomplete or too stale ones are skipped.
+        advantages: one per trajectory, for all groups or for the usable groups; None to compute
+            them for the usable groups.
+        config: settings for the outcome to learn from and the upper clip of cued trajectories.
+        judge: function that computes advantages.
+        masked: end reasons of further trajectories to leave out, in addition to lost ones.
+        clip_high: upper clip of each trajectory, for the same groups as ``advantages``; default:
+            from the settings. A single clip for all trajectories is not stored in the batch.
 
     Raises:
-        ValueError: if a group has another number of advantages than of trajectories.
+        ValueError: if the number of advantages of a group differs from its trajectories.
     """
     usable = [group for group in groups if group.comparable]
     values = judge(usable) if advantages is None else advantages
@@ -82,7 +82,7 @@ def batch_of(
     for group, row in zip(usable, values, strict=True):
         if len(row) != len(group.trajectories):
             raise ValueError(
-                f"Group {group.id} has {len(group.trajectories)} trajectories and {len(row)} "
+                f"Group {group.id} has {len(group.trajectories)} trajectories but {len(row)} "
                 "advantages. Pass one advantage for each trajectory."
             )
     metrics = group_metrics(groups, usable, values, config.outcome)
@@ -101,10 +101,10 @@ def batch_of(
 
 
 def upper_clips(groups: Sequence[Group], config: GRPOConfig) -> list[list[float]] | None:
-    """Return the upper clip of each trajectory by whether cues were stripped from its prompts.
+    """Return the upper clip of each trajectory, which may differ if cues were stripped from it.
 
     Returns:
-        None where the settings have one clip for all.
+        Clips per group, or None if the settings have one clip for all.
     """
     cued = config.clip_high_cued
     if cued is None:
@@ -126,12 +126,12 @@ def flatten(
     *,
     clip_high: Sequence[float] | None = None,
 ) -> Batch:
-    """All samples of the trajectories, each position with its trajectory's or step's advantage.
+    """Return all samples of the trajectories, with the advantage of each position.
 
     Args:
-        trajectories: what was sampled.
-        advantages: of each of them.
-        clip_high: upper clip of each of them; default: one for all, which the batch does not hold.
+        trajectories: trajectories to convert.
+        advantages: advantage of each trajectory, or of each of its steps.
+        clip_high: upper clip of each trajectory; default: one for all, not stored in the batch.
     """
     found: list[Sample] = []
     owner: list[int] = []
@@ -168,7 +168,7 @@ def flatten(
 
 
 def loss_mean(batch: Batch, config: GRPOConfig) -> tuple[Tensor, float]:
-    """Return the (D,) weights of the samples' positions, and the divisor of their sum."""
+    """Return (D,) weights for the samples' positions, and the divisor of the weighted sum."""
     weight, total = torch.ones(len(batch.samples)), float(batch.lengths.sum())
     if config.loss_mean == "trajectory":
         weight = trajectory_weights(batch.owner, batch.lengths)
@@ -178,21 +178,21 @@ def loss_mean(batch: Batch, config: GRPOConfig) -> tuple[Tensor, float]:
 
 
 def trajectory_weights(owner: Tensor, lengths: Tensor) -> Tensor:
-    """Weights that make the mean over positions one over trajectories of their own means.
+    """Return weights with which a mean over positions becomes a mean over trajectory means.
 
     Args:
-        owner: (D,) which trajectory a sample belongs to, counted from 0.
+        owner: (D,) index of the trajectory of each sample, counted from 0.
         lengths: (D,) sampled positions of each sample.
 
     Returns:
-        (D,) weights; over all positions they add up to the number of positions.
+        (D,) weights; summed over all positions, they equal the number of positions.
     """
     per_trajectory = torch.zeros(int(owner.max()) + 1).index_add(0, owner, lengths.float())
     return lengths.sum() / len(per_trajectory) / per_trajectory[owner]
 
 
 def parts(rows: NDArray[np.int64], tokens: NDArray[np.int64], most: int) -> list[NDArray[np.int64]]:
-    """``rows`` in pieces of at most ``most`` tokens, or of one row."""
+    """Split ``rows`` into parts of at most ``most`` tokens, or of one row."""
     cuts, inside = [], 0
     for place, row in enumerate(rows):
         if inside and inside + tokens[row] > most:
@@ -203,38 +203,39 @@ def parts(rows: NDArray[np.int64], tokens: NDArray[np.int64], most: int) -> list
 
 
 def check_positions(logp: Tensor, mask: Tensor, lengths: Tensor) -> None:
-    """Refuse log-probabilities of other positions than those that were sampled.
+    """Check that a policy returned log-probabilities for exactly the sampled positions.
 
     Args:
-        logp: (B, T) what a policy gave.
-        mask: (B, T) bool, what counts of it.
+        logp: (B, T) log-probabilities returned by the policy.
+        mask: (B, T) bool, True for valid entries.
         lengths: (B,) sampled positions of each sample.
 
     Raises:
-        ValueError: if they differ.
+        ValueError: if the positions differ.
     """
     expected = torch.arange(int(lengths.max())) < lengths.unsqueeze(1)
     if logp.shape != expected.shape or not torch.equal(mask.cpu(), expected):
         raise ValueError(
-            f"The policy gave log-probabilities of {mask.sum(dim=1).tolist()} positions for "
-            f"samples with {lengths.tolist()}; what is trained on must be what was sampled."
+            f"The policy returned log-probabilities for {mask.sum(dim=1).tolist()} positions, but "
+            f"the samples have {lengths.tolist()}. Only sampled positions can be trained on."
         )
 
 
 def check_recorded(batch: Batch, advice: str) -> None:
-    """Refuse recorded log-probabilities as those of the old policy where they are of other prompts.
+    """Check that recorded log-probabilities can serve as those of the old policy.
 
     Args:
-        batch: what is to be learned from.
-        advice: what to do about it.
+        batch: samples to learn from.
+        advice: fix to suggest in the error message.
 
     Raises:
-        ConfigError: if cues were stripped from a sample.
+        ConfigError: if cues were stripped from a sample, because its log-probabilities were then
+            recorded for another prompt.
     """
     if n_stripped := int(batch.stripped.sum()):
         raise ConfigError(
-            f"Cues were stripped from {n_stripped} of {len(batch.samples)} samples, so what their "
-            "sampler recorded are the log-probabilities of answers to other prompts, not those of "
+            f"Cues were stripped from {n_stripped} of {len(batch.samples)} samples, so their "
+            "recorded log-probabilities belong to other prompts and cannot be used as those of "
             f"the old policy. {advice}"
         )
 
@@ -242,7 +243,7 @@ def check_recorded(batch: Batch, advice: str) -> None:
 def logprobs(
     policy: TrainablePolicy, batch: Batch, part: NDArray[np.int64]
 ) -> tuple[Tensor, Tensor]:
-    """(B, T) log-probabilities of some samples, and the mask of their sampled positions.
+    """Compute (B, T) log-probabilities of some samples, and the mask of their sampled positions.
 
     Raises:
         ValueError: as :func:`check_positions`.
@@ -255,13 +256,13 @@ def logprobs(
 def evaluated(
     policy: TrainablePolicy, batch: Batch, most: int, places: NDArray[np.int64] | None = None
 ) -> list[Tensor]:
-    """Log-probabilities without gradients, a row for each sample.
+    """Compute log-probabilities without gradients, one row per sample.
 
     Args:
-        policy: whose.
-        batch: the samples.
-        most: tokens in one forward pass.
-        places: of which samples; None for all.
+        policy: policy to evaluate.
+        batch: samples.
+        most: maximum tokens per forward pass.
+        places: indices of the samples to evaluate; None for all.
     """
     rows: list[Tensor] = []
     wanted = np.arange(len(batch.samples)) if places is None else places
@@ -273,7 +274,7 @@ def evaluated(
 
 
 def of_usable(groups: Sequence[Group], values: Sequence[ValueT]) -> list[ValueT]:
-    """Values of the groups that are learned from: out of those of all groups, or as they are."""
+    """Keep the values of usable groups; an already filtered list is returned unchanged."""
     if len(values) != len(groups):
         return list(values)
     both = zip(groups, values, strict=True)
@@ -281,7 +282,7 @@ def of_usable(groups: Sequence[Group], values: Sequence[ValueT]) -> list[ValueT]
 
 
 def padded(rows: Sequence[Tensor], part: NDArray[np.int64], like: Tensor) -> Tensor:
-    """(B, T) of some of the rows, 0 beyond their ends, where and of the type that ``like`` is."""
+    """Stack some rows to (B, T), padded with 0, on the device and with the dtype of ``like``."""
     return pad_sequence([rows[i] for i in part], batch_first=True).to(like)
 
 
@@ -291,13 +292,13 @@ def group_metrics(
     advantages: Sequence[Sequence[Advantage]],
     outcome: str,
 ) -> dict[str, float]:
-    """How much of a batch can teach anything; lost rollouts say nothing.
+    """Return metrics on the groups, ignoring lost rollouts.
 
     Args:
-        groups: all of them.
-        usable: those that are learned from.
-        advantages: of each of these.
-        outcome: attribute of a trajectory that is learned from.
+        groups: all groups.
+        usable: groups that are learned from.
+        advantages: advantages of each usable group.
+        outcome: name of the trajectory attribute used as the reward.
     """
     arrived = [[t for t in group.trajectories if not t.end_reason.lost] for group in usable]
     outcomes = [[float(getattr(t, outcome)) for t in group] for group in arrived]
@@ -314,7 +315,7 @@ def group_metrics(
 
 
 def batch_metrics(batch: Batch) -> dict[str, float]:
-    """Size and spread of what is learned from."""
+    """Return metrics on the size and spread of a batch."""
     advantage, recorded = torch.cat([*batch.advantage]), torch.cat([*batch.recorded])
     return {
         "decisions": float(batch.n_decisions),

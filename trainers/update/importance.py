@@ -1,17 +1,16 @@
-"""Truncated importance sampling: what a sampler whose weights are not the learner's is worth.
+"""Truncated importance sampling for samplers whose weights differ from the learner's.
 
-A token that was sampled with other weights, because it is older than the latest update, or because
-the sampler's numerics differ, is not what the learner would have said. The surrogate of each such
-position is weighted by
+Tokens sampled with older weights, or with different numerics, do not follow the learner's
+distribution. The surrogate of each such position is weighted by
 
     w = min(π_old / π_sampler, cap)
 
-where π_old is the learner as it is when an update begins, and π_sampler what the sampler wrote
-down. The ratio that is clipped is π / π_old: so the trust region lies around the newest weights,
-however old a sample is. w carries no gradient; the KL term has none.
+π_old is the learner at the start of an update; π_sampler is the distribution recorded by the
+sampler. The clipped ratio is π / π_old, so the trust region is centred on the newest weights,
+whatever the age of a sample. w carries no gradient; the KL term is not weighted.
 
-Sources: the truncation at ``cap`` is that of IMPALA's V-trace (arXiv 1802.01561), position by
-position; to have π_old and π_sampler apart in a clipped surrogate is the decoupled objective of
+Sources: the truncation at ``cap`` follows IMPALA's V-trace (arXiv 1802.01561), applied to each
+position. Separating π_old from π_sampler in a clipped surrogate is the decoupled objective of
 Hilton et al. (arXiv 2110.00641), used with stale rollouts of language models by AReaL (arXiv
 2505.24298).
 """
@@ -38,17 +37,17 @@ except ModuleNotFoundError as error:
 def truncated_weights(
     old_logp: Tensor, sampler_logp: Tensor, mask: Tensor, cap: float | None
 ) -> tuple[Tensor | None, dict[str, float]]:
-    """Weights for a sampler that is not the old policy, and how far it is from it.
+    """Compute truncated importance weights, and metrics of the sampler's distance to the learner.
 
     Args:
-        old_logp: (B, T) log-probabilities under the learner when its update began.
-        sampler_logp: (B, T) those that the sampler wrote down.
-        mask: (B, T) bool, True where a position was sampled by the policy.
-        cap: the most that a weight may be; None for no weights.
+        old_logp: (B, T) log-probabilities under the learner at the start of its update.
+        sampler_logp: (B, T) log-probabilities recorded by the sampler.
+        mask: (B, T) bool, True for positions sampled by the policy.
+        cap: upper bound of a weight; None for no weights.
 
     Returns:
-        (B, T) weights, or None; and sums over the sampled positions: of the weights
-        (``importance``), of those at the cap (``importance_capped_share``), and of k3 estimates of
+        (B, T) weights or None, and sums over the sampled positions: the weights (``importance``),
+        the number of weights at the cap (``importance_capped_share``) and the k3 estimates of
         KL(sampler, learner) (``sampler_kl``).
     """
     ratio = bounded_exp((old_logp - sampler_logp).masked_fill(~mask, 0.0))
@@ -62,13 +61,13 @@ def truncated_weights(
 
 
 def of_older_weights(batch: Batch, version: int) -> Tensor:
-    """(D,) bool: which samples hold what older weights sampled.
+    """Return (D,) bool: True for samples with tokens that older weights sampled.
 
-    There are none where no group may be stale: who learns on-policy asks for no correction.
+    Always False if no group may be stale, because on-policy training needs no correction.
 
     Args:
-        batch: the samples.
-        version: version of the policy that is about to be trained.
+        batch: samples.
+        version: version of the policy to be trained.
     """
     if not batch.off_policy:
         return torch.zeros(len(batch.samples), dtype=torch.bool)
@@ -78,13 +77,13 @@ def of_older_weights(batch: Batch, version: int) -> Tensor:
 def renewed(
     policy: TrainablePolicy, batch: Batch, which: Tensor, microbatch_tokens: int
 ) -> Sequence[Tensor]:
-    """Old log-probabilities, a row for each sample: of some the policy's own, else the recorded.
+    """Return old log-probabilities, recomputed for some samples and recorded for the others.
 
     Args:
-        policy: the learner's, as it is when an update begins.
-        batch: the samples.
-        which: (D,) bool, of which the policy's own.
-        microbatch_tokens: most tokens of a forward pass.
+        policy: the learner's policy at the start of an update.
+        batch: samples.
+        which: (D,) bool, True for samples to recompute.
+        microbatch_tokens: maximum tokens per forward pass.
     """
     if not which.any():
         return batch.recorded
@@ -98,7 +97,7 @@ def renewed(
 
 
 def shares(batch: Batch, stale: Tensor) -> dict[str, float]:
-    """How much of what is learned from older weights have sampled; nothing if that is never so."""
+    """Return the share of positions in stale samples; empty if no group may be stale."""
     if not batch.off_policy:
         return {}
     return {"stale_share": float(batch.lengths[stale].sum() / batch.lengths.sum())}
@@ -113,16 +112,17 @@ def importance_of(
     corrected: Tensor,
     cap: float | None,
 ) -> tuple[Tensor | None, dict[str, float]]:
-    """:func:`truncated_weights` of some rows of a batch; 1 where there is nothing to correct.
+    """Compute :func:`truncated_weights` for some rows of a batch; uncorrected samples get 1.
 
     Args:
-        batch: the samples.
-        part: which rows.
-        old_logp: (B, T) of these rows.
-        mask: (B, T) bool, their sampled positions.
-        corrected: (D,) bool, which samples are corrected for their sampler. One from which cues
-            were stripped never is: nobody sampled from its prompt, so there is no ratio.
-        cap: the most that a weight may be; None for no weights.
+        batch: samples.
+        part: indices of the rows.
+        old_logp: (B, T) old log-probabilities of these rows.
+        mask: (B, T) bool, True for their sampled positions.
+        corrected: (D,) bool, True for samples to correct for their sampler. Samples from which
+            cues were stripped are never corrected: their prompt was never sampled from, so there is
+            no ratio.
+        cap: upper bound of a weight; None for no weights.
     """
     recorded = padded(batch.recorded, part, old_logp)
     apart = (corrected & ~batch.stripped)[part]

@@ -1,8 +1,7 @@
-"""The update that GRPO and PPO share: from a batch and a loss to new weights.
+"""The update shared by GRPO and PPO: from a batch and a loss to new weights.
 
-A learner's own file says what it needs before the epochs, and what it minimises. Here are the
-epochs, minibatches and microbatches, and the steps of the optimiser; and the state that these
-change, with how it is saved.
+A learner's own module prepares the batch and defines the loss. This module contains the loop over
+epochs, minibatches and microbatches, the optimiser steps, and the state that they change.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ class Learnable(TrainablePolicy, Protocol):
     """A policy that a learner can train."""
 
     def parameters(self) -> Iterable[torch.nn.Parameter]:
-        """Return the weights to train."""
+        """Return the trainable weights."""
         ...
 
     def train(self, mode: bool = True) -> Any:
-        """Switch noise such as dropout on or off; off outside of an update."""
+        """Switch noise such as dropout on or off; it is off outside updates."""
         ...
 
     def frozen_copy(self) -> Learnable:
-        """Return a copy of the policy that is not trained any further."""
+        """Return a copy of the policy that is not trained further."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all of its state."""
+        """Return the policy's complete state."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Any:
@@ -54,18 +53,18 @@ class Learnable(TrainablePolicy, Protocol):
 
 
 class Objective(NamedTuple):
-    """The part of a loss that stays the same over all steps of an update.
+    """The part of a loss that is constant over the steps of an update.
 
     Attributes:
-        old: old log-probabilities, a row for each of the D samples; None to use those of the
-            current weights, where the update has one step only.
-        reference: log-probabilities under the reference, a row for each sample; None without one.
-        corrected: (D,) bool, True for a sample that is weighted because its sampler was not the
-            old policy.
-        idle: (D,) bool, True for a sample that has no gradient and is not read.
+        old: old log-probabilities, one row for each of the D samples; None to use the current
+            weights, if the update has only one step.
+        reference: log-probabilities under the reference, one row per sample; None without one.
+        corrected: (D,) bool, True for samples weighted because their sampler was not the old
+            policy.
+        idle: (D,) bool, True for samples without a gradient, which are skipped.
         weight: (D,) weight of each sample's positions.
-        total: divisor of each step's sum: the batch's own, over the number of minibatches. So the
-            mean of the steps' gradients is the gradient of the batch, however it is split.
+        total: divisor of each step's sum: the batch's divisor over the number of minibatches. The
+            mean of the steps' gradients is then the gradient of the batch, however it is split.
     """
 
     old: Sequence[Tensor] | None
@@ -81,7 +80,7 @@ class Terms(NamedTuple):
 
     Attributes:
         terms: scalars by name; ``loss`` is minimised, all are logged.
-        drift: sums over the sampled positions, logged as means over a step's positions.
+        drift: sums over sampled positions, logged as means over a step's positions.
     """
 
     terms: dict[str, Tensor]
@@ -96,15 +95,15 @@ def surrogate(
     mask: Tensor,
     config: UpdateConfig,
 ) -> Terms:
-    """Return the clipped surrogate of a microbatch, with its KL term.
+    """Compute the clipped surrogate of a microbatch, with its KL term.
 
     Args:
-        objective: what the log-probabilities are compared with.
-        batch: the samples.
-        part: (B,) places of the microbatch's samples.
+        objective: constant part of the loss.
+        batch: samples.
+        part: (B,) indices of the microbatch's samples.
         logp: (B, T) log-probabilities under the current weights.
-        mask: (B, T) bool, True where a position was sampled by the policy.
-        config: the clips, the weight of the KL term and the cap of importance weights.
+        mask: (B, T) bool, True for positions sampled by the policy.
+        config: settings for clipping, the KL term and importance weights.
     """
     reference, corrected = objective.reference, objective.corrected
     old_logp = logp.detach() if objective.old is None else padded(objective.old, part, logp)
@@ -129,18 +128,18 @@ def surrogate(
 
 
 class SurrogateLearner:
-    """A policy under training, with its optimiser, its reference and its average.
+    """A policy under training, with its optimiser, reference and averaged weights.
 
     Args:
-        policy: what to train.
+        policy: policy to train.
         config: settings.
-        heads: weights to train beside the policy's, and the learning rate of each part of them.
-        seed: seed of the order of minibatches.
+        heads: further weights to train, each with its learning rate.
+        seed: seed for the order of minibatches.
 
     Attributes:
-        updates: updates so far.
-        spent: share of the run's budget that is spent, for a learning rate that decays.
-        average: the average of the weights that is to be evaluated in their place, or None.
+        updates: number of updates so far.
+        spent: spent share of the run's budget, for learning rate decay.
+        average: averaged weights to evaluate instead of the trained ones, or None.
     """
 
     def __init__(
@@ -166,7 +165,7 @@ class SurrogateLearner:
         return min(self.config.minibatches, len(batch.samples))
 
     def _reference_rows(self, batch: Batch) -> list[Tensor] | None:
-        """Return log-probabilities under the reference, a row for each sample; None without one."""
+        """Return log-probabilities under the reference, one row per sample; None without one."""
         if self._reference is None:
             return None
         return evaluated(self._reference, batch, self.config.microbatch_tokens)
@@ -174,12 +173,12 @@ class SurrogateLearner:
     def _take_steps(
         self, batch: Batch, objective: Objective, loss: Callable[[NDArray[np.int64]], Terms]
     ) -> dict[str, float]:
-        """Change the weights: ``epochs`` passes over the batch, one step for each minibatch.
+        """Update the weights: ``epochs`` passes over the batch, one step per minibatch.
 
         Args:
             batch: the D samples.
-            objective: says which samples are read, and what a step's loss is divided by.
-            loss: computes the loss of a microbatch from the places of its samples.
+            objective: idle samples to skip, and the divisor of a step's loss.
+            loss: function that computes a microbatch's loss from the indices of its samples.
 
         Returns:
             Every term of the loss, averaged over the steps that the optimiser took.
@@ -216,12 +215,12 @@ class SurrogateLearner:
         rows: NDArray[np.int64],
         loss: Callable[[NDArray[np.int64]], Terms],
     ) -> dict[str, float]:
-        """Take one step of the optimiser on the samples at ``rows``; {} if it was skipped."""
+        """Take one optimiser step on the samples at ``rows``; return {} if it was skipped."""
         self._optimizer.zero_grad()
         read = rows[~objective.idle[rows].numpy()]
         positions = float(batch.lengths[read].sum())
         sums = dict.fromkeys(LossTerms._fields, 0.0)
-        if not len(read):  # a step all the same: the optimiser's averages go on
+        if not len(read):  # still take a step, so that the optimiser's averages are updated
             for weight in self.policy.parameters():
                 weight.grad = torch.zeros_like(weight)
         for part in parts(read, batch.tokens, self.config.microbatch_tokens) if len(read) else ():
@@ -231,19 +230,19 @@ class SurrogateLearner:
                 sums[name] = sums.get(name, 0.0) + term.item()
             for name, value in drift.items():
                 sums[name] = sums.get(name, 0.0) + value / positions
-        # A share, whatever the loss divides by.
+        # Turn the fraction into a share of positions, independent of the loss divisor.
         weighed = float((objective.weight[rows] * batch.lengths[rows]).sum())
         sums["clip_fraction"] *= objective.total / weighed
         norm = self._optimizer.step(sums["loss"])
         return {} if norm is None else sums | {"grad_norm": norm, "lr": self._optimizer.lr}
 
     def state_dict(self, *, reference: bool = True) -> dict[str, Any]:
-        """Return optimiser, reference, counters and generator; the policy keeps its own state.
+        """Return optimiser, reference, counters and generator, without the policy's state.
 
         Args:
-            reference: whether to include the reference. It never changes, and is as large as the
-                policy: who saves often saves it once, as the policy that the learner was made
-                with.
+            reference: True to include the reference. It never changes and is as large as the
+                policy. To save often, save the policy that the learner was created with once, and
+                pass False here.
         """
         kept = self._reference.state_dict() if reference and self._reference is not None else None
         return self._optimizer.state_dict() | {
@@ -256,12 +255,12 @@ class SurrogateLearner:
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
         """Restore :meth:`state_dict`; load the policy's own state first.
 
-        A state without a reference leaves this learner's as it is: make the learner with the policy
-        that the first one was made with, and load the policy's later state after that.
+        A state without a reference leaves the learner's reference unchanged. In that case, create
+        the learner with the initial policy, and load the policy's later state afterwards.
         """
         self._optimizer.load_state_dict(state)
         if self._reference is not None and state["reference"] is not None:
-            self._reference = None  # two would need the memory of two
+            self._reference = None  # free the memory before creating a new one
             self._reference = self.policy.frozen_copy()
             self._reference.load_state_dict(state["reference"])
         self.updates = int(state["updates"])

@@ -1,12 +1,12 @@
-"""The loss of GRPO and its relatives: clip-higher, a KL term, any mean over positions.
+"""The loss of GRPO and variants: clip-higher, a KL term, any mean over positions.
 
-It knows nothing of tasks, steps or models: it sees log-probabilities, advantages and a mask of
-sampled positions. A choice is a sample with one position (T = 1), a segment of a language model's
-tokens one with T.
+The loss depends only on log-probabilities, advantages and a mask of sampled positions, not on
+tasks, steps or models. A choice is a sample with one position (T = 1); a segment of a language
+model's tokens is a sample with T positions.
 
 Sources: GRPO (arXiv 2402.03300); clips, KL weight and token mean as in CoEvolve (arXiv 2604.15840,
 Eq. 1, Table 9); the asymmetric clip is DAPO's (arXiv 2503.14476). The bounds of log-ratios and of
-k3 are those of verl 0.9; TRL 1.16 has none here, and both agree wherever none is reached.
+k3 are those of verl 0.9. TRL 1.16 has no such bounds; both agree where no bound is reached.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ except ModuleNotFoundError as error:
     raise ImportError(f"GRPO needs PyTorch. {extra_advice('train')}.") from error
 
 MAX_LOG_RATIO = 20.0
-"""Differences of log-probabilities are held within this; exp() of more soon leaves fp32."""
+"""Bound on differences of log-probabilities; exp() of larger ones soon overflows fp32."""
 MAX_KL = 10.0
-"""The most that k3 counts for one position."""
+"""Upper bound of k3 for one position."""
 
 
 class LossTerms(NamedTuple):
-    """A loss with what went into it; all scalars, weighted means over the unmasked positions.
+    """A loss and its terms; all are scalars, weighted means over the unmasked positions.
 
     Attributes:
-        loss: to be minimised.
-        policy_loss: the clipped surrogate, negated.
+        loss: loss to minimise.
+        policy_loss: negated clipped surrogate.
         kl: k3 estimate of the divergence from the reference.
         clip_fraction: share of positions whose surrogate is clipped.
     """
@@ -44,17 +44,18 @@ class LossTerms(NamedTuple):
 
 
 def bounded_exp(gap: Tensor) -> Tensor:
-    """Ratio of probabilities from a difference of their logarithms.
+    """Convert a difference of log-probabilities to a ratio, bounded to [e^-20, e^20].
 
-    Beyond e^±20 it stays at that, and has no gradient.
+    Outside the bounds, the gradient is 0.
     """
     return torch.exp(gap.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO))
 
 
 def k3(logp: Tensor, ref_logp: Tensor) -> Tensor:
-    """Non-negative estimate of KL(policy, reference) at sampled positions.
+    """Estimate KL(policy, reference) at sampled positions with the non-negative k3 estimator.
 
-    Unbiased but for its bound: a position counts 10 at most, and has no gradient from there on.
+    The estimate is unbiased except for its bound: a position counts at most 10, and has no gradient
+    above that.
     """
     gap = (ref_logp - logp).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     return (bounded_exp(gap) - gap - 1.0).clamp(max=MAX_KL)
@@ -74,22 +75,22 @@ def grpo_loss(
     total: float | None = None,
     importance: Tensor | None = None,
 ) -> LossTerms:
-    """The GRPO objective, as a mean over all sampled positions of the samples.
+    """Compute the GRPO objective as a mean over all sampled positions.
 
     Args:
         logp: (B, T) log-probabilities under the current weights.
-        old_logp: (B, T) the same under the weights before the update.
-        ref_logp: (B, T) the same under the reference.
-        advantage: (B,) one for each sample, or (B, T) one for each position.
-        mask: (B, T) bool, True where a position was sampled by the policy.
+        old_logp: (B, T) log-probabilities under the weights before the update.
+        ref_logp: (B, T) log-probabilities under the reference.
+        advantage: (B,) one per sample, or (B, T) one per position.
+        mask: (B, T) bool, True for positions sampled by the policy.
         clip_low: lower clip.
         clip_high: upper clip, one for all or (B,) one per sample.
         kl_coef: weight of the KL term.
         weight: (B,) weight of each sample's positions; default: 1, the token mean.
-        total: what the sum is divided by; default: the positions of these samples. Passing the
-            whole batch's number makes the losses of its parts add up to its own.
-        importance: (B, T) weight of each position's surrogate, which corrects for a sampler that
-            is not the old policy; the KL term has none. Default: 1.
+        total: divisor of the sum; default: the number of positions of these samples. With the
+            whole batch's number, the losses of its parts add up to the loss of the batch.
+        importance: (B, T) weight of each position's surrogate, correcting for a sampler other than
+            the old policy; not applied to the KL term. Default: 1.
 
     Returns:
         The loss and its terms.
@@ -98,7 +99,7 @@ def grpo_loss(
     high = high.reshape(-1, 1)  # (1, 1) or (B, 1)
     adv = advantage if advantage.ndim == 2 else advantage.unsqueeze(1)  # (B, T) or (B, 1)
     count = mask.sum().clamp(min=1) if total is None else total
-    # Masked positions may hold anything, infinities too: they must not reach exp().
+    # Masked positions may contain anything, including infinities, which must not reach exp().
     ratio = bounded_exp((logp - old_logp).masked_fill(~mask, 0.0))
     clipped = torch.minimum(ratio.clamp(min=1.0 - clip_low), 1.0 + high)
     surrogate = torch.minimum(ratio * adv, clipped * adv)

@@ -1,4 +1,4 @@
-"""Steps of an optimiser: its warm-up, and what becomes of a step that would do harm."""
+"""Guarded optimiser steps with learning rate warm-up; non-finite steps are skipped."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ except ModuleNotFoundError as error:
 
 _LOG = logging.getLogger(__name__)
 MAX_NONFINITE_IN_A_ROW = 3
-"""So many steps in a row without a finite loss and gradient end the training."""
+"""Number of consecutive non-finite steps that abort training."""
 
 
 _FUSED_FROM = 1_000_000
-"""Weights from which on Adam's fused kernel, which takes a quarter of the time on a CPU and no
-temporary copies on a GPU, is worth its other rounding. Runs of smaller policies stay equal to the
-last bit."""
+"""Number of weights from which Adam's fused kernel is used. The kernel takes a quarter of the time
+on a CPU and makes no temporary copies on a GPU, but rounds differently. Smaller policies do not use
+it, so their runs stay bit-identical."""
 
 
 def fuses(weights: Iterable[torch.nn.Parameter]) -> bool:
-    """Return whether to use Adam's fused kernel for these weights."""
+    """Return True if Adam's fused kernel should be used for these weights."""
     return sum(weight.numel() for weight in weights) >= _FUSED_FROM
 
 
 def guarded_adamw(
     config: UpdateConfig, *parts: tuple[Sequence[torch.nn.Parameter], float]
 ) -> GuardedOptimizer:
-    """AdamW as the settings want it.
+    """Create an AdamW optimiser from the settings.
 
     Args:
-        config: warm-up, weight decay and the largest norm of a gradient.
-        parts: weights, and the learning rate of each part of them.
+        config: settings for warm-up, weight decay and gradient clipping.
+        parts: groups of weights, each with its learning rate.
     """
     adamw = torch.optim.AdamW(
         [{"params": list(weights), "lr": lr} for weights, lr in parts],
@@ -53,15 +53,15 @@ def guarded_adamw(
 
 
 def decayed(config: UpdateConfig, spent: float) -> float:
-    """Share of the learning rate that is left.
+    """Return the share of the learning rate that remains.
 
     Args:
-        config: how it decays; with ``lr_decay = "none"`` all of it is left.
-        spent: share of the run's budget that is spent; what is over 1 counts as 1.
+        config: decay settings; with ``lr_decay = "none"`` the share is 1.
+        spent: spent share of the run's budget; values above 1 count as 1.
 
     Returns:
-        ``floor + (1 - floor) * f``, with ``f = 1 - spent`` in a straight line and
-        ``f = (1 + cos(pi * spent)) / 2`` by half a cosine (Loshchilov and Hutter, 2017, Eq. 5,
+        ``floor + (1 - floor) * f``, with ``f = 1 - spent`` for linear decay and
+        ``f = (1 + cos(pi * spent)) / 2`` for half a cosine (Loshchilov and Hutter, 2017, Eq. 5,
         without restarts).
     """
     if config.lr_decay == "none":
@@ -72,22 +72,23 @@ def decayed(config: UpdateConfig, spent: float) -> float:
 
 
 class GuardedOptimizer:
-    """An optimiser that skips a step whose loss or gradient is not finite.
+    """An optimiser that skips steps whose loss or gradient is not finite.
 
-    One such step would make every weight NaN. Skipped, it costs its batch; the weights and the
-    optimiser's averages stay as they are. Three in a row are no accident, and raise an error.
+    A single such step would make every weight NaN. Skipping it leaves the weights and the
+    optimiser's averages unchanged and wastes only its batch. Three skipped steps in a row raise an
+    error.
 
     Args:
-        inner: the optimiser; its learning rate is the one to reach.
-        max_grad_norm: the gradient's norm is clipped there; None for no clipping.
-        warmup_steps: steps over which the learning rate rises in a straight line to its own,
-            which the last of them has; it stays there. 0 for none.
+        inner: wrapped optimiser; its learning rate is the target of the warm-up.
+        max_grad_norm: maximum norm of the gradient; None to disable clipping.
+        warmup_steps: number of steps over which the learning rate rises linearly to its target; 0
+            for no warm-up.
 
     Attributes:
-        decay: share of the learning rate that the next steps have.
-        steps: steps taken; skipped ones are not among them.
-        nonfinite_steps: steps skipped since this was made.
-        nonfinite_in_a_row: steps skipped since the latest one taken.
+        decay: share of the learning rate to use in the next steps.
+        steps: number of steps taken, excluding skipped ones.
+        nonfinite_steps: number of steps skipped by this object.
+        nonfinite_in_a_row: number of steps skipped since the last step taken.
     """
 
     def __init__(
@@ -101,24 +102,24 @@ class GuardedOptimizer:
 
     @property
     def lr(self) -> float:
-        """Learning rate of the latest step; before the first, the one to reach."""
+        """Learning rate of the latest step; before the first step, the target."""
         return float(self._inner.param_groups[0]["lr"])
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Clear the gradients."""
         self._inner.zero_grad(set_to_none=True)
 
     def step(self, loss: float) -> float | None:
-        """Change the weights by their gradients, or skip that.
+        """Update the weights with their gradients, or skip the step if they are not finite.
 
         Args:
-            loss: what the gradients are of.
+            loss: loss that produced the gradients.
 
         Returns:
-            The gradient's norm before it is clipped; None if the step was skipped.
+            The gradient's norm before clipping; None if the step was skipped.
 
         Raises:
-            TrainingDiverged: if this is the third in a row to be skipped.
+            TrainingDiverged: if this is the third skipped step in a row.
         """
         weights = [weight for group in self._inner.param_groups for weight in group["params"]]
         gradients = [weight.grad for weight in weights if weight.grad is not None]
@@ -141,17 +142,17 @@ class GuardedOptimizer:
         self.nonfinite_steps += 1
         self.nonfinite_in_a_row += 1
         told = f"loss={loss:.4g} gradient norm={norm:.4g}"
-        _LOG.warning("step of the optimiser skipped, not finite: %s", told)
+        _LOG.warning("optimiser step skipped, not finite: %s", told)
         if self.nonfinite_in_a_row >= MAX_NONFINITE_IN_A_ROW:
             raise TrainingDiverged(
-                f"{self.nonfinite_in_a_row} steps of the optimiser in a row were not finite, the "
-                f"last with {told}. The weights are those before them. Train anew with a lower "
-                "learning rate or a longer warm-up of it, and look for infinite or missing "
-                "numbers in log-probabilities and scores."
+                f"{self.nonfinite_in_a_row} optimiser steps in a row were not finite, the last "
+                f"with {told}. The weights before them were kept. Train again with a lower "
+                "learning rate or a longer warm-up, and look for infinite or missing values in "
+                "log-probabilities and scores."
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """State of the optimiser, on the CPU, and counters."""
+        """Return the optimiser's state, on the CPU, and counters."""
         return {
             "optimizer": _on_cpu(self._inner.state_dict()),
             "steps": self.steps,
@@ -159,7 +160,7 @@ class GuardedOptimizer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore :meth:`state_dict`; counters that an older version did not save are 0."""
+        """Restore :meth:`state_dict`; counters missing in older states are 0."""
         self._inner.load_state_dict(state["optimizer"])
         self.steps = int(state.get("steps", 0))
         self.nonfinite_in_a_row = int(state.get("nonfinite_in_a_row", 0))
@@ -167,7 +168,7 @@ class GuardedOptimizer:
 
 
 def _on_cpu(state: Any) -> Any:
-    """A copy of nested values with every tensor on the CPU: a GPU has no room for two."""
+    """Copy nested values with every tensor on the CPU, because a GPU may lack memory for two."""
     if isinstance(state, Tensor):
         return state.detach().to("cpu", copy=True)
     if isinstance(state, Mapping):

@@ -1,17 +1,17 @@
-"""Every formula of the methods by name, for numbers that come from elsewhere.
+"""Registry of all formulas of the methods by name, to verify externally computed numbers.
 
 ```bash
 python -m coevo_gym.testing.formulas numbers.json --only rloo,ppo
 ```
 
-A file of numbers is JSON: a list, or an object with the list ``vectors``. Each entry names a
-formula and holds what goes in and what comes out:
+A file of numbers is JSON: a list, or an object with the list ``vectors``. Each entry contains the
+name of a formula, its inputs and the expected output:
 
     {"id": "rloo#1", "formula": "rloo", "inputs": {"R": [1, 0, 0]}, "expected": [1, -0.5, -0.5]}
 
-An adapter takes the inputs, calls the very function that training calls, and gives what it
-returns: there is no second implementation. Adapters import late, so that a formula that needs no
-PyTorch runs without it.
+An adapter passes the inputs to the same function that training calls and returns its result; there
+is no second implementation. Adapters import late, so that formulas that need no PyTorch run without
+it.
 """
 
 from __future__ import annotations

@@ -13,15 +13,15 @@ from coevo_gym.testing.formulas.check import check, read_vectors
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Say which numbers agree; 0 if all that were selected do, 1 if not, 2 for a bad file."""
+    """Print which numbers agree; return 0 if all selected ones do, 1 if not, 2 for a bad file."""
     parser = argparse.ArgumentParser(
         prog="python -m coevo_gym.testing.formulas",
-        description="Compare numbers of a file with what the formulas say. Exits with 0 if at "
-        "least one was selected and all selected ones agree.",
+        description="Compare the numbers in a file with the results of the formulas. Exits with 0 "
+        "if at least one entry was selected and all selected entries agree.",
     )
     parser.add_argument("file", type=Path, help="JSON of entries: id, formula, inputs, expected")
     parser.add_argument(
-        "--only", default="", metavar="PREFIX,…", help="formulas whose names begin so"
+        "--only", default="", metavar="PREFIX,…", help="formulas whose names start with a prefix"
     )
     options = parser.parse_args(arguments)
     only = [prefix for prefix in options.only.split(",") if prefix]

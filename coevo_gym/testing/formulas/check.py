@@ -1,4 +1,4 @@
-"""Numbers from elsewhere against what the formulas say."""
+"""Comparison of externally computed numbers with the results of the formulas."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from coevo_gym.reading import read_file
 
 Inputs = Mapping[str, Any]
 Formula = Callable[[Inputs], Any]
-"""From the inputs of an entry to what comes out."""
+"""Function from the inputs of an entry to its result."""
 
 TOLERANCE = 1e-8
-"""Numbers agree if they differ by no more."""
+"""Maximum absolute difference of numbers that agree."""
 
 
 class Difference(NamedTuple):
-    """An entry that a formula does not agree with; ``found`` says why if it raised an error."""
+    """An entry that differs from its formula; ``found`` is the error if the formula raised one."""
 
     id: str
     formula: str
@@ -29,13 +29,13 @@ class Difference(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """How the selected entries of a file came out.
+    """The result of checking the selected entries of a file.
 
     Attributes:
-        agree: agreeing entries of each formula.
-        differ: those that do not agree.
-        unknown: selected entries of formulas that there are not, by name.
-        left_out: entries that were not selected.
+        agree: number of agreeing entries by formula.
+        differ: entries that do not agree.
+        unknown: number of selected entries with an unknown formula, by name.
+        left_out: number of entries that were not selected.
     """
 
     agree: Mapping[str, int]
@@ -45,15 +45,15 @@ class Checked(NamedTuple):
 
     @property
     def fine(self) -> bool:
-        """Whether something was selected, all of it is known, and all of it agrees."""
+        """True if at least one entry was selected, and all are known and agree."""
         return bool(self.agree) and not self.differ and not self.unknown
 
 
 def read_vectors(path: Path) -> list[Mapping[str, Any]]:
-    """The entries of a file of numbers.
+    """Read the entries of a file of numbers.
 
     Raises:
-        ConfigError: if it cannot be read, or an entry lacks a part.
+        ConfigError: if the file cannot be read, or an entry is incomplete.
     """
     try:
         data = json.loads(read_file(path))
@@ -61,7 +61,7 @@ def read_vectors(path: Path) -> list[Mapping[str, Any]]:
         raise ConfigError(f"{path} cannot be read as JSON: {error}") from error
     entries = data.get("vectors") if isinstance(data, Mapping) else data
     if not isinstance(entries, list):
-        raise ConfigError(f"{path} holds no list of entries, and no object with a list 'vectors'.")
+        raise ConfigError(f"{path} contains no list of entries, and no object with 'vectors'.")
     for number, entry in enumerate(entries):
         wanted = ("id", "formula", "inputs", "expected")
         missing = [key for key in wanted if not isinstance(entry, Mapping) or key not in entry]
@@ -75,12 +75,12 @@ def check(
     formulas: Mapping[str, Formula],
     only: Sequence[str] = (),
 ) -> Checked:
-    """Compare entries with what the formulas say of their inputs.
+    """Compare entries with the results of the formulas.
 
     Args:
-        entries: of :func:`read_vectors`.
-        formulas: by name.
-        only: beginnings of the names to select; all if there are none.
+        entries: entries returned by :func:`read_vectors`.
+        formulas: formulas by name.
+        only: prefixes of the names to select; empty for all.
     """
     agree: dict[str, int] = {}
     unknown: dict[str, int] = {}
@@ -96,7 +96,7 @@ def check(
             agree.setdefault(name, 0)
             try:
                 found = formulas[name](entry["inputs"])
-            except Exception as error:  # whatever a formula raises is a difference to be listed
+            except Exception as error:  # list any error of a formula as a difference
                 found = f"{type(error).__name__}: {error}"
             if equal(found, entry["expected"]):
                 agree[name] += 1
@@ -106,7 +106,7 @@ def check(
 
 
 def equal(found: Any, expected: Any) -> bool:
-    """Whether two JSON values are the same; numbers within :data:`TOLERANCE`, tuples as lists."""
+    """Return True if two JSON values are equal, with :data:`TOLERANCE` and tuples as lists."""
     if isinstance(expected, Mapping):
         return (
             isinstance(found, Mapping)

@@ -1,4 +1,4 @@
-"""Formulas of curricula: signals, selectors, places to explore, and numbers about task sets."""
+"""Formulas of curricula: signals, selectors, contexts to explore, and task set metrics."""
 
 from __future__ import annotations
 

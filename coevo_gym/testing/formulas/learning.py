@@ -1,4 +1,4 @@
-"""Formulas of credit and of the learners."""
+"""Formulas of credit assignment and of the learners."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _gigpo(v: Inputs) -> Any:
 
 
 def _turn_gae(v: Inputs) -> Any:
-    # One value for each decision: at its first position, and what stands at others is not read.
+    # Each decision has one value, at its first position; other positions are not read.
     values = chain.from_iterable(
         [value] + [float("nan")] * (n - 1)
         for value, n in zip(v["values"], v["lengths"], strict=True)

@@ -1,9 +1,9 @@
-"""Many seeds of one arm in one world: in processes of their own, and resumed by seed.
+"""Runs of one arm in one world over many seeds, in parallel processes and resumable.
 
     cell = Cell(world="skew", curriculum={"evolve": "blind"})
     summaries = run_seeds(folder, cell, range(3000, 3100), workers=2)
 
-Each seed that is done is a line of ``seeds.jsonl`` in the folder, and is not run again.
+Each finished seed is a line of ``seeds.jsonl`` in the folder and is not run again.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ Numbers = dict[str, float]
 
 
 class Cell(FrozenModel):
-    """An arm in a world, whatever the seed."""
+    """An arm in a world, independent of the seed."""
 
     world: str
     """Name of the world."""
     curriculum: JsonObject = FrozenDict()
-    """The arm's settings of the curriculum, as in a run's section of that name; what it leaves out
-    is what fits the world."""
+    """The arm's curriculum settings, as in the curriculum section of a run; missing settings
+    default to values that fit the world."""
     proof: bool | None = None
-    """Whether rounds of the arm prove their drafts by replay; none for what the world does."""
+    """Prove drafts of the arm's rounds by replay; None to use the world's setting."""
 
     def parts(self) -> tuple[WorldConfig, CurriculumConfig]:
-        """The world, and all settings of the curriculum.
+        """Return the world and the complete curriculum settings.
 
         Raises:
-            ConfigError: if there is no such world.
-            ValidationError: if a setting of the curriculum is none.
+            ConfigError: if the world does not exist.
+            ValidationError: if a curriculum setting is invalid.
         """
         world = world_named(self.world)
         settings = overlay(CurriculumConfig, world_settings(world), thaw(self.curriculum))
         return world, CurriculumConfig.model_validate(settings)
 
     def run(self, seed: int) -> Numbers:
-        """One seed; see :func:`~coevo_gym.testing.simulated.simulation.simulate`."""
+        """Run one seed; see :func:`~coevo_gym.testing.simulated.simulation.simulate`."""
         world, settings = self.parts()
         return simulate(world, settings, seed=seed, proof=self.proof)
 
@@ -68,22 +68,22 @@ def run_seeds(
     workers: int = 1,
     on_seed: Callable[[int, Numbers], None] = lambda seed, numbers: None,
 ) -> list[Numbers]:
-    """Run the seeds that are not done yet, and give the numbers of all of them.
+    """Run the missing seeds and return the numbers of all seeds.
 
     Args:
-        folder: where they are kept; made if it is not there.
-        cell: what is run.
-        seeds: which ones.
-        workers: processes; with 1 it is this one.
-        on_seed: told of each seed that has just been run. What it raises stops the rest.
+        folder: folder of the results; created if missing.
+        cell: arm and world to run.
+        seeds: seeds to run.
+        workers: number of processes; 1 runs in this process.
+        on_seed: function called after each seed that was run; an exception stops the rest.
 
     Returns:
-        The numbers of each seed, in the order of ``seeds``, with the ``seed`` itself.
+        The numbers of each seed, in the order of ``seeds``, including the ``seed`` itself.
 
     Raises:
-        ConfigError: if the folder holds seeds of other settings.
+        ConfigError: if the folder contains seeds of other settings.
         StoreError: if the folder cannot be written.
-        WorkersFailed: if something ended a worker process; the seeds that are done stay.
+        WorkersFailed: if a worker process was killed; finished seeds are kept.
     """
     done = {int(line["seed"]): line for line in _kept(folder, cell)}
     missing = [seed for seed in dict.fromkeys(seeds) if seed not in done]
@@ -95,7 +95,7 @@ def run_seeds(
 
 
 def _kept(folder: Path, cell: Cell) -> list[Numbers]:
-    """What is done already; the folder says from now on what it is of."""
+    """Return the finished seeds; in a new folder, record the settings of the cell."""
     world, settings = cell.parts()
     path = folder / CELL
     if not path.exists():
@@ -112,16 +112,16 @@ def _kept(folder: Path, cell: Cell) -> list[Numbers]:
         return []
     if not _is_of(read_json(path), cell):
         raise ConfigError(
-            f"{folder} holds seeds of other settings, see {path.name} there. Delete the folder to "
-            "run them anew, or choose another one."
+            f"{folder} contains seeds of other settings, see {path.name}. Delete the folder to "
+            "run them again, or choose another folder."
         )
     return read_lines(folder / SEEDS)
 
 
 def _is_of(kept: Any, cell: Cell) -> bool:
-    """Whether it is what a folder says that holds seeds of this cell.
+    """Return True if the stored settings describe this cell.
 
-    Settings that there were not yet when it was written are as they are by default.
+    Settings that did not exist when they were stored have their default values.
     """
     try:
         world = WorldConfig.model_validate(kept["world"])
@@ -132,7 +132,7 @@ def _is_of(kept: Any, cell: Cell) -> bool:
 
 
 def _run(cell: Cell, seeds: Sequence[int], workers: int) -> Iterator[tuple[int, Numbers]]:
-    """Each seed with its numbers, as they come."""
+    """Yield each seed with its numbers, in order of completion."""
     if workers <= 1:
         yield from ((seed, cell.run(seed)) for seed in seeds)
         return
@@ -145,17 +145,17 @@ def _run(cell: Cell, seeds: Sequence[int], workers: int) -> Iterator[tuple[int, 
             yield runs[run], run.result()
     except BrokenProcessPool as error:
         raise WorkersFailed(
-            "A worker process was ended from outside, for want of memory perhaps. The seeds that "
-            "are done are kept; the same command goes on."
+            "A worker process was killed, perhaps for lack of memory. Finished seeds are kept. Run "
+            "the same command again to resume."
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def _end_with_parent() -> None:
-    """A worker whose parent was killed ends at once, and does not wait for more to do.
+    """Make a worker exit as soon as its parent is killed, and ignore Ctrl-C.
 
-    Ctrl-C, which a terminal sends to all of them, is the parent's affair.
+    A terminal sends Ctrl-C to all processes; only the parent handles it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()

@@ -1,6 +1,6 @@
-"""Chains of skills as a benchmark: its tasks, how they are built and replayed.
+"""Chains of skills as a benchmark: its tasks, and how they are built and replayed.
 
-It is registered by :func:`register` alone, so that nobody finds it among those to be played.
+Only :func:`register` registers it, so that it is not listed among the playable benchmarks.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from coevo_gym.envs.vector import TaskVectorEnv
 
 NAME, ENV_ID = "simulated", "CoEvolve-Simulated-v0"
 FUMBLE = "fumble"
-"""What the agent does where a skill fails it."""
+"""Action of the agent when a skill fails."""
 
 
 class SkillWorld(World):
-    """What the engine of a task starts from.
+    """The initial state of a task's engine.
 
     Attributes:
-        skills: to be used in this order.
-        difficulty: what they have to be strong enough for.
-        wander_steps: env steps that an episode goes on for after a step that failed.
-        broken: whether the first skill fails everybody.
-        coin: whether the reward is a coin flip.
+        skills: skills to use, in order.
+        difficulty: difficulty subtracted from the strength of each skill.
+        wander_steps: number of env steps by which an episode continues after a failed step.
+        broken: True if the first skill always fails.
+        coin: True if the reward is a coin flip.
     """
 
     skills: tuple[int, ...] = Field(min_length=1)
@@ -49,17 +49,17 @@ class SkillWorld(World):
 
 
 class SkillVerifier(Verifier):
-    """The task is solved when all of its skills were used.
+    """A verifier that checks that all skills of the task were used.
 
     Attributes:
-        n_skills: how many.
+        n_skills: number of skills.
     """
 
     n_skills: int
 
 
 def use(skill: int) -> str:
-    """The action that uses a skill.
+    """Return the action that uses a skill.
 
     Example:
         >>> use(7)
@@ -69,7 +69,7 @@ def use(skill: int) -> str:
 
 
 def tag_of(skill: int) -> str:
-    """The tag of tasks that ask for a skill.
+    """Return the tag of tasks that require a skill.
 
     Example:
         >>> tag_of(7)
@@ -79,26 +79,26 @@ def tag_of(skill: int) -> str:
 
 
 def skill_of(tag: str) -> int:
-    """The skill of a :func:`tag_of`."""
+    """Return the skill of a tag created by :func:`tag_of`."""
     return int(tag.removeprefix("skill:"))
 
 
 def scenario_of(skills: Sequence[int], split: Split = Split.TRAIN) -> str:
-    """The scenario of a chain: its side of the border, and its first skill."""
+    """Return the scenario of a chain: its split and its first skill."""
     return f"{split}/{skills[0]}"
 
 
 def instruction_of(world: SkillWorld) -> str:
-    """What the agent is asked to do."""
+    """Return the agent's instruction."""
     chain = ", ".join(map(str, world.skills))
     return f"Use the skills {chain}. Difficulty: {world.difficulty:.3f}."
 
 
 class SkillBenchmark:
-    """Chains of skills, seen as all benchmarks are.
+    """A benchmark of chains of skills, with the interface of all benchmarks.
 
     Args:
-        native: the training tasks that come with it.
+        native: native training tasks.
     """
 
     name, env_id = NAME, ENV_ID
@@ -108,29 +108,29 @@ class SkillBenchmark:
         self._native = tuple(native)
 
     def tasks(self, split: Split | str, subset: str | None = None) -> Sequence[Task]:
-        """Native tasks of a split; held-out tasks are numbers, and never tasks."""
+        """Return the native tasks of a split; held-out tasks exist only as numbers."""
         if subset is not None:
             raise TaskError(f"{self.name} has no subset {subset!r}")
         return self._native if parse_split(split) is Split.TRAIN else ()
 
     def split_of(self, scenario: str) -> Split:
-        """The side of the border that a scenario names."""
+        """Return the split that a scenario names."""
         return Split(scenario.partition("/")[0])
 
     def side_of(self, task: Task) -> Split:
-        """The side of the border that the task's scenario names."""
+        """Return the split that the task's scenario names."""
         return self.split_of(task.scenario)
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
-        """The skills that are asked for."""
+        """Return the tags of the required skills."""
         return tuple(sorted({tag_of(skill) for skill in world_of(task).skills}))
 
     def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-        """None: its own explorer alone makes drafts."""
+        """Return nothing, because only the benchmark's own explorer creates drafts."""
         return ()
 
     def build(self, draft: Draft) -> Task:
-        """The task that a draft claims to be; whether it can be solved, replays find out."""
+        """Build the task of a draft; only replays find out if it can be solved."""
         world = world_of(draft)
         return Task(
             benchmark=self.name,
@@ -145,7 +145,7 @@ class SkillBenchmark:
         )
 
     def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
-        """Run actions; a skill that is used in its turn never fails here, unless it is broken."""
+        """Replay actions; a skill used in order never fails here, unless the task is broken."""
         world = world_of(task)
         used, errors = [0], list[str]()
         for action in actions:
@@ -167,32 +167,32 @@ class SkillBenchmark:
         )
 
     def evidence(self, task: Task) -> Evidence:
-        """The skills, all of which the instruction names."""
+        """Return the skills, all of which the instruction names."""
         said = task.instruction
         skills = map(str, world_of(task).skills)
         return Evidence(said, tuple(Clue("a skill", (skill,), said) for skill in skills))
 
     def choices(self, view: View) -> tuple[str, ...]:
-        """The skill whose turn it is, or to fumble."""
+        """Return the next skill and the fumble action."""
         return tuple(view.info["admissible"])
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
-        """Its solution."""
+        """Return the task's solution."""
         return task.solution
 
     def symbol(self, step: Step) -> str:
-        """Only whether a step failed: with the skills themselves, every behaviour were rare."""
+        """Return success or failure only; with skill names, every behaviour would be rare."""
         return "!" if step.error_kind else "used"
 
 
 def world_of(task: Task | Draft) -> SkillWorld:
-    """The world of a task.
+    """Return the world of a task.
 
     Raises:
-        TaskError: if it is another benchmark's.
+        TaskError: if the task belongs to another benchmark.
     """
     if not isinstance(task.world, SkillWorld):
-        raise TaskError(f"{task.instruction!r} is no chain of skills.")
+        raise TaskError(f"{task.instruction!r} is not a chain of skills.")
     return task.world
 
 
@@ -201,7 +201,7 @@ make_vec = functools.partial(TaskVectorEnv, ENV_ID)
 
 
 def register() -> None:
-    """Make the benchmark known in this process; signals and tags ask for it by its name."""
+    """Register the benchmark in this process, because signals and tags look it up by name."""
     room = __name__.rpartition(".")[0]
     register_benchmark(
         BenchmarkSpec(

@@ -1,7 +1,7 @@
-"""Chains of skills as an env, stepped like all others.
+"""Chains of skills as a regular env.
 
-The simulation does not step it: it takes the outcomes of all episodes of an update at once, and
-records what this env would have recorded, which a test holds it to.
+The simulation does not step this env. It computes the outcomes of all episodes of an update at
+once, and records what this env would record; a test checks that both agree.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ make_vec = functools.partial(TaskVectorEnv, ENV_ID)
 
 
 class SkillEnv(TaskEnv):
-    """Use the skills of a chain in order.
+    """An env in which the skills of a chain must be used in order.
 
-    The right action always succeeds here: how probable it is that an agent takes it is the agent's
-    own affair. After a wrong one nothing succeeds any more.
+    The right action always succeeds here; the probability of taking it is part of the agent. After
+    a wrong action, nothing succeeds any more.
     """
 
     benchmark = NAME
@@ -62,15 +62,15 @@ class SkillEnv(TaskEnv):
 def episode(
     task_id: str, world: SkillWorld, n_used: int, success: bool, *, group_id: str, version: int
 ) -> Trajectory:
-    """The record of an episode of which the outcome is known.
+    """Create the record of an episode with a known outcome.
 
     Args:
         task_id: id of its task.
-        world: the world of its task.
-        n_used: skills that succeeded; fewer than the chain has where the next one failed.
-        success: the reward.
-        group_id: the group that it belongs to.
-        version: of the policy that acted.
+        world: world of its task.
+        n_used: number of skills that succeeded; less than the chain's length if the next failed.
+        success: reward.
+        group_id: id of its group.
+        version: version of the policy that acted.
     """
     whole = n_used == len(world.skills)
     steps = [
@@ -99,14 +99,14 @@ def _shown(n_used: int) -> str:
 
 @functools.cache
 def _step(at: int, action: str, last: float) -> Step:
-    """A step that succeeded; ``last`` is its reward where it ends the episode, else -1."""
+    """Create a step that succeeded; ``last`` is its reward if it ends the episode, else -1."""
     text = _shown(at)
     return Step(text, text, action, reward=max(last, 0.0), terminated=last >= 0, calls=("use",))
 
 
 @functools.cache
 def _fumbles(at: int, wander_steps: int, success: bool) -> tuple[Step, ...]:
-    """The step that failed, and those after it."""
+    """Create the failed step and the steps after it."""
     texts = [_shown(at), *[LOST] * wander_steps]
     ends = [*[False] * wander_steps, True]
     return tuple(

@@ -1,4 +1,4 @@
-"""Who makes new tasks in a simulated world: at random, around a task, or aimed at a target."""
+"""Generators of new tasks in a simulated world: random, varied from a task, or for a target."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from coevo_gym.testing.simulated.learner import Chains, chains_of
 from coevo_gym.testing.simulated.worlds import WorldConfig
 
 EASY = -8.0
-"""Difficulty of a task that anybody can solve."""
+"""Difficulty of a task that any learner solves."""
 
 
 class SkillExplorer:
-    """Explores simulated tasks; an explorer like any other.
+    """An explorer for simulated tasks.
 
-    Without guidance it makes a task of the skills that it thinks of. From a context it varies the
-    context's task. Sent out for a target, it makes a task of the target's skills, each of which it
-    heeds with the world's ``compliance``. Whether a draft is broken, trivial or rewarded by a coin
-    is chance each time.
+    Without guidance, it creates a task from randomly drawn skills. From a context, it varies the
+    context's task. For a target, it creates a task of the target's skills, following each of them
+    with probability ``compliance``. Each draft is randomly broken, trivial or rewarded by a coin
+    flip.
 
     Args:
-        world: what its drafts are like.
-        rng: says which skills it thinks of often.
+        world: settings of its drafts.
+        rng: generator that determines how often each skill is drawn.
     """
 
     concurrency = 1
@@ -56,11 +56,11 @@ class SkillExplorer:
     def explore(
         self, contexts: Sequence[Context], rngs: Sequence[Generator]
     ) -> Sequence[Exploration]:
-        """One draft for each context."""
+        """Return one draft for each context."""
         return [self._explore(*each) for each in zip(contexts, rngs, strict=True)]
 
     def native(self, n: int, rng: Generator) -> tuple[Task, ...]:
-        """Training tasks as they come with a benchmark: of the skills that the generator knows."""
+        """Return native training tasks, made of skills that the generator knows."""
         return tuple(self._native(rng) for _ in range(n))
 
     def _explore(self, context: Context, rng: Generator) -> Exploration:
@@ -121,7 +121,7 @@ class SkillExplorer:
         )
 
     def _skills(self, n: int, rng: Generator) -> list[int]:
-        """Skills that the generator thinks of; one may be there twice."""
+        """Draw skills, with possible repetitions."""
         found: list[int] = np.searchsorted(self._cumulative, rng.random(n)).tolist()
         return found
 
@@ -143,7 +143,7 @@ class SkillExplorer:
 
 
 def held_out(world: WorldConfig, n: int, rng: Generator) -> Chains:
-    """Held-out tasks: every skill as often as any other, and none of them broken or trivial."""
+    """Draw held-out tasks with all skills equally likely, none of them broken or trivial."""
     lengths = rng.integers(1, world.max_length + 1, size=n)
     difficulty = rng.normal(0.0, world.sd_difficulty, size=n)
     chains = [rng.integers(world.n_skills, size=length).tolist() for length in lengths]

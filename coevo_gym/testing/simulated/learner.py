@@ -1,4 +1,4 @@
-"""The simulated learner: strengths of skills, memories of tasks, and the exact policy gradient."""
+"""The simulated learner: skill strengths, task memories, and the exact policy gradient."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _ADAM_EPS = 1e-3
 
 
 class Chains(NamedTuple):
-    """Tasks as arrays, all padded to the same length.
+    """Tasks as arrays, padded to the same length.
 
     Attributes:
-        skills: (n, L) the skill of each step.
-        asked: (n, L) which steps there are.
-        difficulty: (n,).
+        skills: (n, L) skill of each step.
+        asked: (n, L) True for existing steps.
+        difficulty: (n,) difficulty of each task.
     """
 
     skills: Rows
@@ -37,13 +37,13 @@ class Chains(NamedTuple):
 
 
 class Rollouts(NamedTuple):
-    """Episodes of G tasks, K each, of at most L skills.
+    """K episodes for each of G tasks with at most L skills.
 
     Attributes:
-        rows: (G,) the row of each task.
-        chances: (G, L) how probably each step succeeds.
-        tried: (G, K, L) which steps were come to.
-        passed: (G, K, L) which of those succeeded.
+        rows: (G,) row of each task.
+        chances: (G, L) probability that each step succeeds.
+        tried: (G, K, L) True for steps that were reached.
+        passed: (G, K, L) True for steps that succeeded.
         rewards: (G, K) 1 or 0.
     """
 
@@ -55,21 +55,21 @@ class Rollouts(NamedTuple):
 
     @property
     def n_used(self) -> Rows:
-        """(G, K) skills that succeeded."""
+        """(G, K) number of skills that succeeded."""
         counted: Rows = self.passed.sum(axis=2)
         return counted
 
 
 def sigmoid(x: Numbers) -> Numbers:
-    """1 / (1 + exp(-x))."""
+    """Compute 1 / (1 + exp(-x))."""
     return np.asarray(1.0 / (1.0 + np.exp(-x)))
 
 
 def gradient(rollouts: Rollouts) -> Numbers:
-    """How each step's logit should change: the gradient of GRPO's objective in each group.
+    """Compute the gradient of GRPO's objective with respect to each step's logit.
 
-    The policy is a chain of coins, so the score function is exact: a step that was come to adds
-    advantage x (passed - chance). Advantages are those of every learner here.
+    The policy is a chain of coins, so the score function is exact: each reached step adds
+    advantage x (passed - chance). Advantages are computed as for all learners.
 
     Returns:
         (G, L) mean over the K episodes of a group of the sum over its steps.
@@ -80,11 +80,11 @@ def gradient(rollouts: Rollouts) -> Numbers:
 
 
 class SkillLearner:
-    """Learns strengths of skills, which help in all tasks, and memories of tasks, which do not.
+    """A learner with skill strengths, which help in all tasks, and memories of single tasks.
 
     Args:
-        world: how it learns.
-        rng: draws its first strengths.
+        world: settings of the learner.
+        rng: generator that draws the initial strengths.
     """
 
     def __init__(self, world: WorldConfig, rng: Generator) -> None:
@@ -100,7 +100,7 @@ class SkillLearner:
         self.memories: Numbers = np.zeros(0)
 
     def meet(self, tasks: Sequence[Task]) -> None:
-        """Make tasks known that are not yet; nothing is remembered of them."""
+        """Add tasks that are not yet known, without any memory of them."""
         new = [task for task in tasks if task.id not in self._row]
         self._row |= {task.id: row for row, task in enumerate(new, len(self._row))}
         worlds = [world_of(task) for task in new]
@@ -115,12 +115,12 @@ class SkillLearner:
         self.memories = np.concatenate([self.memories, np.zeros(len(new))])
 
     def act(self, tasks: Sequence[Task], n_episodes: int, rng: Generator) -> Rollouts:
-        """Episodes of known tasks, all drawn at once.
+        """Sample episodes of known tasks, all at once.
 
         Args:
-            tasks: G of them; one may be there twice.
-            n_episodes: K.
-            rng: the only source of chance.
+            tasks: G tasks, with possible repetitions.
+            n_episodes: K, episodes per task.
+            rng: only source of randomness.
         """
         rows = np.array([self._row[task.id] for task in tasks])
         skills, asked, difficulty = (part[rows] for part in self._chains)
@@ -138,7 +138,7 @@ class SkillLearner:
         )
 
     def learn(self, rollouts: Rollouts) -> None:
-        """One update: Adam on the strengths, a plain step on the memories, and some forgetting."""
+        """Perform one update: Adam on strengths, a plain step on memories, and some forgetting."""
         world, skills = self.world, self._chains.skills[rollouts.rows]
         by_step = gradient(rollouts)
         total = np.zeros(world.n_skills)
@@ -154,7 +154,7 @@ class SkillLearner:
         self.strengths += world.decay * (self._first - self.strengths)
 
     def success_on(self, chains: Chains, *, greedy: bool = True) -> float:
-        """Share of tasks solved of which nothing is remembered; sampled, the mean chance."""
+        """Return the share of new tasks solved greedily, or the mean success probability."""
         logits = self.strengths[chains.skills] - chains.difficulty[:, None]
         if greedy:
             return float(((logits > 0) | ~chains.asked).all(axis=1).mean())
@@ -162,7 +162,7 @@ class SkillLearner:
 
 
 def chains_of(tasks: Sequence[tuple[Sequence[int], float]], max_length: int) -> Chains:
-    """Skills and difficulty of tasks as arrays."""
+    """Convert the skills and difficulties of tasks to arrays."""
     skills = np.zeros((len(tasks), max_length), dtype=np.int64)
     asked = np.zeros((len(tasks), max_length), dtype=bool)
     for row, (chain, _) in enumerate(tasks):

@@ -1,4 +1,4 @@
-"""A simulated run: one arm in one world from one seed, and what came of it."""
+"""A simulated run: one arm in one world from one seed, with its results."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from coevo_gym.testing.simulated.learner import Rollouts, SkillLearner
 from coevo_gym.testing.simulated.worlds import WorldConfig
 
 N_NATIVE = 400
-"""Training tasks that come with a world: what targets are planned from."""
+"""Number of native training tasks in a world, from which targets are planned."""
 N_HELD_OUT = 400
 
 
 def world_settings(world: WorldConfig) -> dict[str, Any]:
-    """The curriculum's settings that fit a world; an arm's own go over them.
+    """Return curriculum settings that fit a world; an arm's own settings override them.
 
-    A round is due after every 10 updates, and tries 48 drafts, each from a place of its own.
+    A round is due after every 10 updates and tries 48 drafts, each from its own context.
     """
     return {
         "initial_size": world.first_tasks,
@@ -57,20 +57,20 @@ def simulate(
 ) -> dict[str, float]:
     """Practise until the world's env steps are spent.
 
-    World, first tasks and chance of a seed are the same for all arms that look for their first
-    tasks in the same way.
+    For one seed, the world, the first tasks and the random draws are the same for all arms that
+    look for their first tasks in the same way.
 
     Args:
-        world: what there is to be learned.
-        settings: the curriculum's; see :func:`world_settings`.
-        seed: seed of all of it.
-        proof: whether rounds of the arm replay their drafts before they accept them; None for what
-            the world does, which holds for the first tasks in any case.
+        world: world to learn in.
+        settings: curriculum settings; see :func:`world_settings`.
+        seed: seed of the whole run.
+        proof: True if the arm's rounds replay drafts before accepting them; None to use the
+            world's setting, which always applies to the first tasks.
 
     Returns:
-        ``success``, the share of held-out tasks that the learner solves in the end when it does
-        what is likeliest; ``success_before`` any practice; ``success_sampled``; ``steps``,
-        ``env_steps`` and ``episodes`` as of every run; and all of the curriculum's metrics.
+        ``success``, the share of held-out tasks that the greedy learner solves at the end;
+        ``success_before`` any practice; ``success_sampled``; ``steps``, ``env_steps`` and
+        ``episodes`` as in every run; and all metrics of the curriculum.
 
     Example:
         >>> world = WorldConfig(env_steps=2_000)
@@ -84,7 +84,7 @@ def simulate(
 
 
 class _Run:
-    """A simulated run under way."""
+    """A simulated run in progress."""
 
     def __init__(
         self, world: WorldConfig, settings: CurriculumConfig, seed: int, proof: bool
@@ -105,7 +105,7 @@ class _Run:
         self.env_steps = self.episodes = 0
 
     def go(self) -> dict[str, float]:
-        """To the end."""
+        """Run until the env steps are spent and return the results."""
         before = self.learner.success_on(self.held_out)
         self._evolve()
         while self.env_steps < self.world.env_steps:
@@ -122,7 +122,7 @@ class _Run:
         }
 
     def _step(self) -> None:
-        """One update: tickets, episodes, groups, and what is learned from them."""
+        """Run one update: tickets, episodes, groups and learning."""
         n_groups, session = self.world.groups_per_step, self.session
         session.open_step(n_groups)
         taken = [session.take(policy_version=self.learner.version) for _ in range(session.n_ready)]
@@ -140,11 +140,11 @@ class _Run:
         self.learner.learn(rollouts)
 
     def _starts(self, tickets: Sequence[Ticket]) -> range:
-        """Places of the first ticket of each group: its K tickets are given out in a row."""
+        """Return the index of each group's first ticket; a group's K tickets are consecutive."""
         return range(0, len(tickets), self.session.group_size)
 
     def _records(self, rollouts: Rollouts, row: int, group: Sequence[Ticket]) -> list[Trajectory]:
-        """The episodes of a group; those that went alike share one record."""
+        """Return the episodes of a group; identical episodes share one record."""
         task, known = group[0].task, dict[tuple[int, bool], Trajectory]()
         ends = zip(rollouts.n_used[row].tolist(), (rollouts.rewards[row] > 0).tolist(), strict=True)
         found = []
@@ -177,11 +177,11 @@ class _Run:
 
 
 class _Evolvers:
-    """Looks for the first tasks with one evolver, and carries out all other rounds with another."""
+    """An evolver that uses one evolver for the first tasks and another for all later rounds."""
 
     def __init__(self, first: GatedEvolver, later: GatedEvolver) -> None:
         self.first, self.later = first, later
 
     def run(self, round: Round) -> RoundResult:
-        """See :class:`~coevo_gym.core.seams.Evolver`."""
+        """Run a round; see :class:`~coevo_gym.core.seams.Evolver`."""
         return (self.later if round.known else self.first).run(round)

@@ -1,4 +1,4 @@
-"""The simulated worlds: what there is to be learned, how, and who makes new tasks."""
+"""The simulated worlds: settings of skills, learner and task generator."""
 
 from __future__ import annotations
 
@@ -12,63 +12,63 @@ from coevo_gym.core.task import FrozenModel
 
 
 class WorldConfig(FrozenModel):
-    """A simulated world.
+    """Settings of a simulated world.
 
-    A task is a chain of skills. A step with skill k succeeds with the probability
-    sigmoid(strength of k + what is remembered of the task - difficulty of the task), and the first
-    step that fails ends the episode.
+    A task is a chain of skills. A step with skill k succeeds with probability
+    sigmoid(strength of k + memory of the task - difficulty of the task). The first failed step ends
+    the episode.
     """
 
     n_skills: int = Field(default=40, gt=0)
-    """Skills that there are. Held-out tasks ask for all of them equally often."""
+    """Number of skills. Held-out tasks require all of them equally often."""
     max_length: int = Field(default=4, gt=0)
-    """Most skills of a task; every length up to it is equally likely."""
+    """Maximum number of skills per task; every length up to it is equally likely."""
     mean_strength: float = 0.0
     """Mean strength of the skills before any practice."""
     sd_strength: float = Field(default=1.5, ge=0)
-    """Standard deviation of that."""
+    """Standard deviation of the strengths before any practice."""
     sd_difficulty: float = Field(default=1.0, ge=0)
     """Standard deviation of the tasks' difficulties, whose mean is 0."""
 
     lr: float = Field(default=0.05, gt=0)
-    """Step of Adam on the strengths."""
+    """Step size of Adam on the strengths."""
     memory: float = Field(default=0.5, ge=0, le=1)
-    """Share of what is learned on a task that stays with that task, and helps no other."""
+    """Share of the learning on a task that stays with that task and helps no other."""
     decay: float = Field(default=0.0, ge=0, le=1)
-    """Share of all that was learned that is forgotten at each update."""
+    """Share of all learning that is forgotten at each update."""
     group_size: int = Field(default=8, ge=2)
-    """Episodes of a task that are judged against each other."""
+    """Number of episodes of a task that are compared with each other."""
     groups_per_step: int = Field(default=16, gt=0)
-    """Groups behind one update."""
+    """Number of groups per update."""
     env_steps: int = Field(default=40_000, gt=0)
-    """Env steps after which a run ends, those of exploration among them."""
+    """Env steps after which a run ends, including exploration."""
     wander_steps: int = Field(default=0, ge=0)
-    """Env steps that an episode goes on for after the step that failed."""
+    """Number of env steps by which an episode continues after a failed step."""
 
     first_tasks: int = Field(default=40, gt=0)
-    """Tasks to begin with."""
+    """Number of initial tasks."""
     explore_steps: int = Field(default=8, ge=0)
-    """Env steps that exploring one context takes; it gives one draft."""
+    """Env steps for exploring one context, which gives one draft."""
     skew: float = Field(default=1.0, ge=0)
-    """How unequally often the generator thinks of the skills: the i-th with weight i^-skew."""
+    """Skew of the generator's skill frequencies: the i-th skill has weight i^-skew."""
     known_skills: float = Field(default=1.0, ge=0, le=1)
-    """Share of the skills that it knows; of the others it thinks seldom."""
+    """Share of the skills that the generator knows; the others are drawn rarely."""
     seldom: float = Field(default=0.03, ge=0, le=1)
-    """How seldom: by this factor."""
+    """Factor on the weight of unknown skills."""
     unsolvable: float = Field(default=0.0, ge=0, le=1)
-    """Share of its drafts that nobody can solve."""
+    """Share of drafts that cannot be solved."""
     trivial: float = Field(default=0.0, ge=0, le=1)
-    """Share of its drafts that anybody can solve."""
+    """Share of drafts that any learner solves."""
     coin: float = Field(default=0.0, ge=0, le=1)
-    """Share of its drafts whose reward is a coin flip."""
+    """Share of drafts whose reward is a coin flip."""
     mutation: float = Field(default=0.3, ge=0, le=1)
-    """How probably a skill is another one where it varies a task."""
+    """Probability that a skill is replaced when a task is varied."""
     drift: float = Field(default=0.5, ge=0, le=1)
-    """How far the difficulty of such a variation is from that of its task; 1 is any."""
+    """Change of difficulty when a task is varied; 1 draws it independently."""
     compliance: float = Field(default=0.8, ge=0, le=1)
-    """How probably it heeds each tag of the target that it is sent out for."""
+    """Probability that the generator follows each tag of its target."""
     proof: bool = False
-    """Whether drafts are replayed before they are accepted, so that none is unsolvable."""
+    """Replay drafts before accepting them, so that no accepted task is unsolvable."""
 
 
 WORLDS: Mapping[str, WorldConfig] = MappingProxyType(
@@ -104,25 +104,25 @@ WORLDS: Mapping[str, WorldConfig] = MappingProxyType(
         ),
     }
 )
-"""The worlds that an experiment can name.
+"""Worlds that an experiment can name.
 
-The first eight differ from each other in what makes practice hard. In ``skewed`` the generator
-neglects most skills, and four of ten drafts are broken, which proof finds out; in ``null`` the
-first tasks teach all that there is, so that no curriculum can matter.
+The first eight differ in the difficulty of practice. In ``skewed``, the generator neglects most
+skills and four of ten drafts are broken, which replaying detects. In ``null``, the first tasks
+teach everything, so that no curriculum can matter.
 """
 
 
 NULL = "null"
 """The world in which no curriculum can matter."""
 CONTROLS = ("skewed", NULL)
-"""Worlds of which it is known beforehand what must come out; the others are for comparisons."""
+"""Worlds with a known expected result, as controls; the others are for comparisons."""
 
 
 def world_named(name: str) -> WorldConfig:
-    """The world of that name.
+    """Return the world with a name.
 
     Raises:
-        ConfigError: if there is none.
+        ConfigError: if the world does not exist.
     """
     if name not in WORLDS:
         raise ConfigError(f"There is no world {name!r}. Choose one of: {', '.join(WORLDS)}.")

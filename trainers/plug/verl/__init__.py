@@ -1,4 +1,5 @@
-"""verl: our loop drives its FSDP workers (``learner``), or its trainer practises (``agent_loop``).
+"""verl adapter: a learner on verl's FSDP workers, and an agent loop for verl's own trainer.
 
-verl's pins fit no environment with TRL in it: ``coevo install verl`` makes one of its own.
+verl's pinned versions are incompatible with TRL; ``coevo install verl`` creates a separate
+environment.
 """

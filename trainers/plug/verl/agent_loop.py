@@ -1,17 +1,17 @@
-"""verl's own trainer practises a curriculum: an agent loop whose episodes are the curriculum's.
+"""Agent loop with which verl's own trainer practises a curriculum.
 
-verl reads which agent loop to use from a YAML file (``rollout.agent.agent_loop_config_path``)::
+Select it in the YAML file that verl reads (``rollout.agent.agent_loop_config_path``)::
 
     - name: coevo
       _target_: coevo_gym.trainers.plug.verl.agent_loop.CurriculumAgentLoop
       env_id: CoEvolve-WebShop-v0
       session: coevo-session            # name of the session's actor, see coevo_gym.serve.ray_actor
 
-Rows of verl's data set are places only: ``{"prompt": [{"role": "user", "content": ""}],
-"agent_name": "coevo"}``. The ``rollout.n`` copies of a row have one ``uid``, which is their slot in
-the session. A row with a ``split`` other than ``"train"``, and perhaps the id of a ``task``, is
-evaluation. verl tells its loops no version of the policy: its trainer changes it between two
-batches only.
+Training rows of verl's dataset are placeholders: ``{"prompt": [{"role": "user", "content": ""}],
+"agent_name": "coevo"}``. The ``rollout.n`` copies of a row share a ``uid``, which is their slot in
+the session. A row with a ``split`` other than ``"train"``, and optionally the id of a ``task``, is
+an evaluation row. verl does not tell its loops the policy version, because its trainer updates the
+policy only between batches.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from coevo_gym.serve.ray_actor import RaySession
 from coevo_gym.trainers.plug.chat_rollout import ChatRollout, chat
 
 MAX_TRIES = 3
-"""How often an episode is begun again that a fault has taken: verl cannot leave a rollout out."""
+"""Maximum number of attempts at an episode lost to a fault; verl cannot leave a rollout out."""
 
 _here: dict[str, SessionFace] = {}
-_idle: dict[tuple[str, str], list[ChatRollout]] = {}  # an env is not made for each episode
+_idle: dict[tuple[str, str], list[ChatRollout]] = {}  # rollouts to reuse, to avoid creating envs
 
 
 def practise(session: SessionFace, name: str) -> None:
-    """Let the agent loops of this process practise a session of this process, by a name."""
+    """Make a session of this process available by name to the agent loops of this process."""
     _here[name] = session
 
 
 class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
-    """Runs one row's episode; verl makes one for each rollout.
+    """An agent loop that runs one row's episode; verl creates one for each rollout.
 
     Args:
-        arguments: verl's own.
-        env_id: the env, such as ``"CoEvolve-WebShop-v0"``.
+        arguments: verl's positional arguments.
+        env_id: env id, such as ``"CoEvolve-WebShop-v0"``.
         session: name of a session of this process (:func:`practise`), or of a Ray actor.
-        prompt: name or file of the words in which the model is told about the env; default: the
+        prompt: name or file of the prompt template that describes the env; default: the
             benchmark's.
         env_arguments: further arguments of the env, such as ``max_steps``.
-        named: verl's own.
+        named: verl's keyword arguments.
     """
 
     def __init__(
@@ -82,16 +82,16 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
         """Run the episode of one copy of a row.
 
         Args:
-            sampling_params: how answers are sampled.
-            row: what verl's data set holds, and the ``uid`` of the row.
+            sampling_params: sampling parameters for answers.
+            row: row of verl's dataset, with its ``uid``.
 
         Raises:
-            EnvBackendError: if faults of the engine take it again and again.
-            ConfigError: if the row has no ``uid``, by which its copies would meet.
+            EnvBackendError: if engine faults end every attempt.
+            ConfigError: if a training row has no ``uid``, which its copies need to share a task.
         """
         split = str(row.get("split", "train"))
         if split == "train" and "uid" not in row:
-            raise ConfigError("A row of training has no uid, so its copies would not meet.")
+            raise ConfigError("A training row has no uid, so its copies cannot share a task.")
         try:
             await asyncio.to_thread(
                 self._rollout.begin,
@@ -106,8 +106,8 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
                     return found
                 await asyncio.to_thread(self._rollout.again)
             raise EnvBackendError(
-                f"A fault has taken an episode {MAX_TRIES} times. verl cannot leave a rollout out "
-                "of its group, and one that says nothing must not count as a failure."
+                f"An episode was lost to a fault {MAX_TRIES} times. verl cannot leave a rollout "
+                "out of its group, and a lost rollout must not count as a failure."
             )
         except BaseException:
             await asyncio.to_thread(self._rollout.close)
@@ -116,7 +116,7 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
     async def _talk(
         self, sampling_params: dict[str, Any], row: Mapping[str, Any]
     ) -> AgentLoopOutput | None:
-        """An episode from its first message to its end; None if a fault has taken it."""
+        """Run an episode from start to end; return None if it was lost to a fault."""
         rollout, room = self._rollout, self.rollout_config.response_length
         messages = [*row.get("raw_prompt", []), *chat(rollout.opening)]
         ids = await self.ct_build_initial_tokens(messages)

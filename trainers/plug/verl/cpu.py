@@ -1,4 +1,4 @@
-"""A CPU as a platform of verl, which knows accelerators only: for tests, and for small models.
+"""CPU platform for verl, which supports only accelerators; for tests and small models.
 
 Set both variables before verl is imported, also in Ray's workers::
 
@@ -18,7 +18,7 @@ from verl.plugin.platform.platform_manager import PlatformRegistry
 
 
 class _Device(ModuleType):
-    """What verl asks of ``torch.cuda``: on a CPU nothing is to be waited for or set up."""
+    """A replacement for ``torch.cuda``; on a CPU there is nothing to wait for or to set up."""
 
     get_rng_state = staticmethod(torch.get_rng_state)
     set_rng_state = staticmethod(torch.set_rng_state)
@@ -41,28 +41,28 @@ _NO_BYTES = {
 
 @PlatformRegistry.register(platform="cpu")  # type: ignore[untyped-decorator, unused-ignore]
 class CPUPlatform(PlatformBase):  # type: ignore[misc, unused-ignore]
-    """One CPU is one device."""
+    """A platform with one CPU as its only device."""
 
     device_name = vendor_name = "cpu"
     device_module = _Device("coevo_cpu_device")
 
     def is_available(self) -> bool:
-        """There is always a CPU."""
+        """Return True, because there is always a CPU."""
         return True
 
     def current_device(self) -> str:
-        """What tensors are moved to."""
+        """Return the device for tensors."""
         return "cpu"
 
     def device_count(self) -> int:
-        """One for each process."""
+        """Return 1, the number of devices per process."""
         return 1
 
     def set_device(self, device_index: int) -> None:
-        """Nothing to choose."""
+        """Do nothing, because there is only one device."""
 
     def synchronize(self, device_index: int | None = None) -> None:
-        """Nothing to wait for."""
+        """Do nothing, because CPU operations are synchronous."""
 
     def manual_seed(self, seed: int) -> None:
         """Seed PyTorch."""
@@ -73,49 +73,49 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc, unused-ignore]
         torch.manual_seed(seed)
 
     def set_allocator_settings(self, settings: str) -> None:
-        """Nothing to set."""
+        """Do nothing, because the allocator has no settings."""
 
     def empty_cache(self) -> None:
-        """Nothing to empty."""
+        """Do nothing, because there is no cache."""
 
     def get_device_capability(self, device_index: int = 0) -> tuple[None, None]:
-        """Unknown."""
+        """Return unknown capabilities."""
         return None, None
 
     def communication_backend_name(self) -> str:
-        """How processes talk."""
+        """Return the backend for communication between processes."""
         return "gloo"
 
     def visible_devices_envvar(self) -> str:
-        """No variable hides a CPU."""
+        """Return a variable that has no effect, because no variable hides a CPU."""
         return "COEVO_VISIBLE_CPUS"
 
     @contextmanager
     def nvtx_range(self, msg: str) -> Iterator[None]:
-        """No ranges are recorded."""
+        """Do nothing, because no ranges are recorded."""
         yield
 
     def profiler_start(self) -> None:
-        """No profiler."""
+        """Do nothing, because there is no profiler."""
 
     def profiler_stop(self) -> None:
-        """No profiler."""
+        """Do nothing, because there is no profiler."""
 
     def cudart(self) -> None:
-        """No CUDA."""
+        """Return None, because there is no CUDA."""
 
     def is_ipc_supported(self) -> bool:
-        """Nothing is handed over inside a device."""
+        """Return False, because devices share no memory between processes."""
         return False
 
     def ray_resource_name(self) -> str:
-        """What a worker takes one of."""
+        """Return the Ray resource of which each worker takes one."""
         return "CPU"
 
     def ray_noset_envvars(self) -> list[str]:
-        """Ray hides no CPU."""
+        """Return no variables, because Ray hides no CPU."""
         return []
 
     def ray_resource_options(self, num_gpus: float) -> dict[str, Any]:
-        """Options of an actor that takes so many."""
+        """Return the Ray options for an actor with this many CPUs."""
         return {"num_cpus": num_gpus}

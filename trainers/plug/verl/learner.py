@@ -1,7 +1,7 @@
-"""Our learner, whose update runs on verl's workers: for models that one process cannot train.
+"""GRPO learner whose updates run on verl's workers, for models too large for one process.
 
-The loop, the curriculum and whoever samples stay in one process; it tells the workers what to learn
-from, and takes their weights over when they have.
+The loop, the curriculum and the sampler stay in one process. The learner sends training rows to the
+workers and copies their updated weights to the sampler.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ _STATE = "learner.json"
 
 
 class Sampler(Protocol):
-    """Who samples with the weights: a ``TransformersPolicy``, or one with an engine of its own."""
+    """A policy that samples with the weights: a ``TransformersPolicy``, or one with an engine."""
 
     version: int
     model: Any
 
 
 class VerlLearner:
-    """GRPO and its relatives on verl's FSDP workers; one update is one policy version.
+    """A learner that runs GRPO and variants on verl's FSDP workers; an update is a policy version.
 
-    It minimises what :class:`coevo_gym.trainers.grpo.GRPO` minimises, over all workers together.
-    After every update the sampler has the workers' weights.
+    It minimises the same loss as :class:`coevo_gym.trainers.grpo.GRPO`, over all workers together.
+    After every update the workers' weights are copied to the sampler.
 
     Args:
-        policy: who samples. It begins with the weights of the workers' model.
-        config: settings, as of the learner in one process. No ``average``.
-        workers: hold the model; not begun yet.
-        credit: how rollouts are judged; default: as the settings say.
-        seed: seed of the order of minibatches.
+        policy: policy that samples. It starts with the weights of the workers' model.
+        config: settings, as for the learner in one process; ``average`` must be 0.
+        workers: workers with the model; not initialised yet.
+        credit: credit assignment; default: as specified in the settings.
+        seed: seed for the order of minibatches.
 
     Attributes:
-        spent: share of the run's budget that is spent, for a learning rate that decays.
+        spent: spent share of the run's budget, for learning rate decay.
 
     Raises:
-        ConfigError: if the settings ask for what the workers cannot do.
+        ConfigError: if the workers do not support a setting.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class VerlLearner:
     ) -> None:
         if config.average:
             raise ConfigError(
-                "verl's workers keep no average of the weights. Set learner.average = 0."
+                "verl's workers do not support averaged weights. Set learner.average = 0."
             )
         self.policy, self.config, self._workers = policy, config, workers
         self.credit = credit or credit_of(config)
@@ -93,7 +93,7 @@ class VerlLearner:
         return self.policy.version
 
     def advantages(self, groups: Sequence[Group], notes: Notes = NO_NOTES) -> list[list[Advantage]]:
-        """One advantage for each trajectory of each group, or with GiGPO one for each step."""
+        """Return one advantage for each trajectory of each group; with GiGPO, one per step."""
         return self.credit(groups, notes)
 
     def update(
@@ -102,16 +102,16 @@ class VerlLearner:
         """Learn from a batch of groups, as :meth:`coevo_gym.trainers.grpo.GRPO.update` does.
 
         Args:
-            groups: what to learn from; those that are not whole, or too stale, are left out.
-            advantages: one for each trajectory of each group, or one for each of its steps;
-                default: :meth:`advantages`.
+            groups: groups to learn from; incomplete or too stale groups are skipped.
+            advantages: one per trajectory of each group, or one per step; default:
+                :meth:`advantages`.
 
         Returns:
             Every term of the loss, averaged over the steps that the optimiser took, and counts.
 
         Raises:
-            ConfigError: if cues were stripped, or groups may be stale, and the old
-                log-probabilities are the recorded ones.
+            ConfigError: if the recorded log-probabilities are used as old ones although cues were
+                stripped or groups may be stale.
             TrainingDiverged: if three steps in a row have no finite loss and gradient.
         """
         config = self.config
@@ -122,8 +122,8 @@ class VerlLearner:
         if config.old_logprobs == "recorded":
             if batch.off_policy:
                 raise ConfigError(
-                    "Of samples that older weights took, verl's workers have to compute the old "
-                    "log-probabilities themselves. Set learner.old_logprobs = 'recomputed'."
+                    "Some samples may come from older weights, so verl's workers must compute the "
+                    "old log-probabilities. Set learner.old_logprobs = 'recomputed'."
                 )
             check_recorded(batch, "Set learner.old_logprobs = 'recomputed'.")
         metrics |= self._learn(batch)
@@ -133,22 +133,22 @@ class VerlLearner:
         return metrics
 
     def take_over(self) -> None:
-        """Give the sampler the workers' weights."""
+        """Copy the workers' weights to the sampler."""
         given: Mapping[str, Any] = self._workers.call("weights")
         mine = self.policy.model.state_dict()
         if missing := sorted(mine.keys() - given.keys()):
             raise ConfigError(
-                f"The workers' model has no {missing[0]}, but the sampler's has. Give both the "
-                "same model."
+                f"The sampler's model has {missing[0]}, but the workers' model does not. Use the "
+                "same model for both."
             )
         for name, weight in mine.items():
             weight.copy_(given[name])  # a state's tensors have no gradients
 
     def save(self, folder: Path) -> None:
-        """Write a checkpoint: each worker its shard, then what is known here.
+        """Write a checkpoint: each worker's shard, then the state of this process.
 
         Args:
-            folder: new or empty. With ``learner.json`` in it, it is complete.
+            folder: new or empty folder. The checkpoint is complete once it has ``learner.json``.
         """
         self._workers.call("save_checkpoint", str(folder / "shards"))
         state = {
@@ -161,15 +161,15 @@ class VerlLearner:
         write_json(folder / _STATE, state)
 
     def load(self, folder: Path) -> None:
-        """Go on from :meth:`save`, with as many workers; the sampler gets the weights, too.
+        """Restore :meth:`save` with the same number of workers, and update the sampler's weights.
 
         Raises:
-            StoreError: if the folder holds no complete checkpoint.
+            StoreError: if the folder has no complete checkpoint.
         """
         if not (folder / _STATE).is_file():
             raise StoreError(
-                f"{folder} holds no {_STATE}, which is written last: it is no complete checkpoint. "
-                "Go on from another one."
+                f"{folder} is not a complete checkpoint: {_STATE}, which is written last, is "
+                "missing. Resume from another checkpoint."
             )
         state = read_json(folder / _STATE)
         self._workers.call("load_checkpoint", str(folder / "shards"))
@@ -180,7 +180,7 @@ class VerlLearner:
         self.policy.version = int(state["version"])
 
     def _learn(self, batch: Batch) -> dict[str, float]:
-        """Carry out an update on the workers."""
+        """Run an update on the workers."""
         config, size, started = self.config, len(batch.samples), perf_counter()
         weight, total = loss_mean(batch, config)
         minibatches = min(config.minibatches, size)
@@ -205,8 +205,8 @@ class VerlLearner:
             self._nonfinite_in_a_row = 0 if step else self._nonfinite_in_a_row + 1
         if self._nonfinite_in_a_row >= MAX_NONFINITE_IN_A_ROW:
             raise TrainingDiverged(
-                f"{self._nonfinite_in_a_row} steps of the optimiser in a row were not finite. "
-                "Train anew with a lower learning rate or a longer warm-up of it."
+                f"{self._nonfinite_in_a_row} optimiser steps in a row were not finite. "
+                "Train again with a lower learning rate or a longer warm-up."
             )
         names = taken[0] if taken else {}
         means = {name: sum(step[name] for step in taken) / len(taken) for name in names}

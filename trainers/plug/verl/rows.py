@@ -1,6 +1,6 @@
-"""Samples as verl's engine reads them: each number stands before the token that it is about.
+"""Samples in the layout of verl's engine: each number is placed one token before its token.
 
-verl takes the log-probability at a position for that of the next token, and its masks likewise.
+In verl, the log-probability and the mask at a position refer to the next token.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ except ModuleNotFoundError as error:
 
 
 class Row(NamedTuple):
-    """One segment, up to the last token that was sampled; n of them were.
+    """A segment up to its last sampled token, with n sampled tokens.
 
     Attributes:
-        ids: its tokens.
+        ids: token ids.
         at: (n,) positions before the sampled tokens.
-        advantage: (n,) of the sampled tokens.
-        recorded: (n,) their log-probabilities under the sampler.
-        temperature: it was sampled at.
-        weight: of its positions in the loss.
+        advantage: (n,) advantages of the sampled tokens.
+        recorded: (n,) log-probabilities of the sampled tokens under the sampler.
+        temperature: sampling temperature.
+        weight: weight of its positions in the loss.
         clip_high: upper clip of its ratios.
-        stripped: whether the sampler was told cues that the ids do not hold.
+        stripped: True if cues seen by the sampler were stripped from the ids.
     """
 
     ids: tuple[int, ...]
@@ -48,15 +48,15 @@ class Row(NamedTuple):
 
 
 class Work(NamedTuple):
-    """An update, as all workers are told it.
+    """An update, as sent to all workers.
 
     Attributes:
-        config: how to learn.
-        orders: the rows of each step of the optimiser.
-        total: what the loss of a step is divided by.
-        decay: share of the learning rate that is left.
-        steps: steps that the optimiser has taken before.
-        nonfinite_in_a_row: steps that it has skipped since.
+        config: settings of the learner.
+        orders: row indices of each optimiser step.
+        total: divisor of the loss of a step.
+        decay: remaining share of the learning rate.
+        steps: number of optimiser steps taken before this update.
+        nonfinite_in_a_row: number of steps skipped since the last step taken.
     """
 
     config: GRPOConfig
@@ -68,21 +68,21 @@ class Work(NamedTuple):
 
 
 def rows_of(batch: Batch, weight: Tensor, clip_high: float) -> list[Row]:
-    """The samples of a batch.
+    """Convert the samples of a batch to rows.
 
     Args:
-        batch: what is learned from.
-        weight: (D,) of each sample's positions.
-        clip_high: upper clip where the batch holds none of its own.
+        batch: batch to learn from.
+        weight: (D,) weight of each sample's positions.
+        clip_high: upper clip if the batch has none.
 
     Raises:
-        ConfigError: if a sample is no segment of tokens.
+        ConfigError: if a sample is not a segment of tokens.
     """
     rows = []
     for i, sample in enumerate(batch.samples):
         if not isinstance(sample, Segment):
             raise ConfigError(
-                "verl's workers learn from segments of tokens of a language model, actual: "
+                "verl's workers learn only from token segments of a language model, actual: "
                 f"{type(sample).__name__}."
             )
         sampled = np.flatnonzero(sample.sampled)
@@ -102,15 +102,15 @@ def rows_of(batch: Batch, weight: Tensor, clip_high: float) -> list[Row]:
 
 
 def shares(rows: Sequence[int], lengths: Sequence[int], n: int) -> list[list[int]]:
-    """Deal rows out to ``n`` workers, about the same number of tokens to each.
+    """Distribute rows to ``n`` workers with about the same number of tokens each.
 
     Args:
-        rows: which rows.
-        lengths: tokens of every row there is.
-        n: workers.
+        rows: row indices to distribute.
+        lengths: number of tokens of every row.
+        n: number of workers.
 
     Returns:
-        The rows of each worker; they differ by one row at most, and none is left out.
+        The rows of each worker. Their numbers of rows differ by at most one.
     """
     longest_first = sorted(rows, key=lambda row: (-lengths[row], row))
     dealt: list[list[int]] = [[] for _ in range(n)]
@@ -121,17 +121,17 @@ def shares(rows: Sequence[int], lengths: Sequence[int], n: int) -> list[list[int
 
 
 def nested(rows: Sequence[Row], values: Mapping[str, Sequence[Tensor]], least: int) -> Any:
-    """Some rows as verl takes a batch.
+    """Convert rows to a batch in verl's format.
 
     Args:
-        rows: the rows of one worker.
-        values: more numbers by name, (n,) for each row.
-        least: so many rows at least; those that are missing teach nothing. The workers of a step
-            need the same number.
+        rows: rows of one worker.
+        values: further numbers by name, (n,) for each row.
+        least: minimum number of rows; missing rows are filled with rows that teach nothing,
+            because the workers of a step need the same number.
 
     Returns:
-        A ``TensorDict``: of every field a jagged tensor with one number for each position, 0 but
-        before sampled tokens; ``temperature`` (B,).
+        A ``TensorDict`` with a jagged tensor per field, one number per position, 0 except before
+        sampled tokens; ``temperature`` is (B,).
     """
     from tensordict import TensorDict
 

@@ -1,4 +1,4 @@
-"""verl's trainer with the curriculum in its checkpoints."""
+"""Subclass of verl's trainer that saves the curriculum in its checkpoints."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from coevo_gym.trainers.plug.checkpoint import load_session, save_session
 
 
 def with_curriculum(trainer: type[Any], session: SessionFace) -> type[Any]:
-    """A trainer that saves a session with its checkpoints, and goes on from both.
+    """Return a trainer class that saves and restores a session with its checkpoints.
 
     Args:
-        trainer: ``verl.trainer.ppo.ray_trainer.RayPPOTrainer``, or one of its kind.
-        session: what its agent loops practise, such as a ``RaySession``.
+        trainer: ``verl.trainer.ppo.ray_trainer.RayPPOTrainer``, or a similar class.
+        session: session that its agent loops practise, such as a ``RaySession``.
 
     Returns:
-        The trainer's class with that added.
+        A subclass of ``trainer``.
     """
 
     class WithCurriculum(trainer):  # type: ignore[misc]

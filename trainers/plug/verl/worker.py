@@ -1,7 +1,7 @@
-"""One of verl's training workers, which learns by our loss.
+"""A verl training worker that minimises the loss of the built-in learner.
 
-verl has the sharded model and its optimiser (FSDP), and puts gradients together; what is minimised
-is :func:`coevo_gym.trainers.update.loss.grpo_loss`, as in our own learner.
+verl provides the sharded model with its optimiser (FSDP) and combines gradients. The loss is
+:func:`coevo_gym.trainers.update.loss.grpo_loss`, as in the built-in learner.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], 
 
 
 class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
-    """Holds a shard of the model. Every method is called on all workers at once.
+    """A worker with a shard of the model; every method is called on all workers at once.
 
     Args:
         config: verl's ``TrainingWorkerConfig``.
     """
 
     def __init__(self, config: Any) -> None:
-        if get_device_name() == "cpu":  # verl would name the CPU's backend twice, which is refused
+        if get_device_name() == "cpu":  # verl would name the CPU backend twice, which fails
             initialize_global_process_group_ray(backend="gloo")
         super().__init__(config)
 
     def begin(self, with_reference: bool) -> None:
-        """Load the model, and once more as the reference that never changes if there is one."""
+        """Load the model, and a second copy as the constant reference if needed."""
         self.engine.initialize()
         self._reference: Any = None
         if with_reference:
@@ -59,12 +59,12 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
             self._reference.initialize()
 
     def learn(self, rows: Sequence[Row], work: Work) -> list[dict[str, float]]:
-        """Learn from rows.
+        """Run the optimiser steps of an update on rows.
 
         Returns:
-            Of each step of the optimiser the terms of the loss, the gradient's norm and the
-            learning rate; {} of a step that was skipped because something was not finite. The
-            third of these in a row is the last.
+            For each optimiser step, the terms of the loss, the gradient's norm and the learning
+            rate; {} for a step skipped because of non-finite values. The third skipped step in a
+            row ends the update.
         """
         config = work.config
         recomputed = config.old_logprobs == "recomputed"
@@ -90,10 +90,10 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
         return told
 
     def weights(self) -> dict[str, Tensor] | None:
-        """All weights, on the CPU; only the first worker has them."""
+        """Return all weights, on the CPU; None on all workers but the first."""
         named, _ = self.engine.get_per_tensor_param()
         found = {}
-        for name, weight in named:  # each of them comes from all workers
+        for name, weight in named:  # each weight is gathered from all workers
             if self.rank == 0:
                 found[name] = weight.detach().to("cpu", torch.float32, copy=True)
         return found if self.rank == 0 else None
@@ -106,7 +106,7 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
         reference: Sequence[Tensor] | None,
         work: Work,
     ) -> dict[str, float]:
-        """One step of the optimiser."""
+        """Take one optimiser step."""
         mine, least = self._share(rows, order)
         values = {
             name: [given[i] for i in mine]
@@ -132,7 +132,7 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
         return found | {"grad_norm": norm}
 
     def _evaluate(self, engine: Any, rows: Sequence[Row], config: GRPOConfig) -> list[Tensor]:
-        """(n,) log-probabilities of every row, on every worker."""
+        """Return (n,) log-probabilities of every row, on every worker."""
         mine, least = self._share(rows, range(len(rows)))
         batch = self._batch(rows, mine, {}, least, config)
         with engine.eval_mode():
@@ -145,7 +145,7 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
         return [merged[i] for i in range(len(rows))]
 
     def _share(self, rows: Sequence[Row], order: Sequence[int]) -> tuple[list[int], int]:
-        """This worker's part of the rows, and the size of the largest part."""
+        """Return this worker's part of the rows, and the size of the largest part."""
         dealt = shares(order, [len(row.ids) for row in rows], self.engine_size)
         return dealt[self.engine.get_data_parallel_rank()], max(map(len, dealt))
 
@@ -158,7 +158,7 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
         config: GRPOConfig,
     ) -> Any:
         batch = nested([rows[i] for i in mine], values, least)
-        longest = max(len(row.ids) for row in rows)  # verl splits no row
+        longest = max(len(row.ids) for row in rows)  # verl does not split rows
         tu.assign_non_tensor(
             batch,
             use_remove_padding=self.engine_config.use_remove_padding,
@@ -170,26 +170,27 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
 
     @property
     def engine_size(self) -> int:
-        """How many workers share a batch."""
+        """Number of workers that share a batch."""
         return int(self.engine.get_data_parallel_size())
 
 
 DRIFT = ("importance", "importance_capped_share", "sampler_kl")
-"""Metrics that are means over positions, not terms of the loss."""
+"""Names of metrics averaged over positions, as opposed to terms of the loss."""
 
 
 def verl_loss(
     model_output: Any, data: Any, dp_group: Any = None, *, config: GRPOConfig, total: float
 ) -> tuple[Tensor, dict[str, float]]:
-    """Our loss as verl's engine calls it.
+    """Compute the loss in the form that verl's engine calls.
 
     Args:
-        model_output: ``log_probs``, jagged: at each position that of the next token.
-        data: what :func:`~coevo_gym.trainers.plug.verl.rows.nested` made.
-        dp_group: the workers that share a batch.
-        config: clips, the KL term, and what the old log-probabilities are.
-        total: what the sum is divided by. FSDP averages gradients over the workers, so it is the
-            batch's over their number; the numbers that are returned are theirs times it.
+        model_output: ``log_probs``, jagged; each position has the log-probability of the next
+            token.
+        data: batch created by :func:`~coevo_gym.trainers.plug.verl.rows.nested`.
+        dp_group: workers that share a batch.
+        config: settings for clipping, the KL term and the old log-probabilities.
+        total: divisor of the sum. FSDP averages gradients over the workers, so this is the batch's
+            divisor over their number; the returned numbers are scaled accordingly.
 
     Returns:
         The loss, and sums of its terms.
@@ -206,7 +207,7 @@ def verl_loss(
     if "reference" in column:
         reference = column["reference"]
     if config.old_logprobs == "recomputed":
-        # Nobody sampled from prompts that cues were stripped from: there is no ratio.
+        # Prompts with stripped cues were never sampled from, so there is no ratio.
         recorded = torch.where(column["stripped"].bool(), old, column["recorded"])
         ratio = bounded_exp(old - recorded)
         cap = config.importance_cap

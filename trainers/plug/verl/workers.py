@@ -1,6 +1,6 @@
-"""verl's workers, started by torchrun or by Ray, and one way to talk to all of them.
+"""verl's workers, started by torchrun or by Ray, behind one common interface.
 
-Whatever is asked of them they do together; the answer is the first one's.
+All workers run each call together; the call returns the first worker's result.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from coevo_gym.trainers.settings import UpdateConfig
 
 
 class Sharding(FrozenModel):
-    """How verl holds a model.
+    """Settings for sharding a model with verl.
 
     Attributes:
-        device: what the workers run on; a GPU each, or processes of a CPU.
-        dtype: in which forward and backward passes are computed; the weights that the optimiser
-            changes are fp32.
-        attention: transformers' name of the attention kernel.
-        gradient_checkpointing: whether activations are computed anew in the backward pass.
+        device: device of the workers: one GPU each, or CPU processes.
+        dtype: data type of forward and backward passes; the optimiser's weights are fp32.
+        attention: attention implementation, as named by transformers.
+        gradient_checkpointing: recompute activations in the backward pass.
     """
 
     device: Literal["cuda", "cpu"] = "cuda"
@@ -36,15 +35,15 @@ class Sharding(FrozenModel):
 
 
 class Workers(Protocol):
-    """All workers as one."""
+    """A group of workers called together."""
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method on all of them and wait; returns what the first one returned."""
+        """Call a method on all workers, wait, and return the first worker's result."""
         ...
 
 
 class TorchrunWorkers:
-    """One worker in each process that torchrun has started; the first process leads.
+    """A group with one worker per torchrun process; the first process leads.
 
         workers = TorchrunWorkers(model, settings, Sharding(device="cpu", dtype="fp32"))
         if workers.leads:
@@ -55,19 +54,19 @@ class TorchrunWorkers:
 
     Args:
         model: folder of a Hugging Face model.
-        settings: of the learner.
-        sharding: how the model is held.
+        settings: settings of the learner.
+        sharding: settings for sharding the model.
 
     Raises:
-        ConfigError: if torchrun has not started this process.
-        ImportError: if verl is missing.
+        ConfigError: if this process was not started by torchrun.
+        ImportError: if verl is not installed.
     """
 
     def __init__(self, model: Path, settings: UpdateConfig, sharding: Sharding) -> None:
         if missing := {"RANK", "WORLD_SIZE", "MASTER_ADDR"} - os.environ.keys():
             raise ConfigError(
-                f"torchrun sets {', '.join(sorted(missing))}. Start this script by "
-                "`torchrun --nproc_per_node=N SCRIPT`."
+                f"Not started by torchrun: {', '.join(sorted(missing))} not set. Start this script "
+                "with `torchrun --nproc_per_node=N SCRIPT`."
             )
         prepare(sharding)
         from coevo_gym.trainers.plug.verl.worker import GRPOWorker
@@ -76,22 +75,22 @@ class TorchrunWorkers:
 
     @property
     def leads(self) -> bool:
-        """Whether this process runs the loop."""
+        """True if this process runs the loop."""
         return int(os.environ["RANK"]) == 0
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method on all workers; returns what this process's own returned."""
+        """Call a method on all workers and return this process's result."""
         self._tell((method, arguments))
         return getattr(self._worker, method)(*arguments)
 
     def follow(self) -> None:
-        """Do what the leader asks for, until it stops."""
+        """Run the leader's calls until it stops."""
         while (asked := self._tell(None)) is not None:
             method, arguments = asked
             getattr(self._worker, method)(*arguments)
 
     def stop(self) -> None:
-        """Let the others go."""
+        """Stop the other processes."""
         self._tell(None)
 
     def _tell(self, what: tuple[str, tuple[Any, ...]] | None) -> Any:
@@ -103,18 +102,18 @@ class TorchrunWorkers:
 
 
 class RayWorkers:
-    """One worker in each actor of a Ray cluster, placed by verl.
+    """A group with one worker per Ray actor, placed by verl.
 
-    ``ray.init()`` comes first; :func:`ray_environment` is the ``runtime_env`` that it needs.
+    Call ``ray.init()`` first, with :func:`ray_environment` as its ``runtime_env``.
 
     Args:
-        model: folder of a Hugging Face model; every node finds it at this path.
-        settings: of the learner.
-        sharding: how the model is held.
-        per_node: workers of each node.
+        model: folder of a Hugging Face model, at the same path on every node.
+        settings: settings of the learner.
+        sharding: settings for sharding the model.
+        per_node: number of workers on each node.
 
     Raises:
-        ImportError: if verl or Ray is missing.
+        ImportError: if verl or Ray is not installed.
     """
 
     def __init__(
@@ -141,7 +140,7 @@ class RayWorkers:
         )
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method on all workers; returns what the first one returned."""
+        """Call a method on all workers and return the first worker's result."""
         import ray
 
         shared = [ray.put(argument) for argument in arguments]
@@ -149,22 +148,22 @@ class RayWorkers:
 
 
 def ray_environment(sharding: Sharding) -> dict[str, Any]:
-    """The ``runtime_env`` of ``ray.init()``: what verl's workers have to know as they start."""
+    """Return the ``runtime_env`` for ``ray.init()``, which verl's workers need at start-up."""
     return {"env_vars": _variables(sharding)}
 
 
 def prepare(sharding: Sharding) -> None:
-    """Tell verl what it runs on, before it is imported.
+    """Set verl's platform before verl is imported.
 
     Raises:
-        ImportError: if it is missing.
+        ImportError: if verl is not installed.
     """
     os.environ.update(_variables(sharding))
     import_trainer("verl", "verl")
 
 
 def verl_config(model: Path, settings: UpdateConfig, sharding: Sharding) -> Any:
-    """A worker as verl is told of it."""
+    """Create verl's config for a worker."""
     from verl.trainer.config import CheckpointConfig
     from verl.workers.config import (
         FSDPEngineConfig,
@@ -194,7 +193,7 @@ def verl_config(model: Path, settings: UpdateConfig, sharding: Sharding) -> Any:
             max_token_len_per_gpu=settings.microbatch_tokens,
             infer_max_token_len_per_gpu=settings.microbatch_tokens,
         ),
-        # verl's schedule of the learning rate is left alone: each step is told its own.
+        # verl's learning rate schedule is unused: each step receives its own rate.
         optimizer_config=FSDPOptimizerConfig(
             lr=settings.lr,
             weight_decay=settings.weight_decay,
