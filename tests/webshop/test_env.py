@@ -178,7 +178,7 @@ def test_official_data_is_used_when_it_is_at_hand(official_data: Path) -> None:
     [
         ({"split": "dev"}, "Unknown split 'dev'"),
         ({"subset": "tiny"}, "no subset 'tiny'. Choose one of: synthetic, human"),
-        ({"subset": "human"}, "has no train tasks of subset 'human'"),
+        ({"subset": "human"}, "has no train tasks in subset 'human'"),
         ({"tasks": ["webshop/builtin/synthetic/99999"]}, "webshop has no task"),
         ({"tasks": ["webshop/1k/synthetic/1"]}, "webshop has no task 'webshop/1k/synthetic/1'"),
     ],
