@@ -338,9 +338,9 @@ def test_only_fresh_envs_of_ours_in_a_module_go_to_workers() -> None:
         pass
 
     pool = WorkerPool(1)
-    with pytest.raises(ConfigError, match="Only envs of coevo_gym run in worker processes"):
+    with pytest.raises(ConfigError, match="Only coevo_gym envs can run in worker processes"):
         pool.put(gym.make("CartPole-v1"))
-    with pytest.raises(ConfigError, match="no other process can import"):
+    with pytest.raises(ConfigError, match="other processes cannot import"):
         pool.put(Here())
     begun = faulty.FaultyEnv()
     begun.reset(seed=0)
