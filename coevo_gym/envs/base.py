@@ -54,7 +54,7 @@ class TaskEnv(SelectingEnv):
         render_mode: None or one of ``metadata["render_modes"]``.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (as Gymnasium reads it)
+    metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (Gymnasium's convention)
     default_max_steps: ClassVar[int] = 15
     reward_modes: ClassVar[tuple[str, ...]] = ("success", "score")
     max_live: ClassVar[int] = 128
@@ -206,7 +206,7 @@ class TaskEnv(SelectingEnv):
             frame = self._begin(task.world, task.instruction, self.np_random)
             self._frame = self._clean(self._review(task.verifier, frame))
         except TaskError as error:
-            raise TaskError(f"{task.name} cannot be played: {error}") from error
+            raise TaskError(f"{task.name} cannot be run: {error}") from error
         self._task = task
         return self._frame.observation, self._info()
 

@@ -95,7 +95,7 @@ class SelectingEnv(gym.Env[str, str]):
             try:
                 side = self._side_of(task)
             except TaskError as error:
-                raise TaskError(f"{task.name} cannot be played: {error}") from error
+                raise TaskError(f"{task.name} cannot be run: {error}") from error
             check_claim(task, side, "play")
 
     def _side_of(self, task: Task) -> Split:

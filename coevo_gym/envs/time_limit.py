@@ -16,7 +16,7 @@ import gymnasium as gym
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 ONE_TO_ONE = (OrderEnforcing, PassiveEnvChecker, TimeLimit)
-"""Wrappers of ``gym.make`` through which a step stays one step."""
+"""Wrappers added by ``gym.make`` that pass on each step as exactly one step."""
 
 
 @runtime_checkable

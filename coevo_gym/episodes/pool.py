@@ -48,9 +48,7 @@ class EnvPool:
         self.workers = WorkerPool(n_workers) if n_workers else None
         self._make_env = make_env
         self._idle: list[gym.Env[str, str]] = []
-        self._lent: dict[
-            int, tuple[object, gym.Env[str, str]]
-        ] = {}  # by env id: borrowing scope and env
+        self._lent: dict[int, tuple[object, gym.Env[str, str]]] = {}  # id -> (scope, env)
 
     @contextmanager
     def open(self) -> Iterator[Callable[[], gym.Env[str, str]]]:

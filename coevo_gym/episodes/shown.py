@@ -49,7 +49,7 @@ def shown_through(interface: Interface, view: View) -> View:
         if isinstance(own, str) and isinstance(new, str):
             texts[key] = clean_text(new, max(SHOWN_CAP, len(own)))
         elif new != own:
-            raise _refused(interface, f"info[{key!r}], which is no text")
+            raise _refused(interface, f"info[{key!r}], which is not text")
     info = FrozenDict({**view.info, **texts}) if texts else view.info
     return replace(view, observation=clean_text(found.observation, SHOWN_CAP), info=info)
 

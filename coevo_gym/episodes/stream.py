@@ -64,9 +64,7 @@ class EpisodeStream(Generic[RecordT]):
         self._scope = ExitStack()
         self._take = self._scope.enter_context(envs.open())
         crew = Crew[LiveEpisode[RecordT], Outcome[RecordT] | None](envs.max_envs)
-        self._crew = self._scope.enter_context(
-            crew
-        )  # closed first, so that no env closes while in use
+        self._crew = self._scope.enter_context(crew)  # exits first, while the envs are open
         self._live: set[LiveEpisode[RecordT]] = set()
         self._asking: list[LiveEpisode[RecordT]] = []
         self._ended: deque[tuple[LiveEpisode[RecordT], Outcome[RecordT]]] = deque()

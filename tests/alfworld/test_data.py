@@ -213,13 +213,13 @@ def changed(games: list[Game], **changes: object) -> list[object]:
     [
         ({"grammar": f"{{{HOSTILE}}}"}, "The grammar of the games is not that of ALFWorld 0.4.0"),
         ({"pddl_domain": "(define (domain other))"}, "The games' domain is not that of"),
-        ({"pddl_domain": None}, "expected a text, got None"),
+        ({"pddl_domain": None}, "expected a string, got None"),
         ({"id": "train/../../../etc/passwd"}, "is not the id of an official text game"),
         ({"id": "test/pick_and_place_simple-Pen-None-Desk-301/trial_T1"}, "is not the id of an"),
         ({"id": "train/pick_and_place_simple-Pen-Mug-Desk-301/trial_T1"}, "is not the id of an"),
-        ({"task": ["put"]}, r"expected a text, got \['put'\]"),
+        ({"task": ["put"]}, r"expected a string, got \['put'\]"),
         ({"task": "half \ud800"}, "UnicodeEncodeError"),
-        ({"walkthrough": [1]}, "expected a text, got 1"),
+        ({"walkthrough": [1]}, "expected a string, got 1"),
         ({"walkthrough": None}, "TypeError"),
     ],
 )

@@ -259,7 +259,7 @@ def test_seeded_resets_spread_over_the_tasks() -> None:
 def test_a_product_that_the_shop_does_not_have_is_named() -> None:
     verifier = TRAIN[0].verifier.model_copy(update={"asin": "NOPE"})
     with pytest.raises(
-        TaskError, match=r"webshop/.* cannot be played: its shop has no product 'NOPE'"
+        TaskError, match=r"webshop/.* cannot be run: its shop has no product 'NOPE'"
     ):
         make_env("webshop", TRAIN[0].model_copy(update={"verifier": verifier}))
 

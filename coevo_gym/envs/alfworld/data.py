@@ -317,7 +317,7 @@ def _entry(id: Any, task: Any, row: dict[str, Any]) -> Entry:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"expected a text, got {value!r:.60}")
+        raise TypeError(f"expected a string, got {value!r:.60}")
     value.encode()  # raises for a lone surrogate
     return value
 

@@ -71,7 +71,7 @@ class ALFWorldEnv(TaskEnv):
         ``coevo install alfworld`` compiles the engine with cmake and g++, which takes a minute or
         two (Python below 3.13). ``coevo install alfworld --from FILE`` installs the official games.
 
-    Several envs:
+    Several at once:
         With several envs, the engines run in worker processes unless you pass ``mode="in_process"``
         to ``make_vec``. A step takes a few milliseconds of Python, and workers run steps in
         parallel.

@@ -196,7 +196,7 @@ def _loss(code: int, late: bool, timeout_s: float) -> str:
 def serve() -> None:
     """Run the trials that arrive as lines of JSON, until the pipe is closed."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the translator prints
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the translator prints to stdout
     trial = Trial(())  # an empty one signals that the worker is ready
     while True:
         answers.write(json.dumps(trial).encode() + b"\n")
@@ -205,9 +205,7 @@ def serve() -> None:
         if not line:
             return
         domain, grammar, problem, commands, timeout_s = json.loads(line)
-        signal.setitimer(
-            signal.ITIMER_REAL, 2 * timeout_s
-        )  # ends this process if the parent is gone
+        signal.setitimer(signal.ITIMER_REAL, 2 * timeout_s)  # in case the parent is gone
         trial = _play(domain, grammar, problem, commands)
         signal.setitimer(signal.ITIMER_REAL, 0)
 

@@ -157,6 +157,6 @@ class Worker:
             n, self._failures = self._failures, 0
             raise WorkersFailed(
                 f"{told}. This was the {n}th failure in a row. Find and fix the cause, or raise "
-                "the time limit (worker_timeout_s) if the machine is slow."
+                "the time limit if the machine is slow."
             ) from error
         raise EnvBackendError(f"{told}. The next reset starts another one.") from error

@@ -154,9 +154,9 @@ def _settle_in(order: Fork, zygote: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != zygote:
         os._exit(0)
-    with suppress(OSError):  # a kernel without it
+    with suppress(OSError):  # the kernel does not support it
         Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
     os.environ.clear()
     os.environ.update(order.environment)
-    with suppress(OSError):  # it has been removed
+    with suppress(OSError):  # the folder was removed
         os.chdir(order.folder)

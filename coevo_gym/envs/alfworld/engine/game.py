@@ -71,9 +71,7 @@ class Scene:
             for name, objects in self.translation.facts
         ]
         self.rules = Rules(self.translation.sas)
-        self.translation = self.translation._replace(
-            sas=""
-        )  # frees a megabyte that is parsed by now
+        self.translation = self.translation._replace(sas="")  # frees about a megabyte
         if not self.rules.operators:  # the translator has simplified everything away
             raise TaskError(
                 "The goal never holds, or always: no command can make a difference. "
@@ -246,9 +244,8 @@ class Game:
 
     def _look(self) -> None:
         """Update the admissible commands and the win flag."""
-        possible = sorted(
-            self._state.possible, reverse=True
-        )  # of two equal commands, the first wins
+        # If two operators have the same command, the first one is used.
+        possible = sorted(self._state.possible, reverse=True)
         self._operators = {self.scene.action(i, self._facts).command: i for i in possible}
         self.admissible = tuple(sorted(self._operators))
         self.won = self._state.solved()

@@ -64,7 +64,7 @@ class Rules:
         lines = _Lines(text)
         version = lines.block("version", lines.next)
         if version != "3":
-            raise ValueError(f"Not the translator's format: version must be 3, actual: {version}")
+            raise ValueError(f"Unknown translator format: version must be 3, actual: {version}")
         lines.block("metric", lines.next)
         variables = lines.blocks("variable", lines.variable)
         lines.blocks("mutex_group", lines.pairs)
@@ -228,4 +228,4 @@ class _Lines:
     def _expect(self, wanted: str) -> None:
         found = self.next()
         if found != wanted:
-            raise ValueError(f"Not the translator's format: expected {wanted!r}, actual: {found!r}")
+            raise ValueError(f"Unknown translator format: expected {wanted!r}, actual: {found!r}")

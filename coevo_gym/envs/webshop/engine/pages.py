@@ -103,7 +103,7 @@ def sub_text(instruction: str, product: Product, page: Page) -> str:
     elif page is Page.FEATURES:
         texts = [f" {bullet}" for bullet in product.bullets]
     elif page is Page.REVIEWS:
-        texts = []  # the original runs without its reviews
+        texts = []  # the original shows no reviews
     else:
         texts = [f" {attribute}" for attribute in product.attributes]
         texts += [product.category, product.query, product.product_category]

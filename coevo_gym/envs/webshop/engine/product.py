@@ -184,7 +184,7 @@ def _wish(item: Mapping[str, Any], attributes: Mapping[str, Any]) -> Wish | None
         return None
     wanted = _texts(item, attributes, "instruction_attributes", default=())
     if not wanted:
-        raise _fail(item, "instruction_attributes", "must not be empty beside an instruction")
+        raise _fail(item, "instruction_attributes", "must not be empty if there is an instruction")
     return Wish(_text(attributes, "instruction"), wanted)
 
 
