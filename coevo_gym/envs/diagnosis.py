@@ -1,4 +1,4 @@
-"""Diagnoses: one label per user turn that says how the turn went, found by rule without a model.
+"""Diagnoses: one label per user turn for its result, assigned by rules without a model.
 
 A benchmark computes the labels from the recorded steps, the grader's report and the last
 observation. A task with a single request has one turn, so it gets one label.
@@ -129,7 +129,7 @@ class TurnFacts(NamedTuple):
 
 
 def turn_label(turn: TurnFacts) -> TurnLabel:
-    """Return the label of a turn: the first one that applies, the most informative first.
+    """Return the label of a turn: the most informative one that applies.
 
     Example:
         >>> turn_label(TurnFacts(True, True, calls=1, arguments_wrong=True, outcome="state"))

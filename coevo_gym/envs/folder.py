@@ -1,4 +1,4 @@
-"""The base of all benchmark folders, and the protocols of the modules in a folder."""
+"""The base class of benchmark folders, and the interfaces of their modules."""
 
 from __future__ import annotations
 

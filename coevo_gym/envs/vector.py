@@ -124,7 +124,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Observations, dict[str, Any]]:
-        """Begin episodes.
+        """Begin an episode in every env, or in the selected ones.
 
         Args:
             seed: one seed per env, or an int ``s`` for ``s, s + 1, …``.
@@ -254,7 +254,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
     def _begin(
         self, mask: NDArray[np.bool_], seeds: Sequence[int | None], tasks: Sequence[Any]
     ) -> dict[str, Any]:
-        """Begin an episode in each env of a mask and return the infos; an error ends them all."""
+        """Begin an episode in each env of a mask and return the infos; on error, begin none."""
         self._over |= mask
         infos: dict[str, Any] = {}
         chosen = np.flatnonzero(mask).tolist()

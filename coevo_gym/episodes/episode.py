@@ -28,7 +28,7 @@ from coevo_gym.episodes.shown import shown_through
 RecordT = TypeVar("RecordT")
 RecordT_co = TypeVar("RecordT_co", covariant=True)
 Fault = EnvBackendError | ModelError
-"""The reasons for losing an episode: a failure of its engine, or of the model behind its agent."""
+"""Errors through which an episode is lost: a failure of its engine, or of its agent's model."""
 
 CUE_CAP = 100_000
 """Maximum length of a cue in characters; longer cues are cut."""

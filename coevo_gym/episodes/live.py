@@ -1,4 +1,4 @@
-"""Running episodes: the env of an episode, and its agent's answers so far."""
+"""Live episodes: the env of an episode, and its agent's answers so far."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class LiveEpisode(Generic[RecordT]):
 
     @property
     def begins_alone(self) -> bool:
-        """True if no other such episode may begin at the same time."""
+        """True if no other episode of this kind may begin at the same time."""
         return self._inner.begins_alone
 
     @property

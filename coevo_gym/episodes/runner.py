@@ -37,7 +37,7 @@ _Take = Callable[[], gym.Env[str, str]]
 
 
 class Runner:
-    """A runner that has at most ``envs.max_envs`` episodes in progress.
+    """A runner for episodes, at most ``envs.max_envs`` at a time.
 
     In lock step, the agent is asked for all live episodes together, and each takes one step before
     any takes the next. In ``"async"`` mode, each episode continues as soon as it can
@@ -151,7 +151,7 @@ def run_one(episode: Episode[RecordT], agent: Agent, envs: EnvPool) -> Outcome[R
 
 
 class Rollout(NamedTuple):
-    """The episodes of some tickets.
+    """The results of running one episode per ticket.
 
     Attributes:
         trajectories: one per ticket, in order; None for a lost episode.

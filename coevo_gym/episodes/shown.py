@@ -17,7 +17,7 @@ SHOWN_CAP = 2 * OBSERVATION_CAP
 
 
 def shown_through(interface: Interface, view: View) -> View:
-    """Return a view as the agent is shown it.
+    """Return the agent's version of a view, as shown by an interface.
 
     Args:
         interface: the interface that shows it.

@@ -22,7 +22,7 @@ from coevo_gym.episodes.live import LiveEpisode, ask
 from coevo_gym.episodes.pool import EnvPool
 
 PATIENCE = 0.05
-"""Maximum wait of a free agent for more episodes to join, as a share of its latest answer time.
+"""Maximum wait of a free agent for more episodes, as a share of its latest answer time.
 
 A large batch costs little more than a single view. With engines that are fast compared to the
 agent, asking at once would split the live episodes into two batches that take turns. With slow

@@ -1,4 +1,4 @@
-"""Sinks: destinations for the metrics of a running training run, by name.
+"""Sinks: destinations for the metrics of a training run, by name.
 
 A sink has the same name as the package it needs, and as the extra that installs this package.
 """

@@ -15,7 +15,7 @@ from coevo_gym.store.folder import RunFolder, read_json, write_json
 logger = logging.getLogger(__name__)
 
 _GROUPS = {"step": "train", "round": "evolution"}
-"""The group for numbers that have none of their own, by event."""
+"""The default metric group for each event."""
 _PLACE = ("event", "arm", "step")
 
 
@@ -134,7 +134,7 @@ class ArmSinks:
 
 
 def _numbers(line: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numeric values of a line, by the names that they are drawn under."""
+    """Return the numeric values of a line, keyed by their metric names."""
     event = str(line["event"])
     return {
         _name(_GROUPS.get(event, event), key): float(value)

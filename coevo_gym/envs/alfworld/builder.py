@@ -202,7 +202,7 @@ def evidence(task: Task) -> Evidence:
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-    """Draft new goals in the scene of a walk, with a preference for types that the walk has met.
+    """Draft new goals in the scene of a walk, with a preference for types from the walk.
 
     Goals are drawn from those that the scene's initial facts allow, until two of them have a plan.
     If the context has a target, goals that fit the target are tried first.
@@ -267,7 +267,7 @@ def _met(trace: Trajectory) -> frozenset[str]:
 
 
 def _draw(possible: Sequence[Sequence[Goal]], met: Container[str], rng: Generator) -> Goal:
-    """Draw a goal of a random kind, with a preference for types that were met."""
+    """Draw a goal of a random kind, with a preference for types that occurred in the walk."""
     goals = possible[int(rng.integers(len(possible)))]
     known = [(g.object.lower() in met) + ((g.receptacle or g.toggle).lower() in met) for g in goals]
     weights = _PREFERENCE ** np.array(known)
@@ -275,7 +275,7 @@ def _draw(possible: Sequence[Sequence[Goal]], met: Container[str], rng: Generato
 
 
 def _draft(goal: Goal, commands: Sequence[str], context: Context, rng: Generator) -> Draft:
-    """Phrase a goal as a draft."""
+    """Create a draft that states a goal in words."""
     world = context.task.world
     assert isinstance(world, ALFWorldWorld)
     return draft_of(

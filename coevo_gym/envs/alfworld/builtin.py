@@ -150,7 +150,7 @@ class _Room:
                 self.place[_id(type_, i)] = rng.choice(places[rng.choice(wanted)])
 
     def pairs(self, kind: str) -> list[tuple[str, str]]:
-        """Return pairs of an object type and a lamp, or furniture to which it can be moved."""
+        """Return pairs of an object type and a lamp, or a receptacle that it can be moved to."""
         lamps = sorted(type_ for type_ in self.things.values() if _is_lamp(type_))
         things = sorted({*self.things.values()}.difference(lamps))
         if kind == LOOK:

@@ -197,7 +197,7 @@ class Games:
 
 
 def open_games() -> Games:
-    """Return the installed official games; opened once as long as their file does not change.
+    """Return the installed official games; reopen them only if their file has changed.
 
     Raises:
         BenchmarkNotInstalled: if no official games are installed.

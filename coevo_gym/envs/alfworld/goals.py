@@ -32,7 +32,7 @@ Facts = Iterable[tuple[str, tuple[str, ...]]]
 
 
 class Change(NamedTuple):
-    """The change that three of the kinds make to an object before it is put down.
+    """The change that a clean, heat or cool goal makes to its object before placing it.
 
     Attributes:
         verb: the command.
@@ -295,7 +295,7 @@ class _State:
         return fact in self._facts
 
     def fits(self, goal: Goal) -> bool:
-        """Return True if receptacles of the goal's type can hold objects of its type."""
+        """Return True if the goal's receptacle type can hold its object type."""
         return self.holds("cancontain", _type(goal.receptacle), _type(goal.object))
 
     def is_in(self, thing: str, type_: str, apart_from: str = "") -> bool:

@@ -247,7 +247,7 @@ def _draft(product: Product, catalogue: Catalogue, context: Context, rng: Genera
 
 
 def _query(instruction: str, product: Product, catalogue: Catalogue) -> str:
-    """Return the first search cut from the instruction that lists the product on its first page."""
+    """Return the first search derived from the instruction that lists the product on page one."""
     for query in searches(instruction):
         if product in catalogue.search(query)[:PAGE_SIZE]:
             return query

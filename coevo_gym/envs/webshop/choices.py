@@ -9,9 +9,9 @@ from coevo_gym.core.trajectory import View
 
 MAX_SEARCHES = 6
 MAX_CHARS = 2_000
-"""Maximum length of the text that is cut into searches, in characters.
+"""Maximum number of characters of an instruction from which searches are derived.
 
-The search for a price takes time that grows with the square of the length.
+The time to find a price grows with the square of this number.
 """
 _EDGES = " ,.;:!?"
 _BRACKETS = re.compile(r"[\[\]\s]+")
@@ -22,7 +22,7 @@ _PRICE = re.compile(r"[^,.;]*\d+(?:\.\d+)?\s*(?:dollars|\$)|[^,.;]*\$\s*\d+(?:\.
 def choices(view: View) -> tuple[str, ...]:
     """Return the sensible actions on the current page, in page order.
 
-    On the search page these are searches cut from the instruction; on other pages, the clicks.
+    On the search page these are searches derived from the instruction; on other pages, clicks.
     """
     if view.info.get("webshop.page") == "search":
         return tuple(f"search[{query}]" for query in searches(view.instruction))
@@ -31,7 +31,7 @@ def choices(view: View) -> tuple[str, ...]:
 
 @lru_cache(maxsize=8192)
 def searches(instruction: str) -> tuple[str, ...]:
-    """Cut an instruction into queries: all of it, all but the price, and its longest clauses.
+    """Derive queries from an instruction: all of it, all but its price, its longest clauses.
 
     Only the first ``MAX_CHARS`` characters are read.
 

@@ -29,7 +29,7 @@ def goal_of(verifier: Verifier, catalogue: Catalogue) -> Goal:
 
 
 def judge(session: Session, goal: Goal) -> None:
-    """Score the purchase of a session, once; does nothing before a purchase."""
+    """Score the purchase of a session once; do nothing before a purchase."""
     product = session.product
     if session.page is Page.DONE and session.score is None and product is not None:
         session.score = score(goal, product, session.options, product.price)

@@ -1,4 +1,4 @@
-"""Reader for the official catalogue in a folder of the user.
+"""A reader for the official catalogue in a user's folder.
 
 The folder contains the original's data files under their own names. The product texts come from a
 shop and have no licence, so none of them are part of this project.
@@ -32,7 +32,7 @@ class _Files(NamedTuple):
 
 
 def load_official(folder: str | Path, *, name: str | None = None, seed: int = 0) -> Catalogue:
-    """Read the official catalogue, once per process as long as its files do not change.
+    """Read the official catalogue, or return it from the cache if its files are unchanged.
 
     Requires ``items_shuffle*.json`` and ``items_ins_v2*.json``. Also reads
     ``items_human_ins.json``, ``title_nouns*.json`` (asin to the tagged nouns of the title, which

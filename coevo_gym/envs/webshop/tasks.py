@@ -116,8 +116,8 @@ def world_of(catalogue: Catalogue) -> WebShopWorld:
 def reference(goal: Goal, catalogue: Catalogue) -> tuple[str, ...]:
     """Return actions that buy exactly the requested product.
 
-    The search is the first one cut from the instruction that lists the product on its first page,
-    or else the product's title.
+    The search is the first one derived from the instruction that lists the product on its first
+    page, or else the product's title.
     """
 
     def shown(query: str) -> bool:

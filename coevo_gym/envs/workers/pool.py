@@ -110,7 +110,7 @@ class WorkerPool:
                 raise result
 
     def close(self) -> None:
-        """Stop the workers; repeated calls have no effect, and a reset env restarts its worker."""
+        """Stop the workers; closing twice is safe, and resetting an env restarts its worker."""
         for worker in self.workers:
             worker.close()
         if self._threads is not None:

@@ -70,7 +70,7 @@ class RemoteEnv(TaskEnv):
                     self._worker.ask(Order(self._seat, "release"), self._what("release"))
 
     def _do(self, hook: str, *arguments: Any) -> Any:
-        """Run a hook in the worker, after bringing the engine up to date if the worker is new."""
+        """Run a hook in the worker, after restoring the engine if the worker is new."""
         with self._worker.lock:
             now = self._worker.generation(self._what(hook))
             if hook != "begin" and self._lives_in != now:
@@ -112,7 +112,7 @@ class RemoteEnv(TaskEnv):
         return f"{self._kind.__name__} (in {doing}{task})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a copy, which gets its own seat in the same worker or its copy."""
+        """Return the state for a copy, which gets its own seat on the worker or a copy of it."""
         return {**super().__getstate__(), "_seat": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

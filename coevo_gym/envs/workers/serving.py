@@ -54,7 +54,7 @@ class Answer(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """An error raised by the engine itself, as without workers; the env keeps its state."""
+    """An error that the engine itself raised; the env keeps its state."""
 
     error: Exception
 

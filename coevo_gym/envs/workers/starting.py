@@ -1,4 +1,4 @@
-"""Start and end of worker processes, from the view of the process that uses them."""
+"""Starting and stopping worker processes, from the side of the process that uses them."""
 
 from __future__ import annotations
 

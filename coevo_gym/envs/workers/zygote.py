@@ -149,7 +149,7 @@ class Zygote:
 
 
 def _settle_in(order: Fork, zygote: int) -> None:
-    """Make a fork an independent process, with the environment of the requesting process."""
+    """Detach a forked process and give it the environment of the requesting process."""
     os.setsid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != zygote:

@@ -137,7 +137,7 @@ class Scene:
         return Variable(shown, self.translation.objects[name])
 
     def _named(self, facts: Any) -> dict[str, EntityInfo]:
-        """Return an info for each object, with the name that ALFWorld's demangler assigns."""
+        """Return an ``EntityInfo`` for each object, named by ALFWorld's demangler."""
         infos = {v.name: EntityInfo(v.name, v.type) for fact in facts for v in fact.arguments}
         for info in infos.values():
             info.name, info.definite, info.indefinite = info.id, "the", "a"

@@ -164,7 +164,7 @@ def _restore(name: str, products: tuple[Product, ...], seed: int, digest: str) -
 
 
 def twister(seed: int) -> random.Random:
-    """Return a generator of the kind that the original uses, separate from the global one."""
+    """Return a Mersenne Twister like the original's, separate from the global one."""
     return random.Random(seed)  # noqa: S311 - same draws as the original; not for secrets
 
 

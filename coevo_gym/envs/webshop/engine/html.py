@@ -1,4 +1,4 @@
-"""The shop as one self-contained HTML page, for people."""
+"""The shop as one self-contained HTML page for human users."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Page(StrEnum):
 
 
 SUB_PAGES = (Page.DESCRIPTION, Page.FEATURES, Page.REVIEWS, Page.ATTRIBUTES)
-"""Pages behind an item; the last has no button and opens only through an option of its name."""
+"""Subpages of a product page; the last has no button and opens through an option of its name."""
 
 _ITEM_BUTTONS = ("Description", "Features", "Reviews", BUY)
 
@@ -97,7 +97,7 @@ def item_text(instruction: str, product: Product) -> str:
 
 
 def sub_text(instruction: str, product: Product, page: Page) -> str:
-    """Return the text of a page behind an item."""
+    """Return the text of a product's subpage."""
     if page is Page.DESCRIPTION:
         texts = [product.description]
     elif page is Page.FEATURES:
@@ -147,7 +147,7 @@ def _behind_item(instruction: str) -> list[str]:
 
 
 def search_targets() -> dict[str, Target]:
-    """Return the clickable items of the first page: a button that does nothing without words."""
+    """Return the clickable items of the first page: a button that does nothing when clicked."""
     return _buttons(SEARCH)
 
 
@@ -171,7 +171,7 @@ def item_targets(product: Product) -> dict[str, Target]:
 
 
 def sub_targets() -> dict[str, Target]:
-    """Return the clickable items of a page behind an item."""
+    """Return the clickable items of a product's subpage."""
     return _buttons(BACK_TO_SEARCH, PREVIOUS)
 
 

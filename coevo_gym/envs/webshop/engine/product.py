@@ -83,7 +83,7 @@ def read_product(
     *,
     nouns: Sequence[str] | None,
 ) -> Product:
-    """Read one raw item; a product with a price range gets the first end of the range for now.
+    """Read one raw item; the price of a range is its first end until a price is drawn.
 
     Args:
         item: the item's raw JSON object.
