@@ -161,10 +161,10 @@ def test_rendering() -> None:
         ({"max_steps": True}, ConfigError, "max_steps must be a positive int, actual: True"),
         ({"max_steps": "3"}, ConfigError, "max_steps must be a positive int, actual: '3'"),
         ({"max_steps": float("nan")}, ConfigError, "max_steps must be a positive int, actual: nan"),
-        ({"tasks": 5}, ConfigError, "tasks must be a list of names.*, actual: 5 \\(int\\)"),
-        ({"tasks": [5]}, ConfigError, "tasks must be a list of names.*, actual: \\[5\\]"),
-        ({"tasks": [None]}, ConfigError, "tasks must be a list of names.*, actual: \\[None\\]"),
-        ({"tasks": TRAIN}, ConfigError, r'tasks must be .*reset\(options=\{"task": …\}\)'),
+        ({"tasks": 5}, ConfigError, "tasks must be a list of task names.*, actual: 5 \\(int\\)"),
+        ({"tasks": [5]}, ConfigError, "tasks must be a list of task names.*, actual: \\[5\\]"),
+        ({"tasks": [None]}, ConfigError, "tasks must be a list of task names.*, actual: \\[None\\]"),
+        ({"tasks": TRAIN}, ConfigError, r'tasks must be .*reset\(options=\{"task": task\}\)'),
         ({"tasks": TRAIN[0]}, ConfigError, "tasks must be a list .*\\(Task\\)"),
         ({"tasks": Path("a.jsonl")}, ConfigError, "JSONL file of tasks, actual: .*Path"),
         ({"reward_mode": "dense"}, ConfigError, "Unknown reward_mode 'dense'. Choose one of: succ"),
@@ -194,7 +194,7 @@ def test_numpys_ints_are_ints() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"task": TRAIN[0].model_copy(update={"benchmark": "bfcl"})}, TaskError, "a task of bfcl"),
+        ({"task": TRAIN[0].model_copy(update={"benchmark": "bfcl"})}, TaskError, "belongs to bfcl"),
         ({"task": TRAIN[0].name}, TaskError, 'must be a Task, actual: str. Pass.*"task_id"'),
         ({"task_id": "toy/nothing"}, TaskError, "toy has no task 'toy/nothing'"),
         ({"tasks": 1}, ConfigError, "actual keys: \\['tasks'\\]"),

@@ -56,7 +56,7 @@ def test_without_a_source_the_built_in_scenes_are_used(
 ) -> None:
     caplog.set_level(logging.INFO)
     assert setup.install(None) == home / "data"
-    assert "the built-in scenes are used" in caplog.text
+    assert "using the built-in scenes" in caplog.text
     found = setup.installation()
     assert found.ready
     assert (found.engine, found.data) == ("TextWorld 1.7.0 with our caches", "built-in scenes")

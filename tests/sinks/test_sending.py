@@ -149,7 +149,9 @@ def test_a_name_that_there_is_not_is_refused_before_a_run_begins(
     with pytest.raises(ConfigError, match="is not callable"):
         check_sinks(["tests.sinks.fakes:no_sink"])
     monkeypatch.setattr("coevo_gym.sinks.sink.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"needs a package that is not installed\. Run `pip install .*\[wandb\]"):
+    with pytest.raises(
+        ImportError, match=r"needs a package that is not installed\. Run `pip install .*\[wandb\]"
+    ):
         check_sinks(["wandb"])
     with pytest.raises(ConfigError, match="each sink may be named once"):
         load_config(TOY, sets=["sinks=wandb,wandb"])

@@ -164,7 +164,9 @@ def test_workers_that_do_nothing_but_die_are_an_error(hook: str, code: int) -> N
         [episode() for _ in range(2)]
     doing = {"begin": "reset", "act": "step", "grade": "grade"}[hook]
     assert f"FaultyEnv (in {doing}" in str(failed.value)
-    assert f"ended with exit code {code}. That is the {RESTARTS + 1}th failure" in str(failed.value)
+    assert f"ended with exit code {code}. This was the {RESTARTS + 1}th failure" in str(
+        failed.value
+    )
     assert envs.over.all()
     envs.close()
 
@@ -202,7 +204,7 @@ def test_engines_of_different_workers_work_at_once(four: TaskVectorEnv, tmp_path
 @pytest.mark.parametrize("bad", [5, None, b"done"])
 def test_a_bad_action_moves_no_env(four: TaskVectorEnv, bad: object) -> None:
     before = four.views
-    with pytest.raises(TypeError, match="An action of env 3 is a string"):
+    with pytest.raises(TypeError, match="An action of env 3 must be a string"):
         four.step(["press red", "press red", "press red", bad])  # type: ignore[list-item]
     assert four.views == before
     *_, infos = four.step(["press red"] * 4)
