@@ -50,7 +50,7 @@ class TaskEnv(SelectingEnv):
         hold_out: share of the training scenarios to set aside, in [0, 1). Their tasks form the
             split ``held_out`` and are no longer training tasks.
         max_steps: maximum number of steps per episode; None for the benchmark's default.
-        reward_mode: ``"success"`` gives 1.0 or 0.0 at the end; see the env's class for other modes.
+        reward_mode: ``"success"`` for a final reward of 1.0 or 0.0; see the env's class for others.
         render_mode: None or one of ``metadata["render_modes"]``.
     """
 

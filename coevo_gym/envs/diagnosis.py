@@ -49,7 +49,7 @@ class TurnLabel(StrEnum):
 
 
 NO_FAILURES = frozenset({TurnLabel.PASS, TurnLabel.CORRECT_ABSTENTION, TurnLabel.NOT_REACHED})
-"""The labels that do not stand for a failure."""
+"""The labels that are not failures."""
 
 TurnOutcome = Literal["passed", "empty", "state", "response", "not_reached"]
 """The result of comparing a turn with its reference.
@@ -170,7 +170,7 @@ class Diagnosis(NamedTuple):
 
 
 FAILING = tuple(str(label) for label in TurnLabel if label not in NO_FAILURES)
-"""The labels that stand for a failure."""
+"""The labels that are failures."""
 
 
 def failures_in(turns: Iterable[TurnLabel]) -> tuple[str, ...]:

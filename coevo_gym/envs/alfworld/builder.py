@@ -70,9 +70,9 @@ def build(draft: Draft) -> Task:
 
     Raises:
         BuildError: if the scene is not a training scene; if the goal is the scene's own, or that of
-            a validation or test game; if the instruction does not express the goal; if the goal
-            holds at the start, can never hold, or holds before or not after the last command; if a
-            command is not admissible; if the commands crash the engine or exceed its time limit.
+            a validation or test game; if the instruction does not express the goal; if the goal can
+            never be met, is met before the last command, or is unmet after it; if a command is not
+            admissible; if the commands crash the engine or exceed its time limit.
         EnvBackendError: if another process kills the engine, or it does not start.
     """
     fast_downward()
