@@ -30,7 +30,10 @@ class ALFWorldBenchmark(ProposableFolder):
         return tasks.SUBSETS if data_folder("alfworld") else (tasks.BUILTIN,)
 
     def symbol(self, step: Step) -> str:
-        """Return a step's verb, "!" if it had no effect; the first has its task type as prefix."""
+        """Return the verb of a step, or "!" if it had no effect.
+
+        In the first step of an episode, the task type precedes the verb.
+        """
         verb = "!" if step.error_kind else verb_of(next(iter(step.calls), ""))
         first = step.observation.startswith(_BEGINNING)
         return f"{step.extras.get('alfworld.task_type', '')} {verb}".strip() if first else verb

@@ -14,7 +14,7 @@ from coevo_gym.envs.workers.starting import Process, zygote
 from coevo_gym.envs.workers.wire import WireClosed
 
 RESTARTS = 3
-"""Maximum number of failures in a row before a worker is given up."""
+"""Maximum number of times in a row that a failed worker is replaced before an error is raised."""
 _WAIT_S = 0.2
 
 logger = logging.getLogger(__name__)

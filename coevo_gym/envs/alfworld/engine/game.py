@@ -104,7 +104,7 @@ class Scene:
         return found
 
     def action(self, index: int, facts: Any) -> Action:
-        """Return an operator in words; the facts do not affect the result."""
+        """Return the action of an operator; ``facts`` does not affect the result."""
         found = self._actions.get(index)
         if found is None:
             operator = self.rules.operators[index]
@@ -148,7 +148,7 @@ class Scene:
 
 
 class Action(NamedTuple):
-    """An operator in words.
+    """An operator with its command text and its effects.
 
     Attributes:
         name: the action.

@@ -16,7 +16,7 @@ from coevo_gym.envs.webshop.engine.session import Session
 
 
 class _Choice(NamedTuple):
-    """A value of an option, and a flag for the selected value."""
+    """A value of an option, with a flag that is True for the selected value."""
 
     value: str
     chosen: bool
