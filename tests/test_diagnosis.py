@@ -74,7 +74,7 @@ def test_a_benchmark_without_labels_is_explained() -> None:
     class Mute:
         name = "mute"
 
-    with pytest.raises(ConfigError, match="mute cannot say why an episode failed"):
+    with pytest.raises(ConfigError, match="mute cannot diagnose failed episodes"):
         diagnosable(Mute())  # type: ignore[arg-type]
 
 

@@ -152,7 +152,7 @@ def test_rendering() -> None:
         ({"split": "dev"}, TaskError, "Unknown split 'dev'. Choose one of: train, val, test"),
         ({"subset": "hard"}, TaskError, "no subset 'hard'"),
         ({"tasks": ["toy/nothing"]}, TaskError, "toy has no task 'toy/nothing'. `coevo tasks toy`"),
-        ({"tasks": []}, TaskError, "names no task"),
+        ({"tasks": []}, TaskError, "contains no tasks"),
         ({"tasks": [VAL[0].name]}, TaskError, "is a val task.*Pass split='val'"),
         ({"tasks": "/nowhere.jsonl"}, TaskError, "Cannot read tasks from /nowhere.jsonl: No such"),
         ({"max_steps": 0}, ConfigError, "max_steps must be a positive int, actual: 0"),
@@ -161,12 +161,12 @@ def test_rendering() -> None:
         ({"max_steps": True}, ConfigError, "max_steps must be a positive int, actual: True"),
         ({"max_steps": "3"}, ConfigError, "max_steps must be a positive int, actual: '3'"),
         ({"max_steps": float("nan")}, ConfigError, "max_steps must be a positive int, actual: nan"),
-        ({"tasks": 5}, ConfigError, "tasks must be a list of names.*, actual: 5 \\(int\\)"),
-        ({"tasks": [5]}, ConfigError, "tasks must be a list of names.*, actual: \\[5\\]"),
-        ({"tasks": [None]}, ConfigError, "tasks must be a list of names.*, actual: \\[None\\]"),
-        ({"tasks": TRAIN}, ConfigError, r'tasks must be .*reset\(options=\{"task": …\}\)'),
+        ({"tasks": 5}, ConfigError, "tasks must be a list of task.*, actual: 5 \\(int\\)"),
+        ({"tasks": [5]}, ConfigError, "tasks must be a list of task.*, actual: \\[5\\]"),
+        ({"tasks": [None]}, ConfigError, "tasks must be a list of task.*, actual: \\[None\\]"),
+        ({"tasks": TRAIN}, ConfigError, r'tasks must be .*reset\(options=\{"task": task\}\)'),
         ({"tasks": TRAIN[0]}, ConfigError, "tasks must be a list .*\\(Task\\)"),
-        ({"tasks": Path("a.jsonl")}, ConfigError, "JSONL file of tasks as a text, actual: .*Path"),
+        ({"tasks": Path("a.jsonl")}, ConfigError, "JSONL file of tasks, actual: .*Path"),
         ({"reward_mode": "dense"}, ConfigError, "Unknown reward_mode 'dense'. Choose one of: succ"),
     ],
 )  # fmt: skip
@@ -194,7 +194,7 @@ def test_numpys_ints_are_ints() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"task": TRAIN[0].model_copy(update={"benchmark": "bfcl"})}, TaskError, "a task of bfcl"),
+        ({"task": TRAIN[0].model_copy(update={"benchmark": "bfcl"})}, TaskError, "belongs to bfcl"),
         ({"task": TRAIN[0].name}, TaskError, 'must be a Task, actual: str. Pass.*"task_id"'),
         ({"task_id": "toy/nothing"}, TaskError, "toy has no task 'toy/nothing'"),
         ({"tasks": 1}, ConfigError, "actual keys: \\['tasks'\\]"),
@@ -221,7 +221,7 @@ def test_a_task_file_survives_line_separators(tmp_path: Path) -> None:
 
 
 def test_actions_must_be_text() -> None:
-    with pytest.raises(TypeError, match="An action is a string, actual: 3"):
+    with pytest.raises(TypeError, match="An action must be a string, actual: 3"):
         make_env("toy").step(3)  # type: ignore[arg-type]
 
 

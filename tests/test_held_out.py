@@ -240,7 +240,7 @@ def test_a_run_without_it_has_no_such_split() -> None:
     assert Assembly(config).benchmark is toy.BENCHMARK
     with pytest.raises(ConfigError, match="hold_out"):
         Assembly(config).tasks_to_evaluate("held_out")
-    with pytest.raises(ConfigError, match="hold_out must be a share"):
+    with pytest.raises(ConfigError, match=r"hold_out must be in \[0, 1\)"):
         coevo_gym.tasks("toy", hold_out=1.0)
     with pytest.raises(TaskError, match="hold_out"):
         get_benchmark("webshop").tasks(Split.HELD_OUT)

@@ -163,7 +163,7 @@ def test_gates_refuse_it() -> None:
 def test_a_held_out_task_is_held_out_when_it_is_opened() -> None:
     free = BENCHMARK.open(TEST[0])
     assert free.split is Split.TEST
-    with pytest.raises(SplitLeakError, match="train on training tasks only"):
+    with pytest.raises(SplitLeakError, match="only training tasks may be trained on"):
         TrainingEpisode(free, seed=0)
 
 

@@ -185,9 +185,9 @@ def test_the_check_lists_no_tasks(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 def test_a_malformed_claim_names_its_task() -> None:
     task = coevo_gym.tasks("bfcl", "train")[0]
-    with pytest.raises(CoevoError, match="mine cannot be played: BFCL has no scenario 'base_1'"):
+    with pytest.raises(CoevoError, match="mine cannot be run: BFCL has no scenario 'base_1'"):
         make_env("bfcl", relabelled(task, scenario="base_1", name="mine"))
     task = coevo_gym.tasks("alfworld", "train")[0]
     world = task.world.model_copy(update={"game": "nonsense"})
-    with pytest.raises(TaskError, match=r"cannot be played: ALFWorld has no built-in game 'nonse"):
+    with pytest.raises(TaskError, match=r"cannot be run: ALFWorld has no built-in game 'nonse"):
         make_env("alfworld", relabelled(task, world=world))

@@ -164,7 +164,7 @@ def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tasks": [None]}, "tasks needs one entry for each of 2 envs"),
+        ({"tasks": [None]}, "tasks must have one entry for each of 2 envs"),
         ({"reset_mask": [1, 0]}, "reset_mask must be a bool array of shape \\(2,\\)"),
         ({"task": TRAIN[0]}, "actual keys: \\['task'\\]"),
     ],
@@ -182,7 +182,7 @@ def test_a_bad_action_moves_no_env(mode: str, bad: object) -> None:
     if mode == "NextStep":
         envs.step(["done", "press red", "press red"])
     before = envs.views, envs.over.tolist(), list(envs.next_tasks)
-    with pytest.raises(TypeError, match=r"An action of env 2 is a string, actual: .*\("):
+    with pytest.raises(TypeError, match=r"An action of env 2 must be a string, actual: .*\("):
         envs.step(["press red", "press red", bad])  # type: ignore[list-item]
     assert (envs.views, envs.over.tolist(), list(envs.next_tasks)) == before
     envs.step(["press red"] * 3)
@@ -200,7 +200,7 @@ def test_actions_for_every_env() -> None:
     envs = TaskVectorEnv("Toy-v0", num_envs=2)
     envs.reset(seed=0)
     for actions in (["done"], "ab", 5):
-        with pytest.raises(ConfigError, match="actions needs one entry for each of 2 envs"):
+        with pytest.raises(ConfigError, match="actions must have one entry for each of 2 envs"):
             envs.step(actions)  # type: ignore[arg-type]
     envs.close()
     envs.close()

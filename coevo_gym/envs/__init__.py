@@ -1,1 +1,1 @@
-"""One folder a benchmark, all of one shape, and the shell they share."""
+"""The benchmark envs, one folder per benchmark, and the code that they share."""

@@ -1,7 +1,8 @@
-"""The shell that all benchmark envs share: tasks, budget, reward, info, record.
+"""The base class of all benchmark envs: tasks, step budget, reward, info, record.
 
-A benchmark supplies ``_begin`` and ``_act``, which run its engine, and ``_grade``, which judges
-what came of it; everything that Gymnasium, a curriculum or a trainer relies on lives here once.
+A benchmark implements ``_begin`` and ``_act``, which run its engine, and ``_grade``, which judges
+the finished episode. Everything that Gymnasium, a curriculum or a trainer relies on is implemented
+here, once.
 """
 
 from __future__ import annotations
@@ -37,40 +38,42 @@ VectorMode = Literal["in_process", "process"]
 
 
 class TaskEnv(SelectingEnv):
-    """A benchmark as a Gymnasium env: text in, text out, one task an episode.
+    """The base class of benchmark envs: text in, text out, one task per episode.
 
     Subclasses set the class variables and implement the three hooks.
 
     Args:
-        split: ``"train"``, ``"val"``, ``"test"`` or ``"held_out"``: which native tasks ``reset``
-            picks from.
-        subset: the benchmark's own name for a part of the split; None for all.
+        split: the split that ``reset`` picks native tasks from: ``"train"``, ``"val"``, ``"test"``
+            or ``"held_out"``.
+        subset: part of the split, by the benchmark's own name; None for the whole split.
         tasks: names or ids of the tasks to pick from, or the path of a JSONL file of tasks.
-        hold_out: share of the training scenarios to set aside, in [0, 1): their tasks are
-            ``held_out``, and no training tasks any more.
-        max_steps: most steps of an episode; None for the benchmark's default.
-        reward_mode: ``"success"`` gives 1.0 or 0.0 at the end; see the class for others.
+        hold_out: share of the training scenarios to set aside, in [0, 1). Their tasks form the
+            split ``held_out`` and are no longer training tasks.
+        max_steps: maximum number of steps per episode; None for the benchmark's default.
+        reward_mode: ``"success"`` for a final reward of 1.0 or 0.0; see the env's class for others.
         render_mode: None or one of ``metadata["render_modes"]``.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (as Gymnasium reads it)
+    metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (Gymnasium's convention)
     default_max_steps: ClassVar[int] = 15
     reward_modes: ClassVar[tuple[str, ...]] = ("success", "score")
     max_live: ClassVar[int] = 128
-    """How many envs of this kind one process should have alive at once."""
+    """Most envs of this kind that one process should keep open at the same time."""
     begins_alone: ClassVar[bool] = True
-    """Whether only one episode of this kind may begin at a time, of those that have threads of
-    their own: engines of one process share what is read when the first of them begins."""
+    """True if episodes in different threads must begin one at a time.
+
+    Engines in the same process share the data that the first episode loads.
+    """
     extra_info: ClassVar[Mapping[str, Any]] = FrozenDict()
-    """The benchmark's own info keys with the values they have when there is nothing to say."""
+    """The benchmark's own info keys and their default values."""
     private_info: ClassVar[frozenset[str]] = PRIVATE_INFO
-    """The info keys that are in no view: what a policy must not learn from."""
+    """Info keys that are left out of every view, because a policy must not learn from them."""
     vector_mode: ClassVar[VectorMode] = "in_process"
-    """Where the engines of several envs run, if nobody says: see ``TaskVectorEnv``."""
+    """The default place for the engines of several envs; see ``TaskVectorEnv``."""
     engine_modules: ClassVar[tuple[str, ...]] = ()
-    """Modules that the engine imports when it begins; worker processes share them."""
+    """Modules that the engine imports when it starts; worker processes share them."""
     engine_attributes: ClassVar[tuple[str, ...]] = ()
-    """Attributes that the hooks leave for what is no hook; workers tell them after each."""
+    """Attributes set by hooks and read elsewhere; workers send them back after each hook."""
 
     observation_space = OBSERVATION_SPACE
     action_space = ACTION_SPACE
@@ -105,28 +108,28 @@ class TaskEnv(SelectingEnv):
         self._task: Task | None = None
         self._begun = False
         self._frame = Frame("")
-        self._history: list[PastStep] = []  # as far as the env knows: no answers, no tokens
+        self._history: list[PastStep] = []  # without the agent's answers and tokens
         self._steps: list[Step] = []
         self._outcome: Grade | None = None
         self._end_reason: EndReason | None = None
         self._closed = False
 
-    # What a benchmark supplies.
+    # Hooks that a benchmark implements.
 
     @abstractmethod
     def _begin(self, world: World, instruction: str, rng: Generator) -> Frame:
-        """Start the engine with all that it may know of a task; there is no ``self.task`` yet."""
+        """Start the engine for a task; ``self.task`` is unset, so ground truth is out of reach."""
 
     @abstractmethod
     def _act(self, action: str) -> Frame:
-        """Carry out an action. Bad ones are answered, not raised."""
+        """Carry out an action; an invalid action is answered with a frame, not an exception."""
 
     def _review(self, verifier: Verifier, frame: Frame) -> Frame:
-        """The judge looks at what the engine shows, after ``_begin`` and each ``_act``.
+        """Let the judge inspect the engine's latest frame, after ``_begin`` and each ``_act``.
 
-        For benchmarks whose pages or limits depend on a judgement before the end. The engine never
-        gets the verifier: what the judge finds comes back as the frame that is shown. That of an
-        open task is :class:`~coevo_gym.core.task.NothingAsked`.
+        Override this hook if a benchmark's pages or limits depend on a judgement before the end.
+        The engine never receives the verifier; the frame returned here is the one that is shown.
+        The verifier of an open task is :class:`~coevo_gym.core.task.NothingAsked`.
         """
         return frame
 
@@ -135,13 +138,13 @@ class TaskEnv(SelectingEnv):
         """Judge the finished episode; called exactly once, and never for an open task."""
 
     def _draw(self) -> str:
-        """The engine's state in the render mode that is not ``ansi``, where there is one."""
+        """Draw the engine's state in a render mode other than ``ansi``."""
         raise NotImplementedError
 
     def _release(self) -> None:
-        """Give up the engine, if there is one; nothing happens the second time."""
+        """Release the engine; repeated calls have no effect."""
 
-    # What everyone else calls.
+    # Public methods.
 
     @property
     def task(self) -> Task:
@@ -152,23 +155,23 @@ class TaskEnv(SelectingEnv):
 
     @property
     def instruction(self) -> str:
-        """What the agent is asked to do now; a dialogue overrides it with the latest request."""
+        """The current request to the agent; in a dialogue, the latest user message."""
         return self.task.instruction
 
     @property
     def view(self) -> View:
-        """What an agent may see now."""
+        """The agent's current view of the episode."""
         history = tuple(self._history)
         return View(self.instruction, self._frame.observation, self._public_info(), history)
 
     @property
     def info(self) -> dict[str, Any]:
-        """The info of the last reset or step, with how the episode has ended since."""
+        """The info of the last reset or step, updated if the episode has ended since."""
         return self._info()
 
     @property
     def calls(self) -> tuple[str, ...]:
-        """Names of the engine operations that the last step ran; () if it did nothing."""
+        """Names of the engine operations that the last step ran; () if it ran none."""
         return self._frame.calls
 
     def reset(
@@ -177,19 +180,20 @@ class TaskEnv(SelectingEnv):
         """Begin an episode.
 
         Args:
-            seed: seeds ``np_random``, which picks the task when ``options`` names none.
-            options: ``{"task": Task}`` or ``{"task_id": id or name}``; None to pick.
+            seed: seed of ``np_random``, which picks the task unless ``options`` specifies one.
+            options: ``{"task": Task}`` or ``{"task_id": id or name}``; None to pick a task at
+                random.
 
         Returns:
             The first observation and info (see :class:`Info`).
 
         Raises:
             ConfigError: if ``options`` has other keys.
-            TaskError: if the task is unknown, malformed or another benchmark's.
-            SplitLeakError: if it claims to be a training task, and is a copy of a validation or
-                test task.
-            EnvBackendError: if the engine fails. After any error there is no episode, also not
-                the one before.
+            TaskError: if the task is unknown, malformed or belongs to another benchmark.
+            SplitLeakError: if the task claims to be a training task, but is a copy of a validation
+                or test task.
+            EnvBackendError: if the engine fails. After any error no episode is running: the
+                previous episode is over, too.
         """
         super().reset(seed=seed)
         self._closed = False
@@ -202,18 +206,19 @@ class TaskEnv(SelectingEnv):
             frame = self._begin(task.world, task.instruction, self.np_random)
             self._frame = self._clean(self._review(task.verifier, frame))
         except TaskError as error:
-            raise TaskError(f"{task.name} cannot be played: {error}") from error
+            raise TaskError(f"{task.name} cannot be run: {error}") from error
         self._task = task
         return self._frame.observation, self._info()
 
     def limit_steps(self, limit: int) -> None:
-        """End every episode, graded, after so many steps at most.
+        """End every episode after at most ``limit`` steps and grade it.
 
-        The first limit takes the place of the benchmark's default; of several, the lowest holds.
-        A ``TimeLimit`` that ``gym.make`` or you put around the env calls this by itself.
+        The first limit replaces the benchmark's default; after several calls, the lowest limit
+        applies. A ``TimeLimit`` that ``gym.make`` or the user puts around the env calls this method
+        automatically.
 
         Raises:
-            ConfigError: if ``limit`` is no positive int.
+            ConfigError: if ``limit`` is not a positive int.
         """
         if not is_positive_int(limit):
             raise ConfigError(f"max_steps must be a positive int, actual: {limit!r}")
@@ -224,7 +229,7 @@ class TaskEnv(SelectingEnv):
         """Carry out one action.
 
         Args:
-            action: text; over-long or malformed text is data, not an error.
+            action: text; overlong or malformed text is data, not an error.
 
         Returns:
             Observation, reward, terminated, truncated, info.
@@ -232,7 +237,7 @@ class TaskEnv(SelectingEnv):
         Raises:
             ResetNeeded: if no episode is running, or the env has been closed.
             TypeError: if ``action`` is not a string.
-            EnvBackendError: if the engine fails. The episode is over then, without a grade.
+            EnvBackendError: if the engine fails. The episode is then over and has no grade.
         """
         self._check_running("step")
         check_action(action)
@@ -261,14 +266,14 @@ class TaskEnv(SelectingEnv):
         return self._frame.observation, reward, terminated, truncated, self._info()
 
     def cut(self, reason: EndReason) -> None:
-        """End the running episode here, because its agent cannot go on; it is graded as it stands.
+        """End and grade the running episode because its agent cannot continue.
 
         Args:
-            reason: why.
+            reason: the end reason to record.
 
         Raises:
             ResetNeeded: if no episode is running, or the env has been closed.
-            EnvBackendError: if the engine fails. The episode is over then, without a grade.
+            EnvBackendError: if the engine fails. The episode is then over and has no grade.
         """
         self._check_running("cut")
         with self._lost_on_fault():
@@ -276,16 +281,18 @@ class TaskEnv(SelectingEnv):
         self._end_reason = reason
 
     def end_from_outside(self, info: dict[str, Any]) -> dict[str, Any]:
-        """Grade the episode that a wrapper has ended, if it still runs, as ``time_limit``.
+        """Grade an episode that a wrapper has ended, with end reason ``time_limit``.
+
+        An episode that has already ended in the env itself is left unchanged.
 
         Args:
-            info: what the wrapper returned with that end.
+            info: the info that the wrapper returned with the last step.
 
         Returns:
-            The same with the outcome in it.
+            The info with the outcome added.
 
         Raises:
-            EnvBackendError: if the engine fails. The episode is over then, without a grade.
+            EnvBackendError: if the engine fails. The episode is then over and has no grade.
         """
         if self._end_reason is not None:
             return info
@@ -296,15 +303,15 @@ class TaskEnv(SelectingEnv):
     def record(self) -> EpisodeRecord:
         """Return the record of the finished episode.
 
-        :func:`coevo_gym.episodes.trajectory_of` makes a trajectory of it.
+        :func:`coevo_gym.episodes.trajectory_of` turns the record into a trajectory.
 
         Raises:
-            ResetNeeded: if the episode is not over, or was lost to a fault of the engine.
+            ResetNeeded: if the episode is not over, or was lost to an engine failure.
         """
         grade, reason = self._outcome, self._end_reason
         if grade is None or reason is None:
             why = "was lost to a fault of its engine" if reason else "is not over yet"
-            raise ResetNeeded(f"The episode {why}; there is no record of it.")
+            raise ResetNeeded(f"The episode {why}, so it has no record. Finish an episode first.")
         return EpisodeRecord(
             task_id=self.task.id,
             steps=tuple(self._steps),
@@ -316,23 +323,27 @@ class TaskEnv(SelectingEnv):
         )
 
     def require_evaluable(self) -> None:
-        """Refuse to count the current episode in an evaluation.
+        """Refuse to count the current episode in an evaluation if its task is an open task.
 
         Raises:
-            TaskError: if its task is an open task.
+            TaskError: if the task is an open task.
         """
         self.task.require_asked("evaluate")
 
     def close(self) -> None:
-        """Give up the engine; twice is fine.
+        """Release the engine; repeated calls have no effect.
 
-        A running episode ends here, without a grade. What is known of a finished one stays.
+        A running episode ends without a grade. The results of a finished episode stay readable.
         """
         self._closed = True
         self._release()
 
     def render(self) -> str | None:
-        """The current state as text (``ansi``) or as the engine draws it; None without a mode."""
+        """Return the current state as text (``ansi``) or as drawn by the engine.
+
+        Returns:
+            The rendered state; None without a render mode.
+        """
         if self.render_mode is None:
             return None
         if self.render_mode != "ansi" and self.task:
@@ -346,34 +357,34 @@ class TaskEnv(SelectingEnv):
         return "\n".join(lines) + f"\n\n{self._frame.observation}\n"
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a pickle or a copy of an env that has not been reset yet holds.
+        """Return the state of an env that has not been reset yet, for a copy or a pickle.
 
         Raises:
-            TypeError: once it has been reset.
+            TypeError: if the env has been reset.
         """
         if self._begun:
             raise TypeError(
-                f"This {type(self).__name__} has begun an episode, and what its engine holds can "
-                "be neither copied nor pickled. Copy an env before its first reset(), or make "
-                "another one with gym.make(env.spec)."
+                f"This {type(self).__name__} has begun an episode, and the state of its engine can "
+                "be neither copied nor pickled. Copy an env before its first reset(), or make a "
+                "new one with gym.make(env.spec)."
             )
         return self.__dict__
 
-    # How it works.
+    # Internals.
 
     def _check_running(self, what: str) -> None:
-        """Refuse to do something for which an episode has to be running."""
+        """Raise ``ResetNeeded`` unless an episode is running."""
         if self._closed:
             raise ResetNeeded(
-                f"The env has been closed: {what}() needs a reset() first, or a new env."
+                f"Cannot call {what}(): the env is closed. Call reset() first, or make a new env."
             )
         if self._task is None:
             raise ResetNeeded("No episode has begun. Call reset() first.")
         if self._end_reason is not None:
-            raise ResetNeeded(f"The episode is over; {what}() needs a reset() first.")
+            raise ResetNeeded(f"Cannot call {what}(): the episode is over. Call reset() first.")
 
     def _finish(self, terminated: bool) -> float:
-        """Grade the episode and say why it ended; returns its reward."""
+        """Grade the episode, set its end reason, and return the final reward."""
         if self.task.origin == OPEN:
             self._release()
             grade = Grade(0.0, False)
@@ -390,7 +401,7 @@ class TaskEnv(SelectingEnv):
 
     @contextmanager
     def _lost_on_fault(self) -> Iterator[None]:
-        """An episode whose engine fails is over, and has no outcome."""
+        """Mark the episode as lost if the engine fails inside this context."""
         try:
             yield
         except (EnvBackendError, WorkersFailed):

@@ -1,9 +1,10 @@
-"""Why an episode went as it did: one label a user turn, by rule and without a model.
+"""Diagnoses: one label per user turn for its result, assigned by rules without a model.
 
-A benchmark reads the labels from what it recorded: the steps, the grader's report and the last
-observation. A task of a single request has one turn, and so one label.
+A benchmark computes the labels from the recorded steps, the grader's report and the last
+observation. A task with a single request has one turn, so it gets one label.
 
-Labels may rest on ground truth. They weigh what is learned and are counted; they are in no prompt.
+Labels may depend on ground truth. They are counted and used to weight training data, but never
+appear in a prompt.
 """
 
 from __future__ import annotations
@@ -18,51 +19,55 @@ from coevo_gym.core.trajectory import EvalTrajectory, Trajectory
 
 
 class TurnLabel(StrEnum):
-    """What is to be said of a turn.
+    """The result of a turn: a success, or the kind of failure.
 
-    Source: the kinds of failure of SEAL (arXiv 2605.24426, Tables 5 and 6); ``not_reached`` is
+    Source: the kinds of failure in SEAL (arXiv 2605.24426, Tables 5 and 6); ``not_reached`` is
     ours.
     """
 
-    PASS = "pass"  # noqa: S105 (no password)
+    PASS = "pass"  # noqa: S105 (not a password)
     CORRECT_ABSTENTION = "correct_abstention"
-    """Nothing could be done, and nothing was."""
+    """The request could not be fulfilled, and the agent called no function."""
     INVALID_TOOL_CALL = "invalid_tool_call"
-    """Something that cannot be read or run as a call."""
+    """A call could not be parsed or executed."""
     SPURIOUS_TOOL_CALL = "spurious_tool_call"
-    """Called where nothing could be done."""
+    """A function was called although the request could not be fulfilled."""
     ARGUMENT_MISMATCH = "argument_mismatch"
-    """The right operation, and not with the right arguments."""
+    """The right function was called with the wrong arguments."""
     STATE_MISMATCH = "state_mismatch"
-    """It has left another state than it should."""
+    """The final state differs from the expected state."""
     RECOVERY_FAILURE = "recovery_failure"
-    """An error that was never repaired."""
+    """A failed call was never corrected."""
     MISSING_TOOL_CALL = "missing_tool_call"
-    """An operation that is needed was never tried."""
+    """A required function was never called."""
     EMPTY_TURN = "empty_turn_model_response"
-    """Something had to be done, and nothing was tried."""
+    """A call was required, but the agent made none."""
     RESPONSE_MISMATCH = "response_mismatch"
-    """The state is right, and something that had to be found out is missing."""
+    """The final state is right, but a required result is missing."""
     NOT_REACHED = "not_reached"
-    """It was not judged: an earlier turn had failed, or the episode was cut before its end."""
+    """The turn was not judged: an earlier turn failed, or the episode was cut before."""
 
 
 NO_FAILURES = frozenset({TurnLabel.PASS, TurnLabel.CORRECT_ABSTENTION, TurnLabel.NOT_REACHED})
-"""The labels that tell of no failure."""
+"""The labels that are not failures."""
 
 TurnOutcome = Literal["passed", "empty", "state", "response", "not_reached"]
-"""How a turn compares with its reference: as good, not tried, another state, a result missing."""
+"""The result of comparing a turn with its reference.
+
+``passed``: equal. ``empty``: no call was made. ``state``: the state differs. ``response``: a result
+is missing. ``not_reached``: the turn was not judged.
+"""
 
 
 Position = Literal["only", "early", "middle", "late"]
 
 
 def position(turn: int, turns: int) -> Position:
-    """The third of an episode in which a turn ends.
+    """Return the third of an episode in which a turn ends.
 
     Args:
-        turn: from 0.
-        turns: how many the episode has.
+        turn: index of the turn, from 0.
+        turns: number of turns in the episode.
 
     Example:
         >>> [position(turn, 5) for turn in range(5)]
@@ -81,7 +86,7 @@ def position(turn: int, turns: int) -> Position:
 def first_that_applies(
     rules: Iterable[tuple[bool, TurnLabel]], otherwise: TurnLabel = TurnLabel.STATE_MISMATCH
 ) -> TurnLabel:
-    """The label of the first rule that holds.
+    """Return the label of the first rule that applies, or else the label ``otherwise``.
 
     Example:
         >>> first_that_applies([(False, TurnLabel.PASS), (True, TurnLabel.EMPTY_TURN)])
@@ -91,17 +96,17 @@ def first_that_applies(
 
 
 class TurnFacts(NamedTuple):
-    """What a judge knows of a turn, as far as a label depends on it.
+    """The facts about a turn that its label depends on.
 
     Attributes:
-        reached: whether it was judged.
-        reference: whether something had to be done in it.
-        calls: how many calls were made, those that were refused included.
-        malformed: whether something could not be read or run as a call.
-        arguments_wrong: whether a needed function was called, but never as it had to be.
-        outcome: how it compares with its reference; ``"passed"`` where there is none.
-        unrecovered: whether the last call of some function ended in an error.
-        missing: whether a needed function was not called.
+        reached: True if the turn was judged.
+        reference: True if the turn required an action.
+        calls: number of calls made, including refused calls.
+        malformed: True if a call could not be parsed or executed.
+        arguments_wrong: True if a required function was called, but never with the right arguments.
+        outcome: result of the comparison with the reference; ``"passed"`` without a reference.
+        unrecovered: True if the last call of some function ended in an error.
+        missing: True if a required function was not called.
     """
 
     reached: bool
@@ -115,23 +120,23 @@ class TurnFacts(NamedTuple):
 
     @classmethod
     def unreached(cls, reference: bool) -> TurnFacts:
-        """Of a turn that was not judged.
+        """Create the facts of a turn that was not judged.
 
         Args:
-            reference: whether something had to be done in it.
+            reference: True if the turn required an action.
         """
         return cls(reached=False, reference=reference, outcome="not_reached")
 
 
 def turn_label(turn: TurnFacts) -> TurnLabel:
-    """The one label of a turn: the first that applies, in the order of what tells the most.
+    """Return the label of a turn: the most informative one that applies.
 
     Example:
         >>> turn_label(TurnFacts(True, True, calls=1, arguments_wrong=True, outcome="state"))
         <TurnLabel.ARGUMENT_MISMATCH: 'argument_mismatch'>
 
-    Source: SEAL (arXiv 2605.24426), Eq. 6, with the priority of its Table 5. Where nothing could
-    be done, and where nothing was tried, are from Table 6.
+    Source: SEAL (arXiv 2605.24426), Eq. 6, with the priority of its Table 5. The labels for turns
+    without a possible action, and for turns without a call, follow Table 6.
     """
     if not turn.reached:
         return TurnLabel.NOT_REACHED
@@ -152,13 +157,12 @@ def turn_label(turn: TurnFacts) -> TurnLabel:
 
 
 class Diagnosis(NamedTuple):
-    """What rules say of an episode.
+    """The labels and failure modes that rules find for an episode.
 
     Attributes:
-        turns: a label for each user turn, most of them of :class:`TurnLabel`; () if nothing is
-            known of it.
-        modes: the ways in which it failed, each once and from the benchmark's closed list, the
-            most telling one first; () if it succeeded, or nothing is known of it.
+        turns: one label per user turn, usually a :class:`TurnLabel`; () if unknown.
+        modes: the failure modes of the episode, without duplicates, from the benchmark's list, the
+            most informative first; () if the episode succeeded or its modes are unknown.
     """
 
     turns: tuple[str, ...] = ()
@@ -166,11 +170,11 @@ class Diagnosis(NamedTuple):
 
 
 FAILING = tuple(str(label) for label in TurnLabel if label not in NO_FAILURES)
-"""The labels that tell of a failure."""
+"""The labels that are failures."""
 
 
 def failures_in(turns: Iterable[TurnLabel]) -> tuple[str, ...]:
-    """Return the kinds of failure among the labels of turns, each once, in order.
+    """Return the distinct failure labels among turn labels, in order.
 
     Example:
         >>> failures_in([TurnLabel.PASS, TurnLabel.EMPTY_TURN, TurnLabel.NOT_REACHED])
@@ -182,62 +186,62 @@ def failures_in(turns: Iterable[TurnLabel]) -> tuple[str, ...]:
 def diagnosis_of(
     turns: Iterable[TurnLabel], *, success: bool, modes: Iterable[str] = ()
 ) -> Diagnosis:
-    """Return the diagnosis with these labels.
+    """Create a diagnosis from turn labels and failure modes.
 
     Args:
-        turns: a label for each turn.
-        success: whether the episode succeeded, as it may with a call too many.
-        modes: the ways in which it failed; left out where it succeeded.
+        turns: one label per turn.
+        success: True if the episode succeeded, which is possible even with a superfluous call.
+        modes: failure modes of the episode; dropped if the episode succeeded.
     """
     return Diagnosis(tuple(map(str, turns)), () if success else tuple(modes))
 
 
 class Diagnosable(Benchmark, Protocol):
-    """A benchmark that can say why an episode failed; see :func:`diagnosable`.
+    """A benchmark that can diagnose why an episode failed; see :func:`diagnosable`.
 
     Attributes:
-        modes: all failure modes that its diagnoses may name; see :mod:`coevo_gym.envs.modes`.
+        modes: all failure modes that its diagnoses may contain; see :mod:`coevo_gym.envs.modes`.
     """
 
     modes: tuple[str, ...]
 
     def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
-        """Label an episode by what was recorded of it.
+        """Label an episode from its record.
 
-        It runs nothing and raises nothing: whatever a report lacks, as one of an older version
-        may, is left unsaid.
+        The diagnosis runs no engine and never raises. Facts that are missing from a report, as in
+        reports of older versions, leave the diagnosis incomplete.
         """
         ...
 
 
 def diagnosable(benchmark: Benchmark) -> Diagnosable:
-    """The benchmark, if it can say why an episode failed.
+    """Return the benchmark if it can diagnose why an episode failed.
 
     Raises:
-        ConfigError: if it has no ``diagnose``.
+        ConfigError: if the benchmark has no ``diagnose``.
     """
     if not hasattr(benchmark, "diagnose"):
         raise ConfigError(
-            f"{benchmark.name} cannot say why an episode failed: its benchmark has no diagnose(). "
-            "Choose a method that reads no labels, or give it the member of "
+            f"{benchmark.name} cannot diagnose failed episodes: it has no diagnose() method. "
+            "Choose a method that needs no labels, or implement the protocol "
             "coevo_gym.envs.diagnosis.Diagnosable."
         )
     return cast(Diagnosable, benchmark)
 
 
 def texts_after(episode: Trajectory | EvalTrajectory) -> tuple[str, ...]:
-    """What each action of an episode led to."""
+    """Return the observation that follows each action of an episode."""
     if not episode.steps:
         return ()
     return (*(step.observation for step in episode.steps[1:]), episode.last_observation)
 
 
 def facts_of(report: Mapping[str, Any]) -> tuple[TurnFacts, ...]:
-    """The facts of each turn that a grader wrote into ``report["turns"]``; () if it wrote none."""
+    """Return the facts of each turn from a grader's ``report["turns"]``; () if there are none."""
     told = report.get("turns")
     if not isinstance(told, (list, tuple)):
         return ()
     try:
         return tuple(TurnFacts(**turn) for turn in told)
-    except TypeError:  # it is somebody else's list
+    except TypeError:  # a list of another format, from a third-party grader
         return ()

@@ -1,4 +1,4 @@
-"""What all benchmark folders have in common: which of their modules answers what."""
+"""The base class of benchmark folders, and the interfaces of their modules."""
 
 from __future__ import annotations
 
@@ -18,63 +18,63 @@ from coevo_gym.envs.tags import scenario_tags
 
 
 class TasksModule(Protocol):
-    """A folder's ``tasks.py``."""
+    """The interface of a folder's ``tasks.py``."""
 
     def native_tasks(self, split: Split, subset: str | None = None) -> Sequence[Task]:
-        """Native tasks of a split, always in the same order."""
+        """Return the native tasks of a split, always in the same order."""
         ...
 
     def split_of(self, scenario: str) -> Split:
-        """The split of a scenario."""
+        """Return the split of a scenario."""
         ...
 
     def side_of(self, task: Task) -> Split:
-        """The side that a task lies on by what it is."""
+        """Return the split of a task by its content, whatever split it claims."""
         ...
 
 
 class BuilderModule(Protocol):
-    """A folder's ``builder.py``."""
+    """The interface of a folder's ``builder.py``."""
 
     def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-        """Drafts from a walk."""
+        """Return drafts made from an exploration walk."""
         ...
 
     def build(self, draft: Draft) -> Task:
-        """A proven task from a draft."""
+        """Build a proven task from a draft."""
         ...
 
     def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
-        """What a list of actions does."""
+        """Run a list of actions in a fresh engine and return their effects."""
         ...
 
     def evidence(self, task: Task) -> Evidence:
-        """What a verdict depends on."""
+        """Return the facts that the verdict on an episode depends on."""
         ...
 
 
 class ProposalsModule(Protocol):
-    """A folder's ``proposals.py``."""
+    """The interface of a folder's ``proposals.py``."""
 
     def open_task(self, task: Task) -> Task:
-        """The same world with nothing asked for."""
+        """Return an open task: the same world without a request."""
         ...
 
     def draft(self, proposal: Proposal, context: Context) -> Draft:
-        """The draft that a proposal stands for."""
+        """Return the draft that a proposal describes."""
         ...
 
 
 class FolderBenchmark:
-    """The part of :class:`coevo_gym.core.benchmark.Benchmark` that a folder's modules answer.
+    """The part of :class:`coevo_gym.core.benchmark.Benchmark` that a folder's modules implement.
 
-    A subclass adds ``name``, ``env_id``, ``subsets`` and ``symbol``, and its own ``tags`` where it
-    has more to say of a task than its scenario.
+    A subclass adds ``name``, ``env_id``, ``subsets`` and ``symbol``. It overrides ``tags`` if it
+    can describe a task by more than its scenario.
 
     Args:
         tasks: the folder's ``tasks`` module.
         builder: its ``builder`` module.
-        choices: what a scorer may choose from.
+        choices: function that returns the actions a scoring policy may choose from.
     """
 
     name: str
@@ -88,68 +88,68 @@ class FolderBenchmark:
         self._tasks, self._builder, self._choices = tasks, builder, choices
 
     def tasks(self, split: Split | str, subset: str | None = None) -> Sequence[Task]:
-        """Native tasks; see ``native_tasks`` in the folder's ``tasks.py``.
+        """Return native tasks; see ``native_tasks`` in the folder's ``tasks.py``.
 
         Args:
             split: one of :data:`NATIVE_SPLITS`, or its name.
-            subset: the benchmark's own name for a part; None for all.
+            subset: part of the split, by the benchmark's own name; None for the whole split.
 
         Raises:
-            TaskError: if there is no such split or subset.
+            TaskError: if the split or subset is unknown.
         """
         split = parse_split(split)
         if split not in NATIVE_SPLITS:
             raise TaskError(
-                f"No native task of {self.name} is {split}: only a share that is set aside is "
-                "(hold_out)."
+                f"{self.name} has no native {split} tasks. Set hold_out to hold out a share of "
+                "the training scenarios, such as hold_out=0.2."
             )
         found = self._tasks.native_tasks(split, subset)
         return TaskList(found) if isinstance(found, tuple) else found
 
     def split_of(self, scenario: str) -> Split:
-        """The split of a scenario."""
+        """Return the split of a scenario."""
         return self._tasks.split_of(scenario)
 
     def side_of(self, task: Task) -> Split:
-        """The side that a task lies on by what it is; see the folder's ``tasks.py``."""
+        """Return the split of a task by its content; see the folder's ``tasks.py``."""
         return self._tasks.side_of(task)
 
     def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-        """Drafts from a walk; see the folder's ``builder.py``."""
+        """Return drafts made from an exploration walk; see the folder's ``builder.py``."""
         return self._builder.drafts(trace, context, rng)
 
     def build(self, draft: Draft) -> Task:
-        """A proven task from a draft; see the folder's ``builder.py``."""
+        """Build a proven task from a draft; see the folder's ``builder.py``."""
         return self._builder.build(draft)
 
     def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
-        """What a list of actions does; see :meth:`coevo_gym.core.benchmark.Benchmark.replay`."""
+        """Replay a list of actions; see :meth:`coevo_gym.core.benchmark.Benchmark.replay`."""
         return self._builder.replay(task.require_asked("replay"), actions, to_error=to_error)
 
     def evidence(self, task: Task) -> Evidence:
-        """What a verdict depends on; see the folder's ``builder.py``."""
+        """Return the facts that a verdict depends on; see the folder's ``builder.py``."""
         return self._builder.evidence(task.require_asked("judge"))
 
     def choices(self, view: View) -> tuple[str, ...]:
-        """What a scorer may choose from; see the folder's ``choices.py``."""
+        """Return the actions a scoring policy may choose from; see the folder's ``choices.py``."""
         return self._choices(view)
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
-        """The scenario, unless a folder says more."""
+        """Return the default tags: the scenario. Subclasses may add more."""
         return scenario_tags(task)
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
-        """The solution itself, unless a folder says otherwise."""
+        """Return the actions to imitate: by default, the task's solution."""
         return task.solution
 
 
 class ProposableFolder(FolderBenchmark):
-    """A folder that models can explore, too: a :class:`~coevo_gym.core.benchmark.Proposable`.
+    """A folder benchmark that models can explore: a :class:`~coevo_gym.core.benchmark.Proposable`.
 
     Args:
         tasks: the folder's ``tasks`` module.
         builder: its ``builder`` module.
-        choices: what a scorer may choose from.
+        choices: function that returns the actions a scoring policy may choose from.
         proposals: its ``proposals`` module.
     """
 
@@ -164,10 +164,10 @@ class ProposableFolder(FolderBenchmark):
         self._proposals = proposals
 
     def open(self, task: Task) -> Task:
-        """The same world with nothing asked for; see the folder's ``proposals.py``."""
+        """Return an open task, which asks for nothing; see the folder's ``proposals.py``."""
         return self._proposals.open_task(task)
 
     def draft(self, proposal: Proposal, context: Context) -> Draft:
-        """The draft that a proposal stands for; see the folder's ``proposals.py``."""
+        """Return the draft that a proposal describes; see the folder's ``proposals.py``."""
         check_context(self.name, context)
         return self._proposals.draft(proposal, context)

@@ -1,4 +1,4 @@
-"""What passes between an engine, the env around it and the grader: frames, info, grades."""
+"""Data types passed between an engine, its env and the grader: frames, info, grades."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from coevo_gym.core.task import FrozenDict
 
 
 class Info(TypedDict):
-    """The keys of every env's info; a benchmark adds its own under its name as prefix.
+    """The info keys that every env has; a benchmark adds its own, prefixed with its name.
 
-    ``score`` is -1.0 and ``end_reason`` "" until the episode is over.
+    ``score`` is -1.0 and ``end_reason`` is "" until the episode is over.
     """
 
     task_id: str
@@ -26,20 +26,20 @@ class Info(TypedDict):
 
 
 PRIVATE_INFO = frozenset({"task_id", "success", "score", "end_reason"})
-"""Info keys that no policy is shown: an id is a hash of the verifier too."""
+"""Info keys hidden from policies; a task id is among them because it is a hash of the verifier."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What an engine shows after a reset or an action.
+    """The output of an engine after a reset or an action.
 
     Attributes:
         observation: text for the agent.
-        done: the task's own end was reached.
-        cut: a limit of the benchmark's own protocol ended the episode.
-        valid: whether the action had an effect.
-        error_kind: why it had none, as a short word; "".
-        admissible: actions known to be possible now; () where they cannot be listed.
+        done: True if the task itself has ended.
+        cut: True if a limit of the benchmark's own protocol ended the episode.
+        valid: True if the action had an effect.
+        error_kind: short word for why the action had no effect, or "".
+        admissible: actions that are possible now; () if they cannot be listed.
         calls: names of the engine operations that ran.
         extras: values of the benchmark's own info keys.
     """
@@ -55,13 +55,13 @@ class Frame:
 
 
 class Grade(NamedTuple):
-    """A finished episode's outcome.
+    """The outcome of a finished episode.
 
     Attributes:
         score: the benchmark's own score, in [0, 1].
         success: the binary outcome.
         parts: values of the benchmark's own info keys about the score.
-        report: the grader's JSON for diagnosers; never shown to a policy.
+        report: the grader's report as JSON, for diagnosis; never shown to a policy.
     """
 
     score: float

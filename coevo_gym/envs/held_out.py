@@ -1,7 +1,8 @@
-"""Training scenarios that are set aside: a yardstick of many scenarios beside the official splits.
+"""Held-out training scenarios: a test set of many scenarios, in addition to the official splits.
 
-A fixed hash says which, so that they are the same in every run and process, whatever its seed.
-Their tasks are of the split ``held_out``: whatever refuses validation tasks refuses them.
+A fixed hash selects the scenarios, so the selection is the same in every run and process, whatever
+the seed. The tasks of these scenarios have the split ``held_out``. Any code that refuses validation
+tasks also refuses held-out tasks.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from coevo_gym.core.task import Split, Task, canonical_json, folded, parse_split
 from coevo_gym.core.task_file import TaskList
 
 _REMEMBERED = 4096
-"""Tasks whose content has been looked at and is remembered."""
+"""Maximum number of tasks whose comparison with held-out tasks is cached."""
 
 
 def is_held_out(benchmark: str, scenario: str, share: float) -> bool:
-    """Whether a training scenario is set aside.
+    """Return True if a training scenario is held out.
 
-    Each is by itself, so about ``share`` of all are; those of a share are also those of a larger
-    one.
+    Each scenario is selected independently, so the held-out share is about ``share``. A larger
+    share includes every scenario of a smaller one.
 
     Args:
         benchmark: name of the benchmark.
         scenario: name of the scenario.
-        share: share of the scenarios to set aside, in [0, 1).
+        share: share of the scenarios to hold out, in [0, 1).
 
     Example:
         >>> [is_held_out("alfworld", f"FloorPlan{n}", 0.2) for n in (1, 2, 3)]
@@ -40,11 +41,11 @@ def is_held_out(benchmark: str, scenario: str, share: float) -> bool:
 
 
 class HoldingOut:
-    """A benchmark some of whose training scenarios are set aside; all else it does as before.
+    """A benchmark with some of its training scenarios held out; everything else is unchanged.
 
     Args:
-        benchmark: what it is without that.
-        share: share of its training scenarios, in (0, 1).
+        benchmark: the benchmark to wrap.
+        share: share of its training scenarios to hold out, in (0, 1).
     """
 
     def __init__(self, benchmark: Benchmark, share: float) -> None:
@@ -53,7 +54,7 @@ class HoldingOut:
         self._lists: dict[tuple[object, ...], Sequence[Task]] = {}
 
     def __getattr__(self, name: str) -> Any:
-        # Not all benchmarks have all members (``Proposable``'s), so what there is decides.
+        # Forward, because some members (those of ``Proposable``) exist on some benchmarks only.
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._inner, name)
@@ -62,22 +63,22 @@ class HoldingOut:
         return benchmark_of, (self._inner.name, self._share)
 
     def tasks(self, split: Split | str, subset: str | None = None) -> Sequence[Task]:
-        """Native tasks of a split; those in scenarios that are set aside are ``held_out``.
+        """Return the native tasks of a split; tasks in held-out scenarios have split ``held_out``.
 
         Raises:
-            TaskError: if there is none.
+            TaskError: if the split has no tasks.
         """
         split = parse_split(split)
         if split not in (Split.TRAIN, Split.HELD_OUT):
             return self._inner.tasks(split, subset)
         train = self._inner.tasks(Split.TRAIN, subset)
-        # Each env asks for its list, and other data may have been installed since the last one.
+        # The key includes the data, because other data may be installed between two envs.
         key = (split, subset, len(train), train[0].id, train[-1].id)
         if key not in self._lists:
             self._lists[key] = TaskList(self._part(train, split))
         if not self._lists[key]:
             raise TaskError(
-                f"With hold_out={self._share:g} {self._inner.name} has no {split} task in subset "
+                f"With hold_out={self._share:g}, {self._inner.name} has no {split} tasks in subset "
                 f"{subset!r}. Choose another share."
             )
         return self._lists[key]
@@ -91,16 +92,16 @@ class HoldingOut:
                 yield task
 
     def split_of(self, scenario: str) -> Split:
-        """The split of a scenario, also one without native tasks."""
+        """Return the split of a scenario, even if it has no native tasks."""
         side = self._inner.split_of(scenario)
         held_out = is_held_out(self._inner.name, scenario, self._share)
         return Split.HELD_OUT if side is Split.TRAIN and held_out else side
 
     def side_of(self, task: Task) -> Split:
-        """The side that a task lies on by what it is.
+        """Return the split of a task by its content, whatever split it claims.
 
-        A copy of a native task that is set aside, with another scenario or in other words, is
-        recognised by its world and verifier.
+        A copy of a held-out native task is recognised by its world and verifier, even if its
+        scenario or wording differs.
         """
         if self._has_content(task):
             return Split.HELD_OUT
@@ -108,7 +109,7 @@ class HoldingOut:
         return Split.HELD_OUT if side is Split.TRAIN and self._holds(task) else side
 
     def relabelled(self, task: Task) -> Task:
-        """The task; ``held_out`` where it says ``train`` and is set aside."""
+        """Return the task, relabelled ``held_out`` if its training scenario is held out."""
         if task.split is not Split.TRAIN or not self._holds(task):
             return task
         return task.model_copy(update={"split": Split.HELD_OUT})
@@ -117,7 +118,7 @@ class HoldingOut:
         return is_held_out(self._inner.name, task.scenario, self._share)
 
     def _copies(self, task: Task) -> bool:
-        """Whether a native task that is set aside has the same world and verifier."""
+        """Return True if a held-out native task has the same world and verifier."""
         return _content(task) in self._contents
 
     @cached_property
@@ -127,7 +128,7 @@ class HoldingOut:
             try:
                 tasks = self._inner.tasks(Split.TRAIN, subset)
             except TaskError:
-                continue  # this subset has no training task
+                continue  # this subset has no training tasks
             found.update(_content(task) for task in tasks if self._holds(task))
         return frozenset(found)
 
@@ -143,39 +144,39 @@ def _holding_out(name: str, share: float) -> Benchmark:
 
 
 def benchmark_of(name: str, hold_out: float = 0.0) -> Benchmark:
-    """A benchmark by name, with a share of its training scenarios set aside.
+    """Return a benchmark by name, with a share of its training scenarios held out.
 
     Args:
         name: name of the benchmark.
-        hold_out: the share, in [0, 1); 0 for the benchmark as it is.
+        hold_out: share to hold out, in [0, 1); 0 returns the unmodified benchmark.
 
     Raises:
-        ConfigError: if the share is none.
+        ConfigError: if the share is out of range.
         TaskError: if no benchmark of that name is registered.
     """
     if not 0 <= hold_out < 1:
-        raise ConfigError(f"hold_out must be a share in [0, 1), actual: {hold_out!r}")
+        raise ConfigError(f"hold_out must be in [0, 1), actual: {hold_out!r}")
     return _holding_out(name, float(hold_out)) if hold_out else get_benchmark(name)
 
 
 def native_tasks(
     name: str, split: Split, subset: str | None = None, *, hold_out: float = 0.0
 ) -> Sequence[Task]:
-    """Native tasks of a benchmark.
+    """Return the native tasks of a benchmark.
 
     Args:
         name: name of the benchmark.
-        split: the side of the border.
-        subset: the benchmark's own name for a part; None for all.
-        hold_out: share of the training scenarios that is set aside, in [0, 1).
+        split: split of the tasks.
+        subset: part of the split, by the benchmark's own name; None for the whole split.
+        hold_out: share of the training scenarios that is held out, in [0, 1).
 
     Raises:
-        ConfigError: if held-out tasks are asked for where none are held out.
-        TaskError: if benchmark, split or subset is unknown.
+        ConfigError: if held-out tasks are requested but ``hold_out`` is 0.
+        TaskError: if the benchmark, split or subset is unknown.
     """
     if split is Split.HELD_OUT and not hold_out:
         raise ConfigError(
-            "The split 'held_out' is made of training scenarios that are set aside, and none is. "
-            "Set hold_out, the share of them: benchmark.hold_out=0.2 in a run's settings."
+            "The split 'held_out' is empty because hold_out is 0. Set hold_out to the share of "
+            "training scenarios to hold out, such as benchmark.hold_out=0.2 in a run's settings."
         )
     return benchmark_of(name, hold_out).tasks(split, subset)

@@ -1,8 +1,8 @@
-"""Failure modes: in which way an episode failed, by rules that all benchmarks share.
+"""Failure modes: the ways in which an episode can fail, found by rules that all benchmarks share.
 
-A benchmark names its modes in a closed list (``Diagnosable.modes``). Its ``diagnose`` returns those
-that a failed episode shows, the most telling one first: those of its own rules come before the
-common ones of :func:`rule_modes`.
+Each benchmark lists its modes in ``Diagnosable.modes``. Its ``diagnose`` returns the modes that a
+failed episode shows, the most informative one first. Modes found by the benchmark's own rules come
+before the common modes of :func:`rule_modes`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ EXHAUSTED = "exhaustive_exploration_failure"
 COMMON = (FORMAT, REPEATED, LOOP, REPETITIVE, GIVE_UP, EXHAUSTED)
 """Modes that need no knowledge of a benchmark, in the order in which they are tried.
 
-Source: names of Role-Agent (arXiv 2606.10917), Table 6; the rules are ours.
+Source: names from Role-Agent (arXiv 2606.10917), Table 6; the rules are ours.
 """
 
 Ended = Literal["agent", "budget"]
-"""Whether the agent ended an episode, or a limit of steps, tokens or time."""
+"""The cause of an episode's end: the agent itself, or a limit on steps, tokens or time."""
 
 _BUDGET = frozenset(
     {
@@ -35,16 +35,16 @@ _BUDGET = frozenset(
     }
 )
 _LEAST = 6
-"""Steps from which an episode can go round in circles."""
+"""Minimum number of steps from which an episode can count as going around in circles."""
 
 
 class Stretch(NamedTuple):
-    """One step, as far as rules that all benchmarks share depend on it.
+    """The part of a step that the shared rules read.
 
     Attributes:
-        action: what the agent sent.
-        error_kind: why it had no effect, or "".
-        state: the observation that it was taken on, or a place in the benchmark's world.
+        action: the action that the agent sent.
+        error_kind: the reason why the action had no effect, or "".
+        state: the observation before the action, or a place in the benchmark's world.
     """
 
     action: str
@@ -62,18 +62,19 @@ def rule_modes(
     """Return the common failure modes that a failed episode shows, in the order of ``COMMON``.
 
     Args:
-        steps: its steps.
-        format_kinds: the kinds of error that tell of an unreadable action.
-        ended: who ended it.
-        max_steps: most steps that it could have had.
+        steps: steps of the episode.
+        format_kinds: the error kinds that stand for an unreadable action.
+        ended: cause of the episode's end.
+        max_steps: maximum number of steps that the episode was allowed.
 
     Returns:
-        ``action_format_error``: a third of the steps, or more, were unreadable.
-        ``repeated_failed_action``: an action failed, and was sent again at once with the same
+        ``action_format_error``: at least a third of the steps were unreadable.
+        ``repeated_failed_action``: an action failed and was sent again at once with the same
         result. ``navigation_loop``: of at least 6 steps, 4 were taken in one state, or the last 6
-        in at most 2. ``repetitive_exploration``: of at least 6 steps, fewer than half had an
-        action of their own. ``premature_give_up``: the agent ended it in the first third.
-        ``exhaustive_exploration_failure``: a limit ended it, and none of the others applies.
+        in at most 2 states. ``repetitive_exploration``: of at least 6 steps, fewer than half had
+        distinct actions. ``premature_give_up``: the agent ended the episode within the first third
+        of its allowed steps. ``exhaustive_exploration_failure``: a limit ended the episode, and no
+        other mode applies.
 
     Example:
         >>> step = Stretch("open door", "locked", "hall")
@@ -103,19 +104,19 @@ def listed_modes(
     format_kinds: Collection[str] = (),
     max_steps: int = 0,
 ) -> tuple[str, ...]:
-    """Return the modes of a failed episode: a benchmark's own, then the common ones in its list.
+    """Return the modes of a failed episode: the benchmark's own, then the common ones it lists.
 
     Args:
-        own: what the benchmark's own rules found, the most telling mode first.
+        own: modes found by the benchmark's own rules, the most informative one first.
         episode: the episode.
-        steps: its steps.
-        modes: the benchmark's closed list.
+        steps: steps of the episode.
+        modes: all modes that the benchmark lists.
         format_kinds: see :func:`rule_modes`.
         max_steps: see :func:`rule_modes`.
 
     Returns:
-        Each mode once; ``exhaustive_exploration_failure`` where it is in the list, a limit ended
-        the episode, and no other mode was found.
+        Each mode once. ``exhaustive_exploration_failure`` is returned only if the benchmark lists
+        it, a limit ended the episode, and no other mode was found.
     """
     ended: Ended = "budget" if episode.end_reason in _BUDGET else "agent"
     settings = {"format_kinds": format_kinds, "ended": ended, "max_steps": max_steps}
@@ -128,13 +129,13 @@ def listed_modes(
 def stretches(
     steps: Sequence[Step], kind: Callable[[Step], str] = lambda step: step.error_kind
 ) -> list[Stretch]:
-    """Return the steps of an episode as rules see them.
+    """Return an episode's steps in the form that the rules read.
 
-    An action without effect leaves the state as it was, whatever text answers it.
+    An action without effect leaves the state unchanged, regardless of the text that answers it.
 
     Args:
-        steps: in order.
-        kind: returns why a step's action had no effect, or "".
+        steps: steps of the episode, in order.
+        kind: function that returns why a step's action had no effect, or "".
     """
     found: list[Stretch] = []
     for step in steps:
@@ -145,7 +146,7 @@ def stretches(
 
 
 def modes_that_apply(rules: Iterable[tuple[str, bool]]) -> tuple[str, ...]:
-    """Return the modes whose rules hold, in order.
+    """Return the modes whose rules apply, in order.
 
     Example:
         >>> modes_that_apply([("a", True), ("b", False), ("c", True)])

@@ -1,7 +1,8 @@
-"""What all benchmarks have in common where a model explores: open tasks, and drafts from proposals.
+"""Shared code for model-driven exploration: open tasks, and drafts made from proposals.
 
-A proposal is a model's own words. Nothing in it is trusted: what cannot be made into a draft is a
-:class:`~coevo_gym.core.errors.BuildError` that says why, for whoever reads the verdict.
+A proposal consists of a model's own words, and nothing in it is trusted. A proposal that cannot
+become a draft raises :class:`~coevo_gym.core.errors.BuildError`; the error states the reason that
+the verdict will show.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from coevo_gym.core.task import OPEN, NothingAsked, Split, Task, World, strictes
 from coevo_gym.envs.base import ACTION_CAP
 
 MAX_ACTIONS = 100
-"""Most actions of a proposal; each is played several times before a task is proven."""
+"""Maximum number of actions per proposal; each is run several times before a task is proven."""
 MAX_TURNS = 20
 MAX_REQUEST = 4_000
-"""Most characters of what a user says in a turn."""
+"""Maximum number of characters in a user's message."""
 
 
 def opened(task: Task, side: Split, instruction: str, *, world: World | None = None) -> Task:
-    """A task's world with nothing asked for; an open task is open already.
+    """Return an open task: a task's world without its request. An open task is returned unchanged.
 
     Args:
         task: the task.
-        side: where it lies by what it is (``Benchmark.side_of``), so that a copy of a held-out task
-            is held out when it is opened, too.
+        side: split of the task by its content (``Benchmark.side_of``), so that the open version of
+            a copy of a held-out task is held out, too.
         instruction: a sentence that is the same for all tasks of a benchmark.
-        world: its world without what is asked for; None if the world holds nothing of that.
+        world: the task's world without its goal; None if the world contains no goal.
     """
     if task.origin == OPEN:
         return task
@@ -49,10 +50,10 @@ def opened(task: Task, side: Split, instruction: str, *, world: World | None = N
 
 
 def request_of(proposal: Proposal) -> str:
-    """What a user asks for in a single turn.
+    """Return the user's message in a proposal with a single turn.
 
     Raises:
-        BuildError: if there are more turns, or it says nothing, or is too long.
+        BuildError: if the proposal has several turns, or its message is empty or too long.
     """
     turns = requests_of(proposal)
     if len(turns) > 1:
@@ -61,10 +62,10 @@ def request_of(proposal: Proposal) -> str:
 
 
 def requests_of(proposal: Proposal) -> tuple[str, ...]:
-    """What a user says in each turn.
+    """Return the user's message in each turn of a proposal.
 
     Raises:
-        BuildError: if there are too many turns, or one says nothing, or is too long.
+        BuildError: if there are too many turns, or a message is empty or too long.
     """
     turns = tuple(said.strip() for said in proposal.turns)
     if len(turns) > MAX_TURNS:
@@ -81,10 +82,10 @@ def requests_of(proposal: Proposal) -> tuple[str, ...]:
 
 
 def actions_of(proposal: Proposal) -> tuple[str, ...]:
-    """Its actions.
+    """Return the actions of a proposal.
 
     Raises:
-        BuildError: if there are none, too many, or one is longer than an env takes.
+        BuildError: if there are no actions or too many, or an action is longer than an env accepts.
     """
     actions = proposal.actions
     if not actions:
@@ -107,19 +108,19 @@ def draft_of(
     world: World,
     scenario: str | None = None,
 ) -> Draft:
-    """The draft of what was explored from a context.
+    """Create a draft from the results of exploring a context.
 
-    What grew from an open task counts as grown from the task that was opened.
+    A draft that was explored from an open task counts as a child of the task that was opened.
 
     Args:
-        context: where it was explored from.
-        instruction: what the agent would be asked to do.
-        solution: actions that claim to solve it.
+        context: the context that was explored.
+        instruction: the instruction for the agent.
+        solution: actions that claim to solve the task.
         world: starts the engine.
-        scenario: where it claims to lie; None for the scenario of the context's task.
+        scenario: the scenario that the draft claims; None for that of the context's task.
 
     Raises:
-        BuildError: if a text is not valid Unicode, as one read from escapes may be.
+        BuildError: if a text is not valid Unicode, which can result from decoded escapes.
     """
     source = context.task
     try:
@@ -138,17 +139,17 @@ def draft_of(
 
 
 def check_context(benchmark: str, context: Context) -> None:
-    """Refuse to draft from a task that is another benchmark's, or not to train on.
+    """Raise an error if a context's task belongs to another benchmark, or is not a training task.
 
     Raises:
-        SplitLeakError: if the context's task is no training task.
-        TaskError: if it is another benchmark's.
+        SplitLeakError: if the context's task is not a training task.
+        TaskError: if the context's task belongs to another benchmark.
     """
     task = context.task
     if task.benchmark != benchmark:
-        raise TaskError(f"{task.name} is a task of {task.benchmark}, not of {benchmark}.")
+        raise TaskError(f"{task.name} belongs to {task.benchmark}, not to {benchmark}.")
     if task.split is not Split.TRAIN:
         raise SplitLeakError(
-            f"Refusing to draft from {task.name}: it is a {task.split} task, and only training "
-            "tasks may be explored and drafted from."
+            f"Refusing to draft from {task.name}: it is a {task.split} task. Only training tasks "
+            "may be explored."
         )

@@ -1,7 +1,7 @@
-"""Which tasks an env plays: those of its split or of its list, and what a reset picks from them.
+"""Task selection for envs: the tasks of a split or a list, and the task that a reset picks.
 
-Every task is checked before it is played: whose it is, and that one which claims to be a training
-task is none of the validation or test tasks.
+Every task is checked before an episode begins. It must belong to the env's benchmark, and a task
+that claims to be a training task must not be a copy of a validation or test task.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from coevo_gym.envs.held_out import HoldingOut, benchmark_of, native_tasks
 
 
 class SelectingEnv(gym.Env[str, str]):
-    """The part of an env that knows its tasks; a benchmark with tasks of its own kind overrides it.
+    """The part of an env that selects its tasks.
+
+    A benchmark whose tasks need other rules overrides its methods.
 
     Args:
-        split: ``"train"``, ``"val"``, ``"test"`` or ``"held_out"``: which native tasks ``reset``
-            picks from.
-        subset: the benchmark's own name for a part of the split; None for all.
+        split: the split that ``reset`` picks native tasks from: ``"train"``, ``"val"``, ``"test"``
+            or ``"held_out"``.
+        subset: part of the split, by the benchmark's own name; None for the whole split.
         tasks: names or ids of the tasks to pick from, or the path of a JSONL file of tasks.
         hold_out: share of the training scenarios whose tasks are ``held_out``, in [0, 1).
     """
@@ -41,21 +43,21 @@ class SelectingEnv(gym.Env[str, str]):
         hold_out: float = 0.0,
     ) -> None:
         self.split, self.hold_out = parse_split(split), hold_out
-        _ = self.practised  # a share that is none is told here
+        _ = self.practised  # raises if the share is out of range
         self._tasks = self._select(subset, tasks)
 
     @property
     def tasks(self) -> Sequence[Task]:
-        """The tasks that ``reset`` picks from when it is told none."""
+        """The tasks that ``reset`` picks from if its options specify none."""
         return self._tasks
 
     @property
     def practised(self) -> Benchmark:
-        """The env's benchmark, with the scenarios set aside that this env sets aside."""
+        """The env's benchmark, with the env's share of scenarios held out."""
         return benchmark_of(self.benchmark, self.hold_out)
 
     def _select(self, subset: str | None, tasks: Sequence[str] | str | None) -> Sequence[Task]:
-        """The tasks that ``reset`` picks from."""
+        """Return the tasks that ``reset`` picks from."""
         if tasks is None:
             return self._native(subset)
         if isinstance(tasks, str):
@@ -70,38 +72,38 @@ class SelectingEnv(gym.Env[str, str]):
                     f"split={str(self.split)!r}. Pass split={str(task.split)!r}."
                 )
         if not chosen:
-            raise TaskError(f"tasks={tasks!r} names no task.")
+            raise TaskError(f"tasks={tasks!r} contains no tasks. Name at least one.")
         return chosen
 
     def _native(self, subset: str | None) -> Sequence[Task]:
-        """Native tasks of the env's split."""
+        """Return the native tasks of the env's split."""
         return native_tasks(self.benchmark, self.split, subset, hold_out=self.hold_out)
 
     def _find(self, name_or_id: str) -> Task:
-        """The native task with this name or id."""
+        """Return the native task with this name or id."""
         found, practised = find_task(self.benchmark, name_or_id), self.practised
         return practised.relabelled(found) if isinstance(practised, HoldingOut) else found
 
     def _check(self, task: Task) -> None:
-        """Refuse a task that this env may not play."""
+        """Raise an error if this env must not run a task."""
         if task.benchmark != self.benchmark:
             raise TaskError(
-                f"{task.name} is a task of {task.benchmark}, not of {self.benchmark}. "
-                f"Make its own env instead."
+                f"{task.name} belongs to {task.benchmark}, but this env runs {self.benchmark}. "
+                f"Make an env of {task.benchmark} instead."
             )
-        if task.split is Split.TRAIN:  # what is only evaluated needs no claim
+        if task.split is Split.TRAIN:  # other splits claim nothing that needs a check
             try:
                 side = self._side_of(task)
             except TaskError as error:
-                raise TaskError(f"{task.name} cannot be played: {error}") from error
+                raise TaskError(f"{task.name} cannot be run: {error}") from error
             check_claim(task, side, "play")
 
     def _side_of(self, task: Task) -> Split:
-        """The side of the border that a task lies on, whatever split it claims."""
+        """Return the split of a task by its content, whatever split it claims."""
         return self.practised.side_of(task)
 
     def _choose(self, options: Mapping[str, Any]) -> Task:
-        """The task that the options of a reset name, else one that the seed picks."""
+        """Return the task that the reset options specify, or else a randomly drawn task."""
         unknown = set(options) - {"task", "task_id"}
         if unknown or len(options) > 1:
             raise ConfigError(

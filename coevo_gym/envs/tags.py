@@ -1,9 +1,9 @@
-"""Tags: what a task is about, as short words that can be counted.
+"""Tags: short words that describe a task and can be counted.
 
-A tag is ``kind:value``, such as ``scene:FloorPlan12`` or ``goal:heat``. Tags come from a task's
-scenario, its world and what is said in it, and from nothing else: no verifier and no solution is
-read, so they can be told to whoever explores, and a draft has the same tags as the task that is
-built from it. An open task has those of its place alone.
+A tag has the form ``kind:value``, such as ``scene:FloorPlan12`` or ``goal:heat``. Tags are computed
+from a task's scenario, world and instruction only. They never depend on its verifier or solution,
+so an explorer may see them, and a draft has the same tags as the task built from it. An open task
+has only the tags of its scenario.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import OPEN, Task
 
 TAG = re.compile(r"[a-z][a-z0-9_]*:\S(?:.*\S)?")
-"""How a tag is written: a kind, a colon, and a value without spaces at its ends."""
+"""The format of a tag: a kind, a colon, and a value without leading or trailing spaces."""
 
 
 def tags_from(pairs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Tags in order, each once.
+    """Return sorted tags without duplicates.
 
     Args:
-        pairs: kind and value of each. Spaces in values are made one; empty values are left out.
+        pairs: kind and value of each tag. Runs of spaces in a value become one space; empty values
+            are dropped.
 
     Example:
         >>> tags_from([("object", "mug"), ("goal", "heat"), ("object", "mug"), ("lamp", "")])
@@ -34,7 +35,7 @@ def tags_from(pairs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def kind_of_tag(tag: str) -> str:
-    """The kind of a tag.
+    """Return the kind of a tag.
 
     Example:
         >>> kind_of_tag("scene:FloorPlan12")
@@ -44,7 +45,7 @@ def kind_of_tag(tag: str) -> str:
 
 
 def value_of_tag(tag: str) -> str:
-    """The value of a tag.
+    """Return the value of a tag.
 
     Example:
         >>> value_of_tag("scene:builtin/FloorPlan7")
@@ -54,19 +55,19 @@ def value_of_tag(tag: str) -> str:
 
 
 def asks_nothing(task: Task | Draft) -> bool:
-    """Whether it is an open task, which has the tags of its place alone."""
+    """Return True for an open task, which has only the tags of its scenario."""
     return isinstance(task, Task) and task.origin == OPEN
 
 
 def scenario_tags(task: Task | Draft) -> tuple[str, ...]:
-    """The tags of a benchmark that says no more: the scenario."""
+    """Return the default tags of a task: its scenario."""
     return tags_from([("scenario", task.scenario)])
 
 
 def tags_of(task: Task | Draft) -> tuple[str, ...]:
-    """The tags of a task or a draft, by its benchmark.
+    """Return the tags of a task or a draft, as its benchmark defines them.
 
-    One from before there were tags gives its scenario.
+    A benchmark without a ``tags`` method gets :func:`scenario_tags`.
     """
     benchmark = get_benchmark(task.benchmark)
     return benchmark.tags(task) if hasattr(benchmark, "tags") else scenario_tags(task)

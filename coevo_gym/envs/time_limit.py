@@ -1,10 +1,10 @@
-"""The limit that Gymnasium puts around an env, made known to the env inside.
+"""Step limits set by Gymnasium's ``TimeLimit``, passed on to the env inside it.
 
-``gym.make(id, max_episode_steps=n)`` makes the env first and then wraps it: ``TimeLimit(env, n)``
-cuts an episode from outside, where nobody can grade it. An env is not told of that: its arguments
-and its spec know no limit, and wrappers know what is inside of them, never what is outside. So
-``TimeLimit`` is taught here to tell the env that it is put around, if that env has a method
-``limit_steps`` to be told by. For all other envs it stays as it is.
+``gym.make(id, max_episode_steps=n)`` makes the env first and wraps it afterwards. A plain
+``TimeLimit(env, n)`` would cut an episode from outside, and the env could not grade it: neither the
+env's arguments nor its spec contain the limit, and a wrapper knows the env inside it but not the
+wrappers around it. This module therefore patches ``TimeLimit`` to call ``limit_steps`` on the env,
+if the env has that method. All other envs are unaffected.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import gymnasium as gym
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 ONE_TO_ONE = (OrderEnforcing, PassiveEnvChecker, TimeLimit)
-"""Wrappers of ``gym.make`` through which a step stays one step."""
+"""Wrappers added by ``gym.make`` that pass on each step as exactly one step."""
 
 
 @runtime_checkable
 class StepLimited(Protocol):
-    """An env that ends its episodes itself, and can be told after how many steps."""
+    """An env that ends its own episodes and accepts a step limit."""
 
     def limit_steps(self, limit: int) -> None:
-        """End every episode after ``limit`` steps at most."""
+        """End every episode after at most ``limit`` steps."""
         ...
 
 
 def let_time_limits_tell() -> None:
-    """Let every ``TimeLimit`` made from now on tell its limit to a :class:`StepLimited` env."""
+    """Patch ``TimeLimit`` to pass its limit to any :class:`StepLimited` env; safe to call twice."""
     make = TimeLimit.__init__
     if make.__module__ == __name__:
         return

@@ -1,8 +1,8 @@
-"""Many episodes in lock step, each with its own task.
+"""Vector envs that run many episodes in lock step, each with its own task.
 
-Gymnasium's vector envs send the same ``options`` to all sub-envs and reset finished ones by
-themselves, which throws away an LLM's generation. Here ``reset`` takes a task per env and a mask,
-and a finished env waits until it is reset (``autoreset_mode="Disabled"``) unless told otherwise.
+Gymnasium's vector envs send the same ``options`` to all sub-envs and reset finished ones on their
+own, which wastes an LLM's generation. Here, ``reset`` takes one task per env and a mask. A finished
+env waits until it is reset (``autoreset_mode="Disabled"``), unless configured otherwise.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ logger = logging.getLogger(__name__)
 
 
 class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
-    """``num_envs`` copies of one env, stepped together.
+    """A vector env of ``num_envs`` copies of one env that are stepped together.
 
-    Their engines run in this process, one after the other, or in worker processes, beside each
-    other; what comes of it is the same. A worker that dies, hangs or breaks loses one episode, and
-    another takes its place; see :meth:`step`.
+    The engines run one after the other in this process, or in parallel in worker processes, with
+    the same results. A worker that dies, hangs or fails loses one episode and is replaced; see
+    :meth:`step`.
 
     Args:
         env_id: Gymnasium id of the env.
-        num_envs: how many.
-        mode: ``"in_process"`` or ``"process"``. None for the env's own: ALFWorld and AppWorld have
-            ``"process"`` where there are several envs. Any other value is an argument of the env.
-        n_workers: how many worker processes, which asks for ``"process"``; None for one an env, as
-            far as there are processors.
-        worker_timeout_s: seconds that a reset, a step or a verdict may take in a worker.
+        num_envs: number of copies.
+        mode: ``"in_process"`` or ``"process"``. None for the env's default: ALFWorld and AppWorld
+            use ``"process"`` if there are several envs. Any other value is passed to the env.
+        n_workers: number of worker processes; implies ``mode="process"``. None for one worker per
+            env, up to the number of processors.
+        worker_timeout_s: time limit in seconds for a reset, a step or a verdict in a worker.
         autoreset_mode: ``"Disabled"``: stepping a finished env raises ``ResetNeeded``.
-            ``"NextStep"``: the step after an end resets the env and ignores its action.
-        max_episode_steps: most steps of an episode, as for ``gym.make``.
+            ``"NextStep"``: the step after an episode's end resets the env and ignores its action.
+        max_episode_steps: maximum number of steps per episode, as for ``gym.make``.
         **kwargs: arguments of the env.
 
     Attributes:
-        next_tasks: for each env, the Task, name or id that its next automatic reset begins (used
-            once); None lets the env pick.
+        next_tasks: for each env, the Task, name or id for its next automatic reset (used once);
+            None lets the env pick.
 
     Example:
         >>> envs = TaskVectorEnv("CoEvolve-WebShop-v0", num_envs=2)
@@ -101,7 +101,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
 
     @property
     def over(self) -> NDArray[np.bool_]:
-        """(num_envs,) True where no episode is running."""
+        """(num_envs,) bool array, True where no episode is running."""
         return self._over.copy()
 
     @property
@@ -111,11 +111,11 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
 
     @property
     def views(self) -> tuple[View, ...]:
-        """What an agent may see in each env."""
+        """The agent's current view of each env."""
         return tuple(self.unwrapped_env(i).view for i in range(self.num_envs))
 
     def unwrapped_env(self, index: int) -> TaskEnv:
-        """The bare env at ``index``."""
+        """Return the unwrapped env at ``index``."""
         return cast(TaskEnv, self.envs[index].unwrapped)
 
     def reset(
@@ -124,20 +124,20 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Observations, dict[str, Any]]:
-        """Begin episodes.
+        """Begin an episode in every env, or in the selected ones.
 
         Args:
-            seed: one for each env, or an int ``s`` for ``s, s + 1, …``.
-            options: ``"tasks"``: a Task, a name or id, or None for each env;
-                ``"reset_mask"``: (num_envs,) bool array, True where to reset (default: all).
+            seed: one seed per env, or an int ``s`` for ``s, s + 1, …``.
+            options: ``"tasks"``: a Task, name, id or None for each env;
+                ``"reset_mask"``: (num_envs,) bool array, True for the envs to reset (default: all).
 
         Returns:
-            One observation per env (the latest one where it was not reset), and the infos of
-            those that were.
+            One observation per env (the latest one for envs that were not reset), and the infos of
+            the envs that were reset.
 
         Raises:
-            EnvBackendError: if the engine of one fails twice. None of those that were to be reset
-                has an episode then; the others go on.
+            EnvBackendError: if an engine fails twice. Then none of the envs to reset has a running
+                episode; the other envs are unaffected.
         """
         options = dict(options or {})
         mask = self._mask(options.pop("reset_mask", None))
@@ -159,28 +159,28 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
     ]:
         """Step every env.
 
-        An episode whose engine fails is over, and the others go on: it is truncated, and its
-        ``end_reason`` is ``worker_lost``, all else in its info being as it was before. Its reward
-        of 0.0 only fills the array and says nothing about the agent: such an episode has no score
-        and no trajectory, so leave it out, or let a curriculum give it back.
+        If an engine fails, its episode is truncated with ``end_reason`` ``worker_lost``, the rest
+        of its info is unchanged, and the other episodes continue. The reward of 0.0 is only a
+        placeholder and says nothing about the agent. A lost episode has no score and no trajectory,
+        so exclude it from statistics, or give its ticket back to the curriculum.
 
         Returns:
             Observations, rewards, terminated, truncated, infos.
 
         Raises:
-            ResetNeeded: if one is over and ``autoreset_mode`` is Disabled; none is stepped then.
-            TypeError: if the action of an env that is to be stepped is not a string; none is
-                stepped then.
-            EnvBackendError: if one is over, ``autoreset_mode`` is NextStep and its engine fails
-                twice; none is stepped then.
-            WorkersFailed: if the workers of one go on failing. Its episode is over then, and the
-                others have been stepped.
+            ResetNeeded: if an episode is over and ``autoreset_mode`` is Disabled; no env is
+                stepped.
+            TypeError: if the action of a running env is not a string; no env is stepped.
+            EnvBackendError: if an episode is over, ``autoreset_mode`` is NextStep and the engine
+                fails twice on reset; no env is stepped.
+            WorkersFailed: if the worker of an env keeps failing. The episode of that env is then
+                over, and the other envs have been stepped.
         """
         actions = self._per_env("actions", actions)
         if self.autoreset_mode is AutoresetMode.DISABLED and self._over.any():
             raise ResetNeeded(
-                f"Envs {np.flatnonzero(self._over).tolist()} have no running episode. Call "
-                'reset(options={"reset_mask": mask}) for them first.'
+                f"Envs {np.flatnonzero(self._over).tolist()} have no running episode. Reset them "
+                'first with reset(options={"reset_mask": mask}).'
             )
         for index in np.flatnonzero(~self._over).tolist():
             check_action(actions[index], f"of env {index}")
@@ -201,21 +201,21 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         return tuple(self._observations), rewards, terminated, truncated, infos
 
     def cut(self, index: int, reason: EndReason) -> None:
-        """End the running episode of one env, because its agent cannot go on; it is graded.
+        """End and grade the running episode of one env because its agent cannot continue.
 
         Raises:
-            ResetNeeded: if it has none.
-            EnvBackendError: if its engine fails. The episode is over then, without a grade.
+            ResetNeeded: if the env has no running episode.
+            EnvBackendError: if the engine fails. The episode is then over and has no grade.
         """
         self._over[index] = True
         self.unwrapped_env(index).cut(reason)
 
     def render(self) -> tuple[Any, ...]:
-        """What each env renders."""
+        """Return the rendering of each env."""
         return tuple(env.render() for env in self.envs)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Close every env, and end the workers."""
+        """Close every env and stop the workers."""
         for env in getattr(self, "envs", ()):
             env.close()
         if (workers := getattr(self, "workers", None)) is not None:
@@ -224,9 +224,9 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
     def _workers(
         self, mode: str | None, n_workers: int | None, timeout_s: float
     ) -> WorkerPool | None:
-        """The workers that the engines run in, if they are to."""
+        """Create the worker pool for the engines; None if they run in this process."""
         if mode == "in_process" and n_workers is not None:
-            raise ConfigError('n_workers is for mode="process", actual: mode="in_process"')
+            raise ConfigError('n_workers needs mode="process", actual: mode="in_process"')
         if mode is None:
             several = self.num_envs > 1 and self.unwrapped_env(0).vector_mode == "process"
             mode = "process" if n_workers is not None or (several and can_run()) else "in_process"
@@ -243,7 +243,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
     def _each(
         self, chosen: Sequence[int], job: Callable[[int], ResultT]
     ) -> Iterator[tuple[int, ResultT]]:
-        """Do something for some envs, beside each other where they are in different workers."""
+        """Run a job for some envs; jobs of different workers run in parallel."""
         if self.workers is None:
             yield from ((index, job(index)) for index in chosen)
             return
@@ -254,7 +254,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
     def _begin(
         self, mask: NDArray[np.bool_], seeds: Sequence[int | None], tasks: Sequence[Any]
     ) -> dict[str, Any]:
-        """Begin an episode in each env of a mask, in none if one cannot; returns the infos."""
+        """Begin an episode in each env of a mask and return the infos; on error, begin none."""
         self._over |= mask
         infos: dict[str, Any] = {}
         chosen = np.flatnonzero(mask).tolist()
@@ -275,7 +275,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         try:
             return env.reset(seed=seed, options=options)
         except EnvBackendError as error:
-            logger.warning("reset failed, tried again env=%d error=%s", index, error)
+            logger.warning("reset failed, trying again env=%d error=%s", index, error)
             return env.reset(seed=seed, options=options)
 
     def _step_one(
@@ -311,16 +311,16 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         one_each = hasattr(values, "__len__") and not isinstance(values, str)
         if not one_each or len(values) != self.num_envs:
             raise ConfigError(
-                f"{what} needs one entry for each of {self.num_envs} envs, actual: {values!r}"
+                f"{what} must have one entry for each of {self.num_envs} envs, actual: {values!r}"
             )
         return values
 
 
 def _of_env(env_id: str, mode: object) -> object:
-    """A mode that is none of a vector env's, if the env itself has modes.
+    """Return a mode that is meant for the env, after checking that the env takes a mode.
 
     Raises:
-        ConfigError: if it has none.
+        ConfigError: if the env has no ``mode`` argument.
     """
     creator = gym.spec(env_id).entry_point
     env_class = load_env_creator(creator) if isinstance(creator, str) else creator

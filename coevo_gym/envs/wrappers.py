@@ -1,4 +1,4 @@
-"""Text envs for learners that know arrays only (Stable-Baselines3, CleanRL, Sample Factory)."""
+"""Wrappers that turn text envs into array envs (Stable-Baselines3, CleanRL, Sample Factory)."""
 
 from __future__ import annotations
 
@@ -22,24 +22,26 @@ _WORD = re.compile(r"\w+")
 
 
 class ChooseAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Act by index into the benchmark's ``choices(view)``.
+    """A wrapper in which an action is an index into the benchmark's ``choices(view)``.
 
-    ``info["action_mask"]`` is a (max_choices,) int8 array, 1 where an index means something now.
-    There is always one that does: where the benchmark offers nothing, it is 0, an empty action. So
-    is an index beyond the list, which the env answers as a bad action. :meth:`action_masks` is the
-    same mask for learners that ask the env for it, as MaskablePPO does.
+    ``info["action_mask"]`` is a (max_choices,) int8 array, 1 for each valid index. At least one
+    index is always valid: if the benchmark offers no choices, index 0 stands for an empty action.
+    An index beyond the list also sends an empty action, and the env answers it as an invalid
+    action. :meth:`action_masks` returns the same mask for learners that ask the env for it, such as
+    MaskablePPO.
 
-    With ``observe_choices=True``, an observation is a dict: ``"obs"``, what the env shows;
-    ``"choices"``, the ``max_choices`` texts that may be chosen, "" beyond their list; and
-    ``"action_mask"``, as in info. A learner can then tell the choices apart by what they say.
+    With ``observe_choices=True``, an observation is a dict with three keys: ``"obs"``, the
+    observation of the env; ``"choices"``, the ``max_choices`` texts to choose from, padded with "";
+    and ``"action_mask"``, the same mask as in info. A learner can then distinguish the choices by
+    their text.
 
     Args:
         env: a coevo_gym env.
-        max_choices: size of the Discrete action space; later choices are not offered.
-        observe_choices: whether observations hold the choices.
+        max_choices: size of the Discrete action space; further choices are not offered.
+        observe_choices: True to include the choices in observations.
 
     Attributes:
-        choices: what an index means now.
+        choices: the action text for each valid index.
 
     Example:
         >>> import coevo_gym, gymnasium as gym
@@ -78,7 +80,7 @@ class ChooseAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset the env and offer its first choices."""
+        """Reset the env and offer the first choices."""
         return self._offer(*self.env.reset(seed=seed, options=options))
 
     def step(self, action: int) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -89,7 +91,7 @@ class ChooseAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return observation, reward, terminated, truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """(max_choices,) True where an index means something now."""
+        """Return a (max_choices,) bool array, True for each valid index."""
         return np.arange(self._size) < len(self.choices)
 
     def _offer(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -104,17 +106,17 @@ class ChooseAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 
 class HashText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
-    """Observe (dim,) vectors of hashed word counts, of length 1, instead of texts.
+    """A wrapper that replaces texts by (dim,) vectors of hashed word counts, scaled to length 1.
 
-    A page is hashed together with what the agent is asked to do now, because most pages do not
-    repeat it: the instruction's words have places of their own, and weigh as much as the page's.
-    Of the choices that :class:`ChooseAction` shows, and of pages in a stack, each is a row of an
-    (n, dim) array; a choice is hashed by itself, and is zeros where there is none. What is no text
-    stays as it is.
+    Each page is hashed together with the agent's current instruction, because most pages do not
+    repeat the instruction. Instruction words are hashed separately from page words, and both parts
+    have the same weight. For the choices of :class:`ChooseAction`, and for stacked pages, the
+    result is an (n, dim) array with one row per text. A choice is hashed without the instruction,
+    and an empty choice is a row of zeros. Observations that are not text are returned unchanged.
 
     Args:
-        env: an env whose observations are texts, tuples of texts, or dicts with such.
-        dim: size of a vector; words share a place when their CRC-32 agrees modulo ``dim``.
+        env: an env whose observations are texts, tuples of texts, or dicts of these.
+        dim: size of a vector; words share an index if their CRC-32 is equal modulo ``dim``.
 
     Example:
         >>> import coevo_gym, gymnasium as gym
@@ -135,7 +137,7 @@ class HashText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
         self.observation_space = self._space(self._texts)
 
     def observation(self, observation: Any) -> Any:
-        """Hash the words of an observation's texts, and of the instruction."""
+        """Hash the words of an observation and of the current instruction."""
         bare = self.unwrapped
         goal = self._counts(bare.instruction, "goal ") if isinstance(bare, TaskEnv) else 0.0
         return self._hash(self._texts, observation, goal)
@@ -160,7 +162,10 @@ class HashText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
         return _unit(self._counts(value) + goal).astype(np.float32)
 
     def _counts(self, text: str, place: str = "") -> NDArray[np.float64]:
-        """(dim,) counts of a text's words, of length 1; ``place`` keeps them apart from others."""
+        """Return the (dim,) word counts of a text, scaled to length 1.
+
+        ``place`` is a prefix that keeps these words distinct from others.
+        """
         counts = np.zeros(self._dim)
         for word in _WORD.findall(text.lower()):
             counts[zlib.crc32((place + word).encode()) % self._dim] += 1.0
@@ -172,5 +177,5 @@ def _are_texts(space: Space[Any]) -> TypeGuard[Tuple[Any]]:
 
 
 def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A vector of counts, or a sum of unit vectors, at length 1; zeros stay."""
+    """Scale a vector to length 1; a zero vector stays zero."""
     return vector / max(float(np.linalg.norm(vector)), 1.0)

@@ -1,4 +1,4 @@
-"""Threads that work for episodes, one job of each at a time."""
+"""Worker threads for episodes, with one job per episode at a time."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ ResultT = TypeVar("ResultT")
 
 
 class Crew(Generic[ItemT, ResultT]):
-    """Sends items out to have something done with them, and takes them back as that is done.
+    """A thread pool that runs one job per item and returns the items as their jobs finish.
 
-    At its end it waits for what is under way: no engine is closed while a thread is in it.
+    On exit it waits for running jobs, so that no engine is closed while a thread uses it.
 
     Args:
-        size: most items that are out at once.
+        size: maximum number of items in progress.
     """
 
     def __init__(self, size: int) -> None:
@@ -40,22 +40,22 @@ class Crew(Generic[ItemT, ResultT]):
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def send(self, item: ItemT, job: Callable[[], ResultT], *, alone: bool = False) -> None:
-        """Have a job done for an item.
+        """Run a job for an item.
 
         Args:
-            item: what comes back.
-            job: what to do.
-            alone: not beside another job that is to be done alone. Engines share what is read when
-                the first of them begins; beside each other they would all read it.
+            item: the item that :meth:`back` returns.
+            job: the job to run.
+            alone: True to run the job one at a time with other such jobs. Engines share data that
+                the first of them loads; in parallel, all of them would load it.
         """
         future = self._threads.submit(partial(self._do_alone, job) if alone else job)
         future.add_done_callback(lambda done: self._done.put((item, done)))
 
     def back(self, patience_s: float | None = None) -> list[tuple[ItemT, ResultT]]:
-        """Take all that is done; what a job raised is raised here.
+        """Return all items whose jobs have finished; an error in a job is raised here.
 
         Args:
-            patience_s: longest wait for the first item; None to wait for as long as it takes.
+            patience_s: maximum wait for the first item in seconds; None to wait forever.
         """
         found = list[tuple[ItemT, Future[ResultT]]]()
         try:

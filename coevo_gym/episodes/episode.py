@@ -1,4 +1,4 @@
-"""What is to be run, and what comes of it."""
+"""Episodes to run, and their results."""
 
 from __future__ import annotations
 
@@ -28,55 +28,55 @@ from coevo_gym.episodes.shown import shown_through
 RecordT = TypeVar("RecordT")
 RecordT_co = TypeVar("RecordT_co", covariant=True)
 Fault = EnvBackendError | ModelError
-"""Why an episode was lost: its engine failed, or the model behind its agent."""
+"""Errors through which an episode is lost: a failure of its engine, or of its agent's model."""
 
 CUE_CAP = 100_000
-"""Characters of a cue, from which on it is cut."""
+"""Maximum length of a cue in characters; longer cues are cut."""
 
 
 class Episode(Protocol[RecordT_co]):
-    """One run of one task: a training episode or an evaluation episode."""
+    """A run of one task: a training episode or an evaluation episode."""
 
     @property
     def task(self) -> Task:
-        """What is done in it."""
+        """The task to run."""
         ...
 
     @property
     def seed(self) -> int:
-        """Seed of its env."""
+        """Seed of the episode's env."""
         ...
 
     def shown(self, view: View) -> View:
-        """What its agent is shown of a view of the env."""
+        """Return the view that the agent gets, given a view of the env."""
         ...
 
     def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> RecordT_co:
-        """The record of the episode that has ended in ``env``.
+        """Return the record of the episode that has ended in ``env``.
 
         Args:
-            env: where it has ended.
-            acts: what its agent said and decided in each step.
-            shown: the text that it was shown in each step.
+            env: the env in which the episode ended.
+            acts: the agent's answer and decision in each step.
+            shown: the text that the agent was shown in each step.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingEpisode:
-    """An episode to learn or to explore from.
+    """An episode to learn from or to explore.
 
     Attributes:
-        task: what is done in it; an open task is only explored from.
+        task: the task to run; an open task is only explored.
         seed: seed of its env.
-        group_id: the group it belongs to, or "".
-        policy_version: version of the policy that is about to act.
-        cues: what its agent is told beyond the task, in each of its steps.
-        interface: what the env's text is shown through.
+        group_id: id of its group, or "".
+        policy_version: version of the policy when the episode begins.
+        cues: cues shown to the agent in each of its steps.
+        interface: interface through which the env's text is shown.
 
     Raises:
         SplitLeakError: if the task is not a training task.
-        ConfigError: if a cue has no such place.
+        ConfigError: if a cue has an unknown place.
 
     Example:
         >>> import coevo_gym
@@ -96,22 +96,22 @@ class TrainingEpisode:
     def __post_init__(self) -> None:
         if self.task.split is not Split.TRAIN:
             raise SplitLeakError(
-                f"{self.task.name} is a {self.task.split} task; train on training tasks only. "
-                "Use evaluate() for the others."
+                f"{self.task.name} is a {self.task.split} task, but only training tasks may be "
+                "trained on. Use evaluate() for other tasks."
             )
         object.__setattr__(self, "cues", tuple(map(clean_cue, self.cues)))
 
     def shown(self, view: View) -> View:
-        """What its agent is shown of a view of the env.
+        """Return the view that the agent gets: the interface's version of it, with the cues.
 
         Raises:
-            ConfigError: if the interface changes what it must not.
+            ConfigError: if the interface changes a forbidden part of the view.
         """
         shown = shown_through(self.interface, view)
         return replace(shown, cues=self.cues) if self.cues else shown
 
     def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> Trajectory:
-        """See :class:`Episode`."""
+        """Return the episode's trajectory; see :class:`Episode`."""
         return trajectory_of(
             env,
             acts,
@@ -126,7 +126,7 @@ class TrainingEpisode:
 def episode_of(
     ticket: Ticket, seed: int, policy_version: int, guidance: Guidance
 ) -> TrainingEpisode:
-    """The training episode of a ticket, as it is guided.
+    """Create the training episode of a ticket, with its guidance.
 
     Raises:
         SplitLeakError, ConfigError: as :class:`TrainingEpisode`.
@@ -143,14 +143,14 @@ def episode_of(
 
 @dataclass(frozen=True, slots=True)
 class EvalEpisode:
-    """An episode that is only counted. It has no place for anything that guides an agent.
+    """An episode for evaluation only; it cannot hold cues or an interface.
 
     Attributes:
-        task: what is done in it, of any split.
+        task: the task to run, of any split.
         seed: seed of its env.
 
     Raises:
-        TaskError: if nothing is asked for in the task.
+        TaskError: if the task is an open task.
     """
 
     task: Task
@@ -160,11 +160,11 @@ class EvalEpisode:
         self.task.require_asked("evaluate")
 
     def shown(self, view: View) -> View:
-        """See :class:`Episode`."""
+        """Return the env's view unchanged; see :class:`Episode`."""
         return view
 
     def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> EvalTrajectory:
-        """See :class:`Episode`."""
+        """Return the evaluation record; see :class:`Episode`."""
         return eval_trajectory_of(env, acts)
 
 
@@ -181,18 +181,18 @@ def trajectory_of(
     """Return the finished episode of an env as a training record.
 
     Args:
-        env: a coevo_gym env, wrapped or bare, whose episode is over.
-        acts: what the agent said and decided in each step; () if that is not known.
-        shown: the text that it was shown in each step; () for the env's own.
-        group_id: the group that the episode belongs to, or "".
-        policy_version: version of the policy that acted when the episode began.
-        cue_ids: id of each cue that the agent was told.
-        interface: version of the interface that the env's text was shown through; "" for none.
+        env: a coevo_gym env, wrapped or unwrapped, whose episode is over.
+        acts: the agent's answer and decision in each step; () if unknown.
+        shown: the text that the agent was shown in each step; () for the env's own text.
+        group_id: id of the episode's group, or "".
+        policy_version: version of the policy when the episode began.
+        cue_ids: id of each cue that the agent was shown.
+        interface: version of the interface through which the env's text was shown; "" for none.
 
     Raises:
-        SplitLeakError: if its task is not a training task.
-        ResetNeeded: if the episode is not over, or was lost to a fault of the engine.
-        ValueError: if there are acts or texts, but not one for each step.
+        SplitLeakError: if the task is not a training task.
+        ResetNeeded: if the episode is not over, or was lost to an engine failure.
+        ValueError: if the number of acts or texts is neither 0 nor the number of steps.
 
     Example:
         >>> import gymnasium as gym
@@ -205,8 +205,8 @@ def trajectory_of(
     inner = cast(TaskEnv, env.unwrapped)
     if inner.task.split is not Split.TRAIN:
         raise SplitLeakError(
-            f"{inner.task.name} is a {inner.task.split} task; its episodes are evaluation only. "
-            "Use eval_trajectory_of()."
+            f"{inner.task.name} is a {inner.task.split} task, so its episodes are for evaluation "
+            "only. Use eval_trajectory_of()."
         )
     return Trajectory(
         **_told(inner.record(), acts, shown),
@@ -223,9 +223,9 @@ def eval_trajectory_of(env: gym.Env[Any, Any], acts: Sequence[Act] = ()) -> Eval
     For the arguments see :func:`trajectory_of`.
 
     Raises:
-        TaskError: if its task is an open task.
+        TaskError: if the task is an open task.
         ConfigError: if the env does not follow the benchmark's official protocol.
-        ResetNeeded: if the episode is not over, or was lost to a fault of the engine.
+        ResetNeeded: if the episode is not over, or was lost to an engine failure.
     """
     inner = cast(TaskEnv, env.unwrapped)
     inner.require_evaluable()
@@ -234,13 +234,13 @@ def eval_trajectory_of(env: gym.Env[Any, Any], acts: Sequence[Act] = ()) -> Eval
 
 @dataclass(frozen=True, slots=True)
 class Finished(Generic[RecordT]):
-    """An episode that came to an end.
+    """An episode that ran to its end.
 
     Attributes:
-        index: its place among those that were to be run.
-        record: what happened.
-        env_steps: env steps taken.
-        usage: what a model was asked in it.
+        index: its index among the episodes to run.
+        record: its record.
+        env_steps: number of env steps taken.
+        usage: model usage during the episode.
     """
 
     index: int
@@ -251,13 +251,13 @@ class Finished(Generic[RecordT]):
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """An episode that says nothing about its agent.
+    """An episode that was lost to an infrastructure error and says nothing about its agent.
 
     Attributes:
-        index: its place among those that were to be run.
-        reason: what it was lost to.
-        error: the same in words.
-        env_steps: env steps taken until then, the one that failed included.
+        index: its index among the episodes to run.
+        reason: the end reason.
+        error: the error that caused the loss.
+        env_steps: number of env steps taken, including the one that failed.
     """
 
     index: int
@@ -267,11 +267,15 @@ class Lost:
 
 
 Outcome: TypeAlias = Finished[RecordT] | Lost
-"""What comes of an episode."""
+"""The outcome of an episode: finished or lost."""
 
 
 def clean_cue(cue: Cue) -> Cue:
-    """A cue whose text can be sent and stored, whoever wrote it."""
+    """Return a cue whose text is safe to send and store.
+
+    Raises:
+        ConfigError: if the cue has an unknown place.
+    """
     if cue.place not in get_args(CuePlace):
         raise ConfigError(
             f"A cue's place must be one of {', '.join(get_args(CuePlace))}, actual: {cue.place!r}"
@@ -280,7 +284,7 @@ def clean_cue(cue: Cue) -> Cue:
 
 
 def _told(record: EpisodeRecord, acts: Sequence[Act], shown: Sequence[str] = ()) -> dict[str, Any]:
-    """The fields of a record, whose steps tell what its agent was shown, said and decided."""
+    """Return the fields of a record, with the agent's acts and shown texts added to its steps."""
     steps = record.steps
     for name, given in (("an act", acts), ("a shown text", shown)):
         if given and len(given) != len(steps):

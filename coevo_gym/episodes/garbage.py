@@ -1,4 +1,4 @@
-"""How often Python looks through everything for garbage while many episodes are played."""
+"""Less frequent garbage collection while many episodes run."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 SELDOM = 1_000
-"""Collections of the middle generation between two full ones; Python's own choice is 10."""
+"""Collections of the middle generation between two full collections; Python's default is 10."""
 
 
 @contextmanager
 def rare_full_collections() -> Iterator[None]:
-    """A scope in which Python seldom looks through all objects for cycles that nobody holds.
+    """Make full garbage collections rare inside this context.
 
-    Envs and policies keep hundreds of thousands of objects and let go of many, which are freed at
-    once, without a cycle. Python counts these as if they were still there, and looks through all
-    others again and again: on ALFWorld that took a third of a run's time (CPython 3.11, see
-    ``bench/full_collections.py``). Young cycles are collected as before.
+    Envs and policies keep hundreds of thousands of objects and drop many others, which are freed at
+    once because they are not in a cycle. Python counts the dropped objects as if they still
+    existed, and therefore scans all others again and again. On ALFWorld this took a third of a
+    run's time (CPython 3.11, see ``bench/full_collections.py``). Young cycles are collected as
+    before.
     """
     first, second, third = gc.get_threshold()
     gc.set_threshold(first, second, max(third, SELDOM))

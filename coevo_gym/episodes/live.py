@@ -1,4 +1,4 @@
-"""An episode under way: its env, and what its agent has said and sampled so far."""
+"""Live episodes: the env of an episode, and its agent's answers so far."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _LOG = logging.getLogger(__name__)
 
 
 class LiveEpisode(Generic[RecordT]):
-    """One episode in one env. It knows of no other.
+    """A running episode in its own env.
 
     Args:
-        index: its place among those that are run.
-        episode: what is run.
-        env: where; nobody else may use it in the meantime.
+        index: its index among the running episodes.
+        episode: the episode to run.
+        env: the env to run it in; no other code may use the env in the meantime.
     """
 
     def __init__(self, index: int, episode: Episode[RecordT], env: gym.Env[str, str]) -> None:
@@ -38,20 +38,20 @@ class LiveEpisode(Generic[RecordT]):
 
     @property
     def view(self) -> View:
-        """What its agent is shown now.
+        """The agent's current view.
 
-        What the env shows, through the episode's interface; what the agent itself was shown, said
-        and sampled so far; and the episode's cues.
+        It contains the env's output, shown through the episode's interface; the texts that the
+        agent was shown, its answers and its tokens so far; and the episode's cues.
         """
         return self._seen.view
 
     @property
     def env_steps(self) -> int:
-        """Env steps taken so far."""
+        """Number of env steps taken so far."""
         return len(self._acts)
 
     def begin(self) -> Lost | None:
-        """Reset the env to the task; how the episode has ended, if it has."""
+        """Reset the env to the task; return the outcome if that fails, else None."""
         try:
             self.env.reset(seed=self._episode.seed, options={"task": self._episode.task})
         except EnvBackendError as error:
@@ -60,10 +60,10 @@ class LiveEpisode(Generic[RecordT]):
         return None
 
     def step(self, act: Act) -> Outcome[RecordT] | None:
-        """Do what the agent has decided; how the episode has ended, if it has.
+        """Carry out the agent's act; return the outcome if the episode has ended, else None.
 
         Raises:
-            ConfigError: if a wrapper of the env makes another number of steps of this one.
+            ConfigError: if a wrapper of the env turns the step into several steps or none.
         """
         if act.end is not None and act.end.lost:
             return self._lost(act.end, ModelError(act.said))
@@ -79,12 +79,12 @@ class LiveEpisode(Generic[RecordT]):
         except EnvBackendError as error:
             return self._lost(EndReason.WORKER_LOST, error)
         decision = act.decision if isinstance(act.decision, TokenDecision) else None
-        self._seen.look(self._inner.view, act.said, decision)  # the env knows neither
+        self._seen.look(self._inner.view, act.said, decision)  # the env stores neither
         return None
 
     @property
     def begins_alone(self) -> bool:
-        """Whether no other episode may begin meanwhile."""
+        """True if no other episode of this kind may begin at the same time."""
         return self._inner.begins_alone
 
     @property

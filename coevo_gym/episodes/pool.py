@@ -1,4 +1,4 @@
-"""Envs that are lent to episodes."""
+"""A pool of envs that are lent to episodes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ ResultT = TypeVar("ResultT")
 
 
 class EnvPool:
-    """Envs of one kind that are reset, not rebuilt, from episode to episode.
+    """A pool of envs of one kind that are reset, not rebuilt, between episodes.
 
     Args:
-        make_env: makes one env; a :class:`TaskEnv`, wrapped or bare.
-        max_envs: most episodes alive at once.
-        n_workers: worker processes that their engines run in, beside each other; 0 for this
-            process. What comes of episodes is the same.
+        make_env: function that makes one env: a :class:`TaskEnv`, wrapped or unwrapped.
+        max_envs: maximum number of episodes in progress.
+        n_workers: number of worker processes for the engines, which then run in parallel; 0 runs
+            them in this process. The results are the same.
 
     Attributes:
         workers: the worker processes, or None.
 
     Raises:
-        ConfigError: if a number is not usable.
+        ConfigError: if a number is invalid.
 
     Example:
         >>> pool = EnvPool(lambda: gym.make("CoEvolve-WebShop-v0"), max_envs=16)
@@ -48,11 +48,11 @@ class EnvPool:
         self.workers = WorkerPool(n_workers) if n_workers else None
         self._make_env = make_env
         self._idle: list[gym.Env[str, str]] = []
-        self._lent: dict[int, tuple[object, gym.Env[str, str]]] = {}  # to which scope
+        self._lent: dict[int, tuple[object, gym.Env[str, str]]] = {}  # id -> (scope, env)
 
     @contextmanager
     def open(self) -> Iterator[Callable[[], gym.Env[str, str]]]:
-        """A scope that lends envs; those not put back by its end are closed."""
+        """Lend envs inside this context; envs not returned by its end are closed."""
         scope = object()
 
         def take() -> gym.Env[str, str]:
@@ -74,21 +74,21 @@ class EnvPool:
         self._idle.append(env)
 
     def drop(self, env: gym.Env[str, str]) -> None:
-        """Close an env that was lent: its engine is gone, and nobody will put it back."""
+        """Close a lent env whose engine is lost."""
         self._lent.pop(id(env), None)
         env.close()
 
     def each(
         self, envs: Sequence[gym.Env[str, str]], jobs: Sequence[Callable[[], ResultT]]
     ) -> Iterator[tuple[int, ResultT]]:
-        """Do a job for each env: one after the other, or, with workers, beside each other.
+        """Run a job for each env: one after the other, or in parallel with workers.
 
         Args:
-            envs: envs that are lent.
-            jobs: what to do with each.
+            envs: lent envs.
+            jobs: one job per env.
 
         Yields:
-            Places and results, in order; one at a time, or, with workers, when all jobs are done.
+            Indices and results, in order: one at a time, or, with workers, once all jobs are done.
         """
         if self.workers is None:
             yield from ((index, job()) for index, job in enumerate(jobs))
@@ -96,7 +96,7 @@ class EnvPool:
             yield from self.workers.each(envs, jobs)
 
     def close(self) -> None:
-        """Close every idle env, and end the workers; twice is fine."""
+        """Close every idle env and stop the workers; repeated calls have no effect."""
         while self._idle:
             self._idle.pop().close()
         if self.workers is not None:

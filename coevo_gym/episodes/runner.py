@@ -1,7 +1,7 @@
-"""Many episodes at once, in lock step or each at its own pace.
+"""A runner for many episodes at once, in lock step or each at its own pace.
 
-An episode whose engine fails, or whose model gives no answer, is data, not a crash: its siblings go
-on, and what comes out in its place says what it was lost to.
+An episode whose engine fails, or whose model does not answer, is data, not a crash: the other
+episodes continue, and its outcome contains the error.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ _Take = Callable[[], gym.Env[str, str]]
 
 
 class Runner:
-    """Runs episodes, at most ``envs.max_envs`` of them at once.
+    """A runner for episodes, at most ``envs.max_envs`` at a time.
 
-    In lock step all live episodes ask the agent together, and each takes one step before any takes
-    the next. In ``"async"`` mode each goes on as soon as it can
-    (:class:`~coevo_gym.episodes.stream.EpisodeStream`): engines work in threads of their own, none
-    waits for the engine of another, and the agent, asked by the thread that the runner is used in,
-    answers batches of those that wait for it. What comes of an episode does not depend on the mode,
-    as long as what the agent does depends on the view alone; an agent that draws its batches from
-    one stream of chance draws others.
+    In lock step, the agent is asked for all live episodes together, and each takes one step before
+    any takes the next. In ``"async"`` mode, each episode continues as soon as it can
+    (:class:`~coevo_gym.episodes.stream.EpisodeStream`): engines run in their own threads, no
+    episode waits for another's engine, and the agent answers batches of the waiting episodes in the
+    thread that uses the runner. The mode does not affect an episode's outcome, as long as the
+    agent's acts depend on the view alone. An agent that samples its batches from one random stream
+    samples different acts.
 
     Args:
-        envs: where episodes run.
+        envs: pool of envs to run episodes in.
         mode: ``"lock_step"`` or ``"async"``.
 
     Raises:
-        ConfigError: if there is no such mode.
+        ConfigError: if the mode is unknown.
 
     Example:
         >>> import coevo_gym, gymnasium as gym
@@ -72,18 +72,18 @@ class Runner:
         self.mode = mode
 
     def run(self, episodes: Sequence[Episode[RecordT]], agent: Agent) -> Iterator[Outcome[RecordT]]:
-        """Run episodes and yield what comes of each as it ends.
+        """Run episodes and yield each outcome as its episode ends.
 
-        Whoever does not take all that is yielded should close the iterator: the episodes that are
-        still under way end there.
+        Close the iterator if you stop before its end; this ends the episodes that are still
+        running.
 
         Args:
-            episodes: what to run.
-            agent: who acts.
+            episodes: the episodes to run.
+            agent: the agent that acts.
 
         Yields:
-            For each episode, that it has finished, or what it was lost to. Their order is that of
-            their ends; ``index`` is their place among ``episodes``.
+            The outcome of each episode, finished or lost, in the order in which episodes end;
+            ``index`` is the episode's index in ``episodes``.
         """
         lock_step = self.mode == "lock_step"
         drive = self._in_lock_step if lock_step else self._each_at_its_pace
@@ -145,18 +145,18 @@ class Runner:
 
 
 def run_one(episode: Episode[RecordT], agent: Agent, envs: EnvPool) -> Outcome[RecordT]:
-    """Run one episode by itself, for agents that act in no other."""
+    """Run a single episode, for agents that act in one episode only."""
     (outcome,) = Runner(envs).run([episode], agent)
     return outcome
 
 
 class Rollout(NamedTuple):
-    """The episodes of some tickets.
+    """The results of running one episode per ticket.
 
     Attributes:
-        trajectories: one per ticket, in order; None where the episode was lost.
-        lost: what was lost, by position.
-        env_steps: env steps taken, those of lost episodes included.
+        trajectories: one per ticket, in order; None for a lost episode.
+        lost: lost episodes, by position.
+        env_steps: number of env steps taken, including those of lost episodes.
     """
 
     trajectories: tuple[Trajectory | None, ...]
@@ -165,7 +165,7 @@ class Rollout(NamedTuple):
 
     @property
     def faults(self) -> dict[int, Fault]:
-        """The errors of the episodes that were lost, by position."""
+        """The errors of lost episodes, by position."""
         return {index: lost.error for index, lost in self.lost.items()}
 
 
@@ -179,20 +179,20 @@ def rollout(
     mode: Mode = "lock_step",
     guidance: Sequence[Guidance] | None = None,
 ) -> Rollout:
-    """Run one training episode for each ticket.
+    """Run one training episode per ticket.
 
     Args:
-        tickets: what to run; their tasks must be training tasks.
-        agent: who acts.
-        envs: where.
-        policy_version: version of the policy behind ``agent``, put into the trajectories.
-        seed: with the ticket's id, it seeds the episode's env.
+        tickets: tickets to run; their tasks must be training tasks.
+        agent: the agent that acts.
+        envs: pool of envs to run episodes in.
+        policy_version: version of the policy behind ``agent``, stored in the trajectories.
+        seed: base seed; combined with the ticket's id, it seeds the episode's env.
         mode: see :class:`Runner`.
-        guidance: what goes with the episode of each ticket; None for nothing.
+        guidance: guidance for each ticket's episode; None for no guidance.
 
     Raises:
         SplitLeakError: if a ticket's task is not a training task.
-        ValueError: if there is guidance, but not for each ticket.
+        ValueError: if ``guidance`` does not have one item per ticket.
     """
     given = [Guidance()] * len(tickets) if guidance is None else guidance
     episodes = [
@@ -210,5 +210,5 @@ def rollout(
 
 
 def episode_seed(seed: int, name: str) -> int:
-    """A seed for one episode, the same in every process."""
+    """Return a seed for one episode, the same in every process."""
     return int(digest([seed, name]), 16) % 2**31

@@ -1,4 +1,4 @@
-"""What an agent is shown: a view through an interface, and what it was shown before."""
+"""The texts that an agent is shown: an env's views through an interface, and its past steps."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from coevo_gym.core.trajectory import PastStep, TokenDecision, View
 from coevo_gym.envs.base import OBSERVATION_CAP
 
 SHOWN_CAP = 2 * OBSERVATION_CAP
-"""Characters of a text that an interface shows, from which on it is cut."""
+"""Maximum length of a text from an interface in characters; longer texts are cut."""
 
 
 def shown_through(interface: Interface, view: View) -> View:
-    """A view as an agent is shown it.
+    """Return the agent's version of a view, as shown by an interface.
 
     Args:
-        interface: shows it.
-        view: what the env shows, and what the agent was shown and did so far.
+        interface: the interface that shows it.
+        view: view of the env, with the texts that the agent was shown and its actions so far.
 
     Returns:
-        The view with the interface's observation and texts of info, fit to be sent and stored.
+        The view with the interface's observation and info texts, safe to send and store.
 
     Raises:
         ConfigError: if the interface changes anything else.
@@ -49,20 +49,20 @@ def shown_through(interface: Interface, view: View) -> View:
         if isinstance(own, str) and isinstance(new, str):
             texts[key] = clean_text(new, max(SHOWN_CAP, len(own)))
         elif new != own:
-            raise _refused(interface, f"info[{key!r}], which is no text")
+            raise _refused(interface, f"info[{key!r}], which is not text")
     info = FrozenDict({**view.info, **texts}) if texts else view.info
     return replace(view, observation=clean_text(found.observation, SHOWN_CAP), info=info)
 
 
 class Seen:
-    """What the agent of one episode was shown so far. A past step stays as it was shown.
+    """The views that an episode's agent was shown so far; past steps keep their original text.
 
     Args:
-        show: what the agent is shown of a view of the env; asked once for each step.
+        show: function from a view of the env to the agent's view; called once per step.
 
     Attributes:
-        view: what the agent is shown now.
-        texts: the text that it was shown in each step, that of now included.
+        view: the agent's current view.
+        texts: the text shown in each step, including the current one.
 
     Example:
         >>> seen = Seen(lambda view: replace(view, observation=view.observation.upper()))
@@ -79,20 +79,20 @@ class Seen:
         self.texts: list[str] = []
 
     def look(self, now: View, said: str = "", decision: TokenDecision | None = None) -> View:
-        """What the agent is shown after its first look, and after each step.
+        """Add the env's view at the start or after a step, and return the agent's view.
 
         Args:
-            now: what the env shows.
-            said: the agent's whole answer in the step, where that is more than the action.
+            now: current view of the env.
+            said: the agent's full answer in the step, if it is more than the action.
             decision: the tokens of that answer.
 
         Raises:
-            ConfigError: if the env has taken another number of steps than one since the last look.
+            ConfigError: if the env has not taken exactly one step since the last call.
         """
         if len(now.history) != len(self.texts):
             raise ConfigError(
-                f"After {len(self.texts)} steps, the env inside has taken {len(now.history)}. "
-                "Run episodes in envs whose wrappers make one step of each."
+                f"After {len(self.texts)} steps, the unwrapped env has taken {len(now.history)}. "
+                "Remove wrappers that skip or repeat steps."
             )
         if now.history:
             seen, sent = self.view, now.history[-1].action

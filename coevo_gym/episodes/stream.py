@@ -1,8 +1,8 @@
-"""Episodes that advance each at its own pace, and begin whenever there is room for one.
+"""A stream of episodes that advance at their own pace and begin whenever there is room.
 
-An episode that ends makes room at once, and nobody waits for an engine but the episode that is in
-it. The agent is asked in the thread that takes what comes of episodes: whoever trains it there need
-not fear that it is asked meanwhile.
+An episode that ends makes room at once, and only the episode in an engine waits for that engine.
+The agent is asked in the thread that reads the outcomes, so that thread can also train the agent
+without a race.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from coevo_gym.episodes.live import LiveEpisode, ask
 from coevo_gym.episodes.pool import EnvPool
 
 PATIENCE = 0.05
-"""Share of the time of its latest answers for which a free agent waits for more to be asked.
+"""Maximum wait of a free agent for more episodes, as a share of its latest answer time.
 
-Answers to many cost little more than answers to one. With engines that are quick beside the agent,
-asking at once would split the live episodes into two batches that take turns; with slow ones this
-costs no more than its own share. ``bench/rollout.py --patience`` compares it with others.
+A large batch costs little more than a single view. With engines that are fast compared to the
+agent, asking at once would split the live episodes into two batches that take turns. With slow
+engines, waiting costs no more than this share. ``bench/rollout.py --patience`` compares values.
 """
 
 
 class EpisodeStream(Generic[RecordT]):
-    """Lends envs to episodes, steps them in threads of their own, and asks the agent for them.
+    """A stream that lends envs to episodes, steps them in threads, and asks the agent in batches.
 
-    Batches form by themselves: whoever comes back from its engine while the agent works is asked
-    for in the next one. A batch holds ``envs.max_envs`` views at most.
+    Batches form automatically: episodes whose engines finish while the agent works join the next
+    batch. A batch has at most ``envs.max_envs`` views.
 
-    It has to be closed. Episodes that are under way end there, after the step that they are in.
+    The stream must be closed. Running episodes then end after their current step.
 
     Args:
-        envs: where episodes run; at most ``envs.max_envs`` at once.
-        agent: who acts.
+        envs: pool of envs to run at most ``envs.max_envs`` episodes in.
+        agent: the agent that acts.
 
     Attributes:
         busy_s: seconds that the agent has worked.
@@ -64,7 +64,7 @@ class EpisodeStream(Generic[RecordT]):
         self._scope = ExitStack()
         self._take = self._scope.enter_context(envs.open())
         crew = Crew[LiveEpisode[RecordT], Outcome[RecordT] | None](envs.max_envs)
-        self._crew = self._scope.enter_context(crew)  # ends first: no env is closed while it works
+        self._crew = self._scope.enter_context(crew)  # exits first, while the envs are open
         self._live: set[LiveEpisode[RecordT]] = set()
         self._asking: list[LiveEpisode[RecordT]] = []
         self._ended: deque[tuple[LiveEpisode[RecordT], Outcome[RecordT]]] = deque()
@@ -73,35 +73,36 @@ class EpisodeStream(Generic[RecordT]):
 
     @property
     def n_live(self) -> int:
-        """Episodes that have begun and of which nothing was said yet."""
+        """Number of episodes that have begun and whose outcome was not returned yet."""
         return len(self._live)
 
     @property
     def has_room(self) -> bool:
-        """Whether another episode can begin."""
+        """True if another episode can begin."""
         return len(self._live) < self._size
 
     @property
     def env_steps(self) -> int:
-        """Env steps that live episodes have taken so far."""
+        """Number of env steps that the live episodes have taken so far."""
         return sum(live.env_steps for live in self._live)
 
     def begin(self, index: int, episode: Episode[RecordT]) -> None:
-        """Begin an episode; there must be room.
+        """Begin an episode; there must be room for it.
 
         Args:
-            index: what its outcome is told by.
-            episode: what to run.
+            index: the index to put into its outcome.
+            episode: the episode to run.
         """
         live = LiveEpisode(index, episode, self._take())
         self._live.add(live)
         self._crew.send(live, live.begin, alone=live.begins_alone)
 
     def next(self) -> Outcome[RecordT] | None:
-        """What comes of the next episode to end; None if none is live.
+        """Return the outcome of the next episode to end; None if no episode is live.
 
-        The agent is asked meanwhile, whenever it is free and somebody waits for it. As soon as an
-        episode has ended it is given here, before the agent is asked again: so another can begin.
+        In the meantime, the agent is asked whenever it is free and episodes are waiting. The
+        outcome of a finished episode is returned before the agent is asked again, so that another
+        episode can begin.
         """
         while self._live:
             self._take_in()
@@ -112,7 +113,7 @@ class EpisodeStream(Generic[RecordT]):
         return None
 
     def close(self) -> None:
-        """End what is under way, and give the envs up; twice is fine."""
+        """End the running episodes and release the envs; repeated calls have no effect."""
         self._scope.close()
 
     def __enter__(self) -> Self:
@@ -127,7 +128,7 @@ class EpisodeStream(Generic[RecordT]):
         self.close()
 
     def _take_in(self) -> None:
-        """Take all that engines have done; wait for some of it if there is nothing else to do."""
+        """Collect finished engine steps; wait for one if there is nothing else to do."""
         patience_s = None
         if self._ended or self._is_time():
             patience_s = 0.0
@@ -142,7 +143,7 @@ class EpisodeStream(Generic[RecordT]):
             self._asking.append(live)
 
     def _is_time(self) -> bool:
-        """Whether to ask the agent now: all wait for it, or it has been patient."""
+        """Return True if the agent should be asked now: all episodes wait, or the wait is over."""
         if not self._asking:
             return False
         return len(self._asking) == len(self._live) or monotonic() >= self._ask_at

@@ -1,6 +1,6 @@
-"""Where the numbers of a training run are drawn while it trains: sinks, by name.
+"""Sinks: destinations for the metrics of a training run, by name.
 
-A sink's name is that of its package, and of the extra that installs it.
+A sink has the same name as the package it needs, and as the extra that installs this package.
 """
 
 from collections.abc import Mapping

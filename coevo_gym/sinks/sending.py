@@ -1,4 +1,4 @@
-"""Sends the numbers of an arm to its sinks, each number once."""
+"""Delivery of an arm's metrics to its sinks, each number once."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from coevo_gym.store.folder import RunFolder, read_json, write_json
 logger = logging.getLogger(__name__)
 
 _GROUPS = {"step": "train", "round": "evolution"}
-"""Where numbers without a group of their own are drawn, by the event that they are of."""
+"""The default metric group for each event."""
 _PLACE = ("event", "arm", "step")
 
 
 class _Sent(NamedTuple):
-    """How far a sink was given an arm's numbers: up to some events of a step."""
+    """The last step whose numbers a sink received, and the events of that step that were sent."""
 
     step: int = -1
     events: tuple[str, ...] = ()
@@ -35,16 +35,16 @@ class _Sent(NamedTuple):
 class ArmSinks:
     """The sinks of one arm.
 
-    What was sent stands in ``sinks.json`` before it is. So a run that was killed and does some
-    steps again, which give the same numbers, draws no point twice. A sink is made when there is
-    something to send.
+    Each delivery is recorded in ``sinks.json`` before it is sent. A killed run that repeats some
+    steps produces the same numbers again, so no point is drawn twice. Sinks are created on first
+    use.
 
     Args:
-        names: of the sinks.
-        folder: of the run.
-        run: its name.
+        names: names of the sinks.
+        folder: folder of the run.
+        run: name of the run.
         arm: name of the arm.
-        config: settings as JSON, without what names a secret.
+        config: settings as JSON, without secrets.
     """
 
     def __init__(
@@ -110,11 +110,11 @@ class ArmSinks:
     def _attempt(self, name: str, do: Callable[[], object]) -> None:
         try:
             do()
-        except Exception as error:  # a sink is not worth a run
+        except Exception as error:  # a failing sink must not stop the run
             self._names.remove(name)
             self._open.pop(name, None)
             logger.warning(
-                "sink=%s is given nothing more of %s (the run goes on): %s: %s",
+                "sink=%s failed and gets no more metrics of arm %s (the run continues): %s: %s",
                 name, self._arm, type(error).__name__, error,
             )  # fmt: skip
 
@@ -124,7 +124,7 @@ class ArmSinks:
         try:
             found: dict[str, Any] = read_json(self._folder.sinks)
         except StoreError as error:
-            logger.warning("sinks may be sent numbers twice: %s", error)
+            logger.warning("sinks may receive some numbers twice: %s", error)
             return {}
         return found
 
@@ -134,7 +134,7 @@ class ArmSinks:
 
 
 def _numbers(line: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a line by the names that they are drawn under; those that are none are not."""
+    """Return the numeric values of a line, keyed by their metric names."""
     event = str(line["event"])
     return {
         _name(_GROUPS.get(event, event), key): float(value)

@@ -1,4 +1,4 @@
-"""What a sink is, and how it is found by its name."""
+"""The sink interface, and the lookup of sinks by name."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from coevo_gym.provision import extra_advice
 
 @dataclass(frozen=True)
 class SinkArm:
-    """What a sink is told of the arm whose numbers it is given.
+    """The arm whose metrics a sink receives.
 
     Attributes:
         run: name of the run.
         arm: name of the arm.
-        id: eight hexadecimal digits that stay with the arm when its run is resumed, and that no
-            other arm of any run has.
-        folder: of the run; a sink that writes files makes a folder of its own in it.
-        config: the settings of the run and of the arm as JSON, without what names a secret.
-        resumed: whether the sink was given numbers of this arm before, by a process that ended.
+        id: eight hexadecimal digits, unique to the arm and stable when its run is resumed.
+        folder: folder of the run; a sink that writes files creates its own folder in it.
+        config: the settings of the run and of the arm as JSON, without secrets.
+        resumed: True if the sink received metrics of this arm in an earlier process.
     """
 
     run: str
@@ -37,9 +36,11 @@ class SinkArm:
 
 
 class Sink(Protocol):
-    """Draws the numbers of one arm; whatever takes a :class:`SinkArm` and gives one may be named.
+    """A destination for the metrics of one arm.
 
-    Whatever it raises is told once, and from there on it is given nothing more: the run goes on.
+    Any callable that takes a :class:`SinkArm` and returns a sink can be configured by its name. If
+    a sink raises an error, the error is logged once, the sink gets no more metrics, and the run
+    continues.
 
     Example:
         >>> class Print:
@@ -53,20 +54,20 @@ class Sink(Protocol):
     """
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
-        """Draw numbers.
+        """Log numbers.
 
-        They come in the order of the steps, several times for one step, but each number once, also
-        where a run was killed and goes on.
+        Calls arrive in the order of the steps, with several calls per step. Each number arrives
+        once, even if the run was killed and resumed.
 
         Args:
-            numbers: by names such as ``train/success``, ``eval/success_rate``,
+            numbers: values by name, such as ``train/success``, ``eval/success_rate``,
                 ``curriculum/pool_size`` or ``evolution/accepted``.
-            step: learner steps that the arm has done.
+            step: number of learner steps that the arm has done.
         """
         ...
 
     def close(self) -> None:
-        """Nothing more comes from this process; what was given has to be kept."""
+        """Save all received numbers; this process sends no more."""
         ...
 
 
@@ -74,28 +75,30 @@ MakeSink = Callable[[SinkArm], Sink]
 
 
 def find_sink(name: str) -> MakeSink:
-    """What makes the sinks of this name.
+    """Return the callable that creates sinks of this name.
 
     Args:
-        name: of a sink that comes with this package or with an installed one, or
-            ``"module:object"``, where the module may lie in the folder of the command.
+        name: a sink of this package or of an installed one, or ``"module:object"``, where the
+            module may be in the current folder.
 
     Raises:
-        ConfigError: if there is none.
-        ImportError: if its package is not installed.
+        ConfigError: if there is no such sink.
+        ImportError: if the package that the sink needs is not installed.
     """
     if ":" in name:
         return _object(name)
     found: MakeSink = SINKS.load(name)
     if name in SINKS.built_in:
         package = find_spec(name)
-        if package is None or package.origin is None:  # a folder of that name is no package
-            raise ImportError(f"The sink {name!r} needs a package. {extra_advice(name)}.")
+        if package is None or package.origin is None:  # a plain folder of that name does not count
+            raise ImportError(
+                f"The sink {name!r} needs a package that is not installed. {extra_advice(name)}."
+            )
     return found
 
 
 def check_sinks(names: Iterable[str]) -> None:
-    """Look whether there are sinks of these names, before a run begins.
+    """Check that all sinks exist, before a run begins.
 
     Raises:
         ConfigError, ImportError: see :func:`find_sink`.
@@ -110,12 +113,14 @@ def _object(name: str) -> MakeSink:
         sys.path.append(here)
     try:
         found: MakeSink = load_object(name)
-    except Exception as error:  # it is not ours: anything may happen
+    except Exception as error:  # importing third-party code can raise anything
         raise ConfigError(
-            f"sinks: {name!r} cannot be imported: {type(error).__name__}: {error}. Give the module "
-            "and the object in it as module:object, of a module that is installed or lies in this "
-            "folder."
+            f"sinks: cannot import {name!r}: {type(error).__name__}: {error}. Use the form "
+            "module:object, with a module that is installed or in the current folder."
         ) from error
     if not callable(found):
-        raise ConfigError(f"sinks: {name!r} is {found!r}, which makes no sink.")
+        raise ConfigError(
+            f"sinks: {name!r} is {found!r}, which is not callable. Name a class or a function that "
+            "creates a sink."
+        )
     return found

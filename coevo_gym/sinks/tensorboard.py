@@ -8,12 +8,12 @@ from coevo_gym.sinks.sink import SinkArm
 
 
 class TensorBoardSink:
-    """Writes event files to ``tensorboard/ARM`` in the run's folder.
+    """A sink that writes event files to ``tensorboard/ARM`` in the run's folder.
 
-    ``tensorboard --logdir runs`` then shows the arms of all runs beside each other.
+    ``tensorboard --logdir runs`` then shows the arms of all runs side by side.
 
     Args:
-        arm: whose numbers they are.
+        arm: the arm whose metrics are written.
 
     Raises:
         ImportError: if TensorBoard is not installed.
@@ -25,11 +25,11 @@ class TensorBoardSink:
         self._writer = SummaryWriter(str(arm.folder / "tensorboard" / arm.arm))
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
-        """See :class:`~coevo_gym.sinks.sink.Sink`; on disk when this returns."""
+        """Write the numbers to disk; see :class:`~coevo_gym.sinks.sink.Sink`."""
         for name, value in numbers.items():
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
     def close(self) -> None:
-        """See :class:`~coevo_gym.sinks.sink.Sink`."""
+        """Close the file; see :class:`~coevo_gym.sinks.sink.Sink`."""
         self._writer.close()

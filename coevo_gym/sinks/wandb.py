@@ -1,4 +1,4 @@
-"""The sink that sends to Weights & Biases."""
+"""The sink that sends metrics to Weights & Biases."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from collections.abc import Mapping
 from coevo_gym.sinks.sink import SinkArm
 
 PROJECT = "coevo_gym"
-"""The project that runs go to where ``WANDB_PROJECT`` names none."""
+"""The project for runs if ``WANDB_PROJECT`` is not set."""
 
 
 class WandbSink:
-    """Sends an arm's numbers to a run of its own, in a group with the other arms.
+    """A sink that sends an arm's metrics to a wandb run, in one group with the other arms.
 
-    The package's own environment variables say where to: ``WANDB_PROJECT``, ``WANDB_ENTITY``, and
-    ``WANDB_MODE=offline`` for files in the run's folder that ``wandb sync`` sends later. Beside the
-    numbers it sends the settings, without what names a secret, and nothing of the machine, the
-    command or the code.
+    wandb's own environment variables set the destination: ``WANDB_PROJECT``, ``WANDB_ENTITY``, and
+    ``WANDB_MODE=offline`` to write files into the run's folder that ``wandb sync`` uploads later.
+    Apart from metrics, the sink sends the settings without secrets. It sends no data about the
+    machine, the command or the code.
 
     Args:
-        arm: whose numbers they are.
+        arm: the arm whose metrics are sent.
 
     Raises:
         ImportError: if wandb is not installed.
-        wandb.Error: if nobody is logged in, or the service cannot be reached.
+        wandb.Error: if no user is logged in, or the service is unreachable.
     """
 
     def __init__(self, arm: SinkArm) -> None:
@@ -44,7 +44,7 @@ class WandbSink:
                 disable_code=True,
                 disable_git=True,
                 disable_job_creation=True,
-                login_timeout=60,  # a prompt that nobody answers does not hold up the run
+                login_timeout=60,  # an unanswered login prompt must not block the run
                 save_code=False,
                 x_disable_machine_info=True,
                 x_disable_meta=True,
@@ -54,9 +54,9 @@ class WandbSink:
         )
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
-        """See :class:`~coevo_gym.sinks.sink.Sink`."""
+        """Send the numbers; see :class:`~coevo_gym.sinks.sink.Sink`."""
         self._run.log(dict(numbers), step=step)
 
     def close(self) -> None:
-        """See :class:`~coevo_gym.sinks.sink.Sink`."""
+        """Finish the wandb run; see :class:`~coevo_gym.sinks.sink.Sink`."""
         self._run.finish()

@@ -136,7 +136,7 @@ def test_unknown_names_are_refused() -> None:
     games = open_games()
     with pytest.raises(TaskError, match="has no game 'train/nothing'"):
         games.problem("train/nothing")
-    with pytest.raises(ConfigError, match=r"no 'valid' games\. Choose of: train, valid_seen"):
+    with pytest.raises(ConfigError, match=r"no 'valid' games\. Choose one of: train, valid_seen"):
         games.entries("valid")
 
 
@@ -211,15 +211,15 @@ def changed(games: list[Game], **changes: object) -> list[object]:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"grammar": f"{{{HOSTILE}}}"}, "The games' grammar is not that of ALFWorld 0.4.0"),
+        ({"grammar": f"{{{HOSTILE}}}"}, "The grammar of the games is not that of ALFWorld 0.4.0"),
         ({"pddl_domain": "(define (domain other))"}, "The games' domain is not that of"),
-        ({"pddl_domain": None}, "expected a text, got None"),
+        ({"pddl_domain": None}, "expected a string, got None"),
         ({"id": "train/../../../etc/passwd"}, "is not the id of an official text game"),
         ({"id": "test/pick_and_place_simple-Pen-None-Desk-301/trial_T1"}, "is not the id of an"),
         ({"id": "train/pick_and_place_simple-Pen-Mug-Desk-301/trial_T1"}, "is not the id of an"),
-        ({"task": ["put"]}, r"expected a text, got \['put'\]"),
+        ({"task": ["put"]}, r"expected a string, got \['put'\]"),
         ({"task": "half \ud800"}, "UnicodeEncodeError"),
-        ({"walkthrough": [1]}, "expected a text, got 1"),
+        ({"walkthrough": [1]}, "expected a string, got 1"),
         ({"walkthrough": None}, "TypeError"),
     ],
 )
@@ -238,7 +238,7 @@ def test_a_line_that_is_nested_beyond_all_limits_is_refused(tmp_path: Path) -> N
 
 
 def test_a_game_may_not_come_twice(few: list[Game], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=f"The game {few[0].entry.id} comes twice"):
+    with pytest.raises(DataError, match=f"The game {few[0].entry.id} occurs twice"):
         stored(as_lines([few[0], *few], tmp_path / "twice"), tmp_path / "store")
 
 
@@ -262,7 +262,7 @@ def test_a_file_of_the_release_that_is_another_is_refused(
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1, 2]", b'"\n', lzma.compress(b"[]\n[]\n")])
 def test_other_files_are_no_source(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(content)
-    with pytest.raises(DataError, match=r"is no source of ALFWorld games: .*tw-pddl\.zip"):
+    with pytest.raises(DataError, match=r"Cannot read ALFWorld games from .*tw-pddl\.zip"):
         stored(tmp_path / "file", tmp_path / "store")
 
 
@@ -272,18 +272,18 @@ def test_a_download_that_was_cut_is_refused(
 ) -> None:
     source = form(few, tmp_path / "source")
     source.write_bytes(source.read_bytes()[:-60])
-    with pytest.raises(DataError, match="is no source of ALFWorld games"):
+    with pytest.raises(DataError, match="Cannot read ALFWorld games from"):
         stored(source, tmp_path / "store")
 
 
 def test_a_folder_without_games_is_no_source(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="There is no official game in the source"):
+    with pytest.raises(DataError, match="The source contains no official games"):
         stored(tmp_path / "empty", tmp_path / "store")
 
 
 def test_a_source_that_does_not_exist_is_a_mistake(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="There is nothing at"):
+    with pytest.raises(ConfigError, match="does not exist"):
         stored(tmp_path / "nothing", tmp_path / "store")
 
 
@@ -292,7 +292,7 @@ def test_a_store_that_lacks_a_game_is_not_opened(
 ) -> None:
     monkeypatch.setenv("COEVO_ALFWORLD_DATA", str(tmp_path))
     stored(as_lines(few, tmp_path / "few"), tmp_path)
-    with pytest.raises(DataError, match="must hold 3553 train games, and holds 1"):
+    with pytest.raises(DataError, match="must contain 3553 train games, but contains 1"):
         open_games()
 
 
@@ -324,7 +324,7 @@ def run(command: str) -> Callable[[Path], None]:
         (cut, "cannot be read|is damaged"),
         (fill, "file is not a database"),
         (empty, "no such table"),
-        (run("DELETE FROM head WHERE key = 'digest'"), "has no head"),
+        (run("DELETE FROM head WHERE key = 'digest'"), "has an incomplete header"),
         (run("UPDATE head SET value = 'x' WHERE key = 'grammar'"), "grammar is not that of ALFW"),
         (run("UPDATE problems SET packed = substr(packed, 9)"), "is damaged: Error"),
         (run("UPDATE problems SET packed = substr(packed, 1, 900)"), "is damaged: Error"),

@@ -56,7 +56,7 @@ def test_without_a_source_the_built_in_scenes_are_used(
 ) -> None:
     caplog.set_level(logging.INFO)
     assert setup.install(None) == home / "data"
-    assert "the built-in scenes are used" in caplog.text
+    assert "using the built-in scenes" in caplog.text
     found = setup.installation()
     assert found.ready
     assert (found.engine, found.data) == ("TextWorld 1.7.0 with our caches", "built-in scenes")
@@ -79,7 +79,7 @@ def test_official_games_are_installed_whole_and_kept(home: Path, tmp_path: Path)
     with lzma.open(OFFICIAL_ALFWORLD) as lines:
         few = b"".join(lines.readlines(2_000_000))
     (tmp_path / "short").write_bytes(lzma.compress(few, preset=0))
-    with pytest.raises(DataError, match=r"short must hold 3553 train games, and holds \d+"):
+    with pytest.raises(DataError, match=r"short must contain 3553 train games, but contains \d+"):
         setup.install(tmp_path / "short")
     assert data.open_games() is first
     assert names(home) == [".lock", "data"]
@@ -95,7 +95,7 @@ def test_a_folder_without_games_is_reported(
     monkeypatch.setenv("COEVO_ALFWORLD_DATA", str(tmp_path))
     found = setup.installation()
     assert not found.ready
-    assert f"There are no official ALFWorld games in {tmp_path}" in found.data
+    assert f"Found no official ALFWorld games in {tmp_path}" in found.data
 
 
 @pytest.mark.usefixtures("bare", "no_pip")
@@ -107,10 +107,10 @@ def test_what_keeps_the_engine_from_being_compiled_is_named(
     found = setup.installation()
     assert not found.ready
     assert found.engine == (
-        "alfworld 0.4.2 is not installed. It cannot be compiled here without cmake, Python below "
-        "3.13 (this is 3.13): get that first, then run `coevo install alfworld` (a few minutes)."
+        "alfworld 0.4.2 is not installed. Compiling it requires cmake, Python below 3.13 (this is "
+        "3.13). Install that first, then run `coevo install alfworld` (a few minutes)."
     )
-    with pytest.raises(EnvBackendError, match="without cmake, Python below"):
+    with pytest.raises(EnvBackendError, match="requires cmake, Python below"):
         setup.install(None)
 
 
@@ -119,7 +119,7 @@ def test_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", {"alfworld": "0.4.2", "textworld": "1.6.0"}.get)
     found = setup.installation()
     assert not found.ready
-    assert found.engine.startswith("textworld 1.7.0 is needed, and 1.6.0 is installed. ")
+    assert found.engine.startswith("textworld 1.7.0 is required, but 1.6.0 is installed. ")
 
 
 @pytest.mark.usefixtures("home")
@@ -166,7 +166,7 @@ def test_without_pip_uv_installs(uv: str | None, monkeypatch: pytest.MonkeyPatch
     ("outcome", "message"),
     [
         (subprocess.CompletedProcess("pip", 1, "", "\n".join("abcdefg")), "exit code 1.*:\nc\nd\n"),
-        (subprocess.CompletedProcess("pip", 0, "", ""), "pip is done, and still: alfworld 0.4.2"),
+        (subprocess.CompletedProcess("pip", 0, "", ""), "After running pip: alfworld 0.4.2"),
         (subprocess.TimeoutExpired("pip", 1800), "pip took longer than 1800 s"),
     ],
 )

@@ -433,7 +433,7 @@ def test_a_malformed_task_is_refused_by_name(
     env = make_env("bfcl", native("base_10"))
     with pytest.raises(TaskError) as caught:
         env.reset(options={"task": task})
-    assert str(caught.value).startswith(f"{task.name} cannot be played: {reason}")
+    assert str(caught.value).startswith(f"{task.name} cannot be run: {reason}")
     for ask in (lambda: env.view, lambda: env.instruction):
         with pytest.raises(ResetNeeded, match="No episode has begun"):
             ask()

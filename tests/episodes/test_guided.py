@@ -221,7 +221,7 @@ class TestWhatAnInterfaceMayChange:
             ({"history": (1,)}, "its instruction, history or cues"),
             ({"cues": (Cue("Look."),)}, "its instruction, history or cues"),
             ({"info": FrozenDict({"tools": "[]"})}, "the keys of its info"),
-            ({"info": FrozenDict({**VIEW.info, "step": 3})}, r"info\['step'\], which is no text"),
+            ({"info": FrozenDict({**VIEW.info, "step": 3})}, r"info\['step'\], which is not text"),
             ({"info": FrozenDict({**VIEW.info, "words": ()})}, r"info\['words'\]"),
             ({"info": FrozenDict({**VIEW.info, "tools": 3})}, r"info\['tools'\]"),
         ],

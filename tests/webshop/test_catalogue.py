@@ -57,7 +57,7 @@ def test_a_catalogue_is_one_object_per_process() -> None:
         ({"pricing": "9.99"}, "'pricing' must look like"),
         ({"pricing": "$1.2.3"}, "'pricing' must look like"),
         ({"pricing": 9.99}, "'pricing' must be text"),
-        ({"small_description": [1]}, "must hold only texts"),
+        ({"small_description": [1]}, "must contain only texts"),
         ({"customization_options": ["red"]}, "must be an object"),
         ({"customization_options": {"color": ["red"]}}, "under 'color'"),
     ],
@@ -107,7 +107,7 @@ def test_only_a_large_catalogue_is_announced(
     assert not caplog.messages
     monkeypatch.setattr(official, "_LARGE_MB", 0)
     load_official(tmp_path, name="large")
-    assert caplog.messages == ["Reading WebShop's products, once a process (0 MB) ..."]
+    assert caplog.messages == ["Reading WebShop's products (0 MB), once per process ..."]
 
 
 def test_official_files_are_read_once_until_they_change(tmp_path: Path) -> None:
@@ -133,10 +133,10 @@ def test_a_missing_folder_or_file_says_what_to_do(tmp_path: Path) -> None:
     ("files", "problem"),
     [
         ({"items": "[{"}, "items_shuffle_1000.json is not valid JSON"),
-        ({"items": {}}, "must hold a list of products, got dict"),
+        ({"items": {}}, "must contain a list of products, got dict"),
         ({"items": [1]}, "item 0 has no asin"),
         ({"items": [{"asin": "M1"}]}, "product M1"),
-        ({"attributes": []}, "must hold an object keyed by asin, got list"),
+        ({"attributes": []}, "must contain an object keyed by asin, got list"),
         ({"attributes": {"M1": []}}, "'M1' must be an object"),
         ({"items_human_ins": {"M1": {}}}, "must be a list of instructions"),
         ({"items_human_ins": {"M1": [1]}}, "must be a list of objects"),

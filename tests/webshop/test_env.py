@@ -178,7 +178,7 @@ def test_official_data_is_used_when_it_is_at_hand(official_data: Path) -> None:
     [
         ({"split": "dev"}, "Unknown split 'dev'"),
         ({"subset": "tiny"}, "no subset 'tiny'. Choose one of: synthetic, human"),
-        ({"subset": "human"}, "has no train tasks of subset 'human'"),
+        ({"subset": "human"}, "has no train tasks in subset 'human'"),
         ({"tasks": ["webshop/builtin/synthetic/99999"]}, "webshop has no task"),
         ({"tasks": ["webshop/1k/synthetic/1"]}, "webshop has no task 'webshop/1k/synthetic/1'"),
     ],
@@ -259,7 +259,7 @@ def test_seeded_resets_spread_over_the_tasks() -> None:
 def test_a_product_that_the_shop_does_not_have_is_named() -> None:
     verifier = TRAIN[0].verifier.model_copy(update={"asin": "NOPE"})
     with pytest.raises(
-        TaskError, match=r"webshop/.* cannot be played: its shop has no product 'NOPE'"
+        TaskError, match=r"webshop/.* cannot be run: its shop has no product 'NOPE'"
     ):
         make_env("webshop", TRAIN[0].model_copy(update={"verifier": verifier}))
 

@@ -72,7 +72,7 @@ def test_what_stands_for_no_draft(changes: dict[str, Any], reason: str) -> None:
 
 
 def test_a_context_of_another_benchmark_is_a_mistake() -> None:
-    with pytest.raises(TaskError, match="is a task of toy, not of webshop"):
+    with pytest.raises(TaskError, match="belongs to toy, not to webshop"):
         WEBSHOP.draft(proposal(), Context(kind="blind", task=TOY.tasks(Split.TRAIN)[0]))
 
 

@@ -164,7 +164,9 @@ def test_workers_that_do_nothing_but_die_are_an_error(hook: str, code: int) -> N
         [episode() for _ in range(2)]
     doing = {"begin": "reset", "act": "step", "grade": "grade"}[hook]
     assert f"FaultyEnv (in {doing}" in str(failed.value)
-    assert f"ended with exit code {code}. That is the {RESTARTS + 1}th failure" in str(failed.value)
+    assert f"ended with exit code {code}. This was the {RESTARTS + 1}th failure" in str(
+        failed.value
+    )
     assert envs.over.all()
     envs.close()
 
@@ -202,7 +204,7 @@ def test_engines_of_different_workers_work_at_once(four: TaskVectorEnv, tmp_path
 @pytest.mark.parametrize("bad", [5, None, b"done"])
 def test_a_bad_action_moves_no_env(four: TaskVectorEnv, bad: object) -> None:
     before = four.views
-    with pytest.raises(TypeError, match="An action of env 3 is a string"):
+    with pytest.raises(TypeError, match="An action of env 3 must be a string"):
         four.step(["press red", "press red", "press red", bad])  # type: ignore[list-item]
     assert four.views == before
     *_, infos = four.step(["press red"] * 4)
@@ -303,7 +305,7 @@ def test_one_env_of_two_copies_has_its_own_engine() -> None:
         ({"mode": "proces"}, "mode must be 'in_process' or 'process', actual: 'proces'"),
         ({"n_workers": 0}, "n_workers must be a positive int, actual: 0"),
         ({"n_workers": 1.5}, "n_workers must be a positive int, actual: 1.5"),
-        ({"mode": "in_process", "n_workers": 2}, 'n_workers is for mode="process"'),
+        ({"mode": "in_process", "n_workers": 2}, 'n_workers needs mode="process"'),
         ({"mode": "process", "worker_timeout_s": 0}, "timeout_s must be a positive number"),
     ],
 )
@@ -338,9 +340,9 @@ def test_only_fresh_envs_of_ours_in_a_module_go_to_workers() -> None:
         pass
 
     pool = WorkerPool(1)
-    with pytest.raises(ConfigError, match="Only envs of coevo_gym run in worker processes"):
+    with pytest.raises(ConfigError, match="Only coevo_gym envs can run in worker processes"):
         pool.put(gym.make("CartPole-v1"))
-    with pytest.raises(ConfigError, match="no other process can import"):
+    with pytest.raises(ConfigError, match="other processes cannot import"):
         pool.put(Here())
     begun = faulty.FaultyEnv()
     begun.reset(seed=0)

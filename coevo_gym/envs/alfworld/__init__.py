@@ -1,4 +1,4 @@
-"""ALFWorld: do a household task in a text world."""
+"""The ALFWorld benchmark: do a household task in a text world."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BEGINNING = "-= Welcome"
 
 
 class ALFWorldBenchmark(ProposableFolder):
-    """ALFWorld behind the seam that curricula and trainers know."""
+    """The ALFWorld benchmark, as used by curricula and trainers."""
 
     name = "alfworld"
     env_id = "CoEvolve-ALFWorld-v0"
@@ -26,26 +26,29 @@ class ALFWorldBenchmark(ProposableFolder):
 
     @property
     def subsets(self) -> tuple[str, ...]:
-        """The subsets that are at hand."""
+        """The subsets that are installed."""
         return tasks.SUBSETS if data_folder("alfworld") else (tasks.BUILTIN,)
 
     def symbol(self, step: Step) -> str:
-        """The verb, after the task type where an episode begins; "!" for one without effect."""
+        """Return the verb of a step, or "!" if it had no effect.
+
+        In the first step of an episode, the task type precedes the verb.
+        """
         verb = "!" if step.error_kind else verb_of(next(iter(step.calls), ""))
         first = step.observation.startswith(_BEGINNING)
         return f"{step.extras.get('alfworld.task_type', '')} {verb}".strip() if first else verb
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
-        """The scene, the kind of goal, and the type of what is to be handled."""
+        """Return the scene, the kind of goal, and the type of the object to handle."""
         return tags_of(task)
 
     def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
-        """One label an episode, from commands and the goal; see the folder's ``diagnosis.py``."""
+        """Label an episode by its commands and its goal; see the folder's ``diagnosis.py``."""
         return diagnose(episode)
 
 
 def verb_of(action: str) -> str:
-    """The verb of an engine's action.
+    """Return the verb of an engine action.
 
     Example:
         >>> verb_of("gotolocation"), verb_of("heatobject"), verb_of("examinereceptacle")

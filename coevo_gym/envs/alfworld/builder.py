@@ -1,4 +1,4 @@
-"""From a draft to a proven task, and from a walk to drafts: new goals in a scene."""
+"""Conversion of exploration walks into drafts with new goals, and of drafts into proven tasks."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
 
 DRAFTS_PER_TRACE = 2
 MIN_COMMANDS = 3
-"""Of a draft from a walk."""
+"""Minimum number of commands in the solution of a draft made from a walk."""
 _TRIES = 40
 _PREFERENCE = 4.0
-"""How much likelier a goal is drawn for each of its two types that the walk has met."""
+"""Factor on a goal's probability for each of its two types that occurred in the walk."""
 _LOOKED_AT = "checked"
 _NOT_ADMISSIBLE = "nothing happens: not admissible"
 _SAID = {
@@ -62,18 +62,18 @@ _SAID = {
     COOL: r"\b(cold|cool|chill)",
     TWO: r"\b(two|both|pair|couple|second|another|one more)\b",
 }
-"""How the words show which of the kinds is meant, for those that need it."""
+"""Words that identify a kind of goal; the other kinds need no special words."""
 
 
 def build(draft: Draft) -> Task:
-    """Play the draft's commands where they can do no harm, and ask for what they bring about.
+    """Build a task by running the draft's commands in a worker process and checking its goal.
 
     Raises:
-        BuildError: if the scene is not one to train in; if the goal is the scene's own, or that of
-            a validation or test game; if the words do not say it; if it holds at the start, can
-            never hold, or does not come to hold with the last command and not before; if a command
-            is not admissible; if the engine dies of it, or takes too long.
-        EnvBackendError: if the engine is killed from outside, or does not start.
+        BuildError: if the scene is not a training scene; if the goal is the scene's own, or that of
+            a validation or test game; if the instruction does not express the goal; if the goal can
+            never be met, is met before the last command, or is unmet after it; if a command is not
+            admissible; if the commands crash the engine or exceed its time limit.
+        EnvBackendError: if another process kills the engine, or it does not start.
     """
     fast_downward()
     world = draft.world
@@ -103,7 +103,7 @@ def build(draft: Draft) -> Task:
 
 
 def _check_place(scenario: str, world: ALFWorldWorld) -> None:
-    """Check that the scene is one to train in, and the goal new there."""
+    """Check that the scene is a training scene and that the goal is new there."""
     actual = scenario_of(world.game)
     if scenario != actual:
         raise BuildError(f"claims to lie in {scenario}, but lies in {actual}")
@@ -116,7 +116,7 @@ def _check_place(scenario: str, world: ALFWorldWorld) -> None:
 
 
 def check_words(instruction: str, goal: Goal) -> None:
-    """Check that the words are plain and name the goal; it is not judged how well."""
+    """Check that an instruction is plain and names the goal; its quality is not judged."""
     if not is_plain(instruction):
         raise BuildError("the words are not plain: a-z, 0-9, space, and , ' - are, up to 200")
     for name in goal.types:
@@ -127,17 +127,17 @@ def check_words(instruction: str, goal: Goal) -> None:
 
 
 def names(text: str, name: str) -> bool:
-    """Whether a text in small letters names a type, one or several of it."""
+    """Return True if a lower-case text contains a type name, singular or plural."""
     return re.search(rf"\b{name.lower()}(?:e?s)?\b", text) is not None
 
 
 def kinds_said(text: str) -> set[str]:
-    """The kinds of goals that a text in small letters has the words of; some kinds need none."""
+    """Return the kinds of goals that a lower-case text expresses; some kinds need no words."""
     return {kind for kind, phrase in _SAID.items() if re.search(phrase, text)}
 
 
 def _check_won(trial: Trial, commands: Sequence[str]) -> None:
-    """Check that all commands ran, and that the goal held after the last and not before."""
+    """Check that all commands ran, and that the goal held after the last command but not before."""
     if trial.fault:
         raise BuildError(trial.fault)
     *earlier, last = trial.won
@@ -156,9 +156,10 @@ def _check_won(trial: Trial, commands: Sequence[str]) -> None:
 
 
 def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
-    """Play commands in a fresh game; see :meth:`coevo_gym.core.benchmark.Benchmark.replay`.
+    """Run commands in a fresh game; see :meth:`coevo_gym.core.benchmark.Benchmark.replay`.
 
-    What is won once stays won. A command that only looks at something changes nothing.
+    A goal that was reached once stays reached. A command that only inspects something counts as a
+    step without effect.
     """
     from coevo_gym.envs.alfworld.engine.game import Game, open_scene
 
@@ -188,12 +189,12 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
 
 
 def _state(game: Game) -> str:
-    """All facts but those that only say what has been looked at."""
+    """Return a hash of all facts, except those that only record inspections."""
     return digest(sorted(fact for fact in game.facts() if fact[0] != _LOOKED_AT))
 
 
 def evidence(task: Task) -> Evidence:
-    """The types of what is to be handled, and of the place or the lamp."""
+    """Return the evidence of a task: the types of the object and of its destination or lamp."""
     assert isinstance(task.world, ALFWorldWorld)
     goal = goal_of(task.world)
     clues = (Clue(f"the {name.lower()}", (name.lower(),), task.instruction) for name in goal.types)
@@ -201,10 +202,10 @@ def evidence(task: Task) -> Evidence:
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-    """Wish for something else in the scene of a walk, rather with what the walk has met.
+    """Draft new goals in the scene of a walk, with a preference for types from the walk.
 
-    Goals are drawn from those that the scene's first facts allow, until there is a plan for two.
-    Where there is a target, those that fit it are tried first.
+    Goals are drawn from those that the scene's initial facts allow, until two of them have a plan.
+    If the context has a target, goals that fit the target are tried first.
     """
     from coevo_gym.envs.alfworld.engine.game import Game, open_scene
 
@@ -230,7 +231,7 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
 def _by_fit(
     possible: Sequence[Sequence[Goal]], target: Sequence[str]
 ) -> list[Sequence[Sequence[Goal]]]:
-    """The goals in parts, those first that have most of a target's tags; one part without one."""
+    """Group the goals by the number of target tags that they match, best first."""
     parts = defaultdict(list)
     for goals in possible:
         fits = [len({*goal_tags(goal)} & {*target}) if target else 0 for goal in goals]
@@ -240,7 +241,7 @@ def _by_fit(
 
 
 def possible_goals(facts: Facts, problem: str) -> Sequence[Sequence[Goal]]:
-    """The goals that fit the types and properties of a scene's things, one list a kind."""
+    """Return the goals that a scene's types and properties allow, one list per kind."""
     spelled = {name.lower() + "type": name for name in re.findall(r"(\w+)Type\b", problem)}
     true = defaultdict(list)
     for name, objects in sorted(facts):
@@ -260,13 +261,13 @@ def possible_goals(facts: Facts, problem: str) -> Sequence[Sequence[Goal]]:
 
 
 def _met(trace: Trajectory) -> frozenset[str]:
-    """The words of a walk's actions, and of what it was told after the first look around."""
+    """Return the words in a walk's actions, and in its observations after the first one."""
     told = [step.observation for step in trace.steps[1:]]
     return frozenset(re.findall("[a-z]+", " ".join([*trace.actions, *told]).lower()))
 
 
 def _draw(possible: Sequence[Sequence[Goal]], met: Container[str], rng: Generator) -> Goal:
-    """A goal of any kind, one with types that were met rather than another."""
+    """Draw a goal of a random kind, with a preference for types that occurred in the walk."""
     goals = possible[int(rng.integers(len(possible)))]
     known = [(g.object.lower() in met) + ((g.receptacle or g.toggle).lower() in met) for g in goals]
     weights = _PREFERENCE ** np.array(known)
@@ -274,7 +275,7 @@ def _draw(possible: Sequence[Sequence[Goal]], met: Container[str], rng: Generato
 
 
 def _draft(goal: Goal, commands: Sequence[str], context: Context, rng: Generator) -> Draft:
-    """Put a goal into words."""
+    """Create a draft that states a goal in words."""
     world = context.task.world
     assert isinstance(world, ALFWorldWorld)
     return draft_of(

@@ -1,8 +1,8 @@
 """Built-in scenes: rooms furnished from the layouts that ALFWorld ships, and tasks in them.
 
-The layouts say which furniture and which things a room has; a committed seed says where the things
-are. Goals are those that the facts show to be open and within reach, so the list is made without
-starting the engine, and it is the same list everywhere.
+The layouts define the furniture and objects of a room, and a fixed seed places the objects. Goals
+are selected from the facts alone: each goal is unmet at first and can be reached. So the list of
+games is generated without starting the engine, and is the same on every machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from coevo_gym.envs.alfworld.goals import KINDS, LOOK, Goal, plan, with_goal, wo
 
 SEED = 20
 TASKS_A_KIND = 3
-"""Tasks of each kind that a scene allows."""
+"""Maximum number of tasks per kind and scene."""
 
 _SCENES = {
     Split.TRAIN: (1, 2, 4, 7, 13, 20, 201, 203, 209, 215, 301, 304, 309, 313, 401, 404, 409, 415),
@@ -30,11 +30,13 @@ _SCENES = {
     Split.TEST: (10, 28, 224, 326, 427),
 }
 BUILTIN_SPLIT = {scene: split for split, scenes in _SCENES.items() for scene in scenes}
-"""The split of each built-in scene, by floor plan: kitchens below 200, living rooms below 300,
-bedrooms below 400, then bathrooms."""
+"""The split of each built-in scene, by floor plan.
+
+Kitchens are numbered below 200, living rooms below 300, bedrooms below 400, bathrooms above.
+"""
 
 _FURNITURE_NOT_LISTED = {"StoveBurner": 4}
-"""How many there are of furniture whose places the layouts leave out; one of any other."""
+"""Number of pieces of furniture that the layouts do not list; the default is one."""
 _LAMP_STANDS = ("SideTable", "Desk", "Dresser", "CoffeeTable", "Shelf", "DiningTable")
 _ABLE = ("Cleanable", "Coolable", "Heatable", "Sliceable", "Toggleable")
 _NAMED_IN_DOMAIN = {
@@ -51,9 +53,9 @@ class BuiltinGame(NamedTuple):
     """A task in a built-in scene.
 
     Attributes:
-        id: ``builtin/FloorPlan7/3``.
+        id: id, such as ``builtin/FloorPlan7/3``.
         scene: number of the floor plan.
-        goal: what is wanted.
+        goal: the goal of the task.
         task: the goal in words.
     """
 
@@ -63,7 +65,7 @@ class BuiltinGame(NamedTuple):
     task: str
 
     def problem(self) -> str:
-        """The PDDL of the scene with this goal."""
+        """Return the PDDL problem of the scene with this goal."""
         return with_goal(_room(self.scene).problem(), self.goal)
 
     @property
@@ -74,28 +76,28 @@ class BuiltinGame(NamedTuple):
 
 @lru_cache(maxsize=1)
 def builtin_games() -> tuple[BuiltinGame, ...]:
-    """All built-in games, scene by scene.
+    """Return all built-in games, sorted by scene.
 
     Raises:
-        BenchmarkNotInstalled: if ALFWorld is not there.
+        BenchmarkNotInstalled: if ALFWorld is not installed.
     """
     return tuple(chain.from_iterable(_games(scene) for scene in sorted(BUILTIN_SPLIT)))
 
 
 @lru_cache(maxsize=1)
 def builtin_domain() -> str:
-    """PDDL of the domain of built-in games."""
+    """Return the PDDL domain of built-in games."""
     return _shipped("data/alfred.pddl")
 
 
 @lru_cache(maxsize=1)
 def builtin_grammar() -> str:
-    """Grammar of built-in games."""
+    """Return the grammar of built-in games."""
     return _shipped("data/alfred.twl2")
 
 
 def _games(scene: int) -> Iterator[BuiltinGame]:
-    """A few games of each kind in a scene."""
+    """Yield a few games of each kind in a scene."""
     room, rng = _room(scene), random.Random(f"{SEED}/goals/{scene}")  # noqa: S311
     goals: list[Goal] = []
     for kind in KINDS:
@@ -112,13 +114,13 @@ def _games(scene: int) -> Iterator[BuiltinGame]:
 class _Room:
     """A furnished room.
 
-    Things are named so that ALFWorld calls ``Mug_bar_99`` mug 1, and ``Mug_bar_98`` mug 2: it
-    numbers the things of a type from the last id to the first.
+    Objects are named so that ALFWorld calls ``Mug_bar_99`` mug 1, and ``Mug_bar_98`` mug 2, because
+    ALFWorld numbers the objects of a type from the last id to the first.
 
     Attributes:
-        receptacles: type of each, by id.
-        things: type of each, by id.
-        place: id of the receptacle that each thing is in.
+        receptacles: type of each receptacle, by id.
+        things: type of each object, by id.
+        place: id of the receptacle that contains each object.
     """
 
     def __init__(self, scene: int) -> None:
@@ -148,7 +150,7 @@ class _Room:
                 self.place[_id(type_, i)] = rng.choice(places[rng.choice(wanted)])
 
     def pairs(self, kind: str) -> list[tuple[str, str]]:
-        """Types of things, each with a lamp, or with furniture that may hold it and does not."""
+        """Return pairs of an object type and a lamp, or a receptacle that it can be moved to."""
         lamps = sorted(type_ for type_ in self.things.values() if _is_lamp(type_))
         things = sorted({*self.things.values()}.difference(lamps))
         if kind == LOOK:
@@ -163,13 +165,13 @@ class _Room:
 
     @cached_property
     def facts(self) -> frozenset[Fact]:
-        """What holds at first, as ``Game.facts()`` says it."""
+        """The initial facts, in the form of ``Game.facts()``."""
         return frozenset(
             (name.lower(), tuple(_said(item) for item in items)) for name, items in self._facts()
         )
 
     def problem(self) -> str:
-        """The room in PDDL, with an empty goal."""
+        """Return the PDDL problem of the room with an empty goal."""
         otypes = sorted({*self.things.values(), *_NAMED_IN_DOMAIN["otype"]})
         rtypes = sorted({*self.receptacles.values(), *_NAMED_IN_DOMAIN["rtype"]})
         objects = {
@@ -195,7 +197,7 @@ class _Room:
 
     @cached_property
     def _locations(self) -> dict[str, str]:
-        """A location for each receptacle."""
+        """The location of each receptacle."""
         return {id: _id("loc", number) for number, id in enumerate(self.receptacles, start=2)}
 
     def _facts(self) -> Iterator[Fact]:
@@ -227,7 +229,7 @@ def _room(scene: int) -> _Room:
 
 
 class _Constants(NamedTuple):
-    """ALFWorld's knowledge of things: what furniture holds, what can be done to what."""
+    """ALFWorld's constants: possible contents of furniture, and possible actions on objects."""
 
     fits: dict[str, set[str]]
     able: dict[str, set[str]]
@@ -236,7 +238,7 @@ class _Constants(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _constants() -> _Constants:
-    fast_downward()  # says how to install what is missing
+    fast_downward()  # raises an error with install instructions
     from alfworld.gen import constants
 
     movable = constants.MOVABLE_RECEPTACLES_SET
@@ -249,7 +251,7 @@ def _constants() -> _Constants:
 
 
 def _shipped(path: str) -> str:
-    """A text file of the ``alfworld`` package."""
+    """Read a text file of the ``alfworld`` package."""
     fast_downward()
     return files("alfworld").joinpath(path).read_text()
 
@@ -259,19 +261,19 @@ def _is_lamp(type_: str) -> bool:
 
 
 def _listed_type(id: str) -> str:
-    """The type in an id of a layout: ``Sink|-01.99|+01.14|-00.98|SinkBasin``."""
+    """Return the type in a layout id, such as ``Sink|-01.99|+01.14|-00.98|SinkBasin``."""
     first, *_, last = id.split("|")
     return last if last.endswith("Basin") else first
 
 
 def _id(type_: str, number: int) -> str:
-    """The id of a thing that ALFWorld calls by its type and this number."""
+    """Return the id of the object that ALFWorld calls by this type and number."""
     name, basin, _ = type_.partition("Basin")
     return f"{name}_bar_{100 - number:03d}" + (f"_bar_{type_}" if basin else "")
 
 
 def _said(item: str) -> str:
-    """What ALFWorld calls a thing."""
+    """Return ALFWorld's name for an object."""
     name, *rest = item.lower().split("_bar_")
     if not rest:
         return name

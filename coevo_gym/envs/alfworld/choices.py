@@ -1,4 +1,4 @@
-"""What a scorer may choose from: the commands that do something now."""
+"""The commands that a scoring policy may choose from: those that have an effect now."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from coevo_gym.core.trajectory import View
 
 
 def choices(view: View) -> tuple[str, ...]:
-    """The admissible commands, sorted; without ``help``, which tells nothing about the task."""
+    """Return the admissible commands, sorted; ``help`` is left out because it reveals nothing."""
     return tuple(command for command in view.info["admissible"] if command != "help")

@@ -1,11 +1,12 @@
-"""The official games of ALFWorld: one file, read at random.
+"""Storage of the official ALFWorld games: one file with random access.
 
-A game is a problem of 50 kB; there are 4,027. The store is a database with a packed problem a row,
-so that opening it, or one game of it, takes less than a millisecond. It is made by `coevo install
-alfworld --from SOURCE`; the games themselves are no part of this project.
+There are 4,027 games, and each has a problem of about 50 kB. The store is a database with one
+compressed problem per row, so opening the store or reading a game takes less than a millisecond.
+`coevo install alfworld --from SOURCE` creates the store; the games themselves are not part of this
+project.
 
-All games share one domain and one grammar. The engine evaluates expressions of the grammar, so
-only the release's own grammar is taken, and a task's words are kept apart from it.
+All games share one domain and one grammar. The engine evaluates expressions in the grammar, so only
+the release's own grammar is accepted, and a task's words are kept out of it.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ from coevo_gym.provision import data_folder
 COUNTS = {"train": 3553, "valid_seen": 140, "valid_unseen": 134, "valid_train": 200}
 STORE = "games.sqlite"
 UNKNOWN = "UNKNOWN GOAL"
-"""Stands in the grammar where the task's words go. They are put in after the grammar has spoken,
-because TextWorld evaluates what stands in braces."""
+"""The placeholder for the task's words in the grammar.
+
+The words are inserted after text generation, because TextWorld evaluates any text in braces.
+"""
 
 _PACKED = "alfworld_games.jsonl.xz"
 _GAME = "game.tw-pddl"
@@ -59,7 +62,7 @@ class Entry(NamedTuple):
 
     Attributes:
         id: ``<subset>/<kind>-<object>-None-<receptacle or lamp>-<scene>/<trial>``.
-        task: what to do, in words.
+        task: the task in words.
         walkthrough: commands that win the game.
     """
 
@@ -69,22 +72,22 @@ class Entry(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """One of ``KINDS``."""
+        """The kind of task, one of ``KINDS``."""
         return self._part(0)
 
     @property
     def object(self) -> str:
-        """The type of what is to be moved, or looked at."""
+        """The type of the object to move or look at."""
         return self._part(1)
 
     @property
     def receptacle(self) -> str:
-        """The type of where it belongs; "" if the task is to look at something."""
+        """The type of the destination; "" if the task is to look at something."""
         return "" if self.kind == "look_at_obj_in_light" else self._part(3)
 
     @property
     def toggle(self) -> str:
-        """The type of the lamp to look at something by; "" for every other task."""
+        """The type of the lamp to use; "" unless the task is to look at something."""
         return self._part(3) if self.kind == "look_at_obj_in_light" else ""
 
     @property
@@ -97,7 +100,7 @@ class Entry(NamedTuple):
 
 
 class Game(NamedTuple):
-    """An official game as it is read from its source."""
+    """An official game as read from its source."""
 
     entry: Entry
     domain: str
@@ -106,18 +109,18 @@ class Game(NamedTuple):
 
 
 class Games:
-    """A store of games. Threads and forked processes may share it.
+    """A store of games that threads and forked processes can share.
 
     Args:
         file: a database made by :func:`write_store`.
 
     Attributes:
         domain: the PDDL domain of every game.
-        grammar: the grammar of every game; it says ``UNKNOWN GOAL`` where the task's words go.
-        digest: SHA-256 of what the store was made from, in hexadecimal.
+        grammar: the grammar of every game, with ``UNKNOWN GOAL`` in place of the task's words.
+        digest: SHA-256 of the data that the store was made from, in hexadecimal.
 
     Raises:
-        DataError: if the file is damaged, or holds another grammar than the release's.
+        DataError: if the file is damaged, or its grammar differs from the release's.
     """
 
     def __init__(self, file: Path) -> None:
@@ -125,19 +128,21 @@ class Games:
         self._entries: dict[str, tuple[Entry, ...]] = {}
         head = dict(self._rows("SELECT key, value FROM head"))
         if not head.keys() >= {"domain", "grammar", "digest"}:
-            raise DataError(f"{file} has no head. {_advice()}")
+            raise DataError(f"{file} has an incomplete header. {_advice()}")
         self.domain, self.grammar = head["domain"], head["grammar"]
         self.digest: str = head["digest"]
         _verify_head(self.domain, self.grammar)
 
     def entries(self, subset: str) -> tuple[Entry, ...]:
-        """The games of a subset, sorted by id, as in the official file.
+        """Return the games of a subset, sorted by id as in the official file.
 
         Raises:
-            ConfigError: if there is no such subset.
+            ConfigError: if the subset is unknown.
         """
         if subset not in COUNTS:
-            raise ConfigError(f"ALFWorld has no {subset!r} games. Choose of: {', '.join(COUNTS)}.")
+            raise ConfigError(
+                f"ALFWorld has no {subset!r} games. Choose one of: {', '.join(COUNTS)}."
+            )
         if subset not in self._entries:
             query = "SELECT id, task, walkthrough FROM entries WHERE subset = ? ORDER BY id"
             self._entries[subset] = tuple(
@@ -147,11 +152,11 @@ class Games:
         return self._entries[subset]
 
     def problem(self, id: str) -> str:
-        """The PDDL problem of a game.
+        """Return the PDDL problem of a game.
 
         Raises:
-            TaskError: if there is no such game.
-            DataError: if it is damaged.
+            TaskError: if the game is unknown.
+            DataError: if its data is damaged.
         """
         rows = self._rows("SELECT packed FROM problems WHERE id = ?", id)
         if not rows:
@@ -167,22 +172,22 @@ class Games:
         """Check that no game is missing.
 
         Args:
-            source: what the store was made from just now, if it is to blame.
+            source: the source to name in the error message; None for the store itself.
 
         Raises:
-            DataError: if one is missing.
+            DataError: if a game is missing.
         """
         query = "SELECT subset, count(*) FROM entries JOIN problems USING (id) GROUP BY subset"
         found = dict(self._rows(query))
         for subset, count in COUNTS.items():
             if found.get(subset, 0) != count:
                 raise DataError(
-                    f"{source or self._file} must hold {count} {subset} games, and holds "
+                    f"{source or self._file} must contain {count} {subset} games, but contains "
                     f"{found.get(subset, 0)}. {_advice()}"
                 )
 
     def _rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:
-        """Ask a connection of our own: one that a fork or another thread shares is not safe."""
+        """Run a query on a new connection, because forks and threads cannot safely share one."""
         try:
             uri = f"{self._file.as_uri()}?mode=ro&immutable=1"
             with closing(sqlite3.connect(uri, uri=True)) as connection:
@@ -192,37 +197,37 @@ class Games:
 
 
 def open_games() -> Games:
-    """The official games on this machine; opened once as long as their file does not change.
+    """Return the installed official games; reopen them only if their file has changed.
 
     Raises:
-        BenchmarkNotInstalled: if there are none.
-        DataError: if they are damaged or incomplete.
+        BenchmarkNotInstalled: if no official games are installed.
+        DataError: if the games are damaged or incomplete.
     """
     folder = data_folder("alfworld")
     if folder is None or not (folder / STORE).is_file():
         where = "on this machine" if folder is None else f"in {folder}"
-        raise BenchmarkNotInstalled(f"There are no official ALFWorld games {where}. {_advice()}")
+        raise BenchmarkNotInstalled(f"Found no official ALFWorld games {where}. {_advice()}")
     stat = (folder / STORE).stat()
     return _open(folder / STORE, (stat.st_ino, stat.st_mtime_ns, stat.st_size))
 
 
 @lru_cache(maxsize=4)
 def _open(file: Path, stamp: tuple[int, ...]) -> Games:
-    """Open a store; its stamp is part of the cache's key, so that a new one is seen."""
+    """Open a store; its stamp is part of the cache key, so that a changed store is read again."""
     games = Games(file)
     games.verify_complete()
     return games
 
 
 def write_store(file: Path, games: Iterable[Game]) -> None:
-    """Make a store of games.
+    """Create a store of games.
 
     Args:
-        file: where the store shall be; there must be nothing yet.
-        games: what to put into it, in any order, as :func:`read_official` reads them.
+        file: path of the store; the file must not exist yet.
+        games: the games to store, in any order, as :func:`read_official` yields them.
 
     Raises:
-        DataError: if a game is no official one, or comes twice, or if there is none.
+        DataError: if a game is not an official one or occurs twice, or there are no games.
     """
     digests = []
     with closing(sqlite3.connect(file)) as connection, connection:
@@ -241,12 +246,12 @@ def write_store(file: Path, games: Iterable[Game]) -> None:
                 connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", row)
                 connection.execute("INSERT INTO problems VALUES (?, ?)", (entry.id, packed))
             except sqlite3.IntegrityError as error:
-                raise DataError(f"The game {entry.id} comes twice.") from error
+                raise DataError(f"The game {entry.id} occurs twice in the source.") from error
             digests.append(hashlib.sha256(json.dumps(row).encode() + text).digest())
             if number % 1000 == 0:
                 logger.info("converted games=%d of=%d", number, sum(COUNTS.values()))
         if head is None:
-            raise DataError(f"There is no official game in the source. {_advice()}")
+            raise DataError(f"The source contains no official games. {_advice()}")
         whole = hashlib.sha256(json.dumps(head).encode() + b"".join(sorted(digests)))
         connection.executemany(
             "INSERT INTO head VALUES (?, ?)",
@@ -255,18 +260,18 @@ def write_store(file: Path, games: Iterable[Game]) -> None:
 
 
 def read_official(source: Path) -> Iterator[Game]:
-    """Read the official games one by one.
+    """Yield the official games one by one.
 
     Args:
         source: the text release of ALFWorld 0.4.0 (``json_2.1.2_tw-pddl.zip``), the folder it
-            unpacks to, or ``alfworld_games.jsonl.xz``, which holds the same games.
+            unpacks to, or ``alfworld_games.jsonl.xz``, which contains the same games.
 
     Raises:
-        ConfigError: if there is nothing.
-        DataError: if something there is not what it should be.
+        ConfigError: if the source does not exist.
+        DataError: if the content of the source is invalid.
     """
     if not source.exists():
-        raise ConfigError(f"There is nothing at {source}. {_advice()}")
+        raise ConfigError(f"{source} does not exist. {_advice()}")
     packed = source / _PACKED if source.is_dir() else source
     with _reading(source):
         if source.is_dir() and not packed.is_file():
@@ -282,7 +287,7 @@ def read_official(source: Path) -> Iterator[Game]:
 
 
 def _from_lines(lines: Iterable[bytes]) -> Iterator[Game]:
-    """The games of lines whose first one is what all games share."""
+    """Yield the games of a JSONL file whose first line holds the parts that all games share."""
     rows = map(json.loads, lines)
     head: dict[str, Any] = next(rows, {})
     domain, grammar = _text(head["pddl_domain"]), _text(head["grammar"])
@@ -291,7 +296,7 @@ def _from_lines(lines: Iterable[bytes]) -> Iterator[Game]:
 
 
 def _from_files(files: Iterable[tuple[str, bytes]]) -> Iterator[Game]:
-    """The games of the release's files, without those that the official loader skips."""
+    """Yield the games in the release's files, except those that the official loader skips."""
     for path, data in files:
         id = "/".join(path.split("/")[-4:-1])
         row = json.loads(data)
@@ -300,7 +305,7 @@ def _from_files(files: Iterable[tuple[str, bytes]]) -> Iterator[Game]:
         grammar = _text(row["grammar"])
         task = _TASK.search(grammar)
         if task is None:
-            raise ValueError(f"{path} does not say what the task is")
+            raise ValueError(f"{path} does not state its task")
         template = grammar[: task.start()] + UNKNOWN + grammar[task.end() :]
         domain, problem = _text(row["pddl_domain"]), _text(row["pddl_problem"])
         yield Game(_entry(id, task.group(), row), domain, template, problem)
@@ -312,20 +317,20 @@ def _entry(id: Any, task: Any, row: dict[str, Any]) -> Entry:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"expected a text, got {value!r:.60}")
-    value.encode()  # raises if there is half a character
+        raise TypeError(f"expected a string, got {value!r:.60}")
+    value.encode()  # raises for a lone surrogate
     return value
 
 
 @contextmanager
 def _reading(source: Path) -> Iterator[None]:
-    """A scope in which what goes wrong is the source's fault."""
+    """Convert any error in this context into a ``DataError`` about the source."""
     try:
         yield
     except (*_NOT_A_SOURCE, *_NOT_A_GAME) as error:
         reason = f"{type(error).__name__}: {error}"
         raise DataError(
-            f"{source} is no source of ALFWorld games: {reason}. {_advice()}"
+            f"Cannot read ALFWorld games from {source}: {reason}. {_advice()}"
         ) from error
 
 
@@ -335,8 +340,8 @@ def _verify_head(domain: str, grammar: str) -> None:
         found = hashlib.sha256(text.encode()).hexdigest()
         if found != digest:
             raise DataError(
-                f"The games' {name} is not that of ALFWorld 0.4.0: its hash is {found[:12]}, not "
-                f"{digest[:12]}. {_advice()}"
+                f"The {name} of the games is not that of ALFWorld 0.4.0: its hash is {found[:12]}, "
+                f"expected {digest[:12]}. {_advice()}"
             )
 
 

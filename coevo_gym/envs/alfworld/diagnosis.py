@@ -1,4 +1,4 @@
-"""Why an episode failed, from its commands and from how far the goal was met."""
+"""Diagnosis of failed ALFWorld episodes, from the commands and the conditions of the goal."""
 
 from __future__ import annotations
 
@@ -20,33 +20,32 @@ WRONG_OBJECT = "wrong_object_interaction"
 MODES = (WRONG_RECEPTACLE, WRONG_LOCATION, PRECONDITION, CONFUSION, WRONG_OBJECT, *COMMON)
 """Failure modes, in the order in which they are tried.
 
-Source: names of Role-Agent (arXiv 2606.10917), Table 6; the rules are ours.
+Source: names from Role-Agent (arXiv 2606.10917), Table 6; the rules are ours.
 """
 _STEPS = 50
-"""Most steps of an episode, by default: a third of it is early for giving up."""
+"""Default maximum number of steps per episode; giving up counts as premature in its first third."""
 _COMMAND = re.compile(
     r"go to .+|take .+ from .+|(?:move|put) .+ (?:to|in|on|in/on|into|onto) .+|(?:open|close) .+"
     r"|(?:heat|cool|clean|slice) .+ with .+|(?:use|examine) .+|look|inventory|help"
 )
-"""Commands of a form that the engine knows, whether or not they are possible."""
+"""Commands in a form that the engine knows, possible or not."""
 _TAKE = re.compile(r"take (.+) from (.+)")
 _PUT = re.compile(r"(?:move|put) (.+) (?:to|in|on|in/on|into|onto) (.+)")
 _CHANGE = re.compile(r"(heat|cool|clean) (.+) with .+")
 _NEEDS = re.compile(r"(?:heat|cool|clean) .+ with .+|use .+")
-"""Commands that need something else to be done before them."""
+"""Commands that have a precondition."""
 
 _MANY = 3
-"""One command in so many that is not admissible is one too many."""
+"""Divisor for the tolerated share of inadmissible commands: a third or more is too many."""
 
 
 def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
-    """The label of an episode; the first that applies of those that a failure may have.
+    """Label an episode: success, or the first failure label that applies.
 
-    ``empty_turn_model_response``: nothing was done. ``invalid_tool_call``: a third of the commands,
-    or more, were not admissible. ``argument_mismatch``: a part of the goal was met and another was
-    not, so something was done to the wrong thing, or in the wrong place. ``recovery_failure``: the
-    steps ran out, and a command that did nothing had been given again. ``state_mismatch``: nothing
-    of the goal was met.
+    ``empty_turn_model_response``: no command was given. ``invalid_tool_call``: at least a third of
+    the commands were not admissible. ``argument_mismatch``: the goal was met in part, so a command
+    acted on the wrong object or in the wrong place. ``recovery_failure``: the steps ran out, and a
+    command that had no effect was repeated. ``state_mismatch``: no part of the goal was met.
     """
     steps = episode.steps
     refused = Counter(step.action for step in steps if step.error_kind)
@@ -77,13 +76,14 @@ def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
 
 
 def _own_modes(steps: Sequence[Step], goal: Goal | None) -> tuple[str, ...]:
-    """Return the modes that depend on the goal, or on the commands of this engine.
+    """Return the modes that depend on the goal, or on this engine's commands.
 
-    ``wrong_receptacle``: a thing of the goal's type was left in a place of another type.
-    ``wrong_target_location``: two such things were left in different places of the right type.
-    ``missing_precondition``: to heat, cool, clean or use something was refused, or a thing was put
-    where it belongs without that. ``entity_confusion``: a thing of another type was moved.
-    ``wrong_object_interaction``: a thing of another type was heated, cooled or cleaned.
+    ``wrong_receptacle``: an object of the goal's type was left in a place of another type.
+    ``wrong_target_location``: two such objects were left in different places of the right type.
+    ``missing_precondition``: a command to heat, cool, clean or use something was refused, or an
+    object was put in its place without the required change. ``entity_confusion``: an object of
+    another type was moved. ``wrong_object_interaction``: an object of another type was heated,
+    cooled or cleaned.
     """
     refused = [step.action for step in steps if step.error_kind]
     needs = any(_NEEDS.fullmatch(action) for action in refused)
@@ -108,12 +108,12 @@ def _own_modes(steps: Sequence[Step], goal: Goal | None) -> tuple[str, ...]:
 
 
 class _Done:
-    """Follows what commands have done.
+    """The effects of a series of commands.
 
     Attributes:
-        places: where each thing was put down, unless it was taken up again.
-        moved: the things that were taken up and put down.
-        changed: the things that were heated, cooled or cleaned, with the verb.
+        places: the place where each object was put down, unless it was picked up again.
+        moved: the objects that were picked up and put down.
+        changed: the objects that were heated, cooled or cleaned, with the verb.
     """
 
     def __init__(self, commands: Iterable[str]) -> None:
@@ -131,7 +131,7 @@ class _Done:
 
 
 def _goal(report: Mapping[str, Any]) -> Goal | None:
-    """The goal that the grader wrote down; older reports hold none."""
+    """Return the goal in a grader's report; None for older reports, which contain no goal."""
     try:
         return Goal.model_validate(report.get("goal"))
     except ValidationError:
@@ -144,5 +144,5 @@ def _kind(step: Step) -> str:
 
 
 def _type(name: str) -> str:
-    """The type of a thing or a place: ``desk`` of ``desk 1``."""
+    """Return the type in a name, such as ``desk`` in ``desk 1``."""
     return name.rpartition(" ")[0]

@@ -1,4 +1,4 @@
-"""ALFWorld's text games as a Gymnasium env."""
+"""The ALFWorld env, which runs ALFWorld's text games."""
 
 from __future__ import annotations
 
@@ -22,63 +22,67 @@ _ALIAS = re.compile(r"put (.+?) (?:in/on|in|on|into|onto) (.+)")
 
 
 class ALFWorldEnv(TaskEnv):
-    """Do a household task in a text world.
+    """A simulated home in which the agent does a household task by text commands.
 
-    The engine is TextWorld's, with ALFWorld's games and names; only what it computes twice is
-    computed once. Every text, every list of commands and every win is the stock engine's.
+    The engine is TextWorld with ALFWorld's games and names; the only change is that results are
+    cached instead of computed twice. Every text, every list of commands and every win matches the
+    stock engine.
 
     Observation:
-        What the engine says: first the room and the task, then what an action led to.
+        The engine's text: first the room and the task, then the result of each action.
 
     Action:
         A command, such as ``go to desk 1``, ``take mug 2 from desk 1``, ``move mug 2 to shelf 3``,
-        ``heat mug 2 with microwave 1`` or ``use desklamp 1``. One that is not admissible changes
-        nothing and is answered by ``Nothing happens.``; it counts as a step, and
-        ``info["error_kind"]`` says so. With ``aliases=True``, the older ``put X in/on Y`` is taken
+        ``heat mug 2 with microwave 1`` or ``use desklamp 1``. A command that is not admissible
+        changes nothing and is answered by ``Nothing happens.``; it counts as a step and sets
+        ``info["error_kind"]``. With ``aliases=True``, the older form ``put X in/on Y`` is accepted
         for ``move X to Y``.
 
     Reward:
-        1.0 when the goal holds, at the end; else 0.0. ``reward_mode="score"`` is the same.
+        1.0 at the end if the goal holds, otherwise 0.0. ``reward_mode="score"`` is the same.
 
     Starting state:
-        The middle of the scene of a task of the split, or of the one named by ``options``.
+        The middle of a scene. ``reset`` picks a task of the split, or runs the task given in
+        ``options``.
 
     Episode end:
-        Terminated when the goal holds; truncated after ``max_steps`` commands (default 50, as most
-        report; CoEvolve allows 15, others 30).
+        Terminated when the goal holds; truncated after ``max_steps`` commands (default 50, the most
+        common value in the literature; CoEvolve allows 15, others 30).
 
     Options:
         ``{"task": Task}`` or ``{"task_id": id or name}``.
 
     Info keys:
-        Those of every env (:class:`coevo_gym.envs.frame.Info`); ``admissible`` holds the commands
-        that do something now. ``alfworld.task_type``; ``alfworld.goal_conditions``: the share of
-        the goal's conditions that hold, from the facts; a view does not have it.
+        The keys of every env (:class:`coevo_gym.envs.frame.Info`); ``admissible`` lists the
+        commands that have an effect now. ``alfworld.task_type``: the kind of task.
+        ``alfworld.goal_conditions``: the share of the goal's conditions that hold, computed from
+        the facts; hidden from views.
 
     Splits and versions:
-        By scene. With the official games: ``train`` (3,553 games), ``val`` = ``valid_seen`` (140),
-        whose scenes occur in training by design, ``test`` = ``valid_unseen`` (134), in four scenes
-        of its own. Evolved tasks that repeat the scene, initial state and goal of one of these are
-        refused; they are said as the games say theirs, by ALFWorld's own templates, unless a model
-        has put them into words. ``valid_train`` (200) is in use only if named. Without them, or
-        with ``subset="builtin"``: built-in scenes, generated from the layouts that ALFWorld ships.
-        v0: first version.
+        Split by scene. With the official games: ``train`` (3,553 games); ``val`` = ``valid_seen``
+        (140), whose scenes also occur in training by design; ``test`` = ``valid_unseen`` (134), in
+        four scenes of its own. Evolved tasks that repeat the scene, initial state and goal of a val
+        or test game are rejected. Evolved tasks are phrased with ALFWorld's own templates, unless a
+        model has phrased them. ``valid_train`` (200) is used only on request. Without the official
+        games, or with ``subset="builtin"``: built-in scenes, generated from the layouts that
+        ALFWorld ships. v0: first version.
 
     Installation:
-        ``coevo install alfworld`` compiles the engine with cmake and g++ for a minute or two
-        (Python below 3.13), and ``coevo install alfworld --from FILE`` takes in the official games.
+        ``coevo install alfworld`` compiles the engine with cmake and g++, which takes a minute or
+        two (Python below 3.13). ``coevo install alfworld --from FILE`` installs the official games.
 
     Several at once:
-        Their engines run in worker processes unless ``make_vec`` is told ``mode="in_process"``: a
-        step is a few milliseconds of Python, and workers do them beside each other.
+        With several envs, the engines run in worker processes unless you pass ``mode="in_process"``
+        to ``make_vec``. A step takes a few milliseconds of Python, and workers run steps in
+        parallel.
 
     Differences from the original:
-        What the planner translated is played without its library: each env of the original maps
-        33 MB that are never unmapped. The task's words never pass through the grammar, which would
-        evaluate what stands in braces. ``sys.argv`` stays as it is.
+        The planner's translation runs without the planner's C library, because each env of the
+        original maps 33 MB that are never unmapped. The task's words never pass through the
+        grammar, which would evaluate any text in braces. ``sys.argv`` is left unchanged.
 
     Arguments:
-        See :class:`coevo_gym.envs.base.TaskEnv`; also ``aliases``.
+        See :class:`coevo_gym.envs.base.TaskEnv`; in addition ``aliases``.
 
     Citation:
         Shridhar et al., ALFWorld: Aligning Text and Embodied Environments for Interactive
@@ -94,7 +98,7 @@ class ALFWorldEnv(TaskEnv):
 
     def __init__(self, *, aliases: bool = False, **kwargs: Any) -> None:
         check_flag("aliases", aliases)
-        fast_downward()  # says what to install, before an episode is begun
+        fast_downward()  # raises install instructions before any episode begins
         self.aliases = aliases
         super().__init__(**kwargs)
 

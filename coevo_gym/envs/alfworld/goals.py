@@ -1,7 +1,7 @@
-"""Goals: what a household task asks for, how it is said, how far it is met, and a way to meet it.
+"""Goals of household tasks: their wording, their conditions, and plans to reach them.
 
-A goal is one of ALFWorld's six kinds filled with the types of things. Nothing here starts the
-engine: progress and plans come from the facts that hold.
+A goal is one of ALFWorld's six kinds, filled with object types. This module never starts the
+engine: progress and plans are computed from the current facts.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ COOL = "pick_cool_then_place_in_recep"
 TWO = "pick_two_obj_and_place"
 
 KINDS = (PICK, LOOK, CLEAN, HEAT, COOL, TWO)
-"""The six kinds of task, by ALFWorld's names."""
+"""The six kinds of tasks, by ALFWorld's names."""
 
 Facts = Iterable[tuple[str, tuple[str, ...]]]
-"""What holds: (predicate, objects), all lower case, as ``Game.facts()`` says it."""
+"""True facts as pairs (predicate, objects), all lower case, in the form of ``Game.facts()``."""
 
 
 class Change(NamedTuple):
-    """What three of the kinds do to an object before they put it down.
+    """The change that a clean, heat or cool goal makes to its object before placing it.
 
     Attributes:
         verb: the command.
-        appliance: type of the receptacle that does it, in lower case.
-        able: predicate of the objects it can be done to.
-        done: predicate of the objects it was done to.
+        appliance: type of the receptacle that makes the change, in lower case.
+        able: predicate of the objects that can be changed.
+        done: predicate of the objects that have been changed.
     """
 
     verb: str
@@ -65,13 +65,13 @@ PROGRESS = frozenset(
 
 
 class Goal(FrozenModel):
-    """What a task asks for; any object of the named type will do.
+    """The goal of a task; any object of the named type will do.
 
     Attributes:
         kind: one of :data:`KINDS`.
-        object: type of what is handled, as PDDL names it without "Type": ``Mug``, ``CellPhone``.
-        receptacle: type of where it goes; "" for a look.
-        toggle: type of the lamp of a look; "" for the others.
+        object: type of the object, as in PDDL without "Type": ``Mug``, ``CellPhone``.
+        receptacle: type of the destination; "" for a look.
+        toggle: type of the lamp for a look; "" for other kinds.
     """
 
     kind: str
@@ -90,7 +90,7 @@ class Goal(FrozenModel):
     @classmethod
     def _named(cls, name: str) -> str:
         if not re.fullmatch("[A-Za-z]{0,40}", name):
-            raise ValueError(f"{name!r} is not the name of a type: up to 40 letters, such as Mug")
+            raise ValueError(f"{name!r} is not a type name; use up to 40 letters, such as Mug")
         return name
 
     @model_validator(mode="after")
@@ -105,25 +105,25 @@ class Goal(FrozenModel):
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The types that it names."""
+        """The types that the goal names."""
         return tuple(filter(None, (self.object, self.receptacle, self.toggle)))
 
 
 def pddl(goal: Goal) -> str:
-    """The goal as a ``(:goal ...)`` section, from ALFWorld's own templates."""
+    """Return the goal as a ``(:goal ...)`` section, built from ALFWorld's own templates."""
     text: str = _in_library(goal)["pddl"].replace("#", "-")
     filled = text.format(obj=goal.object, recep=goal.receptacle, toggle=goal.toggle)
     return filled[_goal_section(filled)]
 
 
 def with_goal(problem: str, goal: Goal) -> str:
-    """A problem with this goal in place of its own."""
+    """Return a problem with its goal replaced by this one."""
     section = _goal_section(problem)
     return problem[: section.start] + pddl(goal) + problem[section.stop :]
 
 
 def _goal_section(text: str) -> slice:
-    """Where the ``(:goal ...)`` of a text is, up to the parenthesis that closes it."""
+    """Return the position of the ``(:goal ...)`` section, up to its closing parenthesis."""
     start = text.find("(:goal")
     depth = 0
     for mark in re.finditer("[()]", text[start:]) if start >= 0 else ():
@@ -134,18 +134,18 @@ def _goal_section(text: str) -> slice:
 
 
 WORDINGS = 2
-"""Ways in which ALFWorld says a goal of each kind."""
+"""Number of ALFWorld's wordings per kind of goal."""
 
 
 def words(goal: Goal, variant: int = 0) -> str:
-    """The goal as ALFWorld's games ask for it, from its own templates.
+    """Return the goal in words, from ALFWorld's own templates.
 
-    New tasks are said as the benchmark says its own, so that a policy which is trained on them
-    reads the words that it is evaluated on.
+    New tasks use the benchmark's own wording, so that a policy is trained on the same words that it
+    is evaluated on.
 
     Args:
-        goal: what is wanted.
-        variant: which of the :data:`WORDINGS`, counted on from any number.
+        goal: the goal.
+        variant: number of the wording, modulo :data:`WORDINGS`.
 
     Example:
         >>> words(Goal(kind="pick_clean_then_place_in_recep", object="Mug", receptacle="Cabinet"))
@@ -157,8 +157,8 @@ def words(goal: Goal, variant: int = 0) -> str:
 
 
 def _in_library(goal: Goal) -> dict[str, Any]:
-    """What ALFWorld knows of a kind of goal."""
-    fast_downward()  # says how to install what is missing
+    """Return ALFWorld's data for a kind of goal."""
+    fast_downward()  # raises an error with install instructions
     from alfworld.gen.goal_library import gdict
 
     found: dict[str, Any] = gdict[goal.kind]
@@ -166,23 +166,23 @@ def _in_library(goal: Goal) -> dict[str, Any]:
 
 
 def is_plain(text: str) -> bool:
-    """Whether a text has only what the words of a task need: a-z, 0-9, space, and , ' -."""
+    """Return True if a text has only the characters a-z, 0-9, space and , ' -."""
     return re.fullmatch("[a-z][a-z0-9 ,'-]{0,199}", text) is not None
 
 
 def conditions(goal: Goal, facts: Facts) -> tuple[int, int]:
-    """How far a goal is met.
+    """Count the conditions of a goal that are met.
 
     Returns:
-        (met, total) conditions, for the one object (or place, for two objects) that is furthest:
-        it is there (1); it is there, and clean, hot or cold (2); it is in the hand, and the lamp
-        is on where the agent is (2); two are in one place (2).
+        (met, total) conditions, for the object (or the place, for two objects) with the most
+        progress. The object is in place (1); it is in place, and clean, hot or cold (2); it is in
+        the hand, and the lamp is on at the agent's location (2); two objects are in one place (2).
     """
     return _conditions(goal, _State(facts))
 
 
 def met(goals: Iterable[Goal], facts: Facts) -> list[Goal]:
-    """Those of some goals that are met."""
+    """Return the goals that are met."""
     state = _State(facts)
     found = ((goal, *_conditions(goal, state)) for goal in goals)
     return [goal for goal, n_met, n_total in found if n_met == n_total]
@@ -208,14 +208,14 @@ def _conditions(goal: Goal, state: _State) -> tuple[int, int]:
 
 
 def plan(goal: Goal, facts: Facts) -> list[str]:
-    """The commands that meet a goal, the fewest of those that fetch each object in turn.
+    """Return the shortest plan for a goal among those that fetch each object in turn.
 
     Args:
-        goal: what is wanted.
-        facts: all that holds now; the agent's hand is empty.
+        goal: the goal.
+        facts: all current facts; the agent's hand is empty.
 
     Returns:
-        The commands; none if the goal is met already or cannot be met this way.
+        The commands; [] if the goal is met already or has no plan of this form.
     """
     state = _State(facts)
     met, total = _conditions(goal, state)
@@ -225,7 +225,7 @@ def plan(goal: Goal, facts: Facts) -> list[str]:
 
 
 def _plans(goal: Goal, state: _State) -> Iterator[list[str]]:
-    """A plan for each choice of objects and places."""
+    """Yield a plan for each choice of objects and places."""
     spots = [
         (thing, place)
         for thing in state.of_type(goal.object)
@@ -263,12 +263,12 @@ def _plans(goal: Goal, state: _State) -> Iterator[list[str]]:
 
 
 def _type(name: str) -> str:
-    """A type as the facts name it."""
+    """Return a type name in the form used by the facts."""
     return f"{name}type".lower()
 
 
 class _State:
-    """The facts by what is asked of them."""
+    """An index over the facts."""
 
     def __init__(self, facts: Facts) -> None:
         true: defaultdict[str, list[tuple[str, ...]]] = defaultdict(list)
@@ -277,7 +277,7 @@ class _State:
         self._by_type: defaultdict[str, list[str]] = defaultdict(list)
         for thing, type_ in true["objecttype"] + true["receptacletype"]:
             self._by_type[type_].append(thing)
-        # Some official scenes have an object in two places; taking it leaves it in the other.
+        # In some official scenes an object is in two places; taking it removes it from one only.
         self.places: defaultdict[str, list[str]] = defaultdict(list)
         for thing, place in true["inreceptacle"]:
             self.places[thing].append(place)
@@ -287,19 +287,19 @@ class _State:
         self._facts = {(name, *objects) for name in true for objects in true[name]}
 
     def of_type(self, name: str) -> list[str]:
-        """The things of a type, ``mug 2`` before ``mug 10``."""
+        """Return the objects of a type, ``mug 2`` before ``mug 10``."""
         return sorted(self._by_type[_type(name)], key=lambda thing: (len(thing), thing))
 
     def holds(self, *fact: str) -> bool:
-        """Whether a predicate holds of some objects."""
+        """Return True if a predicate is true for these objects."""
         return fact in self._facts
 
     def fits(self, goal: Goal) -> bool:
-        """Whether receptacles of the wanted type may hold such objects."""
+        """Return True if the goal's receptacle type can hold its object type."""
         return self.holds("cancontain", _type(goal.receptacle), _type(goal.object))
 
     def is_in(self, thing: str, type_: str, apart_from: str = "") -> bool:
-        """Whether a thing is in a receptacle of a type."""
+        """Return True if an object is in a receptacle of a type."""
         return any(
             self.holds("receptacletype", place, _type(type_))
             for place in self.places[thing]
@@ -307,12 +307,12 @@ class _State:
         )
 
     def is_here(self, thing: str) -> bool:
-        """Whether a thing is in a receptacle where the agent is."""
+        """Return True if an object is in a receptacle at the agent's location."""
         return any(self.location[place] == self.here for place in self.places[thing])
 
 
 class _Walk:
-    """A plan while it is written: where it has led and what it has opened."""
+    """A plan under construction, with the agent's location and the receptacles opened so far."""
 
     def __init__(self, state: _State) -> None:
         self._state = state
@@ -334,7 +334,7 @@ class _Walk:
         return self if self._state.holds("istoggled", lamp) else self._do(f"use {lamp}")
 
     def _reach(self, place: str) -> _Walk:
-        """Go where a receptacle is, and see that it is open."""
+        """Go to a receptacle and open it if it is closed."""
         self._go(place)
         closed = self._state.holds("openable", place) and not self._state.holds("opened", place)
         if closed and place not in self._opened:
@@ -343,7 +343,7 @@ class _Walk:
         return self
 
     def _go(self, place: str) -> _Walk:
-        """Go where a receptacle is; several may be in one spot."""
+        """Go to a receptacle, unless the agent is at its location already."""
         location = self._state.location[place]
         if location != self._here:
             self._here = location

@@ -1,4 +1,4 @@
-"""Exploring a room without a goal, and drafts from what a model proposes."""
+"""Open tasks for exploring a room, and drafts made from a model's proposals."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ from coevo_gym.envs.proposals import actions_of, draft_of, opened, request_of
 
 NOTHING_ASKED = "look around, and try out what can be done here"
 _TELLING = (TWO, HEAT, COOL, CLEAN, LOOK, PICK)
-"""The kinds of goals, those first that say the most about what was done."""
+"""The kinds of goals, the most specific ones first."""
 
 
 def open_task(task: Task) -> Task:
-    """The same room, with no goal in force."""
+    """Return an open task: the same room without an active goal."""
     assert isinstance(task.world, ALFWorldWorld)
     free = task.world.model_copy(update={"goal": "nothing"})
     return opened(task, side_of(task), NOTHING_ASKED, world=free)
 
 
 def draft(proposal: Proposal, context: Context) -> Draft:
-    """Wish for what the proposal's words mean, or else for what its commands bring about.
+    """Create a draft whose goal is what the proposal's words ask for, or what its commands achieve.
 
-    The words are read by the closed grammar of goals: one of the six kinds, with types that the
-    scene has. They are kept if they say the goal; if not, the benchmark says it in its own.
+    The words are parsed with the closed grammar of goals: one of the six kinds, with types that
+    exist in the scene. The words are kept if they express the goal; otherwise the benchmark phrases
+    the goal.
 
     Raises:
-        BuildError: if it says nothing; if its words do not mean one goal and its commands do not
-            bring one about.
+        BuildError: if the request is empty; if its words do not identify one goal and its commands
+            do not achieve one.
     """
     request, actions = request_of(proposal), actions_of(proposal)
     commands = [action.strip() for action in actions]
@@ -56,10 +57,10 @@ def draft(proposal: Proposal, context: Context) -> Draft:
 
 
 def _plain(request: str, possible: Sequence[Goal]) -> str:
-    """A request as the tasks of this benchmark are written.
+    """Return a request in the style of this benchmark's tasks.
 
-    That is in small letters and without a full stop; a type is one word, as in the game, and
-    without the number of a thing, since any thing of the type will do.
+    The style is lower case without a full stop. A type is one word, as in the game, and objects
+    have no number, because any object of the type will do.
     """
     said = " ".join(request.lower().split()).rstrip(" .!?").removeprefix("please ")
     types = {name for goal in possible for name in goal.types}
@@ -70,7 +71,7 @@ def _plain(request: str, possible: Sequence[Goal]) -> str:
 
 
 def _meant(said: str, possible: Sequence[Goal]) -> list[Goal]:
-    """The goals that some words may mean."""
+    """Return the goals that a request may refer to."""
     kinds = kinds_said(said)
     named = [goal for goal in possible if all(names(said, name) for name in goal.types)]
     if kinds:
@@ -85,7 +86,7 @@ def _brought_about(
     meant: Sequence[Goal],
     possible: Sequence[Goal],
 ) -> Goal:
-    """The goal that the last command brings about: one that the words may mean, if there is one."""
+    """Return a goal that the last command achieves, preferably one that the request may mean."""
     from coevo_gym.envs.alfworld.engine.game import Game, open_scene
 
     game = Game(open_scene(*problem), "")
@@ -103,7 +104,7 @@ def _brought_about(
 
 
 def _asked(said: str, goal: Goal) -> str:
-    """The words, if they say the goal; else the benchmark's own."""
+    """Return the request if it expresses the goal; otherwise the benchmark's own wording."""
     try:
         check_words(said, goal)
     except BuildError:

@@ -1,4 +1,4 @@
-"""Installing the TextWorld engine and the official games, and saying what is there."""
+"""Installation of the TextWorld engine and the official games, and their status."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ logger = logging.getLogger(__name__)
 def install(source: Path | None) -> Path:
     """Install the official games, if a source is given, and the engine, if it is missing.
 
-    The engine goes into this interpreter's own environment; its planner is compiled there.
+    The engine is installed into this interpreter's environment, where its planner is compiled.
 
     Args:
-        source: the official text release, see :func:`data.read_official`; None to keep the games
-            that are there, or to do with the built-in scenes.
+        source: the official text release, see :func:`data.read_official`; None to keep the
+            installed games, or to use the built-in scenes.
 
     Returns:
-        The folder that holds the games, or would hold them.
+        The folder for the games.
 
     Raises:
-        ConfigError: if there is no such source.
-        DataError: if the source is damaged or incomplete; what was there before is there still.
+        ConfigError: if the source does not exist.
+        DataError: if the source is damaged or incomplete; games installed before are kept.
         EnvBackendError: if the engine cannot be installed.
     """
     folder = benchmark_home("alfworld") / "data"
@@ -65,7 +65,7 @@ def install(source: Path | None) -> Path:
     elif (kept := data_folder("alfworld")) is not None:
         folder = kept
     else:
-        logger.info("no official games, the built-in scenes are used folder=%s", folder)
+        logger.info("no official games found, using the built-in scenes folder=%s", folder)
     if _missing():
         with locked("alfworld"):
             _install_engine()
@@ -73,7 +73,7 @@ def install(source: Path | None) -> Path:
 
 
 def installation() -> Installation:
-    """What is in use now."""
+    """Return the status of the engine and the games in use."""
     missing = _missing()
     engine = f"{missing} {_advice()}" if missing else _ENGINE
     folder = data_folder("alfworld")
@@ -88,15 +88,15 @@ def installation() -> Installation:
 
 
 def _missing() -> str:
-    """What of the engine is not there; "" if all is."""
-    importlib.invalidate_caches()  # another process may just have installed it
+    """Return a sentence about the missing part of the engine; "" if the engine is complete."""
+    importlib.invalidate_caches()  # another process may have just installed it
     for name, wanted in VERSIONS.items():
         try:
             found = metadata.version(name)
         except metadata.PackageNotFoundError:
             return f"{name} {wanted} is not installed."
         if found != wanted:
-            return f"{name} {wanted} is needed, and {found} is installed."
+            return f"{name} {wanted} is required, but {found} is installed."
     try:
         fast_downward()
         importlib.import_module("textworld.envs.pddl")
@@ -106,7 +106,7 @@ def _missing() -> str:
 
 
 def _lacking() -> str:
-    """What keeps the engine from being compiled here; "" if nothing does."""
+    """Return the missing requirements for compiling the engine; "" if there are none."""
     lacking = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if sys.version_info >= (3, 13):
         lacking.append(f"Python below 3.13 (this is {sys.version_info[0]}.{sys.version_info[1]})")
@@ -115,23 +115,19 @@ def _lacking() -> str:
 
 def _advice() -> str:
     lacking = _lacking()
-    first = (
-        f"It cannot be compiled here without {lacking}: get that first, then run"
-        if lacking
-        else "Run"
-    )
+    first = f"Compiling it requires {lacking}. Install that first, then run" if lacking else "Run"
     return f"{first} `coevo install alfworld` (a few minutes)."
 
 
 def _install_engine() -> None:
     missing = _missing()
     if not missing:
-        return  # another process has done it meanwhile
+        return  # another process has installed it in the meantime
     if _lacking():
         raise EnvBackendError(f"{missing} {_advice()}")
-    # The engine itself is locked. What else it needs is shared with other packages of this
-    # environment, so pip chooses the versions.
+    # The engine itself has locked versions. Its other dependencies are shared with other packages
+    # of this environment, so pip chooses their versions.
     pip_install(LOCK, "--no-deps", advice=_advice(), timeout_s=_PATIENCE_S)
     said = pip_install(_PACKAGES, advice=_advice(), timeout_s=_PATIENCE_S)
     if missing := _missing():
-        raise EnvBackendError(f"pip is done, and still: {missing} Start Python anew.\n{said}")
+        raise EnvBackendError(f"After running pip: {missing} Restart Python.\n{said}")

@@ -1,4 +1,4 @@
-"""What a task is about: its scene, the kind of its goal, and what is to be handled."""
+"""Tags of an ALFWorld task: its scene, its kind of goal, and the object to handle."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.envs.tags import tags_from
 
 GOALS = {PICK: "pick", LOOK: "look", CLEAN: "clean", HEAT: "heat", COOL: "cool", TWO: "two"}
-"""The kinds of goal in one word."""
+"""A one-word name for each kind of goal."""
 
 
 def tags_of(task: Task | Draft) -> tuple[str, ...]:
-    """``scene:``, ``goal:`` and ``object:``.
+    """Return the tags ``scene:``, ``goal:`` and ``object:`` of a task or a draft.
 
     Raises:
-        BenchmarkNotInstalled: if it is an official game, and the games are not at hand.
-        DataError: if the games at hand are not those that the task was made with.
-        TaskError: if there is no such game.
+        BenchmarkNotInstalled: if the task is from an official game that is not installed.
+        DataError: if the installed games are not the games that the task was made with.
+        TaskError: if the game is unknown.
     """
     world = task.world
     assert isinstance(world, ALFWorldWorld)
@@ -30,7 +30,7 @@ def tags_of(task: Task | Draft) -> tuple[str, ...]:
 
 
 def goal_tags(goal: Goal) -> tuple[str, ...]:
-    """The tags of a goal, in whatever scene."""
+    """Return the tags of a goal, without its scene."""
     return tags_from(_pairs(goal))
 
 

@@ -1,4 +1,4 @@
-"""Native tasks: the official games, or built-in scenes where they are not installed."""
+"""Native tasks: the official games, or built-in scenes if the games are not installed."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ _FACT = re.compile(r"\(([^()]+)\)")
 
 
 def scenario_of(game: str) -> str:
-    """The scenario of a game, its scene: ``FloorPlan308``, or ``builtin/FloorPlan7``."""
+    """Return the scenario of a game, its scene: ``FloorPlan308``, or ``builtin/FloorPlan7``."""
     if game.startswith(f"{BUILTIN}/"):
         return game.rpartition("/")[0]
     return f"FloorPlan{game.split('/')[1].rpartition('-')[2]}"
 
 
 def split_of(scenario: str) -> Split:
-    """The split of a scene.
+    """Return the split of a scene.
 
-    The scenes of ``valid_seen`` are training scenes, as its name says: what keeps its tasks out of
-    training is :func:`leaked`.
+    The scenes of ``valid_seen`` are training scenes, as the name says; :func:`leaked` keeps its
+    tasks out of training.
 
     Raises:
-        TaskError: if there is no such scene.
+        TaskError: if the scene is unknown.
     """
     kind, _, name = scenario.rpartition("/")
     number = name.removeprefix("FloorPlan")
@@ -63,27 +63,27 @@ def split_of(scenario: str) -> Split:
 
 
 def side_of(task: Task) -> Split:
-    """Return the split of a task by its scenario, its game and its goal, whatever it claims.
+    """Return the split of a task by its scenario, game and goal, whatever split it claims.
 
     Raises:
-        BenchmarkNotInstalled: if it is an official game, and the games are not at hand.
-        DataError: if the games at hand are not those that the task was made with.
-        TaskError: if there is no such scene or game, or the game is in another scene.
+        BenchmarkNotInstalled: if the task is from an official game that is not installed.
+        DataError: if the installed games are not the games that the task was made with.
+        TaskError: if the scene or game is unknown, or the game is in another scene.
     """
     world = task.world
     assert isinstance(world, ALFWorldWorld)
     side = strictest(split_of(task.scenario), side_of_game(world))
     if side is Split.TRAIN and isinstance(world.goal, Goal) and leaked(world):
-        return Split.VAL  # in a training scene, as only validation games are
+        return Split.VAL  # only validation games are held out in training scenes
     if side is Split.TRAIN and task.scenario != scenario_of(world.game):
         raise TaskError(f"its scenario is {task.scenario!r}, but {world.game} is in another scene")
     return side
 
 
 def side_of_game(world: ALFWorldWorld) -> Split:
-    """The side of a world's game, whatever is wanted there; errors are those of :func:`side_of`."""
+    """Return the split of a world's game, whatever its goal; raises as :func:`side_of` does."""
     if world.digest == BUILTIN:
-        _builtin_game(world.game)  # raises where there is no such game
+        _builtin_game(world.game)  # raises if the game is unknown
         return split_of(scenario_of(world.game))
     entry = _entry(world)
     subset = entry.id.partition("/")[0]
@@ -91,17 +91,17 @@ def side_of_game(world: ALFWorldWorld) -> Split:
 
 
 def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
-    """Native tasks of a split, always in the same order.
+    """Return the native tasks of a split, always in the same order.
 
     Args:
-        split: which side of the border: with official games, ``train`` are the training games,
-            ``val`` valid_seen, ``test`` valid_unseen.
+        split: the split. With official games, ``train`` consists of the training games, ``val`` of
+            valid_seen, ``test`` of valid_unseen.
         subset: ``train``, ``valid_seen``, ``valid_unseen``, ``valid_train`` (more games in training
-            scenes, in use only if named), ``builtin``; None for the default of what is at hand.
+            scenes, used only on request), ``builtin``; None for the default of the installation.
 
     Raises:
-        TaskError: if subset is unknown, or has no task in this split.
-        BenchmarkNotInstalled: if the subset is official and the games are not at hand.
+        TaskError: if the subset is unknown, or has no tasks in this split.
+        BenchmarkNotInstalled: if the subset is official and the games are not installed.
     """
     if subset is not None and subset not in SUBSETS:
         raise TaskError(
@@ -111,7 +111,9 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
         return _builtin(split)
     subset = subset or next(name for name, side in _OFFICIAL_SPLIT.items() if side is split)
     if _OFFICIAL_SPLIT[subset] is not split:
-        raise TaskError(f"{subset} is the {_OFFICIAL_SPLIT[subset]} split, not {split}.")
+        raise TaskError(
+            f"The subset {subset} belongs to split {_OFFICIAL_SPLIT[subset]}, not {split}."
+        )
     return _official(open_games(), subset)
 
 
@@ -154,15 +156,15 @@ def _builtin(split: Split) -> tuple[Task, ...]:
 
 
 def goal_of(world: ALFWorldWorld) -> Goal:
-    """What is wanted in a world.
+    """Return the goal of a world.
 
     Raises:
-        TaskError: if nothing is.
+        TaskError: if the world has no goal.
     """
     if isinstance(world.goal, Goal):
         return world.goal
     if world.goal is not None:
-        raise TaskError(f"Nothing is wanted in this world of {world.game}.")
+        raise TaskError(f"The world of {world.game} has no goal here, because its task is open.")
     if world.digest == BUILTIN:
         return _builtin_game(world.game).goal
     entry = _entry(world)
@@ -172,12 +174,12 @@ def goal_of(world: ALFWorldWorld) -> Goal:
 
 
 def scene_problem(world: ALFWorldWorld) -> tuple[str, str, str]:
-    """Domain, grammar and problem of a world, as the engine takes them.
+    """Return domain, grammar and problem of a world, in the engine's format.
 
     Raises:
-        BenchmarkNotInstalled: if it is an official game, and the games are not at hand.
-        DataError: if the games at hand are not those that the task was made with.
-        TaskError: if there is no such game.
+        BenchmarkNotInstalled: if the world is from an official game that is not installed.
+        DataError: if the installed games are not the games that the task was made with.
+        TaskError: if the game is unknown.
     """
     if world.digest == BUILTIN:
         parts = (builtin_domain(), builtin_grammar(), _builtin_game(world.game).problem())
@@ -191,7 +193,7 @@ def scene_problem(world: ALFWorldWorld) -> tuple[str, str, str]:
 
 
 def leaked(world: ALFWorldWorld) -> bool:
-    """Whether a validation or test game has the same scene, initial state and goal."""
+    """Return True if a validation or test game has the same scene, initial state and goal."""
     return world.digest != BUILTIN and _key(world) in _held_out(_games(world))
 
 
@@ -213,7 +215,7 @@ def _key(world: ALFWorldWorld) -> tuple[str, str, str]:
 
 
 def facts_of(problem: str) -> list[tuple[str, tuple[str, ...]]]:
-    """What holds at first in a problem: (predicate, objects), by its own names in lower case."""
+    """Return the initial facts of a problem as (predicate, objects) pairs in lower case."""
     found = _INIT.search(problem)
     parts = (fact.lower().split() for fact in _FACT.findall(found[1] if found else ""))
     return [(name, tuple(objects)) for name, *objects in parts]
@@ -223,8 +225,9 @@ def _games(world: ALFWorldWorld) -> Games:
     games = open_games()
     if not games.digest.startswith(world.digest):
         raise DataError(
-            f"The ALFWorld games at hand ({games.digest[:16]}) are not those that the task was "
-            f"made with ({world.digest}). Install the same data, or choose native tasks of these."
+            f"The installed ALFWorld games ({games.digest[:16]}) are not the games that the task "
+            f"was made with ({world.digest}). Install the same games, or choose native tasks of "
+            "the installed ones."
         )
     return games
 

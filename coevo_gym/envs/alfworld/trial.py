@@ -1,8 +1,8 @@
-"""Play commands on a problem that nobody has proven yet, where it can do no harm.
+"""Trial runs of unproven problems in a worker process, where they can do no harm.
 
-On a bad problem the planner's translator may exit this very process, or take forever. So a worker
-process plays it, under a time limit; it serves one trial after the other, and a new one takes its
-place when it is lost.
+On an invalid problem, the planner's translator may exit its process or run forever. A worker
+process therefore runs the problem under a time limit. The worker runs one trial after the other and
+is replaced if it is lost.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _SERVE = "from coevo_gym.envs.alfworld import engine, trial; trial.serve()"
 
 
 class Trial(NamedTuple):
-    """What came of playing commands.
+    """The result of running commands.
 
     Attributes:
-        won: whether the goal held before any command, and after each up to the first that was not
-            admissible.
-        fault: why the problem could not be played, or "".
+        won: flags for the goal: before any command, and after each command up to the first that was
+            not admissible.
+        fault: the reason why the problem could not be run, or "".
     """
 
     won: tuple[bool, ...]
@@ -49,25 +49,25 @@ def try_out(
     *,
     timeout_s: float = LIMIT_S,
 ) -> Trial:
-    """Play commands on a problem in a worker process.
+    """Run commands on a problem in a worker process.
 
     Args:
         domain: PDDL of the domain.
-        grammar: text of the grammar; it is evaluated, so never one that a model wrote.
+        grammar: text of the grammar. It is evaluated, so never pass model-written text.
         problem: PDDL of the problem.
-        commands: what to play.
-        timeout_s: time limit.
+        commands: the commands to run.
+        timeout_s: time limit in seconds.
 
     Raises:
-        BenchmarkNotInstalled: if the engine is not there.
-        EnvBackendError: if no worker can be started, or one is killed from outside.
+        BenchmarkNotInstalled: if the engine is not installed.
+        EnvBackendError: if a worker does not start, or another process kills it.
     """
     fast_downward()
     return _worker(os.getpid()).try_out(domain, grammar, problem, commands, timeout_s)
 
 
 class _Worker:
-    """A process that plays, started when it is needed."""
+    """A process that runs trials, started on demand."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -78,7 +78,7 @@ class _Worker:
     def try_out(
         self, domain: str, grammar: str, problem: str, commands: Sequence[str], timeout_s: float
     ) -> Trial:
-        """See :func:`try_out`."""
+        """Run commands on a problem; see :func:`try_out`."""
         job = json.dumps([domain, grammar, problem, list(commands), timeout_s]).encode()
         with self._lock:
             process = self._running()
@@ -94,13 +94,13 @@ class _Worker:
             return Trial(tuple(won), fault)
         if process.returncode == -signal.SIGKILL and not late.is_set():
             raise EnvBackendError(
-                "The process that tries out ALFWorld tasks was killed from outside, as happens "
-                "where memory is short. Free some, and try again."
+                "The process that tests ALFWorld tasks was killed from outside, perhaps because "
+                "the machine ran out of memory. Free some memory and try again."
             )
         return Trial((), _loss(process.returncode, late.is_set(), timeout_s))
 
     def _running(self) -> subprocess.Popen[bytes]:
-        """The process; a new one if there is none, or if it has died."""
+        """Return the process, after starting a new one if there is none or it has died."""
         if self._process is None or self._process.poll() is not None:
             self._stop()
             self._process = _started()
@@ -114,18 +114,18 @@ class _Worker:
             self._process = None
 
     def _exit(self) -> None:
-        if self._owner == os.getpid():  # a fork exits, too, and the process is not its own
+        if self._owner == os.getpid():  # a fork exits, too, but does not own the process
             self._stop()
 
 
 @cache
 def _worker(owner: int) -> _Worker:
-    """The worker of a process: a fork does not share its parent's."""
+    """Return the worker of a process; a fork does not share its parent's worker."""
     return _Worker()
 
 
 def _started() -> subprocess.Popen[bytes]:
-    """A new process, ready to play."""
+    """Start a new process and wait until it is ready."""
     process = subprocess.Popen(  # noqa: S603
         [sys.executable, "-c", _SERVE],
         stdin=subprocess.PIPE,
@@ -138,14 +138,15 @@ def _started() -> subprocess.Popen[bytes]:
     if not ready:
         process.communicate()
         raise EnvBackendError(
-            f"The process that tries out ALFWorld tasks does not start: "
-            f"{_loss(process.returncode, late.is_set(), LIMIT_S)}. `coevo doctor` may tell why."
+            f"The process that tests ALFWorld tasks does not start: "
+            f"{_loss(process.returncode, late.is_set(), LIMIT_S)}. To find the cause, run "
+            "`coevo doctor`."
         )
     return process
 
 
 def worker_environment() -> dict[str, str]:
-    """The environment variables of the process: where things are, and none of our secrets."""
+    """Return the environment variables for the process: paths and locale, but no secrets."""
     told = {
         name: value
         for name, value in os.environ.items()
@@ -156,7 +157,7 @@ def worker_environment() -> dict[str, str]:
 
 @contextmanager
 def _deadline(process: subprocess.Popen[bytes], seconds: float) -> Iterator[threading.Event]:
-    """A time limit on a scope: then the process is killed, and the event is set."""
+    """Kill the process and set the event if this context lasts longer than the time limit."""
     late = threading.Event()
 
     def end() -> None:
@@ -173,7 +174,7 @@ def _deadline(process: subprocess.Popen[bytes], seconds: float) -> Iterator[thre
 
 
 def _exchange(process: subprocess.Popen[bytes], line: bytes = b"") -> bytes:
-    """Send a line; returns the line that comes next, b"" if the process ends first."""
+    """Send a line and return the next line received, b"" if the process ends first."""
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -185,7 +186,7 @@ def _exchange(process: subprocess.Popen[bytes], line: bytes = b"") -> bytes:
 
 
 def _loss(code: int, late: bool, timeout_s: float) -> str:
-    """Why a worker was lost, in words."""
+    """Return the reason why a worker was lost, in words."""
     if late:
         return f"the engine took longer than {timeout_s:g} s"
     how = f"of signal {-code}" if code < 0 else f"with exit code {code}"
@@ -193,10 +194,10 @@ def _loss(code: int, late: bool, timeout_s: float) -> str:
 
 
 def serve() -> None:
-    """Play what comes in, a line of JSON each, until the pipe is closed."""
+    """Run the trials that arrive as lines of JSON, until the pipe is closed."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the translator prints
-    trial = Trial(())  # an empty one says that all is ready
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the translator prints to stdout
+    trial = Trial(())  # an empty one signals that the worker is ready
     while True:
         answers.write(json.dumps(trial).encode() + b"\n")
         answers.flush()
@@ -204,13 +205,13 @@ def serve() -> None:
         if not line:
             return
         domain, grammar, problem, commands, timeout_s = json.loads(line)
-        signal.setitimer(signal.ITIMER_REAL, 2 * timeout_s)  # ends it, should the parent be gone
+        signal.setitimer(signal.ITIMER_REAL, 2 * timeout_s)  # in case the parent is gone
         trial = _play(domain, grammar, problem, commands)
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _play(domain: str, grammar: str, problem: str, commands: Sequence[str]) -> Trial:
-    """Play commands in this process."""
+    """Run commands in this process."""
     from coevo_gym.envs.alfworld.engine.game import Game, open_scene
 
     try:

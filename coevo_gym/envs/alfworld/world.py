@@ -1,4 +1,4 @@
-"""The models of a task: a scene with what is wanted there; the engine judges by itself."""
+"""The data models of a task: its scene and goal. The engine itself judges the goal."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from coevo_gym.envs.alfworld.goals import Goal
 
 
 class ALFWorldWorld(World):
-    """A scene and what is wanted there.
+    """A scene and its goal.
 
     Attributes:
-        game: id of the official or built-in game whose scene it is.
-        digest: first 16 digits of the content hash of the official games; "builtin".
-        goal: what is wanted; None for the game's own, which ``"nothing"`` takes out of force.
+        game: id of the official or built-in game that the scene is from.
+        digest: first 16 digits of the content hash of the official games, or "builtin".
+        goal: the goal; None for the game's own goal; ``"nothing"`` for an open task.
     """
 
     game: str
@@ -23,4 +23,4 @@ class ALFWorldWorld(World):
 
 
 class ALFWorldVerifier(Verifier):
-    """Nothing: the engine itself knows whether the goal of its world holds."""
+    """An empty verifier: the engine itself knows if the goal of its world holds."""

@@ -1,4 +1,4 @@
-"""WebShop: find and buy the product that an instruction describes."""
+"""The WebShop benchmark: find and buy the product that an instruction describes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from coevo_gym.envs.webshop.diagnosis import MODES, diagnose
 from coevo_gym.envs.webshop.tags import tags_of
 
 BELOW_ALL = 0.001
-"""Dollars; no product costs as little."""
+"""A price in dollars that is lower than that of any product."""
 
 
 class WebShopBenchmark(ProposableFolder):
-    """WebShop behind the seam that curricula and trainers know."""
+    """The WebShop benchmark, as used by curricula and trainers."""
 
     name = "webshop"
     env_id = "CoEvolve-WebShop-v0"
@@ -25,19 +25,19 @@ class WebShopBenchmark(ProposableFolder):
     modes = MODES
 
     def symbol(self, step: Step) -> str:
-        """One of search, page, item, option, subpage, buy; "!" for an impossible action."""
+        """Return one of search, page, item, option, subpage, buy; "!" for an impossible action."""
         return "!" if step.error_kind else next(iter(step.calls), "")
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
-        """Department and family of the product, and the options that are asked for."""
+        """Return the product's department and family, and the requested options."""
         return tags_of(task)
 
     def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
-        """One label an episode, from actions and the score; see the folder's ``diagnosis.py``."""
+        """Label an episode by its actions and score; see the folder's ``diagnosis.py``."""
         return diagnose(episode)
 
     def broken(self, task: Task) -> Task:
-        """The same task, with a price cap that no product meets and that nobody is told."""
+        """Return an unsolvable copy of a task: its hidden price cap is below every price."""
         verifier = task.verifier.model_copy(update={"price_cap": BELOW_ALL})
         return task.model_copy(update={"verifier": verifier})
 

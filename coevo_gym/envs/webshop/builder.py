@@ -1,4 +1,4 @@
-"""From a draft to a proven task, and from a trace to drafts."""
+"""Conversion of exploration walks into drafts, and of drafts into proven tasks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ _CAP = re.compile(
     r"(?:under|below|less than|lower than|cheaper than|no more than|at most|up to|within)\s+"
     rf"(?:\$\s*({_AMOUNT})|({_AMOUNT})(?=\s*(?:dollars?\b|usd\b|[.,;:!?](?!\d)|$)))"
 )
-"""An amount of money: with a sign or a unit, or at the end of what is said; not `300 lbs`."""
+"""A stated price limit: an amount with a currency sign or unit, or at the end of a clause.
+
+A number with another unit, such as `300 lbs`, does not match.
+"""
 _PHRASES = (
     "I am looking for {what}{cap}.",
     "Please find me {what}{cap}.",
@@ -47,13 +50,14 @@ _PHRASES = (
 
 
 def build(draft: Draft) -> Task:
-    """Buy what the draft's actions buy, and ask for what its instruction names of it.
+    """Build a task by running the draft's actions and comparing the purchase with the instruction.
 
-    The verifier is the product bought, those of its attributes that the instruction names, the
-    options chosen (each must be named), and the price cap that the instruction states.
+    The verifier consists of the purchased product, its attributes that the instruction names, the
+    selected options (the instruction must name each of them), and the stated price cap.
 
     Raises:
-        BuildError: if an action fails, nothing is bought, or words and purchase disagree.
+        BuildError: if an action fails, nothing is bought, or the instruction does not fit the
+            purchase.
     """
     world = draft.world
     if not isinstance(world, WebShopWorld):
@@ -96,7 +100,7 @@ def build(draft: Draft) -> Task:
 
 
 def _run(draft: Draft, catalogue: Catalogue) -> Session:
-    """Carry the draft's actions out up to the purchase, which must be the last of them."""
+    """Run the draft's actions; the last action must be the purchase."""
     session = Session(catalogue)
     session.reset(draft.instruction)
     for number, action in enumerate(draft.solution, start=1):
@@ -111,7 +115,7 @@ def _run(draft: Draft, catalogue: Catalogue) -> Session:
 
 
 def price_cap(instruction: str) -> float:
-    """The price that an instruction states as the highest, 1,000,000 if it states no lower one.
+    """Return the lowest price limit that an instruction states, or 1,000,000 if it states none.
 
     Example:
         >>> price_cap("a red mug, for less than $25.50")
@@ -123,7 +127,7 @@ def price_cap(instruction: str) -> float:
 
 
 def is_named(text: str, phrase: str) -> bool:
-    """Whether a text has a phrase in it, as whole words."""
+    """Return True if a text contains a phrase as whole words."""
     phrase = phrase.strip().lower()
     return bool(phrase) and re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text) is not None
 
@@ -170,9 +174,9 @@ def _state(session: Session) -> str:
 
 
 def evidence(task: Task) -> Evidence:
-    """The kind of product, and the attributes and options that are asked for.
+    """Return the evidence of a task: the kind of product, and the requested attributes and options.
 
-    What gives a purchase away is the product's asin.
+    The product's asin is listed as a giveaway.
     """
     verifier = task.verifier
     assert isinstance(task.world, WebShopWorld)
@@ -186,10 +190,11 @@ def evidence(task: Task) -> Evidence:
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-    """Ask for products of the context's own family, first those that the explorer looked at.
+    """Draft requests for products of the context's family, with a preference for visited products.
 
-    A family is all training products listed under the same search words. The story names some
-    of the product's attributes, one value of each option, and a price a little above its own.
+    A family consists of all training products that are listed under the same search words. Each
+    instruction names some of the product's attributes, one value per option, and a price cap
+    slightly above its price.
     """
     world = context.task.world
     assert isinstance(world, WebShopWorld)
@@ -208,7 +213,7 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
 
 @lru_cache(maxsize=4)
 def _families(catalogue: Catalogue) -> dict[str, list[Product]]:
-    """Training products by their search words."""
+    """Group the training products by their search words."""
     families: dict[str, list[Product]] = {}
     for product in catalogue:
         if split_of(product.asin) is Split.TRAIN and product.attributes:
@@ -217,7 +222,7 @@ def _families(catalogue: Catalogue) -> dict[str, list[Product]]:
 
 
 def _draft(product: Product, catalogue: Catalogue, context: Context, rng: Generator) -> Draft:
-    """Invent a wish for a product, and the way to fulfil it."""
+    """Draft a request for a product, with actions that fulfil it."""
     count = min(len(product.attributes), int(rng.integers(1, 4)))
     picked = sorted(rng.choice(len(product.attributes), size=count, replace=False).tolist())
     attributes = [product.attributes[i] for i in picked]
@@ -242,13 +247,13 @@ def _draft(product: Product, catalogue: Catalogue, context: Context, rng: Genera
 
 
 def _query(instruction: str, product: Product, catalogue: Catalogue) -> str:
-    """The first search cut from the instruction that shows the product on its first page."""
+    """Return the first search derived from the instruction that lists the product on page one."""
     for query in searches(instruction):
         if product in catalogue.search(query)[:PAGE_SIZE]:
             return query
-    return searches(instruction)[0]  # the replay will show that it does not get there
+    return searches(instruction)[0]  # the replay will fail
 
 
 def _enumerate(words: Sequence[str]) -> str:
-    """Join words as people do: a, b and c."""
+    """Join words into an English list: a, b and c."""
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]

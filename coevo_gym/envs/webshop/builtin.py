@@ -1,9 +1,9 @@
-"""The built-in shop: a self-written catalogue and its goals, made from a committed seed.
+"""The built-in shop: a self-written catalogue and its goals, generated from a fixed seed.
 
-Everything is a function of ``SEED`` and ``builtin_words.json``: the same bytes in every process.
-Products come in families (desk lamps, rain jackets, ...). Within a family they come in lines of
-four that share their title words on purpose: the original, the same for slightly more money, the
-same in other colours, and one with another feature.
+Everything is a function of ``SEED`` and ``builtin_words.json``, so every process generates the same
+bytes. Products belong to families (desk lamps, rain jackets, ...). Each family consists of groups
+of four products that deliberately share title words: an original, the same at a slightly higher
+price, the same in other colours, and one with another feature.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from coevo_gym.envs.webshop.engine.goals import Goal
 from coevo_gym.envs.webshop.engine.product import Product
 
 SEED = 7013
-"""Seed of the shop; another one is another shop, and other tasks."""
+"""Seed of the shop; another seed gives another shop and other tasks."""
 
 _LINES = 4
 _GOAL_STREAM = 1_000_003
@@ -38,14 +38,14 @@ Values = tuple[str, ...]
 
 
 class BuiltinItems(NamedTuple):
-    """The raw files of the built-in shop, in the shape of the original's."""
+    """The raw data of the built-in shop, in the format of the original's files."""
 
     items: list[dict[str, Any]]
     attributes: dict[str, dict[str, Any]]
 
 
 class _Draw:
-    """A random stream that depends on its keys alone, not on the version of numpy."""
+    """A random stream that depends only on its keys, not on the numpy version."""
 
     def __init__(self, *keys: int) -> None:
         self._bits = PCG64(SeedSequence(keys))
@@ -61,14 +61,14 @@ class _Draw:
         return values[self.below(len(values))]
 
     def sample(self, values: Sequence[T], n: int) -> list[T]:
-        """Draw up to n different values, in drawn order."""
+        """Draw up to n distinct values, in the order drawn."""
         left = list(values)
         return [left.pop(self.below(len(left))) for _ in range(min(n, len(left)))]
 
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """Products that are listed under one query."""
+    """A family: all products that are listed under one query."""
 
     category: str
     noun: str
@@ -83,7 +83,7 @@ class _Family:
     number: str
 
     def phrase(self, attributes: Sequence[str]) -> str:
-        """Ask for one of the family in words, without punctuation."""
+        """Return a request for a product of the family, without punctuation."""
         before = [a for a in attributes if a in self.before]
         with_ = [a for a in attributes if a in self.with_]
         for_ = [a for a in attributes if a in self.for_]
@@ -100,12 +100,12 @@ class _Family:
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """What distinguishes one product of a family.
+    """The properties that distinguish a product within its family.
 
     Attributes:
-        shown: attributes in the title: one that stands before the noun, one that follows "with".
-        listed: attributes that only the feature lines or the description tell.
-        options: option names with the values on offer.
+        shown: attributes in the title: one before the noun, one after "with".
+        listed: attributes that appear only in the feature lines or the description.
+        options: option names with their available values.
         pricing: the raw price text.
     """
 
@@ -145,7 +145,7 @@ def _families() -> tuple[_Family, ...]:
 
 
 def builtin_items() -> BuiltinItems:
-    """Write the shop's raw items and attributes, as the original's two files hold them.
+    """Generate the shop's raw items and attributes, in the format of the original's two files.
 
     Example:
         >>> items, attributes = builtin_items()
@@ -168,7 +168,7 @@ def builtin_items() -> BuiltinItems:
 
 
 def _asin(family: _Family, position: int) -> str:
-    """Make an id whose hash, which decides the split, spreads a family over all splits."""
+    """Return an asin whose hash, which decides the split, spreads a family over all splits."""
     place = 3 * position % 10
     for attempt in itertools.count():
         digest = _sha256(f"{SEED}/{family.query}/{position}/{attempt}")
@@ -183,7 +183,7 @@ def _sha256(text: str) -> bytes:
 
 
 def _family_drafts(family: _Family, draw: _Draw) -> Iterator[_Draft]:
-    """Draw the lines of a family, each with its original and three look-alikes."""
+    """Draw the product groups of a family, each an original and three look-alikes."""
     befores = draw.sample(family.before, _LINES)
     withs = draw.sample(family.with_, _LINES)
     for before, with_ in zip(befores, withs, strict=True):
@@ -212,9 +212,9 @@ def _draw_listed(family: _Family, shown: Sequence[str], draw: _Draw) -> Values:
 def _draw_options(
     family: _Family, draw: _Draw, *, taken: tuple[tuple[str, Values], ...] = ()
 ) -> tuple[tuple[str, Values], ...]:
-    """Draw up to five values of each option; of the first, only values not yet taken.
+    """Draw up to five values per option; for the first option, only values not yet taken.
 
-    At most half of all values are drawn, so that enough are left for a second product.
+    At most half of all values are drawn, so that enough values remain for a second product.
     """
     gone = taken[0][1] if taken else ()
     options = []
@@ -227,13 +227,13 @@ def _draw_options(
 
 
 def _price_line(family: _Family, draw: _Draw) -> int:
-    """Draw one of the round prices that goals use as caps."""
+    """Draw one of the round prices that serve as price caps of goals."""
     grid = [step for step in _words()["grid"] if family.low < step < family.high]
     return int(draw.pick(grid))
 
 
 def _pricing(family: _Family, draw: _Draw) -> str:
-    """Draw a price text: one price, a range, or none."""
+    """Draw a price text: one price, a range, or nothing."""
     span = round((family.high - family.low) * 100)
     cents = round(family.low * 100) + draw.below(span) // 50 * 50 + 49
     kind = draw.below(100)
@@ -245,7 +245,7 @@ def _pricing(family: _Family, draw: _Draw) -> str:
 
 
 def _item(family: _Family, draft: _Draft, asin: str, draw: _Draw) -> dict[str, Any]:
-    """Write one raw item."""
+    """Create one raw item."""
     brand = draw.pick(_words()["brands_a"]) + draw.pick(_words()["brands_b"])
     inside = draft.listed[-1] if len(draft.listed) > 2 and draw.chance(40) else ""
     bullets = [a for a in draft.listed if a != inside]
@@ -279,14 +279,14 @@ def _title(family: _Family, draft: _Draft, brand: str, draw: _Draw) -> str:
 
 
 def _headline(phrase: str) -> str:
-    """Write a phrase the way titles do."""
+    """Capitalise a phrase in the style of a title."""
     spelled = {word: word for word in _MINOR_WORDS}
     spelled |= {word: word.upper() for word in _words()["acronyms"]}
     return " ".join(spelled.get(word, word.capitalize()) for word in phrase.split(" "))
 
 
 def _bullets(listed: Sequence[str], draw: _Draw) -> list[str]:
-    """Write the feature lines; the search index knows the first one only."""
+    """Create the feature lines; the search index contains only the first one."""
     lines = [str(draw.pick(_words()["attribute_bullets"])).format(a=a) for a in listed]
     lines += draw.sample(_words()["filler_bullets"], 2)
     return [line[0].upper() + line[1:] for line in draw.sample(lines, len(lines))]
@@ -301,7 +301,7 @@ def _description(family: _Family, brand: str, inside: str, draw: _Draw) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A goal before it is put into words."""
+    """A goal that has not been phrased yet."""
 
     attributes: Values
     options: tuple[tuple[str, str], ...]
@@ -309,10 +309,10 @@ class _Wanted:
 
 
 def builtin_goals(catalogue: Catalogue) -> tuple[Goal, ...]:
-    """Ask for the products of the built-in catalogue, in catalogue order.
+    """Return the goals of the built-in catalogue, in catalogue order.
 
-    Of several drawn wishes for a product, those are kept that the fewest other products of its
-    family fulfil too.
+    Several wishes are drawn per goal. The goal keeps the wish that the fewest products of the
+    family fulfil.
 
     Args:
         catalogue: made by ``Catalogue.from_items`` from ``builtin_items()``.
@@ -331,7 +331,7 @@ def builtin_goals(catalogue: Catalogue) -> tuple[Goal, ...]:
 
 
 class _Rival(NamedTuple):
-    """The part of a product that decides whether it fulfils a wish."""
+    """The part of a product that decides if it fulfils a wish."""
 
     attributes: frozenset[str]
     values: frozenset[str]
@@ -351,7 +351,7 @@ class _Rival(NamedTuple):
 
 
 def _wishes(product: Product, rivals: Sequence[_Rival], draw: _Draw) -> list[_Wanted]:
-    """Draw up to four wishes that differ in more than the cap."""
+    """Draw up to four wishes that differ in more than their price cap."""
     kept: dict[tuple[Values, tuple[tuple[str, str], ...]], _Wanted] = {}
     for _ in range(draw.pick(_GOALS_EACH if product.options else _PLAIN_GOALS_EACH)):
         wanted = 0 if draw.chance(14) or not product.options else 1 + draw.below(2)
@@ -362,7 +362,7 @@ def _wishes(product: Product, rivals: Sequence[_Rival], draw: _Draw) -> list[_Wa
 
 
 def _wish(product: Product, wanted: int, draw: _Draw) -> _Wanted:
-    """Draw attributes, option values and a cap that the product fulfils."""
+    """Draw attributes, option values and a price cap that the product fulfils."""
     title = product.title.lower()
     shown = [a for a in product.attributes if a in title]
     hidden = [a for a in product.attributes if a not in title]
@@ -380,7 +380,7 @@ def _wish(product: Product, wanted: int, draw: _Draw) -> _Wanted:
 
 
 def _goal(family: _Family, product: Product, wish: _Wanted, draw: _Draw) -> Goal:
-    """Put a wish into words."""
+    """Phrase a wish as a goal."""
     words = _words()
     form, join = draw.pick(words["option_joins"])
     ask = str(draw.pick(words["asks"] if wish.options else words["plain_asks"]))

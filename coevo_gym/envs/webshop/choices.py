@@ -1,4 +1,4 @@
-"""What a scorer may choose from on a page: its clicks, and searches cut from the instruction."""
+"""The actions that a scoring policy may choose from: page clicks, and suggested searches."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from coevo_gym.core.trajectory import View
 
 MAX_SEARCHES = 6
 MAX_CHARS = 2_000
-"""Characters of an instruction that are cut into searches: the time in which a price is looked for
-grows with their square."""
+"""Maximum number of characters of an instruction from which searches are derived.
+
+The time to find a price grows with the square of this number.
+"""
 _EDGES = " ,.;:!?"
 _BRACKETS = re.compile(r"[\[\]\s]+")
 _CLAUSE = re.compile(r"[,;:.!?]\s+|\s+(?:with|and|that|for|in|under|below)\s+")
@@ -18,9 +20,9 @@ _PRICE = re.compile(r"[^,.;]*\d+(?:\.\d+)?\s*(?:dollars|\$)|[^,.;]*\$\s*\d+(?:\.
 
 
 def choices(view: View) -> tuple[str, ...]:
-    """Actions that make sense now, in the order of the page.
+    """Return the sensible actions on the current page, in page order.
 
-    On the search page these are searches cut from the instruction; elsewhere the page's clicks.
+    On the search page these are searches derived from the instruction; on other pages, clicks.
     """
     if view.info.get("webshop.page") == "search":
         return tuple(f"search[{query}]" for query in searches(view.instruction))
@@ -29,9 +31,9 @@ def choices(view: View) -> tuple[str, ...]:
 
 @lru_cache(maxsize=8192)
 def searches(instruction: str) -> tuple[str, ...]:
-    """Queries cut from an instruction: all of it, it without the price, and its longest clauses.
+    """Derive queries from an instruction: all of it, all but its price, its longest clauses.
 
-    Of an instruction without end only the beginning counts.
+    Only the first ``MAX_CHARS`` characters are read.
 
     Example:
         >>> searches("Find a red mug with a lid, for less than 20 dollars.")[:2]

@@ -1,4 +1,4 @@
-"""Why an episode failed, from its actions and from the parts of the score."""
+"""Diagnosis of failed WebShop episodes, from the actions and the parts of the score."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ MODES = (
 )
 """Failure modes, in the order in which they are tried.
 
-Source: names of Role-Agent (arXiv 2606.10917), Table 6; the rules are ours.
+Source: names from Role-Agent (arXiv 2606.10917), Table 6; the rules are ours.
 """
 _HASTY = 3
-"""Actions in which a purchase was made without looking around: search, product, buy."""
+"""Number of actions in the shortest possible purchase: search, product, buy."""
 _UNREADABLE = ("unparsable", "unknown_action")
 _WORD = re.compile(r"[a-z0-9]+")
 _IDLE_WORDS = frozenset(
@@ -35,17 +35,17 @@ _IDLE_WORDS = frozenset(
         "with would you"
     )
 )
-"""Words of instructions that say nothing of a product."""
+"""Words in instructions that do not describe a product."""
 _CHOSEN = ("webshop.r_option", "webshop.r_att", "webshop.r_price")
 
 
 def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
-    """The label of an episode; the first that applies of those that a failure may have.
+    """Label an episode: success, or the first failure label that applies.
 
-    ``empty_turn_model_response``: nothing was done. ``invalid_tool_call``: an action could not be
-    read, or was impossible. ``missing_tool_call``: nothing was bought. ``argument_mismatch``: the
-    options, the attributes or the price are not those asked for. ``state_mismatch``: it is another
-    kind of product.
+    ``empty_turn_model_response``: no action was taken. ``invalid_tool_call``: an action was
+    unreadable or impossible. ``missing_tool_call``: nothing was bought. ``argument_mismatch``: the
+    options, the attributes or the price do not fit the request. ``state_mismatch``: the product is
+    of another kind.
     """
     report = episode.report
     label = first_that_applies(
@@ -63,15 +63,16 @@ def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
 def _modes(episode: Trajectory | EvalTrajectory) -> tuple[str, ...]:
     """Return the modes of a failed episode.
 
-    After a purchase: ``wrong_product_selection``: the type or an attribute is not as asked for.
-    ``price_constraint_violation``: it costs too much. ``premature_purchase``: it was bought within
-    3 actions. ``wrong_attribute_selection``, ``missing_attribute_selection``: an option is not as
-    asked for, and some option was clicked, or none.
-    Before one: ``action_format_error``: a third of the actions, or more, were unreadable.
-    ``excessive_browsing``: half of the steps, or more, turned pages. ``repeated_query``: two
-    searches had the same words. ``navigation_error``: a third of the actions, or more, clicked
-    what was not there. ``irrelevant_query``: no search shared a telling word with the instruction.
-    ``premature_termination``: nothing else, and nothing was bought.
+    After a purchase: ``wrong_product_selection``: the product type or an attribute does not fit the
+    request. ``price_constraint_violation``: the price is too high. ``premature_purchase``: the
+    product was bought within 3 actions. ``wrong_attribute_selection``,
+    ``missing_attribute_selection``: an option does not fit the request, and some option was
+    clicked, or none was.
+    Before a purchase: ``action_format_error``: at least a third of the actions were unreadable.
+    ``excessive_browsing``: at least half of the steps turned pages. ``repeated_query``: two
+    searches had the same words. ``navigation_error``: at least a third of the actions clicked
+    something that was not on the page. ``irrelevant_query``: no search shared a descriptive word
+    with the instruction. ``premature_termination``: nothing was bought, and no other mode applies.
     """
     report, steps = episode.report, episode.steps
     n, bought = len(steps), "webshop.r_type" in report
@@ -99,13 +100,13 @@ def _modes(episode: Trajectory | EvalTrajectory) -> tuple[str, ...]:
 
 
 def _queries(steps: Sequence[Step]) -> list[frozenset[str]]:
-    """The words of each search."""
+    """Return the words of each search."""
     actions = (parse_action(step.action) for step in steps if not step.error_kind)
     return [_words(argument or "") for verb, argument in actions if verb == "search"]
 
 
 def _related(queries: Sequence[frozenset[str]], instruction: str) -> bool:
-    """Whether a query has a telling word of the instruction, which the first page shows."""
+    """Return True if a query shares a descriptive word with the instruction on the first page."""
     return any(query & (_words(instruction) - _IDLE_WORDS) for query in queries)
 
 
@@ -114,6 +115,6 @@ def _words(text: str) -> frozenset[str]:
 
 
 def _short(report: Mapping[str, Any], part: str) -> bool:
-    """Whether a part of the score was asked for and is not full; -1 stands for nothing asked."""
+    """Return True if a part of the score was requested and is below 1; -1 means not requested."""
     share = report.get(part, -1.0)
     return isinstance(share, (int, float)) and 0.0 <= share < 1.0

@@ -1,4 +1,4 @@
-"""WebShop as a Gymnasium env."""
+"""The WebShop env."""
 
 from __future__ import annotations
 
@@ -26,61 +26,63 @@ _SYMBOLS = {"product": "item", "option": "option"}
 
 
 class WebShopEnv(TaskEnv):
-    """Find and buy the product that an instruction describes.
+    """A shop in which the agent finds and buys the product that an instruction describes.
 
-    The engine is our own and equals the original (princeton-nlp/WebShop) in its ``text`` pages,
-    its search (BM25 as in Lucene) and its score.
+    The engine is our own implementation. It matches the original (princeton-nlp/WebShop) in its
+    ``text`` pages, its search (BM25 as in Lucene) and its score.
 
     Observation:
-        The page as text, its parts joined by `` [SEP] ``, the instruction first.
+        The page as text: the instruction first, then the other parts, joined by `` [SEP] ``.
 
     Action:
-        ``search[words]`` or ``click[thing]``, where thing is a button, a product's asin or an
-        option value of the page, in any case. Anything else leaves the page unchanged, and
-        ``info["error_kind"]`` and ``info["webshop.reason"]`` say why. The original's hidden query
-        shortcuts (``<r>`` and the like) are ordinary words here.
+        ``search[words]`` or ``click[thing]``, where ``thing`` is a button, a product's asin or an
+        option value on the page; case is ignored. Any other action leaves the page unchanged, and
+        ``info["error_kind"]`` and ``info["webshop.reason"]`` explain why. The original's hidden
+        query shortcuts (such as ``<r>``) are treated as ordinary words.
 
     Reward:
-        In [0, 1], at the end. ``reward_mode="success"``: 1.0 for a purchase whose score is 1.
-        ``reward_mode="original"``: the original's score. ``info["score"]`` is always the latter.
+        In [0, 1], at the end of the episode. ``reward_mode="success"``: 1.0 for a purchase with
+        score 1, otherwise 0.0. ``reward_mode="original"``: the original's score. ``info["score"]``
+        is always the original's score.
 
     Starting state:
-        The search page. ``reset`` picks a task of the split, or takes one by ``options``.
+        The search page. ``reset`` picks a task of the split, or runs the task given in ``options``.
 
     Episode end:
-        Terminated by ``click[buy now]``; truncated after ``max_steps`` (default 15), with score 0.
+        Terminated by ``click[buy now]``; truncated after ``max_steps`` steps (default 15), with
+        score 0.
 
     Options:
         ``{"task": Task}`` or ``{"task_id": id or name}``.
 
     Info keys:
-        Those of every env (:class:`coevo_gym.envs.frame.Info`), and ``webshop.page``,
-        ``webshop.reason``, ``webshop.asin`` (product at hand), ``webshop.options`` (chosen so
-        far, JSON text), ``webshop.price`` (what the product at hand is judged by, where its page
-        may show a range only; -1.0 for none; in no view), and at the end the score's parts
-        ``webshop.r_type``, ``r_att``, ``r_option``, ``r_price`` (-1.0 where there is nothing to
-        say).
+        The keys of every env (:class:`coevo_gym.envs.frame.Info`); ``webshop.page``;
+        ``webshop.reason``; ``webshop.asin`` (current product); ``webshop.options`` (options
+        selected so far, as JSON text); ``webshop.price`` (the price that the current product is
+        judged by, even where its page shows only a range; -1.0 without a product; hidden from
+        views); and, at the end, the parts of the score: ``webshop.r_type``, ``r_att``,
+        ``r_option``, ``r_price`` (-1.0 if a part does not apply).
 
     Splits and versions:
-        By product (a hash of its asin): 60 % train, 20 % val, 20 % test. Subsets: ``synthetic``,
-        ``human`` (official data only), ``official_test`` (the original's 500 test goals,
-        evaluation only), ``builtin`` (the built-in catalogue, also with official data at hand).
-        v0: first version.
+        Split by product (by a hash of its asin): 60 % train, 20 % val, 20 % test. Subsets:
+        ``synthetic``, ``human`` (official data only), ``official_test`` (the original's 500 test
+        goals, for evaluation only), ``builtin`` (the built-in catalogue, available even with
+        official data). v0: first version.
 
     Installation:
-        Nothing is needed for the built-in shop. ``coevo install webshop --from DIR`` takes in the
-        official data, which its users fetch themselves.
+        The built-in shop needs no installation. ``coevo install webshop --from DIR`` installs the
+        official data, which users must download themselves.
 
     Differences from the original:
-        The hidden query shortcuts are gone; nothing can be searched after the purchase; a query
-        counts its first 1,024 distinct words, where Lucene refuses longer ones; a query that
-        holds the name of a page does not confuse the shop. Everything else is kept, oddities
-        included: ``click[search]`` does nothing, empty result pages follow the last one, and
-        458 of the official 6,910 synthetic goals can never score 1.0, because the original
-        compares a wanted colour option unreduced with a bought one reduced to its colour word.
-        With the official data, title nouns come from a ``title_nouns*.json`` beside it if there
-        is one (then the score is exact); otherwise they are cut without a language model, which
-        changes the score of some purchases.
+        The hidden query shortcuts are removed. Searching is not possible after the purchase. A
+        query uses only its first 1,024 distinct words, whereas Lucene refuses longer queries. A
+        query that contains the name of a page does not confuse the shop. Everything else is
+        unchanged, including oddities: ``click[search]`` does nothing, empty result pages follow the
+        last one, and 458 of the official 6,910 synthetic goals can never score 1.0, because the
+        original reduces the colour of the bought option to its colour word, but not the colour of
+        the requested option. With the official data, title nouns are read from a
+        ``title_nouns*.json`` file next to it, which makes the score exact. Without this file, the
+        nouns are extracted without a language model, which changes the score of some purchases.
 
     Arguments:
         See :class:`coevo_gym.envs.base.TaskEnv`. ``render_mode`` is ``"ansi"`` or ``"html"``.
@@ -120,7 +122,7 @@ class WebShopEnv(TaskEnv):
         return self._frame_of(result, (symbol,) if result.valid else ())
 
     def _review(self, verifier: Verifier, frame: Frame) -> Frame:
-        """The last page shows the score, if anything was asked for."""
+        """Add the score to the last page, unless the task is open."""
         if isinstance(verifier, NothingAsked):
             product = self._session.product
             if not frame.done or product is None:
@@ -147,7 +149,7 @@ class WebShopEnv(TaskEnv):
         return Grade(score.reward, score.reward == 1.0, parts, parts)
 
     def _draw(self) -> str:
-        """The state as one self-contained page (``html``)."""
+        """Draw the state as one self-contained page (``html``)."""
         return render_html(self._session)
 
     def _frame_of(self, result: StepResult, calls: tuple[str, ...]) -> Frame:
@@ -172,12 +174,12 @@ class WebShopEnv(TaskEnv):
 
 
 def admissible(session: Session) -> tuple[str, ...]:
-    """Every click that does something on the page; a search needs words of the agent's own."""
+    """Return every click that has an effect on the page; searches cannot be listed."""
     return tuple(f"click[{text}]" for text in session.targets() if text != "search")
 
 
 def symbol_of(session: Session, action: str) -> str:
-    """What kind of step an action is on the current page: search, page, item, option, …."""
+    """Return the kind of step that an action is on the current page, such as search or item."""
     verb, argument = parse_action(action)
     if verb == "search" or argument is None:
         return "search"

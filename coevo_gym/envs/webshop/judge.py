@@ -1,4 +1,4 @@
-"""The judge of a purchase; the shop itself does not know what is wanted."""
+"""The judge of a purchase; the shop itself does not know the goal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coevo_gym.envs.webshop.world import WebShopVerifier
 
 
 def goal_of(verifier: Verifier, catalogue: Catalogue) -> Goal:
-    """What a purchase is compared with.
+    """Return the goal that a purchase is compared with.
 
     Raises:
         TaskError: if the shop does not have the product that the task was made from.
@@ -29,7 +29,7 @@ def goal_of(verifier: Verifier, catalogue: Catalogue) -> Goal:
 
 
 def judge(session: Session, goal: Goal) -> None:
-    """Score what a session has bought; nothing happens before a purchase, or the second time."""
+    """Score the purchase of a session once; do nothing before a purchase."""
     product = session.product
     if session.page is Page.DONE and session.score is None and product is not None:
         session.score = score(goal, product, session.options, product.price)

@@ -1,7 +1,7 @@
-"""The official catalogue, read from a folder that the user has.
+"""A reader for the official catalogue in a user's folder.
 
-The folder holds the original's data files under their own names. The products are a shop's texts
-without a licence; nothing of them is part of this project.
+The folder contains the original's data files under their own names. The product texts come from a
+shop and have no licence, so none of them are part of this project.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HINT = "Point COEVO_WEBSHOP_DATA at a folder with the WebShop data files, or in
 
 
 class _Files(NamedTuple):
-    """The files of one catalogue; "" for an optional one that is missing."""
+    """The files of one catalogue; "" for a missing optional file."""
 
     items: str
     attributes: str
@@ -32,20 +32,21 @@ class _Files(NamedTuple):
 
 
 def load_official(folder: str | Path, *, name: str | None = None, seed: int = 0) -> Catalogue:
-    """Read the official catalogue, once per process as long as its files do not change.
+    """Read the official catalogue, or return it from the cache if its files are unchanged.
 
-    Wants ``items_shuffle*.json`` and ``items_ins_v2*.json``; takes ``items_human_ins.json``,
-    ``title_nouns*.json`` (asin to the tagged nouns of the title: the reward is exact with it)
-    and ``prices*.json`` (asin to price) where they are. Of several sizes, ``_1000`` is read.
+    Requires ``items_shuffle*.json`` and ``items_ins_v2*.json``. Also reads
+    ``items_human_ins.json``, ``title_nouns*.json`` (asin to the tagged nouns of the title, which
+    makes the reward exact) and ``prices*.json`` (asin to price), if they exist. If there are
+    several sizes, ``_1000`` is used.
 
     Args:
-        folder: where the files are.
+        folder: folder with the files.
         name: name of the catalogue; by default its size, such as ``1k``.
         seed: see ``Catalogue.from_items``.
 
     Raises:
-        BenchmarkNotInstalled: if the folder or a needed file is missing.
-        DataError: if a file is not what it should be.
+        BenchmarkNotInstalled: if the folder or a required file is missing.
+        DataError: if the content of a file is invalid.
     """
     files = _files(Path(folder).expanduser())
     stamps = tuple(_stamp(Path(path)) for path in files if path)
@@ -56,7 +57,7 @@ def official_files(folder: str | Path) -> list[Path]:
     """List the files of a folder that ``load_official`` reads.
 
     Raises:
-        BenchmarkNotInstalled: if the folder or a needed file is missing.
+        BenchmarkNotInstalled: if the folder or a required file is missing.
     """
     return [Path(path) for path in _files(Path(folder).expanduser()) if path]
 
@@ -77,10 +78,12 @@ def _files(root: Path) -> _Files:
 def _load(
     files: _Files, stamps: tuple[tuple[int, int], ...], name: str | None, seed: int
 ) -> Catalogue:
-    """Read the files; the stamps are part of the cache's key, so that a changed file is read."""
+    """Read the files; their stamps are part of the cache key, so changed files are read again."""
     megabytes = sum(Path(path).stat().st_size for path in files if path) // 1_000_000
     if megabytes >= _LARGE_MB:
-        waiting.logger.warning("Reading WebShop's products, once a process (%d MB) ...", megabytes)
+        waiting.logger.warning(
+            "Reading WebShop's products (%d MB), once per process ...", megabytes
+        )
     items = _read(files.items, list)
     attributes = _read(files.attributes, dict)
     _check_values(files.attributes, attributes, dict, "an object with 'attributes'")
@@ -108,7 +111,7 @@ def _load(
 
 
 def _find(root: Path, pattern: str, *, needed: bool = True) -> str:
-    """Return the file that fits: the 1,000-product one if there are several."""
+    """Return the file that matches a pattern; of several sizes, the one with 1,000 products."""
     found = sorted(path for path in root.glob(pattern) if path.is_file())
     if not found and needed:
         raise BenchmarkNotInstalled(f"No {pattern} in the WebShop data folder {root}. {_HINT}")
@@ -122,7 +125,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def _read(path: str, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
-    """Read a JSON file and check its outermost shape; an absent optional file is empty."""
+    """Read a JSON file and check its top-level type; a missing optional file counts as empty."""
     if not path:
         return kind()
     try:
@@ -134,7 +137,7 @@ def _read(path: str, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
         raise DataError(f"{path} cannot be read: {error}. Check its permissions.") from error
     if not isinstance(data, kind):
         shape = "a list of products" if kind is list else "an object keyed by asin"
-        raise DataError(f"{path} must hold {shape}, got {type(data).__name__}. {_HINT}")
+        raise DataError(f"{path} must contain {shape}, got {type(data).__name__}. {_HINT}")
     return data
 
 
@@ -147,7 +150,7 @@ def _check_values(
 
 
 def _size_name(count: int) -> str:
-    """Name a catalogue by its size: 1k, 100k, full."""
+    """Return a catalogue name by size: 1k, 100k, full."""
     if count >= 1_000_000:
         return "full"
     return f"{count // 1000}k" if count and count % 1000 == 0 else str(count)

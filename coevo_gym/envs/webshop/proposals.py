@@ -1,4 +1,4 @@
-"""Exploring the shop without a wish, and drafts from what a model proposes."""
+"""Open tasks for exploring the shop, and drafts made from a model's proposals."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _BUY = Action("click", "buy now")
 
 
 def open_task(task: Task) -> Task:
-    """The same shop, with nothing to look for."""
+    """Return an open task: the same shop, with nothing to look for."""
     return opened(task, side_of(task), NOTHING_ASKED)
 
 
 def draft(proposal: Proposal, context: Context) -> Draft:
-    """Ask in the proposal's words for the product that its actions buy.
+    """Create a draft that requests, in the proposal's words, the product that its actions buy.
 
     Raises:
-        BuildError: if it says nothing, or its actions do not end with the purchase of a product.
+        BuildError: if the request is empty, or the actions do not end with a purchase.
     """
     world = context.task.world
     assert isinstance(world, WebShopWorld)
@@ -37,7 +37,7 @@ def draft(proposal: Proposal, context: Context) -> Draft:
 
 
 def _bought(actions: Sequence[str], catalogue: Catalogue) -> str:
-    """The asin of the last product that is opened before the purchase."""
+    """Return the asin of the last product opened before the purchase."""
     *clicks, last = map(parse_action, actions)
     if last != _BUY:
         raise BuildError("the last action is not click[buy now]")
@@ -50,5 +50,5 @@ def _bought(actions: Sequence[str], catalogue: Catalogue) -> str:
 
 @lru_cache(maxsize=4)
 def _asins(catalogue: Catalogue) -> Mapping[str | None, str]:
-    """Each asin by what is clicked to open its product."""
+    """Map the text that opens each product to its asin."""
     return {product.asin.lower(): product.asin for product in catalogue}

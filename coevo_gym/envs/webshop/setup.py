@@ -1,4 +1,4 @@
-"""Installing the official WebShop data, and saying what is there."""
+"""Installation of the official WebShop data, and its status."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ from coevo_gym.provision import Installation, data_folder, install_files
 
 
 def install(source: Path | None) -> Path:
-    """Check the official files in a folder and copy them to where they are found again.
+    """Check the official files in a folder and copy them into the data folder.
 
     Args:
         source: folder with ``items_shuffle*.json`` and ``items_ins_v2*.json``.
 
     Returns:
-        The folder that holds them now.
+        The data folder.
 
     Raises:
-        ConfigError: without a folder; the files carry no licence, so nobody may ship them.
+        ConfigError: if no folder is given; the files have no licence, so we may not ship them.
         BenchmarkNotInstalled: if a file is missing.
-        DataError: if a file is not what it should be.
+        DataError: if the content of a file is invalid.
     """
     if source is None:
         raise ConfigError(
-            "The official WebShop files must be fetched by you: their texts carry no licence. "
-            "Follow the README of princeton-nlp/WebShop (setup.sh), then run `coevo install "
-            "webshop --from DIR`. Nothing is needed for the built-in catalogue."
+            "You must download the official WebShop files yourself, because their texts have no "
+            "licence. The built-in catalogue needs no installation. For the official one, follow "
+            "the README of princeton-nlp/WebShop (setup.sh), then run `coevo install webshop "
+            "--from DIR`."
         )
     load_official(source)
     return install_files("webshop", official_files(source))
 
 
 def installation() -> Installation:
-    """What is in use now."""
+    """Return the status of the catalogue in use."""
     folder = data_folder("webshop")
     try:
         catalogue = active_catalogue()

@@ -1,4 +1,4 @@
-"""What a task is about: department and family of its product, and the options asked for."""
+"""Tags of a WebShop task: department and family of its product, and the requested options."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from coevo_gym.envs.webshop.world import WebShopWorld
 
 
 def tags_of(task: Task | Draft) -> tuple[str, ...]:
-    """``category:`` and ``family:`` (all products under the same search words), and an ``option:``
-    for each of the product's options that the instruction names a value of.
+    """Return the tags ``category:``, ``family:`` and ``option:`` of a task or a draft.
+
+    A family consists of all products under the same search words. There is one ``option:`` tag per
+    product option of which the instruction names a value.
 
     Raises:
-        BenchmarkNotInstalled: if its shop is not at hand.
-        DataError: if the shop at hand is not the one that the task was made with.
-    """  # noqa: D205
+        BenchmarkNotInstalled: if the task's shop is not installed.
+        DataError: if the installed shop is not the one that the task was made with.
+    """
     assert isinstance(task.world, WebShopWorld)
     catalogue = open_catalogue(task.world)
     if task.scenario not in catalogue:

@@ -1,4 +1,4 @@
-"""Native tasks: goals of a catalogue as tasks, split by product."""
+"""Native WebShop tasks: the goals of a catalogue, split by product."""
 
 from __future__ import annotations
 
@@ -23,25 +23,28 @@ from coevo_gym.provision import data_folder
 BUILTIN = "builtin"
 SUBSETS = ("synthetic", "human", "official_test", BUILTIN)
 OFFICIAL_TEST = range(500)
-"""Goal numbers of the original's test split. Its products also occur in the original's training
-goals, so it serves comparison with published numbers only."""
+"""Goal numbers of the original's test split.
+
+Its products also occur in the original's training goals, so use it only to compare with published
+numbers.
+"""
 
 
 def split_of(asin: str) -> Split:
-    """The split of a product: 60 % train, 20 % val, 20 % test, by a hash of its asin."""
+    """Return the split of a product: 60 % train, 20 % val, 20 % test, by a hash of its asin."""
     place = int(hashlib.sha256(asin.encode()).hexdigest(), 16) % 10
     return Split.TRAIN if place < 6 else Split.VAL if place < 8 else Split.TEST
 
 
 def side_of(task: Task) -> Split:
-    """Return the split of a task, whatever split it claims.
+    """Return the split of a task by its content, whatever split it claims.
 
-    Its scenario and the product that it asks for decide. A goal of the original's test split is
-    test, whatever its product.
+    The split depends on the task's scenario and on the product in its goal. A goal of the
+    original's test split is always test.
 
     Raises:
-        BenchmarkNotInstalled: if its shop is not at hand.
-        DataError: if the shop at hand is not the one that the task was made with.
+        BenchmarkNotInstalled: if the task's shop is not installed.
+        DataError: if the installed shop is not the one that the task was made with.
         TaskError: if the shop does not have the product.
     """
     world, wanted = task.world, task.verifier
@@ -56,7 +59,7 @@ def side_of(task: Task) -> Split:
 
 
 def product_of(wanted: WebShopVerifier, catalogue: Catalogue) -> Product:
-    """The product that a task was made from.
+    """Return the product that a task was made from.
 
     Raises:
         TaskError: if the shop does not have it.
@@ -69,22 +72,22 @@ def product_of(wanted: WebShopVerifier, catalogue: Catalogue) -> Product:
 
 @lru_cache(maxsize=1)
 def builtin_catalogue() -> Catalogue:
-    """The self-written catalogue that needs nothing installed."""
+    """Return the built-in catalogue, which needs no installation."""
     return Catalogue.from_items(BUILTIN, *builtin_items())
 
 
 def active_catalogue() -> Catalogue:
-    """The catalogue that native tasks come from: the official one if it is at hand."""
+    """Return the catalogue of native tasks: the official one if installed, else the built-in."""
     folder = data_folder("webshop")
     return builtin_catalogue() if folder is None else load_official(folder)
 
 
 def open_catalogue(world: WebShopWorld) -> Catalogue:
-    """The catalogue of a task.
+    """Return the catalogue of a task.
 
     Raises:
-        BenchmarkNotInstalled: if its data is not at hand.
-        DataError: if the data at hand is not what the task was made with.
+        BenchmarkNotInstalled: if its data is not installed.
+        DataError: if the installed data is not the data that the task was made with.
     """
     if world.catalogue == BUILTIN:
         catalogue = builtin_catalogue()
@@ -98,23 +101,23 @@ def open_catalogue(world: WebShopWorld) -> Catalogue:
         catalogue = load_official(folder)
     if not catalogue.digest.startswith(world.digest):
         raise DataError(
-            f"The WebShop catalogue at hand, {catalogue.name!r} ({catalogue.digest[:16]}), is not "
-            f"the one that the task was made with, {world.catalogue!r} ({world.digest}). "
-            "Install the same data, or choose native tasks of this catalogue."
+            f"The installed WebShop catalogue {catalogue.name!r} ({catalogue.digest[:16]}) is not "
+            f"the one that the task was made with: {world.catalogue!r} ({world.digest}). "
+            "Install the same data, or choose native tasks of the installed catalogue."
         )
     return catalogue
 
 
 def world_of(catalogue: Catalogue) -> WebShopWorld:
-    """The world of every task in a catalogue."""
+    """Return the world that all tasks of a catalogue share."""
     return WebShopWorld(catalogue=catalogue.name, digest=catalogue.digest[:16])
 
 
 def reference(goal: Goal, catalogue: Catalogue) -> tuple[str, ...]:
-    """Actions that buy exactly what was asked for.
+    """Return actions that buy exactly the requested product.
 
-    The search is the first one cut from the instruction that shows the product on its first
-    page; where none does, it is the product's own title.
+    The search is the first one derived from the instruction that lists the product on its first
+    page, or else the product's title.
     """
 
     def shown(query: str) -> bool:
@@ -122,7 +125,7 @@ def reference(goal: Goal, catalogue: Catalogue) -> tuple[str, ...]:
 
     query = next(filter(shown, searches(goal.instruction)), goal.title.lower())
     asked = dict(goal.options)
-    if "" in asked:  # a person's goal names values only
+    if "" in asked:  # a human-written goal names values only
         names = {value: name for name, values in catalogue[goal.asin].options for value in values}
         asked = {names[value]: value for _, value in goal.options if value in names}
     clicks = [goal.asin.lower(), *asked.values(), "buy now"]
@@ -130,14 +133,14 @@ def reference(goal: Goal, catalogue: Catalogue) -> tuple[str, ...]:
 
 
 class NativeTasks(Sequence[Task]):
-    """Tasks made from a catalogue's goals when they are asked for.
+    """A sequence of tasks that are made from a catalogue's goals on access.
 
-    Immutable. A pickle holds the name and hash of the catalogue, not its products: the process
-    that reads it opens its own.
+    Immutable. A pickle contains the name and hash of the catalogue, but not its products; the
+    process that unpickles it opens its own catalogue.
 
     Args:
         catalogue: the shop.
-        numbers: which of its goals, by number.
+        numbers: numbers of the goals to include.
     """
 
     def __init__(self, catalogue: Catalogue, numbers: Sequence[int]) -> None:
@@ -149,17 +152,17 @@ class NativeTasks(Sequence[Task]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[Task]: ...
     def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
-        """The task at a place, or a part of the sequence."""
+        """Return the task at an index, or a slice of the sequence."""
         if isinstance(index, slice):
             return NativeTasks(self._catalogue, self._numbers[index])
         return _task(self._catalogue, self._numbers[index])
 
     def __len__(self) -> int:
-        """Number of tasks."""
+        """Return the number of tasks."""
         return len(self._numbers)
 
     def __iter__(self) -> Iterator[Task]:
-        """All tasks, in order."""
+        """Iterate over the tasks in order."""
         return (_task(self._catalogue, number) for number in self._numbers)
 
     def __repr__(self) -> str:
@@ -183,15 +186,15 @@ class NativeTasks(Sequence[Task]):
 
 
 def _reopened(world: WebShopWorld, numbers: tuple[int, ...]) -> NativeTasks:
-    """Tasks of the catalogue at hand, from a pickle."""
+    """Restore pickled tasks with the catalogue of this process."""
     return NativeTasks(open_catalogue(world), numbers)
 
 
 def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
-    """Native tasks of a split; see :data:`SUBSETS`.
+    """Return the native tasks of a split; see :data:`SUBSETS`.
 
     Raises:
-        TaskError: if the subset is unknown, or has no task in this split.
+        TaskError: if the subset is unknown, or has no tasks in this split.
     """
     if subset is not None and subset not in SUBSETS:
         raise TaskError(f"WebShop has no subset {subset!r}. Choose one of: {', '.join(SUBSETS)}.")
@@ -199,7 +202,7 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
     found = _native(catalogue, split, None if subset == BUILTIN else subset)
     if not found:
         raise TaskError(
-            f"The WebShop catalogue {catalogue.name!r} has no {split} tasks of subset {subset!r}."
+            f"The WebShop catalogue {catalogue.name!r} has no {split} tasks in subset {subset!r}."
             + (" It belongs to the test split." if subset == "official_test" else "")
         )
     return found
@@ -214,7 +217,7 @@ def _native(catalogue: Catalogue, split: Split, subset: str | None) -> Sequence[
 
 @lru_cache(maxsize=4)
 def _goals(catalogue: Catalogue) -> tuple[tuple[Goal, int], ...]:
-    """Every goal of a catalogue with its number among those of its kind."""
+    """Return every goal of a catalogue, with its number within its kind."""
     if catalogue.name == BUILTIN:
         kinds: list[tuple[Goal, ...]] = [builtin_goals(catalogue)]
     else:
@@ -224,7 +227,7 @@ def _goals(catalogue: Catalogue) -> tuple[tuple[Goal, int], ...]:
 
 @lru_cache(maxsize=4)
 def _reserved(catalogue: Catalogue) -> frozenset[tuple[object, ...]]:
-    """Return the keys of the goals of the original's test split."""
+    """Return the keys of all goals in the original's test split."""
     if catalogue.name == BUILTIN:
         return frozenset()
     return frozenset(
@@ -236,15 +239,16 @@ def _reserved(catalogue: Catalogue) -> frozenset[tuple[object, ...]]:
 
 
 def _is_reserved(catalogue: Catalogue, wanted: Goal | WebShopVerifier, instruction: str) -> bool:
-    """Return whether a goal is one of the original's test split, or a copy of one."""
+    """Return True if a goal is in the original's test split, or is a copy of such a goal."""
     reserved = _reserved(catalogue)
     return bool(reserved) and not reserved.isdisjoint(_keys(wanted, instruction))
 
 
 def _keys(wanted: Goal | WebShopVerifier, instruction: str) -> Iterator[tuple[object, ...]]:
-    """Yield what identifies a goal: its product with its words, and with all that it asks for.
+    """Yield the keys of a goal: its product with its words, and its product with its requirements.
 
-    The words alone do not: a training goal shares them with a test goal for another product.
+    The words alone are not a key, because a training goal can share them with a test goal for
+    another product.
     """
     yield wanted.asin, folded(instruction)
     attributes = frozenset(folded(wanted.attributes))
@@ -253,7 +257,7 @@ def _keys(wanted: Goal | WebShopVerifier, instruction: str) -> Iterator[tuple[ob
 
 
 def _split(catalogue: Catalogue, goal: Goal) -> Split:
-    """A goal of the original's test split is never trained on, whatever its product."""
+    """Return the split of a goal; goals of the original's test split are always test."""
     kept = _is_reserved(catalogue, goal, goal.instruction)
     return Split.TEST if kept else split_of(goal.asin)
 

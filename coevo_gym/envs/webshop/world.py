@@ -1,4 +1,4 @@
-"""The models of a task: the shop it is set in, and what the purchase is compared with."""
+"""The data models of a task: its shop, and the requirements on the purchase."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from coevo_gym.envs.webshop.engine.goals import NO_CAP
 
 
 class WebShopWorld(World):
-    """The shop.
+    """The shop of a task.
 
     Attributes:
         catalogue: name of the catalogue.
@@ -21,7 +21,7 @@ class WebShopWorld(World):
 
 
 class WebShopVerifier(Verifier):
-    """What the purchase is compared with.
+    """The requirements that a purchase is compared with.
 
     Attributes:
         asin: the product that the task was made from.

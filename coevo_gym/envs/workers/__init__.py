@@ -1,1 +1,1 @@
-"""Engines in processes of their own: worker processes, and envs whose engines run in them."""
+"""Worker processes for engines, and envs whose engines run in them."""

@@ -1,4 +1,4 @@
-"""A few worker processes that share the engines of many envs."""
+"""A pool of worker processes that run the engines of many envs."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from coevo_gym.envs.workers.starting import require_workers
 from coevo_gym.envs.workers.worker import Worker
 
 TIMEOUT_S = 300.0
-"""How long an order may take: beyond all that an env itself waits for by default."""
+"""Default time limit per order in seconds; longer than any default wait inside an env."""
 
 ResultT = TypeVar("ResultT")
 
 
 def cores() -> int:
-    """How many processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class WorkerPool:
-    """Worker processes in which the engines of envs run. They start when an env is reset.
+    """A pool of worker processes that run the engines of envs.
 
-    Each belongs to a process group of its own and ends with the process that made the pool, however
-    that ends. One that is lost, hangs or breaks loses the episode that it was busy with, and
-    another takes its place.
+    The processes start when an env is reset. Each has its own process group and ends together with
+    the process that created the pool, even if that process is killed. A worker that dies, hangs or
+    fails loses its current episode and is replaced.
 
     Args:
-        n_workers: how many.
-        timeout_s: seconds that a reset, a step or a verdict may take; then its worker is killed.
-            Leave room for what the env itself waits for: AppWorld's code runs 60 s at most.
+        n_workers: number of worker processes.
+        timeout_s: time limit in seconds for a reset, a step or a verdict; a slower worker is
+            killed. Allow for the env's own limits: AppWorld's code may run for 60 s.
 
     Raises:
-        ConfigError: if an argument is not usable, or there can be no workers on this system.
+        ConfigError: if an argument is invalid, or this system cannot run workers.
 
     Example:
         >>> import coevo_gym, gymnasium as gym
@@ -59,16 +59,16 @@ class WorkerPool:
         self._threads: ThreadPoolExecutor | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy has no threads, and its workers no processes."""
+        """Return the state for a copy, which has no threads, and workers without processes."""
         return {**self.__dict__, "_threads": None}
 
     @property
     def pids(self) -> tuple[int | None, ...]:
-        """Numbers of the worker processes; None where none runs now."""
+        """Process ids of the workers; None for each worker that is not running."""
         return tuple(worker.pid for worker in self.workers)
 
     def put(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-        """Have the engine of an env run in the next worker in turn; returns the env.
+        """Assign an env's engine to the next worker in turn, and return the env.
 
         Raises:
             ConfigError: see :func:`~coevo_gym.envs.workers.remote.put_to_work`.
@@ -80,14 +80,14 @@ class WorkerPool:
     def each(
         self, envs: Sequence[gym.Env[Any, Any]], jobs: Sequence[Callable[[], ResultT]]
     ) -> Iterator[tuple[int, ResultT]]:
-        """Do a job for each env; those of different workers are done beside each other.
+        """Run a job for each env; jobs of different workers run in parallel.
 
         Args:
             envs: envs of this pool.
-            jobs: what to do with each.
+            jobs: one job per env.
 
         Yields:
-            Places and results, in order, when all jobs are done; then the first error is raised.
+            Indices and results, in order, once all jobs are done; then the first error is raised.
         """
         of_worker: dict[int, list[int]] = {}
         for index, env in enumerate(envs):
@@ -98,7 +98,7 @@ class WorkerPool:
             for index in indices:
                 try:
                     results[index] = jobs[index]()
-                except Exception as error:  # the others go on; it is raised below
+                except Exception as error:  # other jobs continue; the error is raised below
                     results[index] = error
 
         self._beside(work, list(of_worker.values()))
@@ -110,7 +110,7 @@ class WorkerPool:
                 raise result
 
     def close(self) -> None:
-        """End the workers; twice is fine, and an env that is reset starts them again."""
+        """Stop the workers; closing twice is safe, and resetting an env restarts its worker."""
         for worker in self.workers:
             worker.close()
         if self._threads is not None:
@@ -130,7 +130,7 @@ class WorkerPool:
         try:
             for future in under_way:
                 future.result()
-        except BaseException:  # an interrupt: no thread may go on waiting for an engine
+        except BaseException:  # an interrupt: no thread may keep waiting for an engine
             for worker in self.workers:
                 worker.interrupt()
             for future in under_way:

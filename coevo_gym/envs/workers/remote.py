@@ -1,8 +1,8 @@
 """Envs whose engine and judge run in a worker process.
 
-Everything but a benchmark's hooks stays where it was: tasks, checks, budget, reward, info, views
-and records are made here, by the same code as in one process. That is why they are equal. What a
-worker loses is an engine, and never a record.
+Only the hooks of a benchmark run in the worker. Tasks, checks, budget, reward, info, views and
+records stay in this process and use the same code as without workers, so the results are equal.
+Losing a worker loses an engine, but never a record.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _OWN = ("_worker", "_seat", "_lives_in", "_made", "_past")
 
 
 class RemoteEnv(TaskEnv):
-    """The hooks of an env, done by a worker; see :func:`put_to_work`.
+    """An env whose hooks run in a worker; see :func:`put_to_work`.
 
-    When a worker is lost, the episode whose step or reset meets the loss is lost. The others that
-    had their engines there never notice: before its next hook, an episode is played again in the
-    new worker, and has to show there what it has shown before, frame by frame.
+    If a worker is lost, only the episode whose step or reset failed is lost. The other episodes on
+    this worker continue: before the next hook of an episode, the new worker replays it and compares
+    every frame with the original.
     """
 
-    begins_alone = False  # each worker sees to that itself
+    begins_alone = False  # each worker runs one order at a time anyway
     _kind: ClassVar[type[TaskEnv]]
     _worker: Worker
     _seat: int
@@ -66,11 +66,11 @@ class RemoteEnv(TaskEnv):
         with self._worker.lock:
             lives, self._lives_in = self._lives_in, None
             if lives is not None and lives == self._worker.running:
-                with suppress(EnvBackendError):  # then nothing is left to release
+                with suppress(EnvBackendError):  # a lost worker has nothing to release
                     self._worker.ask(Order(self._seat, "release"), self._what("release"))
 
     def _do(self, hook: str, *arguments: Any) -> Any:
-        """Have a hook run where the engine lives, in a worker that is there for it."""
+        """Run a hook in the worker, after restoring the engine if the worker is new."""
         with self._worker.lock:
             now = self._worker.generation(self._what(hook))
             if hook != "begin" and self._lives_in != now:
@@ -84,7 +84,7 @@ class RemoteEnv(TaskEnv):
 
     def _ask(self, hook: str, arguments: tuple[Any, ...], now: int) -> Answer:
         order = Order(self._seat, hook, arguments, None if self._lives_in == now else self._made)
-        self._lives_in = None  # if it fails, nobody knows what is left
+        self._lives_in = None  # after a failure the engine's state is unknown
         reply = self._worker.ask(order, self._what(hook))
         self._lives_in = now
         if isinstance(reply, Refused):
@@ -92,14 +92,18 @@ class RemoteEnv(TaskEnv):
         return reply
 
     def _play_again(self, now: int) -> None:
-        """Bring the engine in a new worker to where it was in the one that is lost."""
+        """Replay the episode in a new worker to restore the engine that was lost."""
         if not self._past or (self.spec is not None and self.spec.nondeterministic):
-            raise EnvBackendError(f"The engine of {self._what('step')} was lost with its worker.")
+            raise EnvBackendError(
+                f"The engine of {self._what('step')} was lost with its worker process. Reset the "
+                "env to continue."
+            )
         for hook, arguments, shown in self._past:
             if self._ask(hook, arguments, now).value != shown:
                 raise EnvBackendError(
-                    f"The engine of {self._what('step')} was lost with its worker, and it could "
-                    "not be brought back: played again, the episode shows something else."
+                    f"The engine of {self._what('step')} was lost with its worker process and "
+                    "could not be restored, because a replay of the episode differed. Reset the "
+                    "env to continue."
                 )
 
     def _what(self, hook: str) -> str:
@@ -108,7 +112,7 @@ class RemoteEnv(TaskEnv):
         return f"{self._kind.__name__} (in {doing}{task})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy of a fresh env has a place of its own in the same worker, or in its copy."""
+        """Return the state for a copy, which gets its own seat on the worker or a copy of it."""
         return {**super().__getstate__(), "_seat": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -120,30 +124,32 @@ class RemoteEnv(TaskEnv):
 
 
 def put_to_work(env: gym.Env[Any, Any], worker: Worker) -> None:
-    """Have the engine of an env, and its judge, run in a worker from now on.
+    """Move the engine and judge of an env into a worker.
 
     Args:
-        env: an env of ours, wrapped or not, that has not been reset yet.
-        worker: where.
+        env: a coevo_gym env, wrapped or not, that has not been reset yet.
+        worker: the worker to run them.
 
     Raises:
-        ConfigError: if it is no such env, or one whose class no other process can import.
+        ConfigError: if the env is from another package, has been reset, or has a class that other
+            processes cannot import.
     """
     bare = env.unwrapped
     if not isinstance(bare, TaskEnv):
         raise ConfigError(
-            f"Only envs of coevo_gym run in worker processes, actual: {type(bare).__name__}."
+            f"Only coevo_gym envs can run in worker processes, actual: {type(bare).__name__}. "
+            'Use mode="in_process" for other envs.'
         )
     kind = type(bare)
     if bare._begun or isinstance(bare, RemoteEnv):
         raise ConfigError(
-            f"This {kind.__name__} has begun an episode, or runs in a worker already. Give a "
-            "worker an env that has just been made."
+            f"This {kind.__name__} has begun an episode or already runs in a worker. Pass an env "
+            "that was just made."
         )
     if kind.__module__ == "__main__" or "<locals>" in kind.__qualname__:
         raise ConfigError(
-            f"{kind.__name__} is defined in {kind.__module__}, which no other process can import. "
-            "Put it into a module of its own."
+            f"{kind.__name__} is defined in {kind.__module__}, which other processes cannot "
+            "import. Move it to a module of its own."
         )
     bare.__class__ = _remote(kind)
     moved = cast(RemoteEnv, bare)

@@ -1,4 +1,4 @@
-"""What runs in a worker process: the engines and judges of some envs, one order at a time."""
+"""The code that runs in a worker process: engines and judges of some envs, one order at a time."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ logger = logging.getLogger(__name__)
 
 
 class Order(NamedTuple):
-    """One hook of one env.
+    """A request to run one hook of one env.
 
     Attributes:
         seat: number of the env in its worker.
-        hook: name of what is to be done, without its underscore: ``"act"``.
-        arguments: of the hook.
-        blueprint: how to make the env, where the worker does not know it; else None.
+        hook: name of the hook without its underscore, such as ``"act"``.
+        arguments: arguments of the hook.
+        blueprint: data to create the env, if the worker does not have it; else None.
     """
 
     seat: int
@@ -40,11 +40,11 @@ class Order(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came of an order.
+    """The result of an order.
 
     Attributes:
-        value: what the hook returned.
-        attributes: those of ``TaskEnv.engine_attributes``, as the hook left them.
+        value: return value of the hook.
+        attributes: values of ``TaskEnv.engine_attributes`` after the hook.
         rng: state of the env's generator, if the hook has drawn from it; else None.
     """
 
@@ -54,18 +54,18 @@ class Answer(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """An error that the engine itself raised, as it does in one process; the env is as it was."""
+    """An error that the engine itself raised; the env keeps its state."""
 
     error: Exception
 
 
 class Broken(NamedTuple):
-    """An engine that raised what no engine raises; its env is gone.
+    """An unexpected error of an engine, whose env is dropped.
 
     Attributes:
         error: the last line of the traceback.
-        traceback: all of it.
-        fatal: whether the worker ends with it.
+        traceback: the full traceback.
+        fatal: True if the worker ends, too.
     """
 
     error: str
@@ -81,19 +81,19 @@ _TOLD_AT_BEGIN = ("_np_random", "_np_random_seed")
 
 
 def blueprint(kind: type[TaskEnv], state: Mapping[str, Any]) -> bytes:
-    """How a worker makes an env: its class by name, and what it was made with.
+    """Return the data from which a worker creates an env: its class and its attributes.
 
-    The tasks that it picks from stay at home: a worker is told what to begin.
+    The tasks that the env picks from are left out, because the worker receives each task to begin.
     """
     known = {key: item for key, item in state.items() if key not in _TOLD_AT_BEGIN}
     return pickle.dumps((kind, {**known, **_AT_HOME}))
 
 
 class Seat:
-    """An env of which a worker runs the hooks.
+    """An env whose hooks a worker runs.
 
     Args:
-        made: what :func:`blueprint` gave.
+        made: the data from :func:`blueprint`.
     """
 
     def __init__(self, made: bytes) -> None:
@@ -113,7 +113,7 @@ class Seat:
         return Answer(value, attributes, None if after == before else after)
 
     def begin(self, world: World, instruction: str, rng: Generator) -> Frame:
-        """Start the engine; the env draws from ``rng`` from now on."""
+        """Start the engine; from now on the env draws from ``rng``."""
         self._env.np_random = rng
         self._frame = self._env._begin(world, instruction, rng)
         return self._frame
@@ -124,7 +124,7 @@ class Seat:
         return self._frame
 
     def review(self, verifier: Verifier) -> Frame:
-        """Have the judge look at what the engine has shown last."""
+        """Let the judge inspect the engine's latest frame."""
         self._frame = self._env._review(verifier, self._frame)
         return self._frame
 
@@ -137,19 +137,19 @@ class Seat:
         return self._env._draw()
 
     def release(self) -> None:
-        """Give up the engine."""
+        """Release the engine."""
         self._env._release()
 
 
 def serve(wire: Wire) -> None:
-    """Carry out orders until the other end hangs up, and end this process."""
+    """Carry out orders until the other end disconnects, then end this process."""
     seats: dict[int, Seat] = {}
     with suppress(WireClosed):
         while True:
             reply = _carried_out(seats, wire.receive())
             try:
                 wire.send(reply)
-            except Exception as error:  # pickle, or a hook of what is pickled, may raise anything
+            except Exception as error:  # pickling an object can raise anything
                 if isinstance(error, WireClosed):
                     raise
                 reply = _broken(error)
@@ -158,7 +158,7 @@ def serve(wire: Wire) -> None:
                 break
     for seat in list(seats):
         _clear(seats, seat)
-    atexit._run_exitfuncs()  # of engines; those of the process that was forked are harmless here
+    atexit._run_exitfuncs()  # for the engines; functions inherited through the fork do no harm
     os._exit(0)
 
 
@@ -173,25 +173,25 @@ def _carried_out(seats: dict[int, Seat], order: Order) -> Reply:
         return seats[order.seat].do(order.hook, order.arguments)
     except (CoevoError, Error) as error:
         return _refused(error)
-    except BaseException as error:  # also SystemExit: an engine that wants to leave has failed
+    except BaseException as error:  # also SystemExit: an engine that exits has failed
         _clear(seats, order.seat)
         return _broken(error)
 
 
 def _clear(seats: dict[int, Seat], seat: int) -> None:
-    """Give up what an env holds, if anything; it has said nothing of interest if it cannot."""
+    """Release and drop an env, if it exists; errors are only logged."""
     if (left := seats.pop(seat, None)) is not None:
         try:
             left.release()
-        except Exception:  # it may be broken, and is dropped anyway
+        except Exception:  # the engine may be broken and is dropped anyway
             logger.warning("engine not released seat=%d", seat, exc_info=True)
 
 
 def _refused(error: Exception) -> Reply:
-    """An error as it was raised, if it can be sent."""
+    """Return an error as it was raised, if it can be pickled."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 (our own bytes)
-    except Exception:  # whatever its class does when it is unpickled
+    except Exception:  # unpickling an error's class can raise anything
         return _broken(error)
     return Refused(error)
 

@@ -1,4 +1,4 @@
-"""Worker processes as the process that uses them sees them: how they start and end."""
+"""Starting and stopping worker processes, from the side of the process that uses them."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from coevo_gym.envs.workers.wire import Wire, WireClosed
 from coevo_gym.envs.workers.zygote import Bury, Fork
 
 _START_S = 300.0
-"""How long the first process may take to import what it is told to, on whatever machine."""
+"""Time limit in seconds for the first process to import its modules, even on slow machines."""
 _END_S = 20.0
-"""How long a worker may take to give up its engines."""
+"""Time limit for a worker to release its engines, in seconds."""
 
 logger = logging.getLogger(__name__)
 
 
 def can_run() -> bool:
-    """Whether there can be worker processes on this system."""
+    """Return True if this system can run worker processes."""
     return hasattr(os, "pidfd_open")
 
 
 def require_workers() -> None:
-    """Refuse what needs worker processes where there can be none.
+    """Raise an error if this system cannot run worker processes.
 
     Raises:
-        ConfigError: naming the way without them.
+        ConfigError: with the setting that avoids workers.
     """
     if not can_run():
         raise ConfigError(
-            f"Worker processes need Linux, actual: {sys.platform}. Run engines in this process: "
-            'mode="in_process".'
+            f"Worker processes need Linux, actual: {sys.platform}. To run engines in this "
+            'process, use mode="in_process".'
         )
 
 
@@ -50,13 +50,13 @@ class Process:
     """A worker process.
 
     Args:
-        wire: leads to it.
-        pid: its number.
-        end: pidfd of it.
+        wire: connection to the process.
+        pid: its process id.
+        end: its pidfd.
 
     Attributes:
-        wire: leads to it.
-        pid: its number, which is that of its process group, too.
+        wire: connection to the process.
+        pid: its process id, which is also the id of its process group.
     """
 
     def __init__(self, wire: Wire, pid: int, end: int) -> None:
@@ -66,14 +66,14 @@ class Process:
         self._let_go = weakref.finalize(self, _let_go, wire, end, os.getpid())
 
     def close(self) -> None:
-        """Let it give up its engines and end; it is killed if that takes long."""
+        """Let the process release its engines and end; kill it if that takes too long."""
         if self._let_go.alive:
             self.wire.hang_up()
             wait_for(self._end, _END_S)
             self.kill()
 
     def kill(self) -> str:
-        """Kill it, if it lives; returns how it ended, in words."""
+        """Kill the process if it is alive, and return how it ended, in words."""
         if not self._let_go.alive:
             return "is gone"
         self.interrupt()
@@ -82,12 +82,12 @@ class Process:
         return _how(status)
 
     def interrupt(self) -> None:
-        """Send it the signal that ends it, whoever waits for it."""
+        """Send SIGKILL to the process, even if another thread is waiting for it."""
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._end, signal.SIGKILL)
 
     def how_it_ended(self) -> str:
-        """How it ended by itself, in words; what is left of it is removed."""
+        """Wait for the process to end, clean up after it, and return how it ended, in words."""
         wait_for(self._end, _END_S)
         return self.kill()
 
@@ -96,8 +96,8 @@ def wait_for(end: int, timeout_s: float | None = None) -> None:
     """Wait until a process has ended.
 
     Args:
-        end: pidfd of it.
-        timeout_s: how long at most; None for ever.
+        end: pidfd of the process.
+        timeout_s: maximum wait in seconds; None to wait forever.
     """
     poll = select.poll()
     poll.register(end, select.POLLIN)
@@ -107,7 +107,7 @@ def wait_for(end: int, timeout_s: float | None = None) -> None:
 def _let_go(wire: Wire, end: int, owner: int) -> None:
     if os.getpid() == owner:
         wire.hang_up()
-    else:  # a fork has copies of what is its parent's
+    else:  # a fork has only copies of its parent's connections
         wire.close()
     os.close(end)
 
@@ -123,7 +123,7 @@ def _how(status: int | None) -> str:
 
 
 class _Zygote:
-    """The process that workers are forked from, see :mod:`coevo_gym.envs.workers.zygote`."""
+    """The process that workers are forked from; see :mod:`coevo_gym.envs.workers.zygote`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -134,11 +134,11 @@ class _Zygote:
         """Start a worker.
 
         Args:
-            modules: what is imported before, once for all workers.
+            modules: modules to import before the fork, once for all workers.
 
         Raises:
-            WireClosed: if the process is gone that workers are forked from.
-            TimeoutError: if it takes too long.
+            WireClosed: if the process that workers are forked from has died.
+            TimeoutError: if starting takes too long.
         """
         path = [os.getcwd() if folder == "" else folder for folder in sys.path]
         order = Fork(tuple(modules), path, dict(os.environ), os.getcwd())
@@ -151,13 +151,13 @@ class _Zygote:
                     control.send_descriptor(theirs.fileno())
                     pid = control.receive(_START_S)
                     return Process(Wire(ours), pid, control.receive_descriptor(_START_S))
-            except BaseException:  # also an interrupt: a late answer would be taken for another's
+            except BaseException:  # also an interrupt: the next call would read a late answer
                 ours.close()
                 self._stop()
                 raise
 
     def bury(self, pid: int) -> int | None:
-        """Kill a worker, if it lives; its wait status, or None if nobody knows."""
+        """Kill a worker if it is alive, and return its wait status, or None if unknown."""
         with self._lock:
             if self._control is None:
                 return None
@@ -166,7 +166,7 @@ class _Zygote:
                 status: int | None = self._control.receive(_START_S)
                 return status
             except (WireClosed, TimeoutError) as error:
-                logger.warning("workers lost reason=their first process: %s", error)
+                logger.warning("workers lost reason=their parent process failed: %s", error)
                 self._stop()
                 return None
             except BaseException:
@@ -174,13 +174,13 @@ class _Zygote:
                 raise
 
     def stop(self) -> None:
-        """End it, and with it all workers."""
+        """Stop the process, and with it all workers."""
         with self._lock:
             self._stop()
 
     def _running(self) -> Wire:
         if self._process is not None and self._process.poll() is not None:
-            logger.warning("workers lost reason=their first process has ended")
+            logger.warning("workers lost reason=their parent process has ended")
             self._stop()
         if self._control is None:
             ours, theirs = socket.socketpair()
@@ -189,7 +189,7 @@ class _Zygote:
                     [sys.executable, "-c", _main(), str(theirs.fileno()), str(os.getpid())],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
-                    stdout=2,  # what an engine prints is no output of this program
+                    stdout=2,  # keep an engine's prints out of this program's output
                     start_new_session=True,
                 )
             self._control = Wire(ours)
@@ -215,7 +215,7 @@ def _main() -> str:
 
 
 def zygote() -> _Zygote:
-    """This process's; a fork has its own."""
+    """Return the zygote of this process; a fork has its own."""
     return _zygote(os.getpid())
 
 
@@ -224,7 +224,7 @@ def _zygote(owner: int) -> _Zygote:
     made = _Zygote()
 
     def stop() -> None:
-        if os.getpid() == owner:  # a fork exits, too
+        if os.getpid() == owner:  # forks also run this, but do not own the zygote
             made.stop()
 
     atexit.register(stop)

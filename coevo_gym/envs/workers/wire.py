@@ -1,7 +1,7 @@
-"""Python values over a socket, between processes of ours.
+"""Python values sent over a socket between our own processes.
 
-Values are pickled, so both ends trust each other. Code that a model wrote is at neither of them: it
-runs in a sandbox, which has a protocol of its own.
+Values are pickled, so both ends must trust each other. Model-written code never runs at either end;
+it runs in a sandbox with a protocol of its own.
 """
 
 from __future__ import annotations
@@ -16,36 +16,35 @@ _HEAD_BYTES = 8
 
 
 class WireClosed(Exception):
-    """The other end is gone."""
+    """An error raised when the other end has closed the connection."""
 
 
 class Wire:
-    """One end of a stream socket that carries values, and now and then a file descriptor.
+    """One end of a stream socket that carries values and, occasionally, file descriptors.
 
-    A call that raises leaves the wire unusable: half a value may be under way.
+    A call that raises leaves the wire unusable, because part of a value may be in transit.
 
     Args:
-        connection: the socket; it is closed with the wire.
+        connection: the socket; closing the wire closes it.
     """
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
 
     def fileno(self) -> int:
-        """The socket's descriptor, to wait on."""
+        """Return the socket's file descriptor, for polling."""
         return self._socket.fileno()
 
     def send(self, value: Any, timeout_s: float | None = None) -> None:
         """Send a value.
 
         Args:
-            value: what pickle takes. If pickle refuses it, nothing is sent, and the wire stays
-                usable.
-            timeout_s: how long the other end may take to make room; None to wait for ever.
+            value: a picklable value. If pickling fails, nothing is sent, and the wire stays usable.
+            timeout_s: maximum wait in seconds for the other end to read; None to wait forever.
 
         Raises:
-            WireClosed: if the other end is gone.
-            TimeoutError: if it takes longer.
+            WireClosed: if the other end has closed the connection.
+            TimeoutError: if the time limit is exceeded.
         """
         data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
         try:
@@ -60,15 +59,15 @@ class Wire:
         """Wait for the next value.
 
         Raises:
-            WireClosed: if the other end is gone.
-            TimeoutError: if it takes longer.
+            WireClosed: if the other end has closed the connection.
+            TimeoutError: if the time limit is exceeded.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         size = int.from_bytes(self._read(_HEAD_BYTES, deadline), "little")
         return pickle.loads(self._read(size, deadline))  # noqa: S301 (from a process of ours)
 
     def send_descriptor(self, descriptor: int) -> None:
-        """Send a copy of an open file descriptor; errors are those of :meth:`send`."""
+        """Send a copy of an open file descriptor; raises as :meth:`send` does."""
         try:
             self._socket.settimeout(None)
             socket.send_fds(self._socket, [b"\0"], [descriptor])
@@ -76,7 +75,7 @@ class Wire:
             raise WireClosed(str(error)) from error
 
     def receive_descriptor(self, timeout_s: float | None = None) -> int:
-        """Wait for a file descriptor; errors are those of :meth:`receive`."""
+        """Wait for a file descriptor; raises as :meth:`receive` does."""
         try:
             self._socket.settimeout(timeout_s)
             _, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
@@ -85,17 +84,17 @@ class Wire:
         except OSError as error:
             raise WireClosed(str(error)) from error
         if not descriptors:
-            raise WireClosed("no descriptor has come")
+            raise WireClosed("received no descriptor")
         return descriptors[0]
 
     def hang_up(self) -> None:
-        """End the connection, also for a thread that waits on it, and close this end."""
-        with suppress(OSError):  # the other end is gone
+        """Shut the connection down, even if another thread is waiting on it, and close this end."""
+        with suppress(OSError):  # the other end is closed already
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def close(self) -> None:
-        """Close this end; another process that holds a copy of it goes on."""
+        """Close this end; copies in other processes stay open."""
         self._socket.close()
 
     def _read(self, n: int, deadline: float | None) -> bytes:

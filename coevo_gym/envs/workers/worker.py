@@ -1,4 +1,4 @@
-"""A place for a worker process: when one is lost, another is started there."""
+"""A worker whose process is replaced when it is lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coevo_gym.envs.workers.starting import Process, zygote
 from coevo_gym.envs.workers.wire import WireClosed
 
 RESTARTS = 3
-"""How often a worker that does nothing but fail is replaced before that is an error."""
+"""Maximum number of times in a row that a failed worker is replaced before an error is raised."""
 _WAIT_S = 0.2
 
 logger = logging.getLogger(__name__)
@@ -22,16 +22,18 @@ _numbers = itertools.count(1)
 
 
 class Worker:
-    """One worker process at a time. It does one thing at a time; threads wait for their turns.
+    """A worker with one process at a time, which carries out one order at a time.
+
+    Threads that use the same worker wait for each other.
 
     Args:
         index: its number in its pool.
-        timeout_s: how long an order may take.
-        modules: what workers import once for all of them, before they begin.
+        timeout_s: time limit per order, in seconds.
+        modules: modules that are imported once for all workers, before the first one starts.
 
     Attributes:
-        lock: held by who uses the worker. The time that somebody waits for it does not count.
-        modules: see above; whoever puts an env there may add some.
+        lock: lock held by the thread that uses the worker; waiting for it is not limited in time.
+        modules: see above; putting an env on the worker may add modules.
     """
 
     def __init__(self, index: int, timeout_s: float, modules: tuple[str, ...] = ()) -> None:
@@ -42,11 +44,11 @@ class Worker:
         self._process: Process | None = None
         self._generation = 0
         self._seats = itertools.count()
-        self._failures = 0  # with no success of that hook in between
+        self._failures = 0  # in a row, without a success of the same hook
         self._failed_in = ""
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy has no process yet."""
+        """Return the state for a copy, which has no process yet."""
         return {"index": self.index, "timeout_s": self._timeout_s, "modules": self.modules}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -54,31 +56,31 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
-        """Number of the process, None if there is none now."""
+        """Process id of the worker, None if it is not running."""
         return None if self._process is None else self._process.pid
 
     @property
     def running(self) -> int | None:
-        """What :meth:`generation` gave for the process that runs; None if none does."""
+        """The :meth:`generation` number of the running process; None if there is none."""
         return None if self._process is None else self._generation
 
     def seat(self) -> int:
-        """A number for an env that is to live here."""
+        """Return a new number for an env on this worker."""
         return next(self._seats)
 
     def generation(self, what: str) -> int:
-        """Number of the process that runs, which is started if there is none.
+        """Return the number of the running process, after starting one if necessary.
 
         Args:
-            what: what it is needed for, for messages.
+            what: purpose of the process, for error messages.
 
         Raises:
-            EnvBackendError: if it does not start.
+            EnvBackendError: if the process does not start.
             WorkersFailed: if that has happened too often.
         """
         with self.lock:
             if self._process is None:
-                if self._failures > 1:  # what is lacking may come back
+                if self._failures > 1:  # a missing resource may become available again
                     time.sleep(_WAIT_S * self._failures)
                 try:
                     self._process = zygote().fork(self.modules)
@@ -90,19 +92,19 @@ class Worker:
             return self._generation
 
     def ask(self, order: Order, what: str) -> Answer | Refused:
-        """Have something done in the process that runs.
+        """Send an order to the running process and return its result.
 
         Args:
-            order: what.
-            what: the same in words, for messages.
+            order: the order.
+            what: the order in words, for error messages.
 
         Returns:
-            What came of it, or the error that the engine itself has raised.
+            The result, or the error that the engine itself raised.
 
         Raises:
-            EnvBackendError: if the process is lost, or its engine breaks. Nothing that the process
-                held is left then, or nothing of that engine.
-            WorkersFailed: if that has happened too often, with nothing done in between.
+            EnvBackendError: if the process is lost, or the engine breaks. All engines of the
+                process are then lost, or only this engine.
+            WorkersFailed: if this has happened too often, without a success in between.
         """
         with self.lock:
             assert self._process is not None
@@ -117,7 +119,7 @@ class Worker:
             except WireClosed as error:
                 self._leave()
                 self._fail(order.hook, process.how_it_ended(), what, error)
-            except BaseException:  # an interrupt: what comes now would be taken for another answer
+            except BaseException:  # an interrupt: the next call would read a late answer
                 self._leave()
                 process.kill()
                 raise
@@ -132,13 +134,13 @@ class Worker:
             return reply
 
     def interrupt(self) -> None:
-        """Kill the process under whoever waits for its answer in another thread."""
+        """Kill the process, even if another thread is waiting for its answer."""
         process = self._process
         if process is not None:
             process.interrupt()
 
     def close(self) -> None:
-        """End the process; the next order starts another one."""
+        """Stop the process; the next order starts another one."""
         with self.lock:
             process, self._process = self._process, None
             if process is not None:
@@ -154,7 +156,7 @@ class Worker:
         if self._failures > RESTARTS:
             n, self._failures = self._failures, 0
             raise WorkersFailed(
-                f"{told}. That is the {n}th failure in a row, so it is no accident: look for the "
-                "cause, or raise the time limit if the machine is slow."
+                f"{told}. This was the {n}th failure in a row. Find and fix the cause, or raise "
+                "the time limit if the machine is slow."
             ) from error
         raise EnvBackendError(f"{told}. The next reset starts another one.") from error

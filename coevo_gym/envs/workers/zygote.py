@@ -1,11 +1,11 @@
-"""The process that worker processes are forked from.
+"""The process that worker processes are forked from, called the zygote.
 
-A fork of the process that trains would inherit its threads' locks, its GPU and all its memory. A
-fresh interpreter for each worker would spend seconds on imports, and hold a copy of all that it
-imports. So one fresh process imports what engines need, has no threads, and is forked: a worker is
-there in milliseconds, and shares the imported code.
+Forking the training process would copy its threads' locks, its GPU state and all its memory. A
+fresh interpreter per worker would spend seconds on imports, and hold its own copy of every imported
+module. The zygote is one fresh process without threads that imports the engines' modules once.
+Forking it starts a worker in milliseconds, and all workers share the imported code.
 
-It ends with the process that started it, and every worker ends with it.
+The zygote ends with the process that started it, and every worker ends with the zygote.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from coevo_gym.envs.workers.wire import Wire, WireClosed
 
 _PR_SET_PDEATHSIG = 1
 _OOM_SCORE = 500
-"""Where memory runs out the kernel takes a worker, whose loss is mended, and not the trainer."""
+"""OOM score of workers: when memory runs out, the kernel kills a replaceable worker first."""
 
 logger = logging.getLogger(__name__)
 
 
 class Fork(NamedTuple):
-    """An order to fork a worker; a descriptor of its socket follows.
+    """An order to fork a worker, followed by a descriptor of the worker's socket.
 
     Attributes:
-        modules: what is imported before.
-        path: ``sys.path`` of the process that asks.
-        environment: its environment.
-        folder: its working directory.
+        modules: modules to import before the fork.
+        path: ``sys.path`` of the requesting process.
+        environment: environment variables of the requesting process.
+        folder: working directory of the requesting process.
     """
 
     modules: tuple[str, ...]
@@ -51,39 +51,39 @@ class Fork(NamedTuple):
 
 
 class Bury(NamedTuple):
-    """An order to kill a worker, if it lives, and to tell how it ended."""
+    """An order to kill a worker if it is alive, and to report how it ended."""
 
     pid: int
 
 
 def main() -> None:
-    """Obey orders until the process that gives them is gone."""
+    """Carry out orders until the requesting process has ended."""
     control, parent = int(sys.argv[1]), int(sys.argv[2])
     try:
         watched = os.pidfd_open(parent)
     except ProcessLookupError:
         return
     if os.getppid() != parent:
-        return  # it has ended already, and its number is another's
+        return  # the parent has ended, and its process id was reused
     Zygote(Wire(socket.socket(fileno=control)), watched).serve()
 
 
 class Zygote:
-    """Forks workers, and buries them.
+    """The zygote's main loop, which forks workers and reaps them.
 
     Args:
-        control: where orders come from.
-        parent: pidfd of the process that gives them: its end is ours.
+        control: connection that orders arrive on.
+        parent: pidfd of the requesting process; the zygote ends with it.
     """
 
     def __init__(self, control: Wire, parent: int) -> None:
         self._control = control
         self._parent = parent
         self._workers: dict[int, int] = {}  # pidfd -> pid
-        self._ended: dict[int, int] = {}  # pid -> wait status, until somebody asks
+        self._ended: dict[int, int] = {}  # pid -> wait status, until requested
 
     def serve(self) -> None:
-        """Obey orders until the parent hangs up or dies; no worker outlives this."""
+        """Carry out orders until the parent disconnects or dies; all workers end then."""
         try:
             self._control.send("ready")
             while True:
@@ -98,7 +98,7 @@ class Zygote:
                 if self._control.fileno() in ready:
                     self._obey(self._control.receive())
         except WireClosed:
-            pass  # the parent needs us no more
+            pass  # the parent has disconnected
         finally:
             for worker in list(self._workers):
                 self._bury(worker)
@@ -117,10 +117,10 @@ class Zygote:
         for module in order.modules:
             try:
                 importlib.import_module(module)
-            except Exception:  # the worker needs it too, and can tell of it
+            except Exception:  # the worker needs the module, too, and reports the error
                 logger.warning("not imported module=%s", module, exc_info=True)
         gc.collect()
-        gc.freeze()  # what is there now is shared: looking through it would copy it
+        gc.freeze()  # keeps the memory shared: a collection would write to it and copy it
         zygote = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -138,9 +138,9 @@ class Zygote:
         self._control.send_descriptor(worker)
 
     def _bury(self, worker: int) -> None:
-        """Kill a worker with all that it started in its group, and keep how it ended."""
+        """Kill a worker and its process group, and store its wait status."""
         pid = self._workers.pop(worker)
-        with suppress(ProcessLookupError):  # it has not come to have a group yet
+        with suppress(ProcessLookupError):  # it has no process group yet
             os.killpg(pid, signal.SIGKILL)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -149,14 +149,14 @@ class Zygote:
 
 
 def _settle_in(order: Fork, zygote: int) -> None:
-    """Make a fork a process of its own, in the surroundings of who asked for it."""
+    """Detach a forked process and give it the environment of the requesting process."""
     os.setsid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != zygote:
         os._exit(0)
-    with suppress(OSError):  # a kernel without it
+    with suppress(OSError):  # the kernel does not support it
         Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
     os.environ.clear()
     os.environ.update(order.environment)
-    with suppress(OSError):  # it has been removed
+    with suppress(OSError):  # the folder was removed
         os.chdir(order.folder)

@@ -1,1 +1,1 @@
-"""The text game: its rules, its words, and a game that is played."""
+"""The text game engine: its rules, its language, and running games."""

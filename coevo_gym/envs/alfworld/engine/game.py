@@ -1,8 +1,9 @@
-"""One running game on the real TextWorld engine, said in the words of the real grammar.
+"""A running game on the real TextWorld engine, with texts from the real grammar.
 
-The planner's translation decides what is possible, what an action changes and whether the goal
-holds; TextWorld's grammar says it; ALFWorld's demangler names the objects. What ``PddlEnv`` does
-between them is done here without doing it twice. Every text is the stock engine's, byte by byte.
+The planner's translation determines the possible actions, their effects and the goal. TextWorld's
+grammar generates the texts, and ALFWorld's demangler names the objects. This module does the same
+work as ``PddlEnv`` between these parts, but computes nothing twice. Every text is byte-identical to
+the stock engine's.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from coevo_gym.envs.alfworld.engine.translation import Translation, translate
 
 NOTHING = "Nothing happens."
 MAX_FACTS = 20_000
-"""How many facts TextWorld may keep, of all scenes there were, when another one is opened."""
+"""Number of facts in TextWorld's global cache above which opening a scene clears the cache."""
 
 
 class Fact(NamedTuple):
-    """Something that is true, in the objects' own names.
+    """A true fact, with the objects' display names.
 
     Attributes:
         name: the predicate.
-        objects: such as ``desk 1``.
+        objects: names of the objects, such as ``desk 1``.
     """
 
     name: str
@@ -45,16 +46,16 @@ class Fact(NamedTuple):
 
 
 class Scene:
-    """What all runs of one problem have in common.
+    """The state that all games of one problem share.
 
     Args:
         domain: PDDL of the domain.
-        grammar: text of the grammar, with :data:`UNKNOWN` in it.
+        grammar: text of the grammar, which contains :data:`UNKNOWN`.
         problem: PDDL of the problem.
 
     Raises:
         EnvBackendError: if the planner cannot read the problem.
-        TaskError: if no command can make a difference to the goal.
+        TaskError: if no command can affect the goal.
     """
 
     def __init__(self, domain: str, grammar: str, problem: str) -> None:
@@ -62,7 +63,7 @@ class Scene:
         self.translation: Translation = translate(domain, problem)
         self.types = TypeHierarchy()
         for name, bases in self.translation.types:
-            with suppress(ValueError):  # as in the original: one that is there already
+            with suppress(ValueError):  # as in the original: the type exists already
                 self.types.add(Type(name, bases))
         self._propositions: dict[str, Proposition] = {}
         first = [
@@ -70,8 +71,8 @@ class Scene:
             for name, objects in self.translation.facts
         ]
         self.rules = Rules(self.translation.sas)
-        self.translation = self.translation._replace(sas="")  # a megabyte that is read by now
-        if not self.rules.operators:  # the translator has left nothing of the problem
+        self.translation = self.translation._replace(sas="")  # frees about a megabyte
+        if not self.rules.operators:  # the translator has simplified everything away
             raise TaskError(
                 "The goal never holds, or always: no command can make a difference. "
                 "Ask for something that the scene has and allows."
@@ -84,7 +85,7 @@ class Scene:
         self._facts: dict[Proposition, Fact] = {}
 
     def proposition(self, atom: str) -> Proposition:
-        """An atom of the planner as TextWorld's fact."""
+        """Convert an atom of the planner into TextWorld's proposition."""
         found = self._propositions.get(atom)
         if found is None:
             kind, _, rest = atom.partition(" ")
@@ -95,7 +96,7 @@ class Scene:
         return found
 
     def fact(self, proposition: Proposition) -> Fact:
-        """TextWorld's fact in the objects' own names."""
+        """Convert TextWorld's proposition into a fact with display names."""
         found = self._facts.get(proposition)
         if found is None:
             names = tuple(self.infos[v.name].name.strip() for v in proposition.arguments)
@@ -103,7 +104,7 @@ class Scene:
         return found
 
     def action(self, index: int, facts: Any) -> Action:
-        """What an operator is called; of no consequence which facts it is asked in."""
+        """Return the action of an operator; ``facts`` does not affect the result."""
         found = self._actions.get(index)
         if found is None:
             operator = self.rules.operators[index]
@@ -127,7 +128,7 @@ class Scene:
         return found
 
     def setting(self, facts: Any, mapping: dict[Placeholder, Variable]) -> Setting:
-        """Where the grammar speaks of some objects."""
+        """Return the setting in which the grammar describes some objects."""
         named = {ph.name: self.infos[var.name] for ph, var in mapping.items()}
         return Setting(facts, self.infos, named, mapping)
 
@@ -136,7 +137,7 @@ class Scene:
         return Variable(shown, self.translation.objects[name])
 
     def _named(self, facts: Any) -> dict[str, EntityInfo]:
-        """What is known of each object: the names that ALFWorld's demangler gives."""
+        """Return an ``EntityInfo`` for each object, named by ALFWorld's demangler."""
         infos = {v.name: EntityInfo(v.name, v.type) for fact in facts for v in fact.arguments}
         for info in infos.values():
             info.name, info.definite, info.indefinite = info.id, "the", "a"
@@ -147,15 +148,15 @@ class Scene:
 
 
 class Action(NamedTuple):
-    """An operator in words.
+    """An operator with its command text and its effects.
 
     Attributes:
         name: the action.
-        command: what a player types.
-        feedback: the grammar's symbol for what it leads to.
+        command: the player's command.
+        feedback: the grammar symbol for the action's result.
         mapping: its objects by placeholder.
-        changes: the facts it makes true, and the negations of those it makes false. As in the
-            original, all of them are told, even those of an effect whose condition fails.
+        changes: the facts it makes true, and the negations of the facts it makes false. As in the
+            original, this includes effects whose condition fails.
     """
 
     name: str
@@ -166,10 +167,10 @@ class Action(NamedTuple):
 
 
 class _Facts(PddlState):  # type: ignore[misc]
-    """What TextWorld's grammar knows to be true; the facts of a scene, at first.
+    """The facts that TextWorld's grammar queries; initially those of a scene.
 
-    Each query sorts the facts of a kind. Here they are kept in that order until one changes, and
-    sorting them again is quick.
+    Each query needs the facts of a kind in sorted order. This class caches the sorted list until a
+    fact of the kind changes.
     """
 
     def __init__(self, scene: Scene) -> None:
@@ -197,16 +198,16 @@ class _Facts(PddlState):  # type: ignore[misc]
 
 
 class Game:
-    """A scene that is being played.
+    """A running game in a scene.
 
     Args:
-        scene: what is played.
-        goal: the task in words, as the first observation says it.
+        scene: the scene.
+        goal: the task in words, inserted into the first observation.
 
     Attributes:
-        observation: what the engine said last.
-        admissible: commands that do something now, sorted.
-        won: whether the goal holds.
+        observation: the engine's latest text.
+        admissible: commands that have an effect now, sorted.
+        won: True if the goal holds.
     """
 
     def __init__(self, scene: Scene, goal: str) -> None:
@@ -218,7 +219,7 @@ class Game:
         self._look()
 
     def step(self, command: str) -> str:
-        """Carry out a command; returns the name of the action that ran, "" if none did."""
+        """Carry out a command and return the name of the action that ran, "" if none did."""
         index = self._operators.get(command.strip())
         if index is None:
             self.observation = NOTHING
@@ -234,7 +235,7 @@ class Game:
         return action.name
 
     def facts(self, predicates: Container[str] | None = None) -> frozenset[Fact]:
-        """What is true now: all of it, or what some predicates say."""
+        """Return the current facts: all of them, or those with the given predicates."""
         return frozenset(
             self.scene.fact(proposition)
             for proposition in self._facts.facts
@@ -242,8 +243,9 @@ class Game:
         )
 
     def _look(self) -> None:
-        """Learn what is possible, and whether the goal holds."""
-        possible = sorted(self._state.possible, reverse=True)  # of two alike, the first wins
+        """Update the admissible commands and the win flag."""
+        # If two operators have the same command, the first one is used.
+        possible = sorted(self._state.possible, reverse=True)
         self._operators = {self.scene.action(i, self._facts).command: i for i in possible}
         self.admissible = tuple(sorted(self._operators))
         self.won = self._state.solved()
@@ -251,8 +253,8 @@ class Game:
 
 @lru_cache(maxsize=16)
 def open_scene(domain: str, grammar: str, problem: str) -> Scene:
-    """The scene of a problem; the latest ones are kept."""
-    # TextWorld keeps every fact that was ever made. They are compared by value: none is missed.
+    """Return the scene of a problem; the most recent scenes are cached."""
+    # TextWorld caches every fact ever made. Facts are compared by value, so clearing is safe.
     if len(_memento_cache) > MAX_FACTS:
         _memento_cache.clear()
     return Scene(domain, grammar, problem)

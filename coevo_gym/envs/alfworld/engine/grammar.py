@@ -1,8 +1,9 @@
-"""What the engine says: TextWorld's context-sensitive grammar, without parsing anything twice.
+"""Text generation with TextWorld's context-sensitive grammar, without parsing anything twice.
 
-The grammar, its parser and the queries are TextWorld's. Its own derivation parses every template
-and query again at each step and copies every context deeply; this one keeps what was parsed and
-pairs each symbol with its context instead of writing into it. The texts are the same.
+The grammar, its parser and its queries are TextWorld's. TextWorld's own derivation parses every
+template and query again at each step and deep-copies every context. This version caches the parsed
+parts and pairs each symbol with its context instead of modifying the symbol. The texts are the
+same.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from textworld.logic import Rule
 
 
 class Setting(NamedTuple):
-    """Where a symbol is derived.
+    """The context in which a symbol is derived.
 
     Attributes:
-        state: the facts that queries are asked of.
-        infos: what is known of each object, by id.
+        state: the facts that queries search.
+        infos: information about each object, by id.
         variables: objects by the names that expressions use.
         mapping: objects by placeholder.
     """
@@ -47,7 +48,7 @@ class Grammar:
         self._rules = parsed._rules
 
     def derive(self, start: str, setting: Setting) -> str:
-        """The text that a start symbol stands for in a setting."""
+        """Derive the text of a start symbol in a setting."""
         waiting = [(symbol, setting) for symbol in reversed(_symbols(start))]
         said: list[str] = []
         while waiting:
@@ -61,7 +62,7 @@ class Grammar:
         return "".join(said)
 
     def _replacement(self, symbol: Any, setting: Setting) -> Any:
-        """The right side of the first rule for a symbol whose condition holds."""
+        """Return the right side of the first rule for a symbol whose condition holds."""
         rules = self._rules.get(str(symbol))
         if not rules:
             raise textgen.CSGUnknownSymbolError(symbol)
@@ -73,7 +74,7 @@ class Grammar:
 
 
 def _derived(symbol: Any, setting: Setting) -> Iterator[tuple[Any, Setting]]:
-    """What an expression, a query or a list stands for."""
+    """Expand an expression, a query or a list."""
     if isinstance(symbol, textgen.EvalSymbol):
         # The expressions are the grammar's own; no task's text is ever part of it.
         value = eval(_compiled(symbol.expression), {}, setting.variables)  # noqa: S307
@@ -96,7 +97,7 @@ def _derived(symbol: Any, setting: Setting) -> Iterator[tuple[Any, Setting]]:
 def _enumerated(
     items: list[tuple[Any, Setting]], setting: Setting
 ) -> Iterator[tuple[Any, Setting]]:
-    """A list with the grammar's own separators."""
+    """Yield the items of a list with the grammar's own separators."""
     if not items:
         yield textgen.NonterminalSymbol("list_empty"), setting
     for number, item in enumerate(items):
@@ -108,7 +109,7 @@ def _enumerated(
 
 
 def _answers(query: str, setting: Setting) -> Iterator[Any]:
-    """The assignments that make a query true."""
+    """Return the assignments that make a query true."""
     found: Iterator[Any] = setting.state.all_assignments(_rule(query), setting.mapping)
     return found
 
@@ -130,5 +131,5 @@ def _compiled(expression: str) -> Any:
 
 @lru_cache(maxsize=4)
 def open_grammar(source: str) -> Grammar:
-    """The grammar of a text; games share it."""
+    """Return the parsed grammar of a text; games share it."""
     return Grammar(source)

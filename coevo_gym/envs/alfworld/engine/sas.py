@@ -1,9 +1,9 @@
-"""A translated problem, played: what is possible, what it changes, and whether the goal holds.
+"""An interpreter for translated problems: possible operators, their effects, and the goal.
 
-The planner's translator turns PDDL into SAS+: variables of a few values each, operators with
-conditions and effects, and axioms that derive some variables from others. TextWorld plays that in
-a C library that holds one game at a time. Here every game holds its own state, so that many can
-take turns; tests walk through games in both and find them equal.
+The planner's translator converts PDDL to SAS+: variables with a few values each, operators with
+conditions and effects, and axioms that derive some variables from others. TextWorld runs SAS+ in a
+C library that can hold only one game at a time. Here every game has its own state, so many games
+can run in turn. Tests run games in both implementations and compare them.
 
 Source of the format: https://www.fast-downward.org/latest/documentation/translator-output-format/
 """
@@ -16,11 +16,11 @@ from typing import NamedTuple, TypeVar
 
 _T = TypeVar("_T")
 Pairs = tuple[tuple[int, int], ...]
-"""(variable, value) each."""
+"""Pairs of (variable, value)."""
 
 
 class Effect(NamedTuple):
-    """A value that a variable gets, if some others hold."""
+    """A value that is assigned to a variable if the conditions hold."""
 
     conditions: Pairs
     variable: int
@@ -32,8 +32,8 @@ class Operator(NamedTuple):
 
     Attributes:
         name: the action and its objects.
-        conditions: what must hold for it to be possible.
-        effects: what it changes.
+        conditions: the conditions under which it is possible.
+        effects: its effects.
     """
 
     name: str
@@ -42,18 +42,19 @@ class Operator(NamedTuple):
 
 
 class Rules:
-    """What all games of one problem have in common.
+    """The rules that all games of one problem share.
 
     Args:
         text: the problem in the translator's format, version 3.
 
     Attributes:
-        atoms: what each value of each variable says, such as ``Atom holds(agent1, mug_bar_1)``.
-        start: value of each variable at first; of a derived one, while no axiom gives another.
-        goal: what must hold in the end.
+        atoms: meaning of each value of each variable, such as ``Atom holds(agent1, mug_bar_1)``.
+        start: initial value of each variable; for a derived variable, its value unless an axiom
+            sets another.
+        goal: the conditions of the goal.
         operators: all grounded actions.
-        axioms: what derives variables from others, by layer: each builds on those before.
-        needing: the operators that a variable's value is a condition of.
+        axioms: the axioms by layer; each layer builds on those before it.
+        needing: for each (variable, value), the operators that have it as a condition.
 
     Raises:
         ValueError: if the text has another format.
@@ -63,7 +64,7 @@ class Rules:
         lines = _Lines(text)
         version = lines.block("version", lines.next)
         if version != "3":
-            raise ValueError(f"Not the translator's format: version must be 3, actual: {version}")
+            raise ValueError(f"Unknown translator format: version must be 3, actual: {version}")
         lines.block("metric", lines.next)
         variables = lines.blocks("variable", lines.variable)
         lines.blocks("mutex_group", lines.pairs)
@@ -82,14 +83,14 @@ class Rules:
 
 
 class State:
-    """Where one game stands.
+    """The current state of one game.
 
     Args:
-        rules: the problem's.
+        rules: the rules of the problem.
 
     Attributes:
         values: value of each variable.
-        possible: the operators that are possible, by index.
+        possible: indices of the possible operators.
     """
 
     def __init__(self, rules: Rules) -> None:
@@ -102,25 +103,25 @@ class State:
         self._derive()
 
     def copy(self) -> State:
-        """Another game that stands at the same place."""
+        """Return an independent copy of the state."""
         other = object.__new__(State)
         other.rules, other.values = self.rules, self.values.copy()
         other._missing, other.possible = self._missing.copy(), self.possible.copy()
         return other
 
     def apply(self, index: int) -> None:
-        """Carry out an operator that is possible."""
+        """Apply a possible operator."""
         effects = self.rules.operators[index].effects
         for effect in [e for e in effects if _hold(e.conditions, self.values)]:
             self._set(effect.variable, effect.value)
         self._derive()
 
     def solved(self) -> bool:
-        """Whether the goal holds."""
+        """Return True if the goal holds."""
         return _hold(self.rules.goal, self.values)
 
     def atoms(self) -> list[str]:
-        """What is true, and what is not."""
+        """Return the atom of each variable's current value, true or negated."""
         return [atoms[value] for atoms, value in zip(self.rules.atoms, self.values, strict=True)]
 
     def _set(self, variable: int, value: int) -> None:
@@ -156,10 +157,10 @@ def _hold(pairs: Iterable[tuple[int, int]], values: Sequence[int]) -> bool:
 
 
 class _Lines:
-    """Reads the translator's format.
+    """A reader for the translator's format.
 
-    A problem has a hundred thousand lines and says few different things in them: each is read once,
-    and kept once.
+    A problem has a hundred thousand lines but few distinct ones, so each distinct line is parsed
+    and stored only once.
     """
 
     def __init__(self, text: str) -> None:
@@ -171,23 +172,23 @@ class _Lines:
         return next(self._lines, "")
 
     def block(self, name: str, read: Callable[[], _T]) -> _T:
-        """What stands between ``begin_name`` and ``end_name``."""
+        """Read the content between ``begin_name`` and ``end_name``."""
         self._expect(f"begin_{name}")
         found = read()
         self._expect(f"end_{name}")
         return found
 
     def blocks(self, name: str, read: Callable[[], _T]) -> list[_T]:
-        """A count, and so many blocks."""
+        """Read a count, then that many blocks."""
         return [self.block(name, read) for _ in range(int(self.next()))]
 
     def pairs(self) -> Pairs:
-        """A count, and so many lines of a variable and its value."""
+        """Read a count, then that many lines with a variable and its value."""
         return tuple([self._pair(self.next()) for _ in range(int(self.next()))])
 
     def variable(self) -> tuple[int, list[str]]:
-        """The layer of the axioms that derive it, -1 if none do; and what its values say."""
-        self.next()  # its name, which nothing else uses
+        """Read a variable: its axiom layer (-1 if not derived) and the meanings of its values."""
+        self.next()  # its name, which is unused
         layer = int(self.next())
         return layer, [self.next() for _ in range(int(self.next()))]
 
@@ -214,7 +215,7 @@ class _Lines:
         return found
 
     def _effect(self, line: str) -> tuple[tuple[int, int] | None, Effect]:
-        """What an effect's variable must be before, if that matters, and the effect."""
+        """Parse an effect line: the required previous value, if any, and the effect."""
         found = self._effects.get(line)
         if found is None:
             _, *numbers = map(int, line.split())
@@ -227,4 +228,4 @@ class _Lines:
     def _expect(self, wanted: str) -> None:
         found = self.next()
         if found != wanted:
-            raise ValueError(f"Not the translator's format: expected {wanted!r}, actual: {found!r}")
+            raise ValueError(f"Unknown translator format: expected {wanted!r}, actual: {found!r}")

@@ -1,4 +1,4 @@
-"""Problems as the planner's translator reads them, and a cache of them on disk."""
+"""Problems as read by the planner's translator, with a cache on disk."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _lock = threading.Lock()
 
 
 class Translation(NamedTuple):
-    """A problem as the planner reads it.
+    """A problem as read by the planner.
 
     Attributes:
-        sas: the planner's own format.
+        sas: the problem in the planner's own format.
         parameters: (name, type) of each action's parameters, by action.
         types: (name, bases) of the domain's types.
         objects: type of each object.
-        facts: (predicate, objects) that hold at first.
+        facts: initial facts as (predicate, objects).
     """
 
     sas: str
@@ -41,24 +41,24 @@ class Translation(NamedTuple):
 
 @lru_cache(maxsize=1)
 def fast_downward() -> ModuleType:
-    """The ``fast_downward`` package.
+    """Import and return the ``fast_downward`` package.
 
     Raises:
-        BenchmarkNotInstalled: if it is not there.
+        BenchmarkNotInstalled: if the package is not installed.
     """
     try:
         import fast_downward as module
     except ImportError as error:
         raise BenchmarkNotInstalled(
-            "ALFWorld needs the TextWorld engine. Run `coevo install alfworld` (Python below 3.13; "
-            "it compiles with cmake and g++ for a minute)."
+            "ALFWorld needs the TextWorld engine. Run `coevo install alfworld` (needs Python below "
+            "3.13, cmake and g++; compiles for a minute)."
         ) from error
     found: ModuleType = module
     return found
 
 
 def translate(domain: str, problem: str) -> Translation:
-    """The translation of a problem, from the cache on disk if it is there.
+    """Return the translation of a problem, from the cache on disk if possible.
 
     Raises:
         EnvBackendError: if the planner cannot read the problem.
@@ -68,7 +68,7 @@ def translate(domain: str, problem: str) -> Translation:
     with suppress(OSError, ValueError, zlib.error, KeyError):
         return _read(zlib.decompress(file.read_bytes()))
     fresh = _translate(domain, problem)
-    with suppress(OSError):  # a cache that cannot be written is no cache
+    with suppress(OSError):  # the cache is optional
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(f".{threading.get_native_id()}")
         part.write_bytes(zlib.compress(_written(fresh)))

@@ -1,1 +1,1 @@
-"""The shop: products, search, pages, the reward, and one shopper in it."""
+"""The WebShop engine: products, search, pages, the reward, and shopping sessions."""

@@ -1,9 +1,9 @@
-"""From text to index terms, as Lucene's English analyzer cuts it.
+"""Conversion of text into index terms, as in Lucene's English analyzer.
 
-Words follow Unicode's word boundaries (UAX #29), so that ``wi-fi`` is two words, ``6.5`` and
-``d'orsay`` are one, and so is ``colour:red``. A possessive 's is dropped, the rest is lower-cased,
-33 stop words go, and Porter's stemmer has the last word. Emoji are words too; Han and Hiragana
-characters stand alone.
+Words follow Unicode's word boundaries (UAX #29): ``wi-fi`` is two words, while ``6.5``,
+``d'orsay`` and ``colour:red`` are one word each. A possessive 's is dropped, words are lower-cased,
+33 stop words are removed, and Porter's stemmer is applied last. Emoji count as words; each Han and
+Hiragana character is a word of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 # Word-break classes, one letter each: A letter, N digit, K katakana, H hiragana, I ideograph,
 # S South-East Asian, E connector, M between letters, C between digits, B between either,
 # X combining or invisible, Z joiner, V emoji selector, T text selector, J emoji, F skin tone,
-# R regional indicator, a full stop for everything else.
+# R regional indicator; a full stop stands for everything else.
 _SPECIAL = {
     **dict.fromkeys(":\u00b7\u0387\u055f\u05f4\u2027\ufe13\ufe55\uff1a", "M"),
     **dict.fromkeys(",;\u037e\u0589\u060c\u060d\u066c\u07f8\u2044\ufe10\ufe14\ufe50\ufe54", "C"),
@@ -42,7 +42,7 @@ _SPECIAL = {
     "\ufe0e": "T",
     "\ufe0f": "V",
 }
-# Pictographs of Unicode 12 (with the ranges it reserves), first and last code point.
+# Pictographs of Unicode 12 (including reserved ranges): first and last code points.
 _PICTOGRAPHS = (
     *((0xA9, 0xA9), (0xAE, 0xAE), (0x203C, 0x203C), (0x2049, 0x2049), (0x2122, 0x2122)),
     *((0x2139, 0x2139), (0x2194, 0x2199), (0x21A9, 0x21AA), (0x231A, 0x231B), (0x2328, 0x2328)),
@@ -81,12 +81,12 @@ _EMOJI = "(?:(?<!Z)Z+)?[JF][XZV]*(?:(?<=Z)J[XZV]*|F[XZV]*)*"
 _TOKEN = re.compile(
     f"(?:E{_X})*(?:{_WORD})(?:(?:E{_X})+(?:{_WORD}))*(?:E{_X})*"
     f"|{_EMOJI}|R{_X}R{_X}|[HI]{_X}|S[SXZVT]*"
-    f"|(?P<nothing>(?:E{_X})+)"  # connectors alone: taken at once, for linear time
+    f"|(?P<nothing>(?:E{_X})+)"  # connectors alone: matched as a whole, for linear time
 )
 
 
 class _Classes(dict[int, str]):
-    """Word-break class of each code point, found at first use."""
+    """A cache of the word-break class of each code point."""
 
     def __missing__(self, code: int) -> str:
         self[code] = found = _classify(chr(code))
@@ -135,7 +135,7 @@ _classes = _Classes()
 
 
 def words(text: str) -> Iterator[str]:
-    """Cut a text into its words, in order and with their case."""
+    """Split a text into its words, in order, keeping their case."""
     for match in _TOKEN.finditer(text.translate(_classes)):
         if match.lastgroup:
             continue
@@ -146,7 +146,7 @@ def words(text: str) -> Iterator[str]:
 
 @lru_cache(maxsize=65_536)
 def _term(word: str) -> str:
-    """Turn one word into its index term, "" for a stop word."""
+    """Convert a word into its index term, "" for a stop word."""
     if len(word) > 1 and word[-1] in "sS" and word[-2] in "'\u2019\uff07":
         word = word[:-2]
     word = word.lower()
@@ -154,7 +154,7 @@ def _term(word: str) -> str:
 
 
 def analyze(text: str) -> list[str]:
-    """Turn a text into its index terms, in order and with repeats.
+    """Convert a text into its index terms, in order and with repeats.
 
     Example:
         >>> analyze("The Women's running shoes, 6.5 wide")

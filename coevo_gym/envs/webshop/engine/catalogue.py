@@ -1,4 +1,4 @@
-"""The catalogue: every product of one shop, read once and shared by all sessions of a process."""
+"""The catalogue: all products of a shop, loaded once and shared by all sessions of a process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coevo_gym.envs.webshop.engine.product import Product, read_product
 from coevo_gym.envs.webshop.engine.search import SearchIndex
 
 MAX_RESULTS = 50
-"""A search returns at most so many products."""
+"""Maximum number of products that a search returns."""
 
 _MAX_ASIN = 10
 _CACHED_SEARCHES = 2_048
@@ -24,20 +24,20 @@ _MAX_CACHED_QUERY = 500
 
 
 class Catalogue:
-    """All products of a shop. Immutable: one object serves every session of a process.
+    """An immutable collection of all products of a shop, shared by all sessions of a process.
 
-    It pickles without its caches, and unpickling a catalogue that the process already holds
-    returns that one.
+    A pickle leaves out the caches. Unpickling returns the existing object if the process already
+    has this catalogue.
 
     Attributes:
         name: short name, part of task names.
         products: the products in file order.
         seed: seed of the drawn prices and, in ``goals.py``, of the price caps.
-        digest: sha256 of the content, whatever the name.
+        digest: SHA-256 of the content, which excludes the name.
 
     Args:
         name: see above.
-        products: products with distinct asins, prices drawn.
+        products: products with distinct asins and drawn prices.
         seed: see above.
     """
 
@@ -63,20 +63,21 @@ class Catalogue:
     ) -> Catalogue:
         """Build a catalogue from the original's raw JSON.
 
-        Items without a usable asin, and repeats of an asin, are skipped as in the original.
+        Items without a usable asin, and items with a repeated asin, are skipped as in the original.
 
         Args:
             name: short name of the catalogue.
             items: raw products, as in ``items_shuffle_1000.json``.
             attributes: asin to attributes and instruction, as in ``items_ins_v2_1000.json``.
-            human: asin to instructions by people, as in ``items_human_ins.json``.
-            title_nouns: asin to the tagged nouns of the title; others are cut without a tagger.
-            prices: asin to price, in place of the drawn one.
-            seed: the price of a product with a price range is drawn from it, like the original's
-                under ``random.seed(seed)``.
+            human: asin to human-written instructions, as in ``items_human_ins.json``.
+            title_nouns: asin to the tagged nouns of the title; other titles are cut without a
+                tagger.
+            prices: asin to price, in place of the drawn price.
+            seed: seed for drawing the price of each product with a price range, like the original's
+                ``random.seed(seed)``.
 
         Raises:
-            DataError: if an item is malformed; the message names it.
+            DataError: if an item is malformed; the message names the item.
         """
         nouns, human = title_nouns or {}, human or {}
         products: dict[str, Product] = {}
@@ -94,7 +95,7 @@ class Catalogue:
 
     @cached_property
     def digest(self) -> str:
-        """Sha256 of the content as hex digits."""
+        """SHA-256 of the content as hex digits."""
         sha = hashlib.sha256(str(self.seed).encode())
         for product in self.products:
             sha.update(json.dumps(astuple(product)).encode())
@@ -102,11 +103,11 @@ class Catalogue:
 
     @cached_property
     def index(self) -> SearchIndex:
-        """The search index, built at first use."""
+        """The search index, built on first use."""
         return SearchIndex((product.asin, product.search_text) for product in self.products)
 
     def search(self, query: str) -> tuple[Product, ...]:
-        """Find up to 50 products, best first."""
+        """Return up to 50 matching products, best first."""
         return self._search(query) if len(query) > _MAX_CACHED_QUERY else self._recall(query)
 
     @cached_property
@@ -117,35 +118,35 @@ class Catalogue:
         return tuple(self._by_asin[asin] for asin in self.index.search(query, MAX_RESULTS))
 
     def get(self, asin: str) -> Product | None:
-        """Look a product up, None if the shop does not have it."""
+        """Return the product with this asin, or None."""
         return self._by_asin.get(asin)
 
     def __getitem__(self, asin: str) -> Product:
-        """Look a product up by its asin."""
+        """Return the product with this asin."""
         return self._by_asin[asin]
 
     def __contains__(self, asin: object) -> bool:
-        """Tell whether the shop has this asin."""
+        """Return True if the shop has a product with this asin."""
         return asin in self._by_asin
 
     def __iter__(self) -> Iterator[Product]:
-        """Go through the products in file order."""
+        """Iterate over the products in file order."""
         return iter(self.products)
 
     def __len__(self) -> int:
-        """Number of products."""
+        """Return the number of products."""
         return len(self.products)
 
     def __repr__(self) -> str:
-        """Show name and size."""
+        """Return a short description with name and size."""
         return f"Catalogue({self.name!r}, {len(self)} products)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the products, not the caches."""
+        """Pickle the products without the caches."""
         return _restore, (self.name, self.products, self.seed, self.digest)
 
     def __deepcopy__(self, memo: object) -> Catalogue:
-        """Return itself: nothing in it ever changes."""
+        """Return the catalogue itself, because it is immutable."""
         return self
 
 
@@ -153,7 +154,7 @@ _restored: WeakValueDictionary[tuple[str, str], Catalogue] = WeakValueDictionary
 
 
 def _restore(name: str, products: tuple[Product, ...], seed: int, digest: str) -> Catalogue:
-    """Unpickle a catalogue, once per process."""
+    """Unpickle a catalogue, reusing the one that this process already has."""
     known = _restored.get((name, digest))
     if known is None:
         known = Catalogue(name, products, seed=seed)
@@ -163,12 +164,12 @@ def _restore(name: str, products: tuple[Product, ...], seed: int, digest: str) -
 
 
 def twister(seed: int) -> random.Random:
-    """Return the generator that the original uses, apart from the global one."""
-    return random.Random(seed)  # noqa: S311 - parity of draws, nothing secret
+    """Return a Mersenne Twister like the original's, separate from the global one."""
+    return random.Random(seed)  # noqa: S311 - same draws as the original; not for secrets
 
 
 def draw_prices(products: Iterable[Product], rng: random.Random) -> dict[str, float]:
-    """Draw the price of each product with a price range, in catalogue order."""
+    """Draw a price for each product with a price range, in catalogue order."""
     return {
         product.asin: rng.uniform(*product.prices) if len(product.prices) > 1 else product.prices[0]
         for product in products

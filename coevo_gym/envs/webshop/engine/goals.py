@@ -1,4 +1,4 @@
-"""What a shopper is sent to buy: the original's synthetic and human goals."""
+"""Goals of a shopper: the original's synthetic and human-written goals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coevo_gym.envs.webshop.engine.catalogue import Catalogue, draw_prices, twis
 from coevo_gym.envs.webshop.engine.product import Product, Wish
 
 NO_CAP = 1_000_000.0
-"""Price cap of a goal that names no price."""
+"""Price cap of a goal that states no price."""
 
 _PRICE_STEPS = tuple(10.0 * i for i in range(1, 100))
 _ORDER_SEED = 233
@@ -24,21 +24,22 @@ GoalKind = Literal["synthetic", "human", "evolved"]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is to be bought, with everything that the reward compares.
+    """A product to buy, with all properties that the reward compares.
 
     Attributes:
         asin: the product that the goal was made from.
         title: its title.
-        nouns: naming words of the title.
+        nouns: nouns of the title.
         query: the search words under which it is listed.
         category: its department.
         product_category: its path of categories.
-        instruction: what the shopper is told.
+        instruction: the instruction for the shopper.
         attributes: properties that the bought product should have.
-        options: wanted (name, value) pairs; a person's goal names no options: ("", value).
+        options: wanted (name, value) pairs; ("", value) in a human-written goal, which names no
+            options.
         price_cap: highest acceptable price in dollars, 1,000,000 for none.
-        weight: how often the original draws this goal, relative to the others.
-        kind: where it comes from.
+        weight: relative frequency with which the original draws this goal.
+        kind: origin of the goal.
     """
 
     asin: str
@@ -65,7 +66,7 @@ class Goal:
         price_cap: float = NO_CAP,
         kind: GoalKind = "evolved",
     ) -> Goal:
-        """Ask for a product of the catalogue."""
+        """Create a goal for a product of the catalogue."""
         pairs = options.items() if isinstance(options, Mapping) else options
         return cls(
             asin=product.asin,
@@ -86,8 +87,8 @@ class Goal:
 def synthetic_goals(catalogue: Catalogue) -> tuple[Goal, ...]:
     """List every product template with every combination of options, in the original's order.
 
-    The position of a goal is its number in the original (order seed 233); price caps are those
-    that the original draws under ``random.seed(catalogue.seed)``.
+    The position of a goal is its number in the original (order seed 233); price caps are those that
+    the original draws under ``random.seed(catalogue.seed)``.
     """
     rng = _after_prices(catalogue)
     goals = [
@@ -104,9 +105,9 @@ def synthetic_goals(catalogue: Catalogue) -> tuple[Goal, ...]:
 
 @lru_cache(maxsize=4)
 def human_goals(catalogue: Catalogue) -> tuple[Goal, ...]:
-    """List the goals that people wrote, in the original's order.
+    """List the human-written goals, in the original's order.
 
-    Wishes without attributes are left out, as in the original.
+    Wishes without attributes are skipped, as in the original.
     """
     rng = _after_prices(catalogue)
     goals = []
@@ -129,14 +130,14 @@ def human_goals(catalogue: Catalogue) -> tuple[Goal, ...]:
 
 
 def _after_prices(catalogue: Catalogue) -> random.Random:
-    """Return the generator as it stands once all prices are drawn: caps continue its stream."""
+    """Return the generator after drawing all prices; price caps continue its stream."""
     rng = twister(catalogue.seed)
     draw_prices(catalogue, rng)
     return rng
 
 
 def _draw_cap(price: float, rng: random.Random) -> float:
-    """Draw a cap among the next four multiples of $10 above the price."""
+    """Draw a price cap from the next four multiples of $10 above the price."""
     steps = [step for step in _PRICE_STEPS if step > price][:4]
     return max(rng.sample(steps, 2)) if len(steps) >= 2 else NO_CAP
 
@@ -146,7 +147,7 @@ def _cap_text(cap: float) -> str:
 
 
 def _combinations(product: Product, wish: Wish, rng: random.Random) -> Iterator[Goal]:
-    """Make one goal for each combination of the product's options; all share one cap."""
+    """Yield one goal per combination of the product's options; all goals share one price cap."""
     cap = _draw_cap(product.price, rng)
     options = dict(product.options)
     names = sorted(options)

@@ -1,4 +1,4 @@
-"""The shop as a person sees it: one self-contained HTML page."""
+"""The shop as one self-contained HTML page for human users."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from coevo_gym.envs.webshop.engine.session import Session
 
 
 class _Choice(NamedTuple):
-    """One value of an option, and whether it is chosen."""
+    """A value of an option, with a flag that is True for the selected value."""
 
     value: str
     chosen: bool
 
 
 def render_html(session: Session) -> str:
-    """Show a session's page for a person.
+    """Render a session's current page as HTML.
 
-    The page needs nothing from elsewhere: no images, scripts, fonts or links. Each clickable
-    thing is a button of one form whose field ``action`` holds the action, and the search bar is
-    the field ``search``, so that a server may take them; without one the page is only to look at.
+    The page loads nothing from outside: no images, scripts, fonts or links. Each clickable item is
+    a button of one form whose field ``action`` contains the action, and the search bar is the field
+    ``search``, so that a server can process them. Without a server, the page is read-only.
 
     Args:
         session: a session after ``reset``; it is not changed.
 
     Returns:
-        A whole HTML document, with every text of the shop escaped.
+        A complete HTML document in which all shop texts are escaped.
     """
     page, product = session.page, session.product
     behind = page in pages.SUB_PAGES or page is Page.ITEM
@@ -76,7 +76,7 @@ def _options(product: Product, session: Session) -> list[tuple[str, list[_Choice
 
 
 def _parts(session: Session) -> list[tuple[str, str]]:
-    """Name the parts of the score; () before a purchase."""
+    """Return the labelled parts of the score; [] before a purchase."""
     score = session.score
     if score is None:
         return []

@@ -1,16 +1,17 @@
-"""The naming words of a product title, without a language model.
+"""Extraction of the nouns in a product title, without a language model.
 
-The original reward compares the nouns of two titles, as spaCy tags them. Where the tagged nouns
-of a catalogue are at hand they are used (see ``official.py``); otherwise these are: the title cut
-the way spaCy's tokenizer does, without function words, numbers and punctuation. Measured against
-the tagger on pairs of a goal and a search result, the type score is equal in about 97 of 100.
+The original reward compares the nouns of two titles, as tagged by spaCy. If the tagged nouns of a
+catalogue are installed, they are used (see ``official.py``). Otherwise this module approximates
+them: it splits the title the way spaCy's tokenizer does and drops function words, numbers and
+punctuation. Measured on pairs of a goal and a search result, the type score equals the tagger's in
+about 97 of 100 cases.
 """
 
 from __future__ import annotations
 
 import re
 
-# A hyphen or slash splits words, a comma or full stop between letters too, but not "6.5", "3,000".
+# A hyphen or slash splits words, and so does a comma or full stop between letters ("6.5" stays).
 _SPLIT = re.compile(r"(?<=[^\W_])[-/~–—:](?=[^\W\d_])|(?<=[^\W\d_])[,.](?=[^\W\d_])|\s+|\.\.+")
 _EDGES = "\"'`’‘“”()[]{}<>【】「」|,;:!?.…*+&#@=~^/\\-–—_$™®©°%✅★❤"
 _UNIT = re.compile(r"(\d+(?:\.\d+)?)(oz|ml|cm|mm|in|ft|kg|lb|lbs|g|km|m)$")
@@ -35,7 +36,7 @@ FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
 
 
 def title_nouns(title: str) -> tuple[str, ...]:
-    """List the naming words of a title in lower case, in order and with repeats.
+    """Return the nouns of a title in lower case, in order and with repeats.
 
     Example:
         >>> title_nouns("Fir-wood console table for the hall, 6.5 ft (2 pack)")

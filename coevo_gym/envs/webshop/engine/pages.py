@@ -1,8 +1,8 @@
-"""The pages of the shop: their text, byte for byte the original's, and what can be clicked.
+"""The pages of the shop: their text, identical to the original's, and their clickable items.
 
-The original renders HTML, parses it and joins the visible texts with `` [SEP] ``. Three things
-follow from that and hold here too: a text is stripped; a text of plain blanks stays as an empty
-part, unless it holds a line break; an empty text leaves no part at all.
+The original renders HTML, parses it and joins the visible texts with `` [SEP] ``. This has three
+consequences, which are reproduced here: texts are stripped; a text of blanks becomes an empty part,
+unless it contains a line break; an empty text adds no part.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from coevo_gym.envs.webshop.engine.product import Product
 
 PAGE_SIZE = 10
-"""Products on one page of results."""
+"""Number of products on one page of results."""
 
 BACK_TO_SEARCH, NEXT, PREVIOUS, BUY, SEARCH = (
     "Back to Search",
@@ -29,7 +29,7 @@ _SEPARATOR = " [SEP] "
 
 
 class Page(StrEnum):
-    """Where a shopper stands."""
+    """The page that a shopper is on."""
 
     SEARCH = "search"
     RESULTS = "results"
@@ -42,40 +42,45 @@ class Page(StrEnum):
 
 
 SUB_PAGES = (Page.DESCRIPTION, Page.FEATURES, Page.REVIEWS, Page.ATTRIBUTES)
-"""Pages behind an item; the last has no button and opens only through an option of its name."""
+"""Subpages of a product page; the last has no button and opens through an option of its name."""
 
 _ITEM_BUTTONS = ("Description", "Features", "Reviews", BUY)
 
 
 class Target(NamedTuple):
-    """A clickable thing: a button, a product (name is its asin) or an option (its name)."""
+    """A clickable item: a button, a product (named by its asin) or an option value.
+
+    Attributes:
+        kind: kind of the item.
+        name: text of the button, asin of the product, or name of the option.
+    """
 
     kind: Literal["button", "product", "option"]
     name: str
 
 
 def _join(texts: Iterable[str]) -> str:
-    """Join the texts of a page the way a parser would show them."""
+    """Join the texts of a page the way the original's parser does."""
     shown = (text for text in texts if text.strip(_BLANKS) or (text and "\n" not in text))
     return _SEPARATOR.join(text.strip() for text in shown)
 
 
 def page_of(products: Sequence[Product], number: int) -> Sequence[Product]:
-    """Return the products on one page of results; none beyond the last page."""
+    """Return the products on one page of results; empty beyond the last page."""
     return products[(number - 1) * PAGE_SIZE : number * PAGE_SIZE]
 
 
 def search_text(instruction: str) -> str:
-    """Show the first page."""
+    """Return the text of the first page."""
     return _join(["WebShop", "Instruction:", instruction, SEARCH])
 
 
 def results_text(instruction: str, products: Sequence[Product], number: int) -> str:
-    """Show a page of results.
+    """Return the text of a page of results.
 
     Args:
-        instruction: what the shopper was told.
-        products: everything found, not only this page.
+        instruction: the shopper's instruction.
+        products: all results, not only those on this page.
         number: page number from 1.
     """
     count = f"Page {number} (Total results: {len(products)})"
@@ -85,20 +90,20 @@ def results_text(instruction: str, products: Sequence[Product], number: int) -> 
 
 
 def item_text(instruction: str, product: Product) -> str:
-    """Show a product; chosen options leave no trace in the text."""
+    """Return the text of a product page; selected options do not show in it."""
     options = [text for name, values in product.options for text in (name, *values)]
     about = [product.title, f"Price: {product.price_tag}", "Rating: N.A.", *_ITEM_BUTTONS]
     return _join([*_behind_item(instruction), *options, *about])
 
 
 def sub_text(instruction: str, product: Product, page: Page) -> str:
-    """Show a page behind an item."""
+    """Return the text of a product's subpage."""
     if page is Page.DESCRIPTION:
         texts = [product.description]
     elif page is Page.FEATURES:
         texts = [f" {bullet}" for bullet in product.bullets]
     elif page is Page.REVIEWS:
-        texts = []  # the original runs without its reviews
+        texts = []  # the original shows no reviews
     else:
         texts = [f" {attribute}" for attribute in product.attributes]
         texts += [product.category, product.query, product.product_category]
@@ -106,12 +111,12 @@ def sub_text(instruction: str, product: Product, page: Page) -> str:
 
 
 def done_text(asin: str, options: Mapping[str, str], reward: float | None = None) -> str:
-    """Show the receipt. The blanks in it ("None", no goal) are the original's.
+    """Return the text of the receipt; its blank fields ("None", no goal) are the original's.
 
     Args:
         asin: the product.
-        options: what was chosen.
-        reward: the score; None where nothing was asked for, and so nothing is said of it.
+        options: selected options.
+        reward: the score; None for an open task, whose receipt shows no score.
     """
     target = ["asin", "options", "attrs", "price upper", "instuction text", "category"]
     receipt = [
@@ -130,7 +135,7 @@ def done_text(asin: str, options: Mapping[str, str], reward: float | None = None
 
 
 def _options_json(options: Mapping[str, str]) -> str:
-    """Write JSON that is safe inside HTML, as a template engine does."""
+    """Return JSON that is safe inside HTML, as a template engine produces it."""
     text = json.dumps(options, sort_keys=True)
     for char in "<>&'":
         text = text.replace(char, f"\\u{ord(char):04x}")
@@ -142,12 +147,12 @@ def _behind_item(instruction: str) -> list[str]:
 
 
 def search_targets() -> dict[str, Target]:
-    """List what the first page offers: a button that does nothing without words."""
+    """Return the clickable items of the first page: a button that does nothing when clicked."""
     return _buttons(SEARCH)
 
 
 def results_targets(products: Sequence[Product], number: int) -> dict[str, Target]:
-    """List what a page of results offers, in order."""
+    """Return the clickable items of a page of results, in order."""
     names = [PREVIOUS, NEXT] if number > 1 else [NEXT]
     shown = page_of(products, number)
     found = {product.asin.lower(): Target("product", product.asin) for product in shown}
@@ -155,9 +160,9 @@ def results_targets(products: Sequence[Product], number: int) -> dict[str, Targe
 
 
 def item_targets(product: Product) -> dict[str, Target]:
-    """List what an item offers: buttons, then option values.
+    """Return the clickable items of a product page: buttons, then option values.
 
-    Equal values of two options are one target, which sets the later option.
+    If two options share a value, the value is one item, which sets the later option.
     """
     targets = _buttons(BACK_TO_SEARCH, PREVIOUS, *_ITEM_BUTTONS)
     for name, values in product.options:
@@ -166,7 +171,7 @@ def item_targets(product: Product) -> dict[str, Target]:
 
 
 def sub_targets() -> dict[str, Target]:
-    """List what a page behind an item offers."""
+    """Return the clickable items of a product's subpage."""
     return _buttons(BACK_TO_SEARCH, PREVIOUS)
 
 

@@ -1,4 +1,4 @@
-"""The Porter stemmer, in the variant that Lucene uses.
+"""The Porter stemmer, in Lucene's variant.
 
 Porter's algorithm (1980) with its author's two later rules: ``bli`` becomes ``ble``, and ``logi``
 becomes ``log``. Every step works on ASCII letters; other characters count as consonants.
@@ -38,7 +38,7 @@ _STEP_3 = (
     ("ful", ""),
     ("ness", ""),
 )
-# "ement" before "ment" before "ent": the first suffix that fits decides.
+# "ement" comes before "ment" and "ent": the first matching suffix is used.
 _STEP_4 = (
     *("al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent"),
     *("ion", "ou", "ism", "ate", "iti", "ous", "ive", "ize"),
@@ -49,7 +49,7 @@ def stem(word: str) -> str:
     """Reduce a lower-case word to its Porter stem.
 
     Args:
-        word: one token in lower case; words of up to two letters come back unchanged.
+        word: one token in lower case; words of up to two letters are returned unchanged.
 
     Example:
         >>> stem("technologies"), stem("running"), stem("tv")
@@ -64,7 +64,7 @@ def stem(word: str) -> str:
 
 
 def _shape(word: str) -> str:
-    """Spell the word with v for vowels and c for consonants; a y after a consonant is a vowel."""
+    """Spell a word with v for vowels (including y after a consonant) and c for consonants."""
     shape = ""
     for letter in word:
         vowel = letter in "aeiou" or (letter == "y" and shape[-1:] == "c")
@@ -73,7 +73,7 @@ def _shape(word: str) -> str:
 
 
 def _measure(word: str) -> int:
-    """Count the vowel-consonant turns, Porter's m."""
+    """Count the vowel-to-consonant transitions of a word (Porter's m)."""
     return _shape(word).count("vc")
 
 
@@ -82,7 +82,7 @@ def _ends_double(word: str) -> bool:
 
 
 def _ends_short(word: str) -> bool:
-    """Tell whether the word ends consonant, vowel, consonant, the last not w, x or y."""
+    """Return True if a word ends in consonant, vowel, consonant, and the last is not w, x or y."""
     return _shape(word)[-3:] == "cvc" and word[-1] not in "wxy"
 
 

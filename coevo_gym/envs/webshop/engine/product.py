@@ -1,4 +1,4 @@
-"""One product of the shop, and how it is read from the original's raw item."""
+"""Products of the shop, and a reader for the original's raw items."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from coevo_gym.core.errors import DataError
 from coevo_gym.envs.webshop.engine.nouns import title_nouns
 
 NO_PRICE = 100.0
-"""What a product without a price costs, in dollars."""
+"""Price of a product without a stated price, in dollars."""
 
 NO_ATTRIBUTES = ("DUMMY_ATTR",)
-"""Attributes of a product that the attribute file does not know."""
+"""Attributes of a product that is missing from the attribute file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a shopper asks for: a sentence, attributes, and (people only) option values."""
+    """A shopper's request: a sentence, attributes, and option values if a human wrote it."""
 
     text: str
     attributes: tuple[str, ...]
@@ -29,23 +29,23 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One product as the shop sells it.
+    """A product as sold in the shop.
 
     Attributes:
         asin: its id, at most ten characters.
         title: its name.
         category: one of the shop's departments.
-        query: the search words under which it was listed.
+        query: the search words under which it is listed.
         product_category: path of categories, separated by ``›``.
         description: running text, may be "".
         bullets: feature lines.
-        attributes: hidden properties that goals ask for and the reward checks.
+        attributes: hidden properties that goals request and the reward checks.
         options: option names with their values in order, all in lower case.
         prices: one price, or the ends of a range, in dollars.
-        price: what the reward compares with a goal's cap; within a range it is drawn once.
-        nouns: naming words of the title.
+        price: the price that the reward compares with a goal's cap; drawn once if it is a range.
+        nouns: nouns of the title.
         wish: the template of its synthetic goals, if it has one.
-        human_wishes: instructions that people wrote for it.
+        human_wishes: human-written instructions for it.
     """
 
     asin: str
@@ -65,12 +65,12 @@ class Product:
 
     @property
     def price_tag(self) -> str:
-        """The price as the shop shows it."""
+        """The price in the shop's format."""
         return " to ".join(f"${price}" for price in self.prices)
 
     @property
     def search_text(self) -> str:
-        """What the search index knows of the product."""
+        """The text that the search index stores for the product."""
         options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in self.options)
         bullet = self.bullets[0] if self.bullets else ""
         return f"{self.title} {self.description} {bullet} {options}".lower()
@@ -83,13 +83,13 @@ def read_product(
     *,
     nouns: Sequence[str] | None,
 ) -> Product:
-    """Read one raw item; a range price is not drawn yet and stands at its first end.
+    """Read one raw item; the price of a range is its first end until a price is drawn.
 
     Args:
         item: the item's raw JSON object.
-        attributes: its entry of the attribute file, {} for none.
-        human: the instructions that people wrote for it.
-        nouns: tagged nouns of the title, if they are known.
+        attributes: its entry in the attribute file, {} for none.
+        human: human-written instructions for it.
+        nouns: tagged nouns of the title, if known.
 
     Raises:
         DataError: if a field is missing or malformed.
@@ -135,7 +135,7 @@ def _texts(
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise _fail(item, key, f"must be a list of texts, got {values!r:.60}")
     if not all(isinstance(value, str) for value in values):
-        raise _fail(item, key, f"must hold only texts, got {values!r:.60}")
+        raise _fail(item, key, f"must contain only texts, got {values!r:.60}")
     return tuple(values)
 
 
@@ -146,7 +146,7 @@ def _bullets(item: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _prices(item: Mapping[str, Any]) -> tuple[float, ...]:
-    """Read "$9.99", "$9.99$14.99" or "$1,299.00 - $1,499.00"; without a price it is $100."""
+    """Parse "$9.99", "$9.99$14.99" or "$1,299.00 - $1,499.00"; a missing price counts as $100."""
     pricing = item.get("pricing")
     if not pricing:
         return (NO_PRICE,)
@@ -184,7 +184,7 @@ def _wish(item: Mapping[str, Any], attributes: Mapping[str, Any]) -> Wish | None
         return None
     wanted = _texts(item, attributes, "instruction_attributes", default=())
     if not wanted:
-        raise _fail(item, "instruction_attributes", "must not be empty beside an instruction")
+        raise _fail(item, "instruction_attributes", "must not be empty if there is an instruction")
     return Wish(_text(attributes, "instruction"), wanted)
 
 

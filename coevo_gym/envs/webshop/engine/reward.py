@@ -1,4 +1,4 @@
-"""How well a purchase fits a goal: the original's score, to the last bit."""
+"""The original's score of a purchase, reproduced exactly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rapidfuzz.utils import default_process
 from coevo_gym.envs.webshop.engine.goals import Goal
 from coevo_gym.envs.webshop.engine.product import Product
 
-# Looked for in this order; the first that occurs anywhere in a value stands for the value.
+# Tried in this order; the first word that occurs anywhere in a value replaces the value.
 _COLOUR_WORDS = (
     "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown "
     "burgundy camel camo caramel champagne charcoal cheetah chestnut chocolate christmas coffee "
@@ -30,17 +30,17 @@ _SIMILAR = 85
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A purchase's score and its parts.
+    """The score of a purchase and its parts.
 
     Attributes:
         reward: the score in [0, 1].
-        r_type: 1.0, 0.5, 0.1 or 0.0 by how alike the kinds of product are.
+        r_type: 1.0, 0.5, 0.1 or 0.0, by the similarity of the kinds of product.
         r_att: share of the goal's attributes found, nan if the goal has none.
         r_option: share of the goal's options matched, nan if the goal has none.
-        r_price: whether the price is within the cap.
-        title_score: share of the goal's title nouns that the bought title has too.
-        query_match: whether both are listed under the same search words.
-        category_match: whether their category paths share two parts.
+        r_price: True if the price is within the cap.
+        title_score: share of the goal's title nouns that the bought title contains.
+        query_match: True if both products are listed under the same search words.
+        category_match: True if their category paths share two parts.
     """
 
     reward: float
@@ -64,12 +64,12 @@ def score(
     """Score a purchase.
 
     Args:
-        goal: what was asked for.
-        product: what was bought.
-        options: chosen option values by option name.
-        price: what it cost, in dollars.
-        fixed_options: reduce the goal's named option values to their colour like the bought
-            ones. The original forgets that, and some goals can never be met under it.
+        goal: the goal.
+        product: the bought product.
+        options: selected option values by option name.
+        price: price of the product, in dollars.
+        fixed_options: True to reduce the goal's named option values to their colour, like the
+            selected values. The original does not do this, so some of its goals can never be met.
     """
     query_match = product.query == goal.query
     category_match = _category_match(product.product_category, goal.product_category)
@@ -92,18 +92,18 @@ def score(
 
 
 def normalise_colour(value: str) -> str:
-    """Reduce an option value to the first colour word in it, if there is any."""
+    """Return the first colour word in an option value, or the value itself if it has none."""
     return next((colour for colour in _COLOURS if colour in value), value)
 
 
 def similar(first: str, second: str) -> bool:
-    """Tell whether two phrases share their words, allowing for small differences."""
+    """Return True if two phrases have the same words, up to small differences."""
     ratio = fuzz.token_set_ratio(_plain(first), _plain(second))
     return round(ratio) > _SIMILAR
 
 
 def _plain(text: str) -> str:
-    """Keep lower-case letters and digits, without accented Latin letters."""
+    """Return a text with lower-case letters and digits only, without accented Latin letters."""
     return default_process(text.translate(_LATIN_1))
 
 
@@ -148,10 +148,10 @@ def _count_options(chosen: Iterable[str], wanted: Iterable[tuple[str, str]], *, 
 
 
 def _option_target(name: str, value: str, *, fixed: bool) -> str:
-    """Spell a wanted option the way the original compares it.
+    """Return a wanted option in the form that the original compares.
 
-    It treats a named option as the pair of name and value: only a pair with an element that is
-    exactly a colour word is reduced to it, any other is compared as the pair's text.
+    The original treats a named option as a pair of name and value. If an element of the pair is
+    exactly a colour word, the pair is reduced to that word; any other pair is compared as its text.
     """
     if not name or fixed:
         return normalise_colour(value)

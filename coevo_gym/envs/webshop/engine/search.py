@@ -1,4 +1,4 @@
-"""Full-text search over a catalogue: BM25 with the numbers that Lucene computes."""
+"""Full-text search over a catalogue: BM25 with Lucene's exact scores."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from coevo_gym.envs.webshop.engine.analysis import analyze
 K1 = 0.9
 B = 0.4
 MAX_TERMS = 1024
-"""Distinct terms of one query that count; Lucene refuses longer queries."""
+"""Maximum number of distinct query terms used; Lucene refuses longer queries."""
 
 
 def quantised_length(length: int) -> int:
     """Round a document length down as Lucene's one-byte norms do.
 
-    Lengths below 40 are exact; above, four significant bits of (length - 24) stay.
+    Lengths below 40 are exact; above, four significant bits of (length - 24) are kept.
     """
     if length < 40:
         return length
@@ -32,12 +32,12 @@ def quantised_length(length: int) -> int:
 class SearchIndex:
     """An immutable BM25 index over documents with string ids.
 
-    Scores are idf * tf / (tf + k1 * (1 - b + b * length / average length)) with k1 = 0.9 and
-    b = 0.4, in single precision like Lucene's; a term that a query repeats n times counts n
-    times; equal scores are ordered by id.
+    Scores are idf * tf / (tf + k1 * (1 - b + b * length / average length)) with k1 = 0.9 and b =
+    0.4, in single precision like Lucene's. A term that occurs n times in a query counts n times.
+    Documents with equal scores are ordered by id.
 
     Args:
-        documents: pairs of id and text, ids unique.
+        documents: pairs of id and text, with unique ids.
     """
 
     __slots__ = ("_denominators", "_docs", "_ids", "_starts", "_terms", "_weights")
@@ -53,7 +53,7 @@ class SearchIndex:
         self._build(counts)
 
     def _build(self, counts: list[Counter[str]]) -> None:
-        """Lay the postings out term by term, with the weight of each."""
+        """Store the postings term by term, with the weight of each term."""
         pairs = [(self._terms[t], doc, n) for doc, c in enumerate(counts) for t, n in c.items()]
         postings = np.array(pairs, dtype=np.int32).reshape(-1, 3)
         postings = postings[np.argsort(postings[:, 0], kind="stable")]
@@ -72,11 +72,11 @@ class SearchIndex:
         self._denominators = one + postings[:, 2].astype(np.float32) * inverse[self._docs]
 
     def __len__(self) -> int:
-        """Number of documents."""
+        """Return the number of documents."""
         return len(self._ids)
 
     def scores(self, query: str) -> npt.NDArray[np.float32]:
-        """Score every document, in the order of their ids."""
+        """Return the score of every document, in the order of their ids."""
         scores = np.zeros(len(self._ids), dtype=np.float64)
         for term, count in list(Counter(analyze(query)).items())[:MAX_TERMS]:
             number = self._terms.get(term)
@@ -91,8 +91,8 @@ class SearchIndex:
         """Return the ids of the best documents, best first.
 
         Args:
-            query: free text; without any known word nothing is found.
-            k: at most so many ids.
+            query: free text; a query without any known word has no results.
+            k: maximum number of ids.
         """
         scores = self.scores(query)
         found = np.flatnonzero(scores)

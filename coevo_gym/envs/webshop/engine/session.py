@@ -1,4 +1,4 @@
-"""One shopper in the shop: a small state machine over an immutable catalogue."""
+"""Shopping sessions: a small state machine over an immutable catalogue."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _QUOTED = 60
 
 
 class StepResult(NamedTuple):
-    """What an action did.
+    """The result of an action.
 
     Attributes:
         observation: text of the page after the action.
-        valid: whether the action was possible; if not, the page is unchanged.
-        error_kind: why it was not, "" if it was.
-        reason: the same for a reader, "" if it was.
-        done: whether the shopper has bought.
+        valid: True if the action was possible; otherwise the page is unchanged.
+        error_kind: short word for why the action was not possible, or "".
+        reason: the same as a sentence, or "".
+        done: True if the shopper has bought a product.
     """
 
     observation: str
@@ -36,17 +36,17 @@ class StepResult(NamedTuple):
 
 
 class Action(NamedTuple):
-    """An action cut into its verb and its argument; no argument where the form is wrong."""
+    """An action, split into verb and argument; a malformed action has the argument None."""
 
     verb: str
     argument: str | None
 
 
 def parse_action(text: str) -> Action:
-    """Cut ``verb[argument]`` as the original does.
+    """Split ``verb[argument]`` as the original does.
 
-    Only the first line counts; the argument lies between the last bracket that opens and the
-    last that closes, comes in lower case, and what follows is ignored.
+    Only the first line counts. The argument is the text between the last opening and the last
+    closing bracket, in lower case; any text after it is ignored.
 
     Example:
         >>> parse_action("click[Buy Now] please")
@@ -63,11 +63,11 @@ def parse_action(text: str) -> Action:
 
 
 class Session:
-    """One shopper: the page, and what was told, searched, looked at, chosen and bought.
+    """A shopper's session: the current page, instruction, search, product and options.
 
-    What the purchase is compared with is unknown here: the judge scores it (``judge.py``), and the
-    last page shows that score. All heavy data lives in the catalogue, so that thousands of
-    sessions cost a few hundred bytes each. Equal catalogue, instruction and actions give equal
+    The goal is unknown here: the judge scores the purchase (``judge.py``), and the last page shows
+    that score. All large data is stored in the catalogue, so each of thousands of sessions takes
+    only a few hundred bytes. The same catalogue, instruction and actions always give the same
     texts.
 
     Example:
@@ -80,8 +80,8 @@ class Session:
         catalogue: the shop.
 
     Attributes:
-        instruction: what the shopper was told, "" before the first reset.
-        score: what the judge has given for the purchase, None before that.
+        instruction: the shopper's instruction, "" before the first reset.
+        score: the judge's score of the purchase, None before the judgement.
     """
 
     __slots__ = (
@@ -109,12 +109,12 @@ class Session:
 
     @property
     def options(self) -> Mapping[str, str]:
-        """Chosen option values by option name, in the order of choosing."""
+        """Selected option values by option name, in the order of selection."""
         return MappingProxyType(self._chosen)
 
     @property
     def results(self) -> tuple[Product, ...]:
-        """Everything that the last search found, best first; () before a search."""
+        """All results of the last search, best first; () before a search."""
         return () if self.query is None else self.catalogue.search(self.query)
 
     def reset(self, instruction: str) -> str:
@@ -124,7 +124,7 @@ class Session:
         return self.observation()
 
     def step(self, action: str) -> StepResult:
-        """Do ``search[words]`` or ``click[thing]``; anything impossible changes nothing."""
+        """Carry out ``search[words]`` or ``click[thing]``; an impossible action changes nothing."""
         if self.page is Page.DONE or not self._begun:
             return self._refuse("finished", "The session is over: nothing more can be done.")
         verb, argument = parse_action(action)
@@ -159,9 +159,9 @@ class Session:
         return pages.done_text(product.asin, self._chosen, self.score.reward)
 
     def targets(self) -> dict[str, Target]:
-        """Return what can be clicked, by the text to click, in the original's order.
+        """Return the clickable items by the text to click, in the original's order.
 
-        The first page lists ``search`` as the original does, though clicking it does nothing.
+        The first page lists ``search`` as the original does, although clicking it does nothing.
         """
         if self.page is Page.SEARCH:
             return pages.search_targets()
@@ -177,11 +177,11 @@ class Session:
 
     def _product(self) -> Product:
         if self.product is None:
-            raise RuntimeError(f"page {self.page} without a product: call reset first")
+            raise RuntimeError(f"The page {self.page} has no product. Call reset() first.")
         return self.product
 
     def _click(self, text: str, target: Target) -> None:
-        """Follow a click. An option named like a button works as that button (as originally)."""
+        """Carry out a click; as in the original, an option named like a button acts as one."""
         handlers: dict[str, Callable[[], None]] = {
             "buy now": self._buy,
             "back to search": self._to_search,
@@ -213,7 +213,7 @@ class Session:
             self._chosen[target.name] = text
 
     def _buy(self) -> None:
-        self._product()  # raises where nothing is looked at
+        self._product()  # raises if there is no current product
         self.page = Page.DONE
 
     def _result(self) -> StepResult:
