@@ -221,5 +221,5 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     write_module("gate", "mine", tmp_path)
     with pytest.raises(ConfigError, match=r"mine\.py exists already"):
         write_module("gate", "mine", tmp_path)
-    with pytest.raises(ConfigError, match="is not empty. Choose another folder"):
+    with pytest.raises(ConfigError, match=r"is not empty\. Choose another folder"):
         write_package("benchmark", "mine", tmp_path)
