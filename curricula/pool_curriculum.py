@@ -274,7 +274,7 @@ class CurriculumConfig(GrowthConfig):
     """Settings of a task pool: its growth, and the selection of tasks from it."""
 
     selector: SelectorConfig = UniformConfig()
-    """Selection of the next task from the pool."""
+    """Rule that selects the next task from the pool."""
 
     @property
     def cap(self) -> int | None:

@@ -124,7 +124,7 @@ class Experiment(FrozenModel):
     """The definition of a table.
 
     Attributes:
-        name: of the experiment.
+        name: name of the experiment.
         title: title of the table, in one line.
         source: paper and table that it reproduces; "" for an original table.
         follows: the paper whose settings a row must have so that the paper's numbers are shown

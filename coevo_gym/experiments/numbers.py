@@ -24,7 +24,7 @@ class Column(NamedTuple):
 
 
 REPORTED = "reported"
-"""Success on the first tasks of ``evaluation.final``, or on the evaluated tasks without any."""
+"""Success on the first tasks of ``evaluation.final``, or on the evaluated tasks if it is empty."""
 COLUMNS: Mapping[str, Column] = {
     "success": Column("success", "{:.1%}"),
     REPORTED: Column("success, reported", "{:.1%}"),

@@ -309,7 +309,7 @@ def _bounded(rows: Sequence[LineageRow]) -> list[LineageRow]:
 
 
 def _size(row: LineageRow) -> int:
-    """Return the number of characters of a row, after cutting as on the page."""
+    """Return the number of characters in a row, with texts cut as on the page."""
     texts = (row.instruction, row.instruction, row.parent_instruction, row.context, row.verdict)
     return sum(min(len(text), MAX_TEXT) for text in (*texts, *row.actions[:MAX_ACTIONS]))
 

@@ -1,4 +1,4 @@
-"""Numbers and findings as text, formatted equally in text, tables and figures."""
+"""Numbers and findings as text, formatted the same way in text, tables and figures."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Breakable(Benchmark, Protocol):
     """Interface of benchmarks whose tasks can be broken."""
 
     def broken(self, task: Task) -> Task:
-        """Return a copy of the task that no episode can solve, without any visible difference."""
+        """Return a copy of the task that looks the same but that no episode can solve."""
         ...
 
 
@@ -119,10 +119,9 @@ class UnprovenEvolver:
         return [*drawn, *(self.native[int(place)] for place in places)]
 
     def _easiest(self, drawn: list[Task], rng: Generator) -> list[Task]:
-        """Return the tasks that the solver solves most often, out of as many as were drawn.
+        """Try as many other tasks as were drawn, and return those solved most often.
 
-        The tried tasks are not the drawn ones, and the returned tasks replace the first drawn
-        tasks.
+        The returned tasks replace the first drawn tasks.
         """
         n = round(self.easy * len(drawn))
         if not n or self.solver is None:

@@ -1,9 +1,9 @@
-"""Gates: what a proposed task has to pass before anyone practises it.
+"""Gates: the checks that a proposed task must pass before it is used for training.
 
-Each gate is one check with a name. A draft meets them in the order of :func:`default_gates` and
-ends as a verdict: accepted, or rejected by one gate for a reason. None looks at the reward of the
-task that the draft was explored from. Language models are asked by those gates alone that somebody
-has turned on, after execution has proven the task; what they say rewards nothing.
+Each gate is one check with a name. A draft meets the gates in the order of :func:`default_gates`
+and ends with a verdict: accepted, or rejected by one gate with a reason. No gate uses the reward of
+the task that the draft was explored from. Language models are asked only by gates that the user has
+turned on, after execution has proven the task; their answers never affect rewards.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ParseGate:
             return _of_fair_size(candidate, proposal)
         try:
             draft = proposal if isinstance(proposal, Draft) else Draft.model_validate_json(proposal)
-            _ = draft.id  # fails where a world holds text that is not UTF-8
+            _ = draft.id  # fails if a world contains text that UTF-8 cannot encode
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             field = ".".join(map(str, first["loc"]))
@@ -199,7 +199,7 @@ class DuplicateGate:
 
 @dataclass(frozen=True, slots=True)
 class ReplayGate:
-    """A gate that replays the reference twice, without errors and with the same final state."""
+    """A gate that replays the reference twice and requires no errors and equal results."""
 
     benchmark: Benchmark
     name: str = "replay"

@@ -40,7 +40,7 @@ class PaperGate:
         return replace(candidate, said=said, env_steps=candidate.env_steps + tried.env_steps)
 
     def _judged(self, candidate: Candidate, rollout: Trajectory) -> tuple[str, str]:
-        """Return the objection to the rollout, and otherwise the reason to accept it."""
+        """Return a reason to reject the rollout, or else a finding in its favour."""
         if rollout.score > 0:
             return "", f"scores {rollout.score:.2f}"
         if rollout.end_reason not in OWN_ENDS:

@@ -25,18 +25,18 @@ OPTIONAL = frozenset(
 """Gates that an ablation may turn off. All other gates are required."""
 
 _NEEDED = {
-    "parse": "what cannot be read could not be judged",
+    "parse": "unreadable proposals could not be judged",
     "draft": "there would be nothing to build",
-    "schema": "what is built might be no task of this benchmark",
+    "schema": "a draft could have the world of another benchmark",
     "split_leak": "validation or test tasks could be trained on",
     "build": "there would be no task, and nothing to verify it by",
-    "length": "one press of a button would be a task, and references would keep needless steps",
-    "duplicate": "one task would be practised as two",
-    "substance": "tasks that give their answer away, or ask for nothing, would be accepted",
+    "length": "trivial tasks would be accepted, and references would keep unnecessary steps",
+    "duplicate": "one task could be practised as if it were two",
+    "substance": "tasks that give their answer away, or have no goal, would be accepted",
 }
 _ELSEWHERE = {
-    "hold": "it holds only what the rules in gates.hold say; leave them out",
-    "paper": "it is there with gates.accept = 'paper' alone",
+    "hold": "it applies the rules in gates.hold; remove them instead",
+    "paper": "it is used only with gates.accept = 'paper'",
 }
 
 
@@ -55,19 +55,19 @@ def not_optional(off: Collection[str]) -> str | None:
 
 
 class SolveConfig(FrozenModel):
-    """Tries of each new task by a model before it is accepted.
+    """Trial episodes of a model on each new task before it is accepted.
 
-    Tries are judged by the verifier derived from the reference, and their env steps are counted
-    like all others.
+    Trial episodes are judged by the verifier derived from the reference, and their env steps are
+    counted like all others.
     """
 
     on: bool = False
-    """Try new tasks before accepting them."""
+    """Try new tasks before they are accepted."""
     solver: Literal["policy", "explorer"] = "policy"
-    """The model that tries: the ``policy`` under training in its current state, or the
+    """Model that tries new tasks: the ``policy`` under training in its current state, or the
     ``explorer``'s model."""
     tries: int = Field(default=4, ge=1)
-    """Episodes per task."""
+    """Trial episodes per task."""
     temperature: float = Field(default=0.7, ge=0)
     """Sampling temperature of the solver; 0 is greedy."""
     low: float = Field(default=0.0, ge=0, le=1)
@@ -140,7 +140,7 @@ class GatesConfig(FrozenModel):
     """Reject a task if the share of words (Jaccard) in common with a known instruction of the
     scenario is at least this value, such as 0.8. None: reject only if all words are the same."""
     solve: SolveConfig = SolveConfig()
-    """Tries of new tasks before they are accepted."""
+    """Trial episodes on new tasks before they are accepted."""
     judge: bool = False
     """Ask a model if the reference fulfils the instruction. It may reject the task, and its answer
     is stored; it never affects rewards."""

@@ -1,4 +1,4 @@
-"""Tries of a built task: a model attempts it like any other task, judged by its verifier."""
+"""Trial episodes of a model on a built task, judged by the task's verifier."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIP = "coevolve/tip"
 
 @dataclass(frozen=True, slots=True)
 class Solver:
-    """A solver for new tasks, with the envs it uses.
+    """A solver for new tasks: an agent and the envs it uses.
 
     Attributes:
         agent: the agent that acts, with its own sampling settings.
@@ -38,7 +38,7 @@ class Solver:
 
 
 class Tries(NamedTuple):
-    """The results of trying a task.
+    """The results of trial episodes on a task.
 
     Attributes:
         ended: valid tries. A try that failed on a model error, or was cut by the token budget, is
@@ -76,7 +76,7 @@ def solve_band(tries: int, solved: int, *, low: float = 0.0, high: float = 1.0) 
 
 
 def try_task(solver: Solver, task: Task, n: int, *, tip: bool = False) -> Tries:
-    """Run episodes of a built task with the same code as training.
+    """Run trial episodes of a built task with the same code as training.
 
     Args:
         solver: the solver.

@@ -1,4 +1,4 @@
-"""Choices of the contexts that a round explores."""
+"""Rules for choosing the contexts that a round explores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Offer(NamedTuple):
     Attributes:
         pending: contexts of signals since the last round.
         practised: the last rollout on each task since the last round, as a context; recorded only
-            for choices with ``looks_back``.
+            for rules with ``looks_back``.
         pool: all tasks in the pool.
         drafts: number of drafts that the round tries, shared equally by its contexts. With as many
             contexts as drafts, each context gets one draft.
@@ -44,7 +44,7 @@ class Choice(Protocol):
     """Interface of pure rules that choose contexts.
 
     Attributes:
-        looks_back: True if the choice starts from practised tasks or learns from finished groups.
+        looks_back: True if the rule starts from practised tasks or learns from finished groups.
     """
 
     looks_back: ClassVar[bool]
@@ -58,7 +58,7 @@ class Choice(Protocol):
 
         Args:
             offer: the candidates.
-            n: number of contexts to explore. A choice that creates its own contexts may use
+            n: number of contexts to explore. A rule that creates its own contexts may use
                 ``offer.drafts`` instead.
             rng: the only source of randomness.
         """
@@ -74,7 +74,7 @@ class Choice(Protocol):
 
 
 class Stateless:
-    """A choice that depends only on the offer."""
+    """A rule that depends only on the offer."""
 
     looks_back: ClassVar[bool] = False
 
@@ -90,7 +90,7 @@ class Stateless:
 
 
 class BySignals(Stateless):
-    """A choice of contexts where signals fired, alternating between signal kinds."""
+    """A rule that chooses contexts where signals fired, alternating between signal kinds."""
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
         """Choose the contexts of a round; see :class:`Choice`."""
@@ -98,7 +98,7 @@ class BySignals(Stateless):
 
 
 class Anywhere(Stateless):
-    """A choice without contexts: the explorer may start from any training scenario."""
+    """A rule that chooses no contexts: the explorer may start from any training scenario."""
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
         """Choose the contexts of a round; see :class:`Choice`."""
@@ -106,7 +106,7 @@ class Anywhere(Stateless):
 
 
 class Blindly(Stateless):
-    """A uniform choice of practised tasks, regardless of their outcomes."""
+    """A rule that chooses practised tasks uniformly, regardless of their outcomes."""
 
     looks_back = True
 
@@ -116,10 +116,10 @@ class Blindly(Stateless):
 
 
 class Ranked:
-    """A choice of the practised tasks with the highest scores, with ties broken at random.
+    """The base class of rules that choose the practised tasks with the highest scores.
 
     Args:
-        numbers: selector that keeps statistics of each task; only its statistics are used.
+        numbers: selector whose statistics of each task are used. Ties are broken at random.
     """
 
     looks_back: ClassVar[bool] = True
@@ -168,7 +168,7 @@ class Ranked:
 
 
 class ByLearnability(Ranked):
-    """A choice of tasks that are solved about half of the time."""
+    """A rule that chooses tasks that are solved about half of the time."""
 
     def __init__(self) -> None:
         super().__init__(Learnable())
@@ -183,7 +183,7 @@ class ByLearnability(Ranked):
 
 
 class ByProgress(Ranked):
-    """A choice of tasks similar to those whose pass rate is changing."""
+    """A rule that chooses tasks similar to those whose pass rate is changing."""
 
     def __init__(self) -> None:
         super().__init__(Progress())
@@ -200,7 +200,7 @@ class ByProgress(Ranked):
 
 
 class ByCoverage:
-    """A choice of practised tasks whose instructions are least similar to those explored before."""
+    """A rule that chooses practised tasks with instructions least similar to explored ones."""
 
     looks_back: ClassVar[bool] = True
 
@@ -231,7 +231,7 @@ class ByCoverage:
 
 
 class Mixed(ByCoverage):
-    """A choice that takes half of the contexts from signals and half for coverage.
+    """A rule that takes half of the contexts from signals and half for coverage.
 
     Args:
         share: share of the contexts taken from signals.
@@ -257,4 +257,4 @@ GUIDED: Mapping[str, Callable[[], Choice]] = MappingProxyType(
         "mixed": Mixed,
     }
 )
-"""Choices that start from practised tasks, by name."""
+"""Rules that start from practised tasks, by name."""

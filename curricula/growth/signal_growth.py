@@ -160,7 +160,7 @@ class GrowthConfig(FrozenModel):
     four drafts per requested task. coverage: by targets that cover the most kinds of tasks, with
     three drafts per requested task."""
     growth: Growths = GuidedGrowth()
-    """Time and place of later rounds."""
+    """Settings for when and where later rounds explore."""
     detector: DetectorConfig = DetectorConfig()
     """The signal detector."""
 

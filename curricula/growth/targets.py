@@ -91,7 +91,7 @@ def tag_counts(tasks: Sequence[Task]) -> Counter[str]:
 
 
 class Coverage:
-    """A choice of targets with tags that are rare in the pool.
+    """A rule that chooses targets with tags that are rare in the pool.
 
     It draws native training tasks at random, :data:`PROPOSED` times as many as there are drafts,
     and takes their tags as targets. From these plans it chooses those with the best :func:`cover`;

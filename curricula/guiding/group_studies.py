@@ -11,7 +11,7 @@ from coevo_gym.curricula.guiding.guiding import Guiding
 
 
 class GroupStudies:
-    """A runner of studies that examines groups as they close and passes on notes once per step.
+    """Studies that examine groups as they close, with notes passed on once per step.
 
     Args:
         guiding: the studies and the memories.

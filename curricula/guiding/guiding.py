@@ -1,4 +1,4 @@
-"""The runner of a coach, studies and memories."""
+"""Guidance of episodes: the execution of a coach, studies and memories."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNGUIDED = Guidance()
 
 
 class Guiding:
-    """A runner of a coach, studies and memories; without any of them it does nothing.
+    """A coach, studies and memories, called in turn; without any of them it does nothing.
 
     Args:
         coach: supplies the guidance of episodes; None for no guidance.

@@ -74,7 +74,7 @@ class AdaRFT(RatedSelector):
 
     Args:
         batch: number of tasks to draw from, equal to the groups per step of the learner.
-        target: the first target.
+        target: initial target.
         alpha: see :func:`next_target`.
         beta: see :func:`next_target`.
         eta: see :func:`next_target`.

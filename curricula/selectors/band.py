@@ -81,7 +81,7 @@ class Band:
         self.stats.add(tasks)
 
     def record(self, groups: Sequence[Group]) -> None:
-        """Take in finished groups of training episodes."""
+        """Record finished groups of training episodes."""
         self.stats.record(groups)
 
     def note(self, notes: Notes) -> None:
@@ -134,7 +134,7 @@ class BandConfig(FrozenModel):
     epsilon: float = Field(default=0.1, gt=0, le=1)
     """Share of draws that are uniform over the pool."""
     shuffled: bool = False
-    """Permute the outcomes among tasks: the control for the value of knowing the outcomes."""
+    """Shuffle the outcomes among tasks, as a control that shows the value of knowing them."""
 
     def make(self) -> Band:
         """Create the selector."""

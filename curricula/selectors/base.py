@@ -49,7 +49,7 @@ class TableSelector(ABC):
         """
 
     def record(self, groups: Sequence[Group]) -> None:
-        """Take in finished groups of training episodes."""
+        """Record finished groups of training episodes."""
         for group in groups:
             row = self.table.row(group.task.id)
             if row is not None and group.trajectories:

@@ -53,11 +53,11 @@ class SessionFace(Protocol):
         ...
 
     def report(self, ticket_id: str, trajectory: Trajectory) -> Group | None:
-        """Report an episode; return the group if this closes it."""
+        """Report an episode; return the group if this closes it, else None."""
         ...
 
     def give_back(self, ticket_id: str, reason: EndReason) -> Group | None:
-        """Return a ticket whose episode will not be finished, and the group this closes, if any."""
+        """Give back a ticket whose episode will not finish; return the group if this closes it."""
         ...
 
     def renew(self, ticket_id: str) -> bool:

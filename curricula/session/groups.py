@@ -200,7 +200,7 @@ class GroupLedger:
 
         Raises:
             TaskError: if the ticket is unknown, finished or given back, if the trajectory belongs
-                to another task or group, or if its end reason is an infrastructure failure.
+                to another task or group, or if its end reason means that it was lost.
             SplitLeakError: if the trajectory is not a training trajectory.
         """
         if not isinstance(trajectory, Trajectory):
@@ -218,7 +218,7 @@ class GroupLedger:
         return self._close_if_over(group)
 
     def give_back(self, ticket: Ticket, reason: EndReason, *, lost: bool = True) -> Group | None:
-        """Return a ticket whose episode will not be finished, without blame for the agent.
+        """Give back a ticket whose episode will not be finished; this is not counted as a failure.
 
         Args:
             ticket: the ticket.

@@ -1,4 +1,4 @@
-"""Evolution rounds, one at a time: planned and applied under a lock, run without it."""
+"""Evolution rounds, one at a time: planned and applied under a lock, but run outside it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Rounds:
         return flight is not None and self._idle.wait_for(flight.found.done, wait_s)
 
     def plan(self) -> Round | None:
-        """Return the current round, or the one that is due; None if there is none or no evolver."""
+        """Return the current round, or the one that is due; None if there is none to run."""
         with self._lock:
             if self._flight is not None:
                 return self._flight.round

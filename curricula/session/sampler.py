@@ -158,7 +158,7 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
 
     @property
     def guiding(self) -> Guiding | None:
-        """The runner of the method's coach, studies and memories; None without a method."""
+        """The method's coach, studies and memories; None without a method."""
         return self._stream.guiding
 
     @property
@@ -227,7 +227,7 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
             reason: the end reason.
 
         Raises:
-            ConfigError: if ``reason`` is an infrastructure failure.
+            ConfigError: if ``reason`` means that the episode is lost.
             ResetNeeded: if no episode is running.
             EnvBackendError: if the engine fails. The episode is then given back.
         """

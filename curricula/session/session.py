@@ -239,8 +239,8 @@ class CurriculumSession:
             the end of the step.
 
         Raises:
-            TaskError: if the trajectory belongs to another task or group, or if its end reason is
-                an infrastructure failure. The ticket stays outstanding.
+            TaskError: if the trajectory belongs to another task or group, or if its end reason means that it was
+                lost. The ticket stays outstanding.
             SplitLeakError: if the trajectory is not a training trajectory.
         """
         with self._lock:
@@ -255,7 +255,7 @@ class CurriculumSession:
             return closed
 
     def give_back(self, ticket_id: str, reason: EndReason, *, lost: bool = True) -> Group | None:
-        """Return a ticket whose episode will not be finished, without blame for the agent.
+        """Give back a ticket whose episode will not be finished; this is not counted as a failure.
 
         Args:
             ticket_id: id of the ticket; ignored if the ticket is no longer outstanding.
@@ -359,7 +359,7 @@ class CurriculumSession:
     # Rounds.
 
     def plan(self) -> Round | None:
-        """Return the current round, or the one that is due; None without a round or an evolver."""
+        """Return the current round, or the one that is due; None if there is none to run."""
         return self._rounds.plan()
 
     def run_round(self, round: Round) -> RoundResult:

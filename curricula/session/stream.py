@@ -78,7 +78,7 @@ class TaskStream:
 
     @property
     def guiding(self) -> Guiding | None:
-        """The runner of coach, studies and memories; None without a method."""
+        """The method's coach, studies and memories; None without a method."""
         return None if self._studies is None else self._studies.guiding
 
     def take(self, *, slot: str | None = None, policy_version: int = 0) -> Ticket:
@@ -164,7 +164,7 @@ class TaskStream:
         self.report(ticket, env, guided)
 
     def give_back(self, ticket: Ticket, reason: EndReason) -> Group | None:
-        """Return a ticket without blame for the agent, and return the group that this closes."""
+        """Give back a ticket, without counting a failure, and return the group that this closes."""
         return self._studied(self.session.give_back(ticket.id, reason))
 
     def evolve(self) -> RoundResult | None:
@@ -281,10 +281,10 @@ def session_of(
 
 
 def require_reason(reason: EndReason) -> EndReason:
-    """Return a reason to cut an episode, unless it is an infrastructure failure.
+    """Return a reason to cut an episode, unless it means that the episode is lost.
 
     Raises:
-        ConfigError: if the reason is an infrastructure failure.
+        ConfigError: if the reason means that the episode is lost.
     """
     if EndReason(reason).lost:
         raise ConfigError(

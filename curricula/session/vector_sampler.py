@@ -119,7 +119,7 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
 
     @property
     def guiding(self) -> Guiding | None:
-        """The runner of the method's coach, studies and memories; None without a method."""
+        """The method's coach, studies and memories; None without a method."""
         return self._stream.guiding
 
     @property
@@ -184,7 +184,7 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
             mask: (num_envs,) True for the episodes to end; None for all running ones.
 
         Raises:
-            ConfigError: if ``reason`` is an infrastructure failure.
+            ConfigError: if ``reason`` means that the episode is lost.
             ResetNeeded: if an env of the mask has no running episode.
             EnvBackendError: if an engine fails. Its episode is then given back.
         """

@@ -27,7 +27,7 @@ Reading = Literal["max", "mean"]
 
 
 class Visit(NamedTuple):
-    """The outcomes of a group in the history that forgetting uses.
+    """The outcomes of one visit to a task, as used to detect forgetting.
 
     Attributes:
         mean: mean outcome.
